@@ -1,0 +1,1 @@
+"""The ways in. Each is thin, and none imports another."""

@@ -1,0 +1,1 @@
+"""Puts the layers together: topics, partitions, publish, read, and every background task."""

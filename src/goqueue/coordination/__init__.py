@@ -1,0 +1,1 @@
+"""Pure state machines that coordinate: they decide and apply, and touch no file and no clock."""

@@ -1,0 +1,1 @@
+"""What the rest of the system talks about: ids, messages, settings, errors, clock and chance."""

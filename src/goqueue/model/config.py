@@ -1,0 +1,204 @@
+"""The broker's configuration: one frozen tree, every default in it.
+
+Where a value comes from (a file, the environment, a flag) is not known here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from goqueue.model.fields import setting
+from goqueue.model.settings import TopicSettings
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConfig:
+    """Where messages are kept, and how they are made durable."""
+
+    path: str = setting("./goqueue-data", "The data folder. One broker uses it at a time.", "text", maximum=4_096)
+    fsync_interval_ms: int = setting(
+        1_000,
+        "How often topics with 'fsync: interval' are made durable.",
+        "ms",
+        minimum=10,
+        maximum=60_000,
+    )
+    checkpoint_interval_ms: int = setting(
+        10_000,
+        "How often recovery points are written; a start after a crash scans what came since.",
+        "ms",
+        minimum=100,
+        maximum=_HOUR_MS,
+    )
+    index_interval_bytes: int = setting(
+        4_096,
+        "How many bytes of log lie between two entries of the time index.",
+        "bytes",
+        minimum=256,
+        maximum=1 << 20,
+    )
+    max_open_files: int = setting(
+        900,
+        "How many file descriptors segments may hold open together.",
+        "count",
+        minimum=16,
+        maximum=1_000_000,
+    )
+    min_free_bytes: int = setting(
+        256 << 20,
+        "Publishing is refused while the disk has less room than this.",
+        "bytes",
+        minimum=0,
+        maximum=1 << 44,
+    )
+    cleanup_interval_ms: int = setting(
+        30_000,
+        "How often retention and compaction look for work.",
+        "ms",
+        minimum=100,
+        maximum=_HOUR_MS,
+    )
+    compaction_min_dirty_ratio: float = setting(
+        0.5,
+        "A partition is compacted when this share of its closed segments is new.",
+        "ratio",
+        minimum=0.01,
+        maximum=1.0,
+    )
+    compaction_max_keys: int = setting(
+        500_000,
+        "How many keys one compaction pass holds in memory (about 150 bytes each).",
+        "count",
+        minimum=1_000,
+        maximum=100_000_000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """The HTTP server and its limits."""
+
+    host: str = setting("127.0.0.1", "The address to listen on; loopback unless told otherwise.", "text", maximum=255)
+    port: int = setting(8080, "The port; 0 takes a free one.", "count", maximum=65_535)
+    max_body_bytes: int = setting(32 << 20, "The largest request body.", "bytes", minimum=1 << 10, maximum=1 << 30)
+    max_header_bytes: int = setting(
+        64 << 10,
+        "The largest request line and headers together.",
+        "bytes",
+        minimum=1 << 10,
+        maximum=1 << 20,
+    )
+    header_timeout_ms: int = setting(
+        10_000,
+        "How long a client may take to send a request's headers.",
+        "ms",
+        minimum=100,
+        maximum=_HOUR_MS,
+    )
+    body_timeout_ms: int = setting(
+        60_000,
+        "How long a client may take to send a request's body.",
+        "ms",
+        minimum=100,
+        maximum=_HOUR_MS,
+    )
+    keep_alive_ms: int = setting(75_000, "How long an idle connection is kept.", "ms", minimum=1_000, maximum=_HOUR_MS)
+    max_connections: int = setting(
+        4_096,
+        "How many connections may be open; one more is answered 503.",
+        "count",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    max_concurrent_requests: int = setting(
+        512,
+        "How many requests are served at once, waiting reads apart; one more is answered 503.",
+        "count",
+        minimum=1,
+        maximum=100_000,
+    )
+    max_request_memory_bytes: int = setting(
+        256 << 20,
+        "How many bytes of request bodies may be in memory together; more is answered 503.",
+        "bytes",
+        minimum=1 << 20,
+        maximum=1 << 40,
+    )
+    max_waiting_reads: int = setting(
+        2_048,
+        "How many reads may wait for messages at once; one more is answered 503.",
+        "count",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    max_wait_ms: int = setting(30_000, "The longest that a read may ask to wait.", "ms", minimum=0, maximum=600_000)
+    max_read_bytes: int = setting(
+        4 << 20,
+        "The most bytes of frames that one read answers with (or one message).",
+        "bytes",
+        minimum=1 << 10,
+        maximum=1 << 30,
+    )
+    max_read_messages: int = setting(
+        10_000,
+        "The most messages that one JSON read answers with.",
+        "count",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    max_publish_messages: int = setting(
+        10_000,
+        "The most messages that one JSON publish may carry.",
+        "count",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    shutdown_timeout_ms: int = setting(
+        15_000,
+        "How long a stop waits for requests that were accepted.",
+        "ms",
+        minimum=0,
+        maximum=600_000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsConfig:
+    """Limits on what a broker holds."""
+
+    max_topics: int = setting(10_000, "How many topics there may be.", "count", minimum=1, maximum=1_000_000)
+    max_total_partitions: int = setting(
+        20_000,
+        "How many partitions there may be over all topics.",
+        "count",
+        minimum=1,
+        maximum=1_000_000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """The broker's own log lines, on standard error."""
+
+    format: str = setting(
+        "console", "How a line looks: for people or for machines.", "choice", choices=("console", "json")
+    )
+    level: str = setting(
+        "info",
+        "The least serious line that is written.",
+        "choice",
+        choices=("debug", "info", "warning", "error"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that can be configured. ``topic`` holds the defaults for topics that do not say otherwise."""
+
+    storage: StorageConfig = field(default_factory=StorageConfig)
+    topic: TopicSettings = field(default_factory=TopicSettings)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    log: LogConfig = field(default_factory=LogConfig)

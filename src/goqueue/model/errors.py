@@ -1,0 +1,279 @@
+"""Every error a caller can meet, in one tree and one table.
+
+::
+
+    GoQueueError
+    ├── InvalidRequest           what was sent cannot be understood or is out of bounds
+    │   ├── InvalidTopicName
+    │   ├── ReservedTopicName
+    │   ├── InvalidSettings
+    │   ├── InvalidMessage
+    │   │   ├── InvalidFrame
+    │   │   ├── MessageTooLarge
+    │   │   └── TimestampOutOfRange
+    │   ├── InvalidConfiguration
+    │   └── BodyTooLarge
+    ├── TopicNotFound
+    ├── PartitionNotFound
+    ├── TopicExists
+    ├── OffsetOutOfRange
+    ├── NotSupported
+    ├── NotFound / MethodNotAllowed / UnsupportedMediaType
+    ├── Overloaded
+    ├── ShuttingDown
+    ├── DiskFull
+    ├── StorageFailed
+    ├── CorruptData
+    ├── DataFolderLocked
+    ├── DataFolderTooNew
+    └── InternalError
+
+A class *is* the row of the table: its ``code`` is stable, and a code that is retired is never given to something else.
+HTTP, gRPC and the error reference are made from these attributes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class GoQueueError(Exception):
+    """The root. ``str(error)`` says what was wrong, where, and what would be right."""
+
+    code: ClassVar[str] = "internal_error"
+    http_status: ClassVar[int] = 500
+    grpc_status: ClassVar[str] = "INTERNAL"
+    retriable: ClassVar[bool] = False
+    remedy: ClassVar[str] = "This is a defect: please report it with the broker's log."
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class InternalError(GoQueueError):
+    """The broker met something it has no answer for."""
+
+
+class InvalidRequest(GoQueueError):
+    """A field is missing, of the wrong type or out of its bounds; nothing was changed."""
+
+    code = "invalid_request"
+    http_status = 400
+    grpc_status = "INVALID_ARGUMENT"
+    remedy = "Correct the field that the message names."
+
+
+class InvalidTopicName(InvalidRequest):
+    """A topic's name has a character or a length that is not allowed."""
+
+    code = "invalid_topic_name"
+    remedy = "Use 1 to 200 ASCII letters, digits, '.', '_' or '-'."
+
+
+class ReservedTopicName(InvalidRequest):
+    """Names that begin with two underscores belong to the broker."""
+
+    code = "reserved_topic_name"
+    http_status = 403
+    grpc_status = "PERMISSION_DENIED"
+    remedy = "Choose a name that does not begin with '__'."
+
+
+class InvalidSettings(InvalidRequest):
+    """A topic's setting is unknown, of the wrong type, out of bounds, or cannot be changed."""
+
+    code = "invalid_settings"
+    remedy = "See the topic settings in the configuration reference."
+
+
+class InvalidConfiguration(InvalidRequest):
+    """The broker's own configuration has problems; all of them are listed."""
+
+    code = "invalid_configuration"
+    remedy = "Correct every line that the message names, then start again."
+
+
+class InvalidMessage(InvalidRequest):
+    """One message of a publish cannot be stored."""
+
+    code = "invalid_message"
+    remedy = "Correct the message; the others of the same request are not affected in JSON."
+
+
+class InvalidFrame(InvalidMessage):
+    """Bytes that should be frames are not: layout, length, checksum, flags or a reserved header."""
+
+    code = "invalid_frame"
+    remedy = "Encode with the documented frame layout, and send the batch again whole."
+
+
+class MessageTooLarge(InvalidMessage):
+    """A key, a value or the headers are larger than allowed."""
+
+    code = "message_too_large"
+    http_status = 413
+    remedy = "Make it smaller, or raise the topic's max_message_bytes."
+
+
+class TimestampOutOfRange(InvalidMessage):
+    """A message's timestamp lies too far ahead of the broker's clock, or before 1970."""
+
+    code = "timestamp_out_of_range"
+    remedy = "Set the producer's clock, or raise the topic's max_timestamp_ahead_ms."
+
+
+class BodyTooLarge(InvalidRequest):
+    """A request's body is larger than the server takes."""
+
+    code = "body_too_large"
+    http_status = 413
+    remedy = "Send fewer messages at once, or raise http.max_body_bytes."
+
+
+class TopicNotFound(GoQueueError):
+    """There is no topic of that name."""
+
+    code = "topic_not_found"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    remedy = "Create it with POST /topics."
+
+
+class PartitionNotFound(GoQueueError):
+    """The topic has fewer partitions than that."""
+
+    code = "partition_not_found"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    remedy = "Partitions are numbered from 0; GET /topics/{name} tells how many there are."
+
+
+class TopicExists(GoQueueError):
+    """A topic of that name is already there."""
+
+    code = "topic_exists"
+    http_status = 409
+    grpc_status = "ALREADY_EXISTS"
+    remedy = "Use it, choose another name, or delete it first."
+
+
+class OffsetOutOfRange(GoQueueError):
+    """The offset was removed by retention or has not been written yet."""
+
+    code = "offset_out_of_range"
+    http_status = 416
+    grpc_status = "OUT_OF_RANGE"
+    remedy = "Read from an offset between the earliest and the latest that the message names."
+
+
+class NotSupported(GoQueueError):
+    """The request asks for a feature that this version does not have."""
+
+    code = "not_supported"
+    http_status = 501
+    grpc_status = "UNIMPLEMENTED"
+    remedy = "Leave the field out, or use a version that has the feature."
+
+
+class NotFound(GoQueueError):
+    """No such path."""
+
+    code = "not_found"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    remedy = "See GET /docs for every path."
+
+
+class MethodNotAllowed(GoQueueError):
+    """The path exists, the method does not."""
+
+    code = "method_not_allowed"
+    http_status = 405
+    grpc_status = "UNIMPLEMENTED"
+    remedy = "See GET /docs for the methods of every path."
+
+
+class UnsupportedMediaType(GoQueueError):
+    """The body's content type is not one that this path takes."""
+
+    code = "unsupported_media_type"
+    http_status = 415
+    grpc_status = "INVALID_ARGUMENT"
+    remedy = "Send the content type that the message names."
+
+
+class Overloaded(GoQueueError):
+    """More requests are being served at once than the server allows."""
+
+    code = "overloaded"
+    http_status = 503
+    grpc_status = "RESOURCE_EXHAUSTED"
+    retriable = True
+    remedy = "Wait for Retry-After, then send again; raise the limit that the message names if it lasts."
+
+
+class ShuttingDown(GoQueueError):
+    """The broker is stopping and takes nothing new."""
+
+    code = "shutting_down"
+    http_status = 503
+    grpc_status = "UNAVAILABLE"
+    retriable = True
+    remedy = "Send again when it is back."
+
+
+class DiskFull(GoQueueError):
+    """There is less room on the disk than storage.min_free_bytes: publishing waits, reading goes on."""
+
+    code = "disk_full"
+    http_status = 507
+    grpc_status = "RESOURCE_EXHAUSTED"
+    retriable = True
+    remedy = "Make room (delete topics, lower retention, grow the disk); publishing resumes by itself."
+
+
+class StorageFailed(GoQueueError):
+    """The disk reported an error while data was being made durable; this partition takes no more writes."""
+
+    code = "storage_failed"
+    http_status = 503
+    grpc_status = "UNAVAILABLE"
+    remedy = "Check the disk, then restart the broker: it recovers what is whole."
+
+
+class CorruptData(GoQueueError):
+    """Stored bytes fail their checksum."""
+
+    code = "corrupt_data"
+    grpc_status = "DATA_LOSS"
+    remedy = "Restore the data folder from a backup; the broker's log names the file and the place."
+
+
+class DataFolderLocked(GoQueueError):
+    """Another broker is using this data folder."""
+
+    code = "data_folder_locked"
+    http_status = 503
+    grpc_status = "UNAVAILABLE"
+    remedy = "Stop the other broker, or give this one a folder of its own."
+
+
+class DataFolderTooNew(GoQueueError):
+    """The data folder was written by a newer version."""
+
+    code = "data_folder_too_new"
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Run the version that wrote it, or a newer one."
+
+
+def error_table() -> list[type[GoQueueError]]:
+    """Every error class, sorted by code, each code once."""
+    found: dict[str, type[GoQueueError]] = {}
+    waiting = list(GoQueueError.__subclasses__())
+    while waiting:
+        kind = waiting.pop()
+        waiting.extend(kind.__subclasses__())
+        if "code" in vars(kind) or kind is InternalError:
+            found[kind.code] = kind
+    return [found[code] for code in sorted(found)]

@@ -1,0 +1,143 @@
+"""How one setting is declared: a default, bounds, a unit and a sentence for the reference.
+
+Every number a user can set, in a file, the environment, a flag or a request, is parsed and bounded here, by the
+declaration beside its default. A value is a number in the unit that the field's name ends with, or a text that
+carries its own unit (``"7d"``, ``"64MiB"``), or ``"unlimited"`` where the declaration allows it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.model.units import (
+    format_duration_ms,
+    format_size_bytes,
+    parse_duration_ms,
+    parse_size_bytes,
+)
+
+Unit = Literal["ms", "bytes", "count", "ratio", "text", "flag", "choice"]
+UNLIMITED = "unlimited"
+_SPEC = "goqueue"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """What may stand in one field, and what it means."""
+
+    doc: str
+    unit: Unit
+    minimum: float = 0
+    maximum: float = 0
+    choices: tuple[str, ...] = ()
+    unlimited: bool = False
+    fixed: bool = False
+    """True for a topic's setting that cannot change once the topic exists."""
+
+    def parse(self, raw: object) -> Any:
+        """Turn what a user wrote into the field's value, or raise saying what would be right."""
+        if self.unlimited and (raw is None or raw == UNLIMITED):
+            return None
+        if self.unit == "flag":
+            return _parse_flag(raw)
+        if self.unit in {"text", "choice"}:
+            return self._parse_text(raw)
+        return self._parse_number(raw)
+
+    def format(self, value: object) -> str:
+        """The value as a user would write it."""
+        if value is None:
+            return UNLIMITED if self.unlimited else ""
+        if self.unit == "ms" and isinstance(value, int):
+            return format_duration_ms(value)
+        if self.unit == "bytes" and isinstance(value, int):
+            return format_size_bytes(value)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return str(value)
+
+    def bounds(self) -> str:
+        """The allowed values, for the reference and for error messages."""
+        if self.unit == "choice":
+            return ", ".join(self.choices)
+        if self.unit == "flag":
+            return "true, false"
+        if self.unit == "text":
+            return f"at most {int(self.maximum)} characters"
+        low, high = (self.format(self._whole(bound)) for bound in (self.minimum, self.maximum))
+        return f"{low} to {high}" + (f", or {UNLIMITED}" if self.unlimited else "")
+
+    def _whole(self, number: float) -> float:
+        return number if self.unit == "ratio" else int(number)
+
+    def _parse_text(self, raw: object) -> str:
+        if not isinstance(raw, str):
+            raise InvalidRequest(f"{raw!r} is not a text")
+        if self.unit == "choice" and raw not in self.choices:
+            raise InvalidRequest(f"{raw[:40]!r} is not one of {self.bounds()}")
+        if self.unit == "text" and len(raw) > self.maximum:
+            raise InvalidRequest(f"the text has {len(raw)} characters, {self.bounds()} are allowed")
+        return raw
+
+    def _parse_number(self, raw: object) -> float:
+        number: float
+        if isinstance(raw, str):
+            number = self._number_from_text(raw)
+        elif isinstance(raw, int | float) and not isinstance(raw, bool):
+            number = raw
+        else:
+            raise InvalidRequest(f"{raw!r} is not a number ({self.bounds()})")
+        if self.unit != "ratio" and number != number // 1:
+            raise InvalidRequest(f"{raw!r} is not a whole number ({self.bounds()})")
+        if not self.minimum <= number <= self.maximum:
+            raise InvalidRequest(f"{raw!r} is out of bounds; allowed: {self.bounds()}")
+        return self._whole(number)
+
+    def _number_from_text(self, raw: str) -> float:
+        try:
+            return int(raw) if self.unit != "ratio" else float(raw)
+        except ValueError:
+            pass
+        if self.unit == "ms":
+            return parse_duration_ms(raw)
+        if self.unit == "bytes":
+            return parse_size_bytes(raw)
+        raise InvalidRequest(f"{raw[:40]!r} is not a number ({self.bounds()})")
+
+
+def _parse_flag(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    if isinstance(raw, str) and raw.lower() in {"true", "false"}:
+        return raw.lower() == "true"
+    raise InvalidRequest(f"{raw!r} is not true or false")
+
+
+def setting(default: Any, doc: str, unit: Unit, **limits: Any) -> Any:
+    """Declare a field of a settings dataclass."""
+    return dataclasses.field(default=default, metadata={_SPEC: FieldSpec(doc=doc, unit=unit, **limits)})
+
+
+def specs(kind: type) -> dict[str, FieldSpec]:
+    """The declarations of a settings dataclass, in order."""
+    return {field.name: field.metadata[_SPEC] for field in dataclasses.fields(kind)}
+
+
+def parse_fields(kind: type, raw: dict[str, object]) -> tuple[dict[str, Any], list[str]]:
+    """Parse every field; return the good values and a sentence for each problem."""
+    declared = specs(kind)
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, value in raw.items():
+        spec = declared.get(name)
+        if spec is None:
+            problems.append(f"{name}: no such setting; there are {', '.join(declared)}")
+            continue
+        try:
+            values[name] = spec.parse(value)
+        except GoQueueError as error:
+            problems.append(f"{name}: {error}")
+    return values, problems

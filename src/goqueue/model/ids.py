@@ -1,0 +1,28 @@
+"""Names and numbers that identify things, and the rules a topic's name obeys."""
+
+from __future__ import annotations
+
+import re
+from typing import NewType
+
+from goqueue.model.errors import InvalidTopicName, ReservedTopicName
+
+Offset = NewType("Offset", int)
+PartitionId = NewType("PartitionId", int)
+TopicId = NewType("TopicId", str)
+"""A topic's UUID in hex. A topic that is deleted and made again gets a new one."""
+
+INTERNAL_PREFIX = "__"
+MAX_TOPIC_NAME_LENGTH = 200
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+
+
+def check_topic_name(name: str) -> str:
+    """Return ``name`` if a user may give it to a topic, else raise."""
+    if not 1 <= len(name) <= MAX_TOPIC_NAME_LENGTH:
+        raise InvalidTopicName(f"topic name has {len(name)} characters; 1 to {MAX_TOPIC_NAME_LENGTH} are allowed")
+    if name in {".", ".."} or not _TOPIC_NAME.fullmatch(name):
+        raise InvalidTopicName(f"topic name {name!r} is not allowed; use ASCII letters, digits, '.', '_' and '-'")
+    if name.startswith(INTERNAL_PREFIX):
+        raise ReservedTopicName(f"topic name {name!r} begins with {INTERNAL_PREFIX!r}, which is kept for the broker")
+    return name

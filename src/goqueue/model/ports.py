@@ -1,0 +1,35 @@
+"""Time and chance come in through these, so that a test can own both."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Protocol
+
+NANOS_PER_MS = 1_000_000
+NANOS_PER_SECOND = 1_000_000_000
+
+
+class Clock(Protocol):
+    def now_ns(self) -> int:
+        """Wall-clock time: nanoseconds since the Unix epoch. May jump."""
+
+    def monotonic_ns(self) -> int:
+        """Time for measuring and waiting. Never goes back."""
+
+
+class Randomness(Protocol):
+    def random_bytes(self, size: int) -> bytes: ...
+
+
+class SystemClock:
+    def now_ns(self) -> int:
+        return time.time_ns()
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+
+class SystemRandomness:
+    def random_bytes(self, size: int) -> bytes:
+        return os.urandom(size)

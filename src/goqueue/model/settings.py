@@ -1,0 +1,102 @@
+"""What can be set for one topic."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from goqueue.model.errors import InvalidSettings
+from goqueue.model.fields import parse_fields, setting, specs
+
+Cleanup = Literal["delete", "compact"]
+FsyncPolicy = Literal["always", "interval", "never"]
+
+_DAY_MS = 86_400_000
+_TEN_YEARS_MS = 3_650 * _DAY_MS
+MAX_PARTITIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """The settings of a topic, each with its default. A topic stores only what was set for it."""
+
+    partitions: int = setting(
+        3,
+        "How many partitions the topic has.",
+        "count",
+        minimum=1,
+        maximum=MAX_PARTITIONS,
+        fixed=True,
+    )
+    retention_ms: int | None = setting(
+        7 * _DAY_MS,
+        "Segments whose last append is older than this are deleted.",
+        "ms",
+        minimum=1_000,
+        maximum=_TEN_YEARS_MS,
+        unlimited=True,
+    )
+    retention_bytes: int | None = setting(
+        None,
+        "A partition larger than this loses its oldest segments.",
+        "bytes",
+        minimum=1 << 20,
+        maximum=1 << 50,
+        unlimited=True,
+    )
+    segment_bytes: int = setting(
+        64 << 20,
+        "A segment file is closed and a new one begun at this size.",
+        "bytes",
+        minimum=64 << 10,
+        maximum=1 << 30,
+    )
+    cleanup: Cleanup = setting(
+        "delete",
+        "'delete' drops old segments by retention; 'compact' keeps the last value of every key and ignores retention.",
+        "choice",
+        choices=("delete", "compact"),
+    )
+    tombstone_retention_ms: int = setting(
+        _DAY_MS,
+        "Under 'compact', how long a tombstone stays readable.",
+        "ms",
+        minimum=0,
+        maximum=_TEN_YEARS_MS,
+    )
+    fsync: FsyncPolicy = setting(
+        "always",
+        "When an acknowledged message is on the disk: before the acknowledgement ('always'), within "
+        "storage.fsync_interval_ms ('interval'), or when the system likes ('never').",
+        "choice",
+        choices=("always", "interval", "never"),
+    )
+    max_message_bytes: int = setting(
+        16 << 20,
+        "The largest value a message may have.",
+        "bytes",
+        minimum=1 << 10,
+        maximum=64 << 20,
+    )
+    max_timestamp_ahead_ms: int = setting(
+        3_600_000,
+        "A message whose timestamp lies further ahead of the broker's clock than this is refused.",
+        "ms",
+        minimum=0,
+        maximum=_TEN_YEARS_MS,
+    )
+
+    def with_overrides(self, overrides: dict[str, Any]) -> TopicSettings:
+        return dataclasses.replace(self, **overrides)
+
+
+def parse_topic_settings(raw: dict[str, object], *, existing: bool = False) -> dict[str, Any]:
+    """Check what a user wants to set; ``existing`` refuses what is fixed once a topic exists."""
+    values, problems = parse_fields(TopicSettings, raw)
+    if existing:
+        declared = specs(TopicSettings)
+        problems += [f"{name}: cannot be changed once the topic exists" for name in values if declared[name].fixed]
+    if problems:
+        raise InvalidSettings("; ".join(problems))
+    return values

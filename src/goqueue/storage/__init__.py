@@ -1,0 +1,1 @@
+"""The log on disk: segments, indexes, recovery, retention, compaction, group commit."""
