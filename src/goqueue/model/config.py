@@ -17,7 +17,9 @@ _HOUR_MS = 3_600_000
 class StorageConfig:
     """Where messages are kept, and how they are made durable."""
 
-    path: str = setting("./goqueue-data", "The data folder. One broker uses it at a time.", "text", maximum=4_096)
+    path: str = setting(
+        "./goqueue-data", "The data folder. One broker uses it at a time.", "text", minimum=1, maximum=4_096
+    )
     fsync_interval_ms: int = setting(
         1_000,
         "How often topics with 'fsync: interval' are made durable.",
@@ -80,7 +82,9 @@ class StorageConfig:
 class HttpConfig:
     """The HTTP server and its limits."""
 
-    host: str = setting("127.0.0.1", "The address to listen on; loopback unless told otherwise.", "text", maximum=255)
+    host: str = setting(
+        "127.0.0.1", "The address to listen on; loopback unless told otherwise.", "text", minimum=1, maximum=255
+    )
     port: int = setting(8080, "The port; 0 takes a free one.", "count", maximum=65_535)
     max_body_bytes: int = setting(32 << 20, "The largest request body.", "bytes", minimum=1 << 10, maximum=1 << 30)
     max_header_bytes: int = setting(

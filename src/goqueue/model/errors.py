@@ -224,7 +224,7 @@ class ShuttingDown(GoQueueError):
 
 
 class DiskFull(GoQueueError):
-    """There is less room on the disk than storage.min_free_bytes: publishing waits, reading goes on."""
+    """There is less room on the disk than storage.min_free_bytes: publishing is refused, reading goes on."""
 
     code = "disk_full"
     http_status = 507

@@ -8,6 +8,9 @@ carries its own unit (``"7d"``, ``"64MiB"``), or ``"unlimited"`` where the decla
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import reprlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,7 +69,7 @@ class FieldSpec:
         if self.unit == "flag":
             return "true, false"
         if self.unit == "text":
-            return f"at most {int(self.maximum)} characters"
+            return f"{int(self.minimum)} to {int(self.maximum)} printable characters"
         low, high = (self.format(self._whole(bound)) for bound in (self.minimum, self.maximum))
         return f"{low} to {high}" + (f", or {UNLIMITED}" if self.unlimited else "")
 
@@ -75,11 +78,13 @@ class FieldSpec:
 
     def _parse_text(self, raw: object) -> str:
         if not isinstance(raw, str):
-            raise InvalidRequest(f"{raw!r} is not a text")
+            raise InvalidRequest(f"{shown(raw)} is not a text; allowed: {self.bounds()}")
         if self.unit == "choice" and raw not in self.choices:
-            raise InvalidRequest(f"{raw[:40]!r} is not one of {self.bounds()}")
-        if self.unit == "text" and len(raw) > self.maximum:
-            raise InvalidRequest(f"the text has {len(raw)} characters, {self.bounds()} are allowed")
+            raise InvalidRequest(f"{shown(raw)} is not one of {self.bounds()}")
+        if self.unit == "text" and not self.minimum <= len(raw) <= self.maximum:
+            raise InvalidRequest(f"the text has {len(raw)} characters; allowed: {self.bounds()}")
+        if not raw.isprintable():
+            raise InvalidRequest(f"{shown(raw)} has a character that cannot be printed; allowed: {self.bounds()}")
         return raw
 
     def _parse_number(self, raw: object) -> float:
@@ -89,11 +94,11 @@ class FieldSpec:
         elif isinstance(raw, int | float) and not isinstance(raw, bool):
             number = raw
         else:
-            raise InvalidRequest(f"{raw!r} is not a number ({self.bounds()})")
-        if self.unit != "ratio" and number != number // 1:
-            raise InvalidRequest(f"{raw!r} is not a whole number ({self.bounds()})")
+            raise InvalidRequest(f"{shown(raw)} is not a number; allowed: {self.bounds()}")
         if not self.minimum <= number <= self.maximum:
-            raise InvalidRequest(f"{raw!r} is out of bounds; allowed: {self.bounds()}")
+            raise InvalidRequest(f"{shown(raw)} is out of bounds; allowed: {self.bounds()}")
+        if self.unit != "ratio" and number != int(number):
+            raise InvalidRequest(f"{shown(raw)} is not a whole number; allowed: {self.bounds()}")
         return self._whole(number)
 
     def _number_from_text(self, raw: str) -> float:
@@ -101,11 +106,29 @@ class FieldSpec:
             return int(raw) if self.unit != "ratio" else float(raw)
         except ValueError:
             pass
-        if self.unit == "ms":
-            return parse_duration_ms(raw)
-        if self.unit == "bytes":
-            return parse_size_bytes(raw)
-        raise InvalidRequest(f"{raw[:40]!r} is not a number ({self.bounds()})")
+        try:
+            if self.unit == "ms":
+                return parse_duration_ms(raw)
+            if self.unit == "bytes":
+                return parse_size_bytes(raw)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{error}; allowed: {self.bounds()}") from None
+        raise InvalidRequest(f"{shown(raw)} is not a number; allowed: {self.bounds()}")
+
+
+def shown(raw: object) -> str:
+    """What a user wrote, short and on one line, for a message."""
+    try:
+        return repr(raw[:40]) if isinstance(raw, str) else reprlib.repr(raw)
+    except ValueError:
+        # Python refuses to print an integer of thousands of digits.
+        return "a very large number"
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` for a name that is nearly right, else nothing."""
+    nearest = difflib.get_close_matches(wrong[:80], list(known), n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
 def _parse_flag(raw: object) -> bool:
@@ -113,7 +136,7 @@ def _parse_flag(raw: object) -> bool:
         return raw
     if isinstance(raw, str) and raw.lower() in {"true", "false"}:
         return raw.lower() == "true"
-    raise InvalidRequest(f"{raw!r} is not true or false")
+    raise InvalidRequest(f"{shown(raw)} is not true or false")
 
 
 def setting(default: Any, doc: str, unit: Unit, **limits: Any) -> Any:
@@ -134,7 +157,9 @@ def parse_fields(kind: type, raw: dict[str, object]) -> tuple[dict[str, Any], li
     for name, value in raw.items():
         spec = declared.get(name)
         if spec is None:
-            problems.append(f"{name}: no such setting; there are {', '.join(declared)}")
+            label = name if name.isidentifier() and len(name) <= 80 else shown(name)
+            guess = did_you_mean(name, declared) or f"; there are {', '.join(declared)}"
+            problems.append(f"{label}: no such setting{guess}")
             continue
         try:
             values[name] = spec.parse(value)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+import msgspec
+
 from goqueue.model.errors import InvalidMessage
+from goqueue.model.fields import shown
 
 Headers = tuple[tuple[str, bytes], ...]
 NO_HEADERS: Headers = ()
@@ -35,17 +37,16 @@ def parse_priority(raw: str | int) -> Priority:
         found = _BY_LABEL.get(raw.lower())
         if found is not None:
             return found
-    elif 0 <= raw < len(PRIORITY_LABELS):
+    elif not isinstance(raw, bool) and 0 <= raw < len(PRIORITY_LABELS):
         return Priority(raw)
-    raise InvalidMessage(f"priority {raw!r} does not exist; use one of {', '.join(PRIORITY_LABELS)}, or 0 to 4")
+    raise InvalidMessage(f"priority {shown(raw)} does not exist; use one of {', '.join(PRIORITY_LABELS)}, or 0 to 4")
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A stored message, decoded.
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A stored message, decoded. (A msgspec struct: made by the million, ten times faster than a frozen dataclass.)
 
-    ``key`` is ``None`` when the message has none (an empty key is stored as none). A tombstone has no value:
-    under ``cleanup: compact`` it deletes its key.
+    ``key`` is ``None`` when the message has none; an empty key is stored as none. A tombstone has no value: under
+    ``cleanup: compact`` it deletes its key. ``compressed`` tells that ``value`` is still as the producer packed it.
     """
 
     offset: int
@@ -53,6 +54,6 @@ class Message:
     key: bytes | None
     value: bytes
     headers: Headers = NO_HEADERS
-    priority: int = Priority.NORMAL
+    priority: int = 2
     tombstone: bool = False
     compressed: bool = False

@@ -1,0 +1,60 @@
+"""How every layer says what happened: a short event, and the facts beside it as fields.
+
+How a line looks and where it goes is decided above, by ``goqueue.observe.logs``.
+"""
+
+from __future__ import annotations
+
+import logging
+
+_CALLER = 3
+"""Frames between ``logging`` and whoever called ``Logger.info`` and its kin."""
+
+
+class Logger:
+    """A ``logging.Logger`` that takes fields: ``log.info("recovered partition", topic="x", cut_bytes=12)``.
+
+    An event is a constant text; what varies goes into fields, so that lines can be counted and searched.
+    An event is never taken for a format string.
+    """
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, /, exc_info: BaseException | None = None, **fields: object) -> None:
+        """Something failed; ``exc_info`` adds that exception with its traceback."""
+        self._write(logging.ERROR, event, fields, exc_info)
+
+    def exception(self, event: str, /, **fields: object) -> None:
+        """``error`` with the exception that is being handled."""
+        self._write(logging.ERROR, event, fields, True)
+
+    def is_enabled_for(self, level: int) -> bool:
+        """Whether a line of that level would be written; for fields that are dear to compute."""
+        return self._logger.isEnabledFor(level)
+
+    def _write(
+        self,
+        level: int,
+        event: str,
+        fields: dict[str, object],
+        exc_info: BaseException | bool | None = None,
+    ) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, event, exc_info=exc_info, extra={"fields": fields}, stacklevel=_CALLER)
+
+
+def get_logger(name: str) -> Logger:
+    """The logger of a module: ``log = get_logger(__name__)``."""
+    return Logger(logging.getLogger(name))

@@ -1,0 +1,43 @@
+"""Small files that are replaced whole: after a crash there is the old one or the new one, never a mixture.
+
+Layout: magic (4), CRC32C of the payload (4), its length (8), payload.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+
+from crc32c import crc32c
+
+from goqueue.model.errors import CorruptData
+from goqueue.storage.files import Files
+
+_HEAD = Struct(">4sIQ")
+_MAGIC = b"GQF1"
+TEMPORARY = ".tmp"
+
+
+def write_atomically(files: Files, path: Path, payload: bytes) -> None:
+    """Replace ``path``; when this returns, the new content is on the disk under its name."""
+    fresh = path.with_name(path.name + TEMPORARY)
+    file = files.open(fresh, create=True)
+    file.truncate(0)
+    file.write(0, _HEAD.pack(_MAGIC, crc32c(payload), len(payload)) + payload)
+    file.sync()
+    files.rename(fresh, path)
+    files.sync_dir(path.parent)
+
+
+def read_checked(files: Files, path: Path) -> bytes | None:
+    """The payload, or ``None`` if there is no such file; a damaged one raises ``CorruptData``."""
+    if not files.exists(path):
+        return None
+    file = files.open(path)
+    data = file.read(0, file.size())
+    if len(data) >= _HEAD.size:
+        magic, checksum, length = _HEAD.unpack_from(data)
+        payload = data[_HEAD.size :]
+        if magic == _MAGIC and length == len(payload) and checksum == crc32c(payload):
+            return payload
+    raise CorruptData(f"{path} is damaged: its checksum does not match its content")

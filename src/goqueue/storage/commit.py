@@ -1,0 +1,136 @@
+"""Group commit: one fsync serves everyone who waits for it.
+
+A round makes durable what all logs of the data folder have written so far. While it runs, the next round's waiters
+gather. A few files are synced one by one; beyond that one ``syncfs`` for all of them is cheaper (measured with 300
+dirty files: 60 ms one by one, 2 to 3 ms with ``syncfs``).
+
+An error is final for the logs it concerns: after a failed fsync the kernel may have dropped the data and marked it
+clean, so trying again would report success for what is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from goqueue.model.errors import StorageFailed
+from goqueue.storage.files import File, Files
+from goqueue.storage.log import Log, Unsynced
+
+MOST_SINGLE_SYNCS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What one round does. Files are opened only when they are few; else ``syncfs`` needs none."""
+
+    taken: dict[Log, Unsynced]
+    files: dict[Log, list[File]] | None
+
+
+class CommitScheduler:
+    """One per data folder. Lives on the event loop; the disk is waited for in its own thread."""
+
+    def __init__(self, files: Files, root: Path) -> None:
+        self._files = files
+        self._root = root
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="goqueue-fsync")
+        self._dirty: dict[Log, None] = {}
+        self._waiting: list[tuple[Log, int, asyncio.Future[None]]] = []
+        self._running: asyncio.Task[None] | None = None
+        self.rounds = 0
+
+    async def durable(self, log: Log, offset: int) -> None:
+        """Return when everything below ``offset`` is on the disk; raise ``StorageFailed`` if it cannot get there."""
+        if log.durable_offset >= offset:
+            return
+        if log.failure is not None:
+            raise _failed(log)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((log, offset, done))
+        self._dirty[log] = None
+        if self._running is None:
+            self._running = asyncio.create_task(self._run())
+        await done
+
+    async def sync(self, logs: Iterable[Log]) -> None:
+        """Make logs durable that nobody waits for. Failures are left in the logs."""
+        for log in logs:
+            if log.failure is None and log.durable_offset < log.end_offset:
+                self._dirty[log] = None
+        if self._dirty and self._running is None:
+            self._running = asyncio.create_task(self._run())
+        while (running := self._running) is not None:
+            await asyncio.shield(running)
+
+    async def close(self) -> None:
+        while (running := self._running) is not None:
+            await running
+        self._thread.shutdown()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._dirty:
+                # One turn of the loop, so that publishes that are already here share the round.
+                await asyncio.sleep(0)
+                waiting, self._waiting = self._waiting, []
+                dirty, self._dirty = self._dirty, {}
+                planned = self._plan(dirty)
+                failures = await loop.run_in_executor(self._thread, self._carry_out, planned)
+                self._settle(planned, failures, waiting)
+        finally:
+            self._running = None
+
+    def _plan(self, dirty: Iterable[Log]) -> _Round:
+        taken = {log: log.unsynced() for log in dirty}
+        operations = sum(len(each.segments) + (each.folder is not None) for each in taken.values())
+        if operations > MOST_SINGLE_SYNCS:
+            return _Round(taken, None)
+        return _Round(taken, {log: [segment.files().log for segment in each.segments] for log, each in taken.items()})
+
+    def _carry_out(self, planned: _Round) -> dict[Log, str]:
+        """In the thread. Returns why logs failed, for those that did."""
+        if planned.files is None:
+            try:
+                self._files.sync_filesystem(self._root)
+            except OSError as error:
+                return dict.fromkeys(planned.taken, f"syncfs: {error.strerror or error}")
+            return {}
+        failures: dict[Log, str] = {}
+        for log, files in planned.files.items():
+            try:
+                for file in files:
+                    file.sync()
+                folder = planned.taken[log].folder
+                if folder is not None:
+                    self._files.sync_dir(folder)
+            except OSError as error:
+                failures[log] = f"fsync: {error.strerror or error}"
+        return failures
+
+    def _settle(
+        self, planned: _Round, failures: dict[Log, str], waiting: list[tuple[Log, int, asyncio.Future[None]]]
+    ) -> None:
+        self.rounds += 1
+        for log, taken in planned.taken.items():
+            if log in failures:
+                log.fail(failures[log])
+            else:
+                log.synced(taken)
+        for log, offset, done in waiting:
+            if done.done():
+                continue
+            if log.failure is not None:
+                done.set_exception(_failed(log))
+            elif log.durable_offset >= offset:
+                done.set_result(None)
+            else:
+                done.set_exception(StorageFailed("the log was cut back before the message was durable"))
+
+
+def _failed(log: Log) -> StorageFailed:
+    return StorageFailed(f"this partition takes no more writes since its disk failed: {log.failure}")

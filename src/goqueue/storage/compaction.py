@@ -1,0 +1,270 @@
+"""Keeping the last value of every key.
+
+A pass first learns the last offset of each key in what was appended since the pass before, then rewrites the sealed
+segments below that point without what is superseded. It is a generator: between two steps of about a millisecond it
+hands control back, so appends go on, and it hands out work that waits for the disk as functions to be run elsewhere.
+It may be dropped at any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from goqueue.model.logging import get_logger
+from goqueue.model.ports import NANOS_PER_MS
+from goqueue.storage.files import File, Files
+from goqueue.storage.index_file import INDEX_MAGIC, POSITION, TIME_MAGIC, time_entries, with_footer
+from goqueue.storage.log import Log
+from goqueue.storage.segment import Segment
+from goqueue.storage.swap import COMPACTED, Swap, carry_out, conclude, decide_swap
+from goqueue.wire.batch import FrameRun
+from goqueue.wire.frame import HEADER_SIZE, Flag
+
+log = get_logger(__name__)
+
+Step = Callable[[], None] | None
+"""Work for a thread, or ``None`` to let others run."""
+
+_STEP_BYTES = 128 << 10
+_STEP_MESSAGES = 1_500
+_LONGEST_PLAIN_KEY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """``below``: only messages under this offset are looked at, so that nothing unsettled is touched."""
+
+    below: int
+    tombstone_retention_ms: int
+    max_keys: int
+
+
+def dirty_ratio(log: Log, below: int) -> float:
+    """The share of the sealed bytes that no pass has seen."""
+    sealed = _settled(log, below)
+    total = sum(segment.size for segment, _ in sealed)
+    return sum(segment.size for segment, end in sealed if end > log.cleaned_to) / total if total else 0.0
+
+
+def compact(log: Log, rules: CompactionRules) -> Iterator[Step]:
+    """One pass over ``log``."""
+    sealed = _settled(log, rules.below)
+    dirty = [segment for segment, end in sealed if end > log.cleaned_to]
+    if not dirty:
+        return
+    latest = _Latest(rules.max_keys)
+    yield from _learn(latest, dirty, log.cleaned_to)
+    tombstones_before_ns = log.now_ns() - rules.tombstone_retention_ms * NANOS_PER_MS
+    group: _Group | None = None
+    for segment, _ in sealed:
+        if segment.base >= latest.until:
+            break
+        kept = _Kept()
+        yield from _choose(segment, latest, kept, drop_tombstones=segment.summary()[1] < tombstones_before_ns)
+        if group is not None and (group.size + kept.size > log.options.segment_bytes or not group.is_before(segment)):
+            yield from group.finish()
+            group = None
+        if group is None and not kept.dropped and kept.size > log.options.segment_bytes // 2:
+            continue
+        group = group or _Group(log)
+        yield from group.add(segment, kept)
+    if group is not None:
+        yield from group.finish()
+    log.cleaned_to = max(log.cleaned_to, latest.until)
+
+
+def _settled(log: Log, below: int) -> list[tuple[Segment, int]]:
+    """The sealed segments that lie wholly under ``below``, each with the offset at which the next one begins."""
+    return [(segment, following.base) for segment, following in pairwise(log.segments) if following.base <= below]
+
+
+def _short(key: bytes) -> bytes:
+    """What stands for a key in memory: long ones by a hash that nobody can make collide."""
+    return key if len(key) < _LONGEST_PLAIN_KEY else blake2b(key, digest_size=_LONGEST_PLAIN_KEY).digest()
+
+
+@dataclass(slots=True)
+class _Latest:
+    """The last offset of every key seen, up to (not including) ``until``."""
+
+    max_keys: int
+    until: int = 0
+    offsets: dict[bytes, int] = field(default_factory=dict)
+
+    def full(self) -> bool:
+        return len(self.offsets) >= self.max_keys
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What stays of one segment: byte ranges, and the columns for its new index."""
+
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    lengths: list[NDArray[np.int64]] = field(default_factory=list)
+    timestamps: list[NDArray[np.int64]] = field(default_factory=list)
+    offsets: list[NDArray[np.int64]] = field(default_factory=list)
+    size: int = 0
+    dropped: int = 0
+
+
+def _runs(segment: Segment) -> Iterator[tuple[int, FrameRun]]:
+    """All frames of a segment in small runs, each with its position in the file."""
+    place, end_place = 0, segment.place_of(1 << 62)
+    while place < end_place:
+        found = segment.locate(place, _STEP_BYTES, _STEP_MESSAGES, end_place)
+        run = found.load()
+        yield found.position, run
+        place += len(run)
+
+
+def _keys(run: FrameRun, key_lengths: NDArray[np.uint16]) -> list[bytes]:
+    starts = (run.positions + np.uint32(HEADER_SIZE)).tolist()
+    frames = run.frames
+    return [
+        _short(bytes(frames[start : start + length]))
+        for start, length in zip(starts, key_lengths.tolist(), strict=True)
+    ]
+
+
+def _learn(latest: _Latest, dirty: list[Segment], cleaned_to: int) -> Iterator[Step]:
+    for segment in dirty:
+        for _, run in _runs(segment):
+            columns = run.columns()
+            offsets = columns["offset"].tolist()
+            for key, offset in zip(_keys(run, columns["key_length"]), offsets, strict=True):
+                if key and offset >= cleaned_to:
+                    latest.offsets[key] = offset
+            latest.until = offsets[-1] + 1
+            yield None
+            if latest.full():
+                return
+
+
+def _choose(segment: Segment, latest: _Latest, kept: _Kept, *, drop_tombstones: bool) -> Iterator[Step]:
+    for position, run in _runs(segment):
+        columns = run.columns()
+        offsets = columns["offset"].astype(np.int64)
+        newest = np.array([latest.offsets.get(key, -1) for key in _keys(run, columns["key_length"])], np.int64)
+        keep = (newest <= offsets) | (offsets >= latest.until)
+        if drop_tombstones:
+            tombstones = (columns["flags"] & np.uint8(Flag.TOMBSTONE)) != 0
+            keep &= ~(tombstones & (offsets < latest.until))
+        starts, ends = run.positions[keep].astype(np.int64), run.ends()[keep].astype(np.int64)
+        if len(starts):
+            # Neighbours that both stay are copied as one range.
+            breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+            firsts = np.append(0, breaks)
+            lasts = np.append(breaks, len(starts)) - 1
+            kept.ranges += zip((starts[firsts] + position).tolist(), (ends[lasts] + position).tolist(), strict=True)
+            kept.lengths.append(ends - starts)
+            kept.timestamps.append(columns["timestamp"][keep].astype(np.int64))
+            kept.offsets.append(offsets[keep])
+            kept.size += int((ends - starts).sum())
+        kept.dropped += len(run) - len(starts)
+        yield None
+
+
+class _Group:
+    """Segments that are rewritten into one new file."""
+
+    def __init__(self, owner: Log) -> None:
+        self._log = owner
+        self._truncations = owner.truncations
+        self._segments: list[Segment] = []
+        self._kept: list[_Kept] = []
+        self._output: File | None = None
+        self.size = 0
+
+    @property
+    def _disk(self) -> Files:
+        return self._log.open_files.disk
+
+    def is_before(self, segment: Segment) -> bool:
+        """Whether ``segment`` directly follows the last one taken."""
+        places = self._log.segments
+        return places.index(segment) == places.index(self._segments[-1]) + 1
+
+    def add(self, segment: Segment, kept: _Kept) -> Iterator[Step]:
+        source = segment.files().log
+        if self._output is None:
+            path = segment.log_path
+            self._output = self._disk.open(path.with_name(path.name + COMPACTED), create=True)
+            self._output.truncate(0)
+        pending: list[bytes] = []
+        pending_size = 0
+        for start, end in kept.ranges:
+            pending.append(source.read(start, end - start))
+            pending_size += end - start
+            if pending_size >= _STEP_BYTES or len(pending) >= _STEP_MESSAGES:
+                self._write(pending)
+                pending_size = 0
+                yield None
+        self._write(pending)
+        self._segments.append(segment)
+        self._kept.append(kept)
+
+    def _write(self, pending: list[bytes]) -> None:
+        data = b"".join(pending)
+        if self._output is not None and data:
+            self._output.write(self.size, data)
+        self.size += len(data)
+        pending.clear()
+
+    def finish(self) -> Iterator[Step]:
+        """Make the new files durable, then put them in the place of the old ones."""
+        first = self._segments[0]
+        dropped = sum(kept.dropped for kept in self._kept)
+        if self._output is None or (len(self._segments) == 1 and not dropped):
+            self._disk.remove(first.log_path.with_name(first.log_path.name + COMPACTED))
+            return
+        outputs = [self._output, *self._write_indexes(first)]
+        for output in outputs:
+            yield output.sync
+        swap = Swap([segment.base for segment in self._segments], empty=self.size == 0)
+        if self._log.truncations != self._truncations:
+            return
+        yield partial(decide_swap, self._disk, self._log.folder, swap)
+        # From here to the last line nothing else runs: names and segments change together.
+        for segment in self._segments:
+            segment.close()
+        carry_out(self._disk, self._log.folder, swap)
+        fresh = None
+        if not swap.empty:
+            fresh = Segment(self._log.open_files, self._log.folder, first.base, self._log.now_ns, sealed=True)
+        self._log.replace_segments(self._segments, fresh)
+        yield partial(conclude, self._disk, self._log.folder, swap)
+        log.info(
+            "compacted",
+            folder=str(self._log.folder),
+            segments=len(self._segments),
+            messages_dropped=dropped,
+            bytes_now=self.size,
+        )
+
+    def _write_indexes(self, first: Segment) -> list[File]:
+        if not self.size:
+            return []
+        lengths, timestamps, offsets = (
+            np.concatenate([column for kept in self._kept for column in getattr(kept, name)])
+            for name in ("lengths", "timestamps", "offsets")
+        )
+        positions = (np.cumsum(lengths) - lengths).astype(POSITION)
+        appended_ns = max(segment.summary()[1] for segment in self._segments)
+        times = time_entries(timestamps, offsets, -1, appended_ns, self.size)
+        made = []
+        for path, magic, entries in (
+            (first.index_path, INDEX_MAGIC, positions),
+            (first.time_path, TIME_MAGIC, times),
+        ):
+            file = self._disk.open(path.with_name(path.name + COMPACTED), create=True)
+            file.truncate(0)
+            file.write(0, with_footer(magic, entries, self.size))
+            made.append(file)
+        return made

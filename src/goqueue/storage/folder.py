@@ -1,0 +1,75 @@
+"""The data folder: who may use it, which format it has, and what lies where.
+
+::
+
+    FORMAT                                   the format's version
+    LOCK                                     held by the broker that uses the folder
+    checkpoint                               recovery points of all logs
+    snapshots/{journal}                      states from which journals replay
+    logs/{topic}~{uuid}/{partition}/         segments
+    orphans/                                 folders of logs that no topic claims, kept for a person to look at
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from goqueue.model.errors import CorruptData, DataFolderTooNew
+from goqueue.storage.atomic import read_checked, write_atomically
+from goqueue.storage.files import Files
+
+FORMAT_VERSION = 1
+_SEPARATOR = "~"
+
+
+class DataFolder:
+    """A data folder in use. Its lock is held until ``close``."""
+
+    def __init__(self, files: Files, root: Path) -> None:
+        self.files = files
+        self.root = root
+        self.logs = root / "logs"
+        self.snapshots = root / "snapshots"
+        self.orphans = root / "orphans"
+        self.checkpoint = root / "checkpoint"
+        files.make_dirs(root)
+        self._lock: object = files.lock(root / "LOCK")
+        self._check_format()
+        for folder in (self.logs, self.snapshots, self.orphans):
+            files.make_dirs(folder)
+        files.sync_dir(root)
+
+    def close(self) -> None:
+        self._lock = None
+
+    def _check_format(self) -> None:
+        path = self.root / "FORMAT"
+        payload = read_checked(self.files, path)
+        if payload is None:
+            if self.files.exists(self.logs):
+                raise CorruptData(f"{path} is missing although {self.logs} exists; restore it from a backup")
+            write_atomically(self.files, path, str(FORMAT_VERSION).encode())
+            return
+        found = int(payload)
+        if found > FORMAT_VERSION:
+            raise DataFolderTooNew(
+                f"{self.root} has format {found}; this version of GoQueue knows formats up to {FORMAT_VERSION}"
+            )
+
+    def topic_folder(self, name: str, topic_id: str) -> Path:
+        return self.logs / f"{name}{_SEPARATOR}{topic_id}"
+
+    def create_partitions(self, folder: Path, count: int) -> None:
+        """Make the folders of a topic's partitions; they are on the disk when this returns."""
+        for partition in range(count):
+            self.files.make_dirs(folder / str(partition))
+        self.files.sync_dir(folder)
+        self.files.sync_dir(self.logs)
+
+    def topic_folders(self) -> dict[str, Path]:
+        """Folders of logs by topic id."""
+        return {
+            name.rpartition(_SEPARATOR)[2]: self.logs / name
+            for name in self.files.list_dir(self.logs)
+            if _SEPARATOR in name
+        }

@@ -1,0 +1,92 @@
+"""The two files beside a segment: where each frame begins, and when.
+
+Both are checkpoints: everything in them can be found again by scanning the segment. While a segment is active they
+grow with it; when it is sealed each gets a footer (magic, entry count, the log's size, CRC32C of the entries), by which
+a reader knows that the file is whole and belongs to this very log file.
+
+- ``.index``: the position of every frame, four bytes each. One entry a message rather than one every few kilobytes:
+  any offset is found with one read, and readers get their table of positions for nothing.
+- ``.timeindex``: an entry about every 4 KB of log: the largest timestamp so far, the broker's time of the append, and
+  the last offset that both cover. The running maximum makes the first message at or after an instant a binary search.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from goqueue.storage.files import File
+
+INDEX_MAGIC = b"GQIX"
+TIME_MAGIC = b"GQTX"
+POSITION = np.dtype(">u4")
+TIME_ENTRY = np.dtype([("max_timestamp", ">i8"), ("append_time", ">i8"), ("last_offset", ">i8")])
+_FOOTER = Struct(">4sIQI")
+_CHUNK = 1 << 20
+_BYTES_PER_ENTRY = 4_096
+
+
+def position_bytes(positions: NDArray[np.uint32]) -> bytes:
+    return positions.astype(POSITION).tobytes()
+
+
+def read_positions(file: File, first: int, count: int) -> NDArray[np.uint32]:
+    """Entries ``first`` to ``first + count``, or as many as there are."""
+    data = file.read(first * POSITION.itemsize, count * POSITION.itemsize)
+    return np.frombuffer(data, POSITION, len(data) // POSITION.itemsize).astype(np.uint32)
+
+
+def time_entry(max_timestamp_ns: int, append_time_ns: int, last_offset: int) -> bytes:
+    return np.array([(max_timestamp_ns, append_time_ns, last_offset)], TIME_ENTRY).tobytes()
+
+
+def time_entries(
+    timestamps: NDArray[np.int64], offsets: NDArray[np.int64], floor_ns: int, append_time_ns: int, log_size: int
+) -> NDArray[np.void]:
+    """Entries for frames that are there already, as densely as appending them would have made; the last is covered."""
+    highest = np.maximum(np.maximum.accumulate(timestamps), floor_ns)
+    step = max(1, len(highest) * _BYTES_PER_ENTRY // max(1, log_size))
+    chosen = np.append(np.arange(step - 1, len(highest) - 1, step), len(highest) - 1)
+    entries = np.empty(len(chosen), TIME_ENTRY)
+    entries["max_timestamp"] = highest[chosen]
+    entries["append_time"] = append_time_ns
+    entries["last_offset"] = offsets[chosen]
+    return entries
+
+
+def with_footer(magic: bytes, entries: NDArray[Any], log_size: int) -> bytes:
+    """The whole content of a sealed segment's index file."""
+    packed = entries.tobytes()
+    return packed + footer(magic, len(entries), log_size, crc32c(packed))
+
+
+def read_times(file: File, count: int) -> NDArray[np.void]:
+    return np.frombuffer(file.read(0, count * TIME_ENTRY.itemsize), TIME_ENTRY)
+
+
+def footer(magic: bytes, count: int, log_size: int, checksum: int) -> bytes:
+    return _FOOTER.pack(magic, count, log_size, checksum)
+
+
+def checksum_of(file: File, size: int) -> int:
+    """CRC32C of the first ``size`` bytes."""
+    checksum = 0
+    for position in range(0, size, _CHUNK):
+        checksum = crc32c(file.read(position, min(_CHUNK, size - position)), checksum)
+    return checksum
+
+
+def verified_count(file: File, magic: bytes, entry_size: int, log_size: int) -> int | None:
+    """How many entries a sealed segment's file holds, or ``None`` if it is missing its footer, damaged or another's."""
+    size = file.size()
+    at = size - _FOOTER.size
+    if at < 0:
+        return None
+    found_magic, count, found_log_size, checksum = _FOOTER.unpack(file.read(at, _FOOTER.size))
+    if found_magic != magic or found_log_size != log_size or count * entry_size != at:
+        return None
+    return count if checksum_of(file, at) == checksum else None

@@ -1,0 +1,279 @@
+"""The log of one partition: segments one behind the other, of which the last takes appends.
+
+Every method is called from the event loop and none of them waits, except for the disk's page cache. What must wait is
+handed out: ``Slice.load`` for long reads, ``unsynced`` for fsync.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from goqueue.model.errors import DiskFull, OffsetOutOfRange, StorageFailed
+from goqueue.model.logging import get_logger
+from goqueue.model.ports import NANOS_PER_MS
+from goqueue.storage.checkpoint import RecoveryPoint
+from goqueue.storage.open_files import OpenFiles
+from goqueue.storage.segment import Segment, Slice
+from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch, FrameRun
+from goqueue.wire.internal_headers import producer_stamp
+
+log = get_logger(__name__)
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What a log must know of its topic's settings. May be replaced while the log is in use."""
+
+    segment_bytes: int = 64 << 20
+    index_interval_bytes: int = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Unsynced:
+    """What must reach the disk so that everything below ``end_offset`` is durable."""
+
+    segments: tuple[Segment, ...]
+    folder: Path | None
+    end_offset: int
+    truncations: int
+
+
+class Log:
+    """Appends, reads and cuts. Use ``recovery.open_log`` to get one."""
+
+    def __init__(
+        self,
+        open_files: OpenFiles,
+        folder: Path,
+        options: LogOptions,
+        now_ns: Callable[[], int],
+        segments: list[Segment],
+        start_offset: int,
+        cleaned_to: int,
+    ) -> None:
+        self.open_files = open_files
+        self.folder = folder
+        self.options = options
+        self.now_ns = now_ns
+        self.segments = segments
+        self.start_offset = start_offset
+        self.cleaned_to = cleaned_to
+        """Compaction has seen everything below this offset."""
+        active = segments[-1]
+        self.end_offset = active.base + active.count
+        self.durable_offset = self.end_offset
+        self.failure: str | None = None
+        self._unsynced: list[Segment] = []
+        self._names_unsynced = True
+        self.truncations = 0
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    # Writing
+
+    def append(self, batch: CheckedBatch) -> int:
+        """Stamp and write a batch into one segment; return its first offset. On any error nothing is changed."""
+        self._check_writable()
+        if self.active.size and self.active.size + len(batch.frames) > self.options.segment_bytes:
+            self.roll()
+        first = self.end_offset
+        batch.stamp(first)
+        try:
+            self.active.append(batch, self.now_ns(), self.options.index_interval_bytes)
+        except OSError as error:
+            raise self._write_error(error) from error
+        except StorageFailed as error:
+            self.fail(str(error))
+            raise
+        self.end_offset = first + len(batch)
+        if not self._unsynced or self._unsynced[-1] is not self.active:
+            self._unsynced.append(self.active)
+        return first
+
+    def roll(self) -> None:
+        """Seal the active segment and begin a new one. The new name is on the disk only after the next fsync round."""
+        fresh = Segment(self.open_files, self.folder, self.end_offset, self.now_ns)
+        try:
+            fresh.files()
+        except OSError as error:
+            raise self._write_error(error) from error
+        self._names_unsynced = True
+        self.active.seal()
+        self.segments.append(fresh)
+
+    def fail(self, reason: str) -> None:
+        """Take no more writes. What is durable can still be read; a restart recovers what is whole."""
+        if self.failure is None:
+            self.failure = reason
+            log.error("log takes no more writes", folder=str(self.folder), reason=reason)
+
+    def _check_writable(self) -> None:
+        if self.failure is not None:
+            raise StorageFailed(f"this partition takes no more writes since its disk failed: {self.failure}")
+
+    def _write_error(self, error: OSError) -> Exception:
+        if error.errno in _FULL:
+            return DiskFull(f"the disk is full: {error.strerror}", retry_after_s=1)
+        self.fail(f"{error.strerror or error} while writing")
+        return StorageFailed(f"writing failed: {error.strerror or error}")
+
+    # Durability
+
+    def unsynced(self) -> Unsynced:
+        """What an fsync round has to do for this log now. It must end in ``synced`` or ``fail``."""
+        taken = Unsynced(
+            tuple(self._unsynced), self.folder if self._names_unsynced else None, self.end_offset, self.truncations
+        )
+        self._unsynced = []
+        self._names_unsynced = False
+        return taken
+
+    def synced(self, taken: Unsynced) -> None:
+        if taken.truncations == self.truncations and self.failure is None:
+            self.durable_offset = max(self.durable_offset, taken.end_offset)
+
+    def recovery_point(self) -> RecoveryPoint:
+        """The state right now; it may be stored once everything written before is on the disk."""
+        active = self.active
+        return RecoveryPoint(
+            self.start_offset, active.base, active.size, active.count, active.index_checksum, active.time_entries,
+            active.time_checksum, active.max_timestamp_ns, active.last_append_ns, self.cleaned_to,
+        )  # fmt: skip
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, max_messages: int = 1 << 30, limit: int | None = None
+    ) -> FrameRun | None:
+        """Frames from the first at or after ``offset``, below ``limit``; ``None`` if there is none yet."""
+        found = self.locate(offset, max_bytes, max_messages, limit)
+        return found.load() if found else None
+
+    def locate(
+        self, offset: int, max_bytes: int, max_messages: int = 1 << 30, limit: int | None = None
+    ) -> Slice | None:
+        """Where ``read`` would read. At least one message, else no more than the bounds, all from one segment."""
+        limit = self.end_offset if limit is None else min(limit, self.end_offset)
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} is not there; the earliest is {self.start_offset}, the latest {self.end_offset}"
+            )
+        for segment in self.segments[self._segment_at(offset) :]:
+            if segment.base >= limit:
+                break
+            place = segment.place_of(offset)
+            end_place = segment.place_of(limit)
+            if place < end_place:
+                return segment.locate(place, max_bytes, max_messages, end_place)
+        return None
+
+    def is_active(self, offset: int) -> bool:
+        """Whether ``offset`` was written lately, so that reading it will not wait for the disk."""
+        return offset >= self.active.base
+
+    def offset_at(self, timestamp_ns: int) -> int:
+        """The offset of the first message whose timestamp is at or after an instant; the end if there is none."""
+        for segment in self.segments:
+            place = segment.place_at_time(timestamp_ns)
+            if place is not None:
+                return max(self.start_offset, segment.offset_of(place))
+        return self.end_offset
+
+    def _segment_at(self, offset: int) -> int:
+        return max(0, bisect_right(self.segments, offset, key=lambda segment: segment.base) - 1)
+
+    # Cutting
+
+    def truncate_to(self, offset: int, forget_point: Callable[[], None]) -> int:
+        """Remove everything from ``offset`` on, and all of a producer's batch that it would split; return the new end.
+
+        ``forget_point`` must durably drop the log's recovery point: what it vouches for is about to change.
+        """
+        self._check_writable()
+        offset = self._batch_start(max(offset, self.start_offset))
+        if offset >= self.end_offset:
+            return self.end_offset
+        forget_point()
+        keep = self._segment_at(offset)
+        for segment in reversed(self.segments[keep + 1 :]):
+            self.remove_files(segment)
+        self.open_files.disk.sync_dir(self.folder)
+        del self.segments[keep + 1 :]
+        self.active.cut(self.active.place_of(offset))
+        self.end_offset = offset
+        self.durable_offset = min(self.durable_offset, offset)
+        self.cleaned_to = min(self.cleaned_to, offset)
+        self._unsynced = [self.active]
+        self.truncations += 1
+        return offset
+
+    def _batch_start(self, offset: int) -> int:
+        """``offset``, or the first offset of the producer's batch that reaches across it."""
+        if not self.start_offset < offset < self.end_offset:
+            return offset
+        segment = self.segments[self._segment_at(offset)]
+        place = segment.place_of(offset)
+        walked = 0
+        while place > 0 and walked <= MAX_BATCH_BYTES:
+            place -= 1
+            run = segment.locate(place, 1, 1, place + 1).load()
+            walked += len(run.frames)
+            header = run.columns()[0]
+            headers = run.frames[len(run.frames) - int(header["headers_length"]) :]
+            if (stamp := producer_stamp(headers)) is not None:
+                first = int(header["offset"])
+                return first if first + stamp.message_count > offset else offset
+        return offset
+
+    # Retention
+
+    def expired(self, retention_ms: int | None, retention_bytes: int | None) -> int:
+        """The offset at which the log should start by age and size. Rolls an active segment that is too old."""
+        oldest_ns = None if retention_ms is None else self.now_ns() - retention_ms * NANOS_PER_MS
+        if oldest_ns is not None and self.active.count and self.active.last_append_ns < oldest_ns:
+            self.roll()
+        start, size = self.start_offset, self.size_bytes
+        for segment, following in zip(self.segments, self.segments[1:], strict=False):
+            too_old = oldest_ns is not None and segment.summary()[1] < oldest_ns
+            too_much = retention_bytes is not None and size > retention_bytes
+            if not (too_old or too_much):
+                break
+            size -= segment.size
+            start = max(start, following.base)
+        return start
+
+    def drop_below_start(self) -> int:
+        """Remove the files of segments that lie below ``start_offset``, which must be on the disk by now."""
+        dropped = 0
+        while len(self.segments) > 1 and self.segments[1].base <= self.start_offset:
+            self.remove_files(self.segments.pop(0))
+            dropped += 1
+        return dropped
+
+    def remove_files(self, segment: Segment) -> None:
+        segment.close()
+        for path in segment.paths():
+            self.open_files.disk.remove(path)
+
+    def replace_segments(self, old: list[Segment], fresh: Segment | None) -> None:
+        """Put what compaction made in the place of what it read. The files were renamed just now."""
+        first = self.segments.index(old[0])
+        for segment in old:
+            segment.close()
+        self.segments[first : first + len(old)] = [fresh] if fresh else []
+
+    def close(self) -> None:
+        for segment in self.segments:
+            segment.close()

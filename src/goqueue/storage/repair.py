@@ -1,0 +1,66 @@
+"""Bytes that are no frames are never thrown away: they go to a file beside the segment, for a person to look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from goqueue.model.logging import get_logger
+from goqueue.storage.atomic import TEMPORARY
+from goqueue.storage.files import File, Files
+from goqueue.storage.scan import Damage, Scan
+
+log = get_logger(__name__)
+
+_CHUNK = 4 << 20
+
+
+def set_damage_aside(files: Files, log_path: Path, found: Scan) -> None:
+    """Replace a segment by its valid frames alone, keeping the damaged ranges in side files. Safe at any crash."""
+    source = files.open(log_path)
+    size = source.size()
+    ranges = list(found.damage)
+    if found.end < size:
+        ranges.append(Damage(found.end, size))
+    for damage in ranges:
+        _save_range(files, source, log_path, damage)
+    fresh_path = log_path.with_name(log_path.name + TEMPORARY)
+    fresh = files.open(fresh_path, create=True)
+    fresh.truncate(0)
+    start = written = 0
+    for damage in [*ranges, Damage(size, size)]:
+        written += copy_range(source, start, damage.start, fresh, written)
+        start = damage.end
+    fresh.sync()
+    files.rename(fresh_path, log_path)
+    files.sync_dir(log_path.parent)
+
+
+def cut_tail(files: Files, log_path: Path, end: int) -> None:
+    """Remove what follows the last whole frame, keeping it in a side file."""
+    source = files.open(log_path)
+    size = source.size()
+    if size > end:
+        _save_range(files, source, log_path, Damage(end, size))
+        source.truncate(end)
+
+
+def _save_range(files: Files, source: File, log_path: Path, damage: Damage) -> None:
+    aside_path = log_path.with_suffix(f".damaged-{damage.start}-{damage.end}")
+    aside = files.open(aside_path, create=True)
+    copy_range(source, damage.start, damage.end, aside, 0)
+    aside.sync()
+    files.sync_dir(log_path.parent)
+    log.error(
+        "bytes that are no whole message were taken out of a segment",
+        segment=str(log_path),
+        first_byte=damage.start,
+        bytes=damage.end - damage.start,
+        kept_in=aside_path.name,
+    )
+
+
+def copy_range(source: File, start: int, end: int, target: File, at: int) -> int:
+    """Copy bytes ``start`` to ``end``; return how many."""
+    for position in range(start, end, _CHUNK):
+        target.write(at + position - start, source.read(position, min(_CHUNK, end - position)))
+    return end - start

@@ -1,0 +1,329 @@
+"""One file of a log, with its two index files.
+
+Invariants: the file holds whole frames, one behind the other, and nothing else; offsets strictly increase, and are
+consecutive in the active segment. A sealed segment never changes; compaction replaces it by another object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from goqueue.model.errors import StorageFailed
+from goqueue.model.logging import get_logger
+from goqueue.storage.checkpoint import RecoveryPoint
+from goqueue.storage.files import File
+from goqueue.storage.index_file import (
+    INDEX_MAGIC,
+    POSITION,
+    TIME_ENTRY,
+    TIME_MAGIC,
+    footer,
+    position_bytes,
+    read_positions,
+    read_times,
+    time_entries,
+    time_entry,
+    verified_count,
+)
+from goqueue.storage.open_files import OpenFiles, SegmentFiles
+from goqueue.storage.repair import set_damage_aside
+from goqueue.storage.scan import FrameScanner, Scan
+from goqueue.wire.batch import CheckedBatch, FrameRun, header_columns
+from goqueue.wire.frame import HEADER_SIZE
+
+log = get_logger(__name__)
+
+_OFFSET_FIELD = (8, 8)
+NO_TIMESTAMP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Where a run of frames lies. ``load`` may be called in a thread; it touches nothing but the file."""
+
+    file: File
+    position: int
+    size: int
+    positions: NDArray[np.uint32]
+
+    def load(self) -> FrameRun:
+        return FrameRun(memoryview(self.file.read(self.position, self.size)), self.positions)
+
+
+class Segment:
+    """A segment, active until ``seal`` is called. Not for use from threads, ``Slice.load`` excepted."""
+
+    def __init__(
+        self, open_files: OpenFiles, folder: Path, base: int, now_ns: Callable[[], int], *, sealed: bool = False
+    ) -> None:
+        self._open_files = open_files
+        self._now_ns = now_ns
+        self._handles: SegmentFiles | None = None
+        self._summarised = not sealed
+        name = folder / f"{base:020d}"
+        self.log_path = name.with_suffix(".log")
+        self.index_path = name.with_suffix(".index")
+        self.time_path = name.with_suffix(".timeindex")
+        self.base = base
+        self.sealed = sealed
+        self.size = open_files.disk.size(self.log_path) if sealed else 0
+        self.count = 0
+        self.max_timestamp_ns = NO_TIMESTAMP
+        self.last_append_ns = 0
+        self.index_checksum = 0
+        self.time_entries = 0
+        self.time_checksum = 0
+        self._since_time_entry = 0
+
+    # Files
+
+    def files(self) -> SegmentFiles:
+        """The open files; they may be closed again by the next call on any other segment."""
+        if self._handles is None:
+            disk = self._open_files.disk
+            self._handles = SegmentFiles(
+                disk.open(self.log_path, create=not self.sealed),
+                disk.open(self.index_path, create=True),
+                disk.open(self.time_path, create=True),
+            )
+            self._open_files.opened(self)
+        else:
+            self._open_files.used(self)
+        return self._handles
+
+    def release(self) -> None:
+        self._handles = None
+
+    def close(self) -> None:
+        self._open_files.closed(self)
+
+    def paths(self) -> tuple[Path, Path, Path]:
+        return self.log_path, self.index_path, self.time_path
+
+    # Writing
+
+    def append(self, batch: CheckedBatch, append_time_ns: int, index_interval_bytes: int) -> None:
+        """Write stamped frames. On an ``OSError`` the segment is as it was before; ``StorageFailed`` says it is not."""
+        files = self.files()
+        positions = position_bytes(batch.positions + np.uint32(self.size))
+        try:
+            files.log.write(self.size, batch.frames)
+            files.positions.write(self.count * POSITION.itemsize, positions)
+        except OSError as error:
+            self._undo(files, error)
+            raise
+        self.size += len(batch.frames)
+        self.count += len(batch)
+        self.index_checksum = crc32c(positions, self.index_checksum)
+        self.max_timestamp_ns = max(self.max_timestamp_ns, batch.max_timestamp_ns)
+        self.last_append_ns = append_time_ns
+        self._since_time_entry += len(batch.frames)
+        if self._since_time_entry >= index_interval_bytes:
+            # The frames are in the log: a full disk may delay this entry, it must not undo them.
+            with suppress(OSError):
+                self._add_time_entry()
+
+    def _undo(self, files: SegmentFiles, error: OSError) -> None:
+        try:
+            files.log.truncate(self.size)
+            files.positions.truncate(self.count * POSITION.itemsize)
+        except OSError as second:
+            raise StorageFailed(f"{self.log_path} could not be restored after {error}: {second}") from second
+
+    def seal(self) -> None:
+        """No more appends. The footers make the index files trusted; losing them costs a scan, no data."""
+        self.sealed = True
+        try:
+            if self._since_time_entry or not self.time_entries:
+                self._add_time_entry()
+            self._write_footers()
+        except OSError as error:
+            log.warning("index footers not written, they will be rebuilt", segment=str(self.log_path), error=str(error))
+
+    def _add_time_entry(self) -> None:
+        entry = time_entry(self.max_timestamp_ns, self.last_append_ns, self.base + self.count - 1)
+        self.files().times.write(self.time_entries * TIME_ENTRY.itemsize, entry)
+        self.time_entries += 1
+        self.time_checksum = crc32c(entry, self.time_checksum)
+        self._since_time_entry = 0
+
+    def _write_footers(self) -> None:
+        files = self.files()
+        _end_with(
+            files.positions,
+            self.count * POSITION.itemsize,
+            footer(INDEX_MAGIC, self.count, self.size, self.index_checksum),
+        )
+        _end_with(
+            files.times,
+            self.time_entries * TIME_ENTRY.itemsize,
+            footer(TIME_MAGIC, self.time_entries, self.size, self.time_checksum),
+        )
+
+    # Indexes
+
+    def restore(self, point: RecoveryPoint) -> None:
+        """Be as the segment was when ``point`` was taken."""
+        self.size, self.count = point.size, point.count
+        self.index_checksum = point.index_checksum
+        self.time_entries, self.time_checksum = point.time_entries, point.time_checksum
+        self.max_timestamp_ns, self.last_append_ns = point.max_timestamp_ns, point.last_append_ns
+
+    def install(self, scan: Scan, *, after: int = 0) -> None:
+        """Take over what a scan found behind the first ``after`` frames, and write both indexes anew from there."""
+        files = self.files()
+        self.count = after
+        positions = position_bytes(scan.position_array())
+        files.positions.truncate(after * POSITION.itemsize)
+        files.positions.write(after * POSITION.itemsize, positions)
+        self.index_checksum = crc32c(positions, self.index_checksum if after else 0)
+        self.count += len(scan.positions)
+        self.size = scan.end
+        if not after:
+            self.max_timestamp_ns, self.time_entries, self.time_checksum = NO_TIMESTAMP, 0, 0
+        files.times.truncate(self.time_entries * TIME_ENTRY.itemsize)
+        if len(scan.timestamps):
+            # When these were appended is not known any more. The present errs on the side of keeping them.
+            self.last_append_ns = self._now_ns()
+            self._install_times(scan)
+
+    def _install_times(self, scan: Scan) -> None:
+        entries = time_entries(
+            np.frombuffer(scan.timestamps, np.int64),
+            np.frombuffer(scan.offsets, np.int64),
+            self.max_timestamp_ns,
+            self.last_append_ns,
+            self.size,
+        )
+        packed = entries.tobytes()
+        self.files().times.write(self.time_entries * TIME_ENTRY.itemsize, packed)
+        self.time_entries += len(entries)
+        self.time_checksum = crc32c(packed, self.time_checksum)
+        self.max_timestamp_ns = int(entries["max_timestamp"][-1])
+        self._since_time_entry = 0
+
+    def _summarise(self) -> None:
+        """Learn what a sealed segment holds from its index files; rebuild them if they cannot be believed."""
+        if self._summarised:
+            return
+        self._summarised = True
+        files = self.files()
+        count = verified_count(files.positions, INDEX_MAGIC, POSITION.itemsize, self.size)
+        times = verified_count(files.times, TIME_MAGIC, TIME_ENTRY.itemsize, self.size)
+        if count is None or not times:
+            self._rebuild()
+            return
+        self.count, self.time_entries = count, times
+        last = read_times(files.times, times)[-1]
+        self.max_timestamp_ns, self.last_append_ns = int(last["max_timestamp"]), int(last["append_time"])
+
+    def _rebuild(self) -> None:
+        log.warning("index files missing or damaged, rebuilding them from the log", segment=str(self.log_path))
+        found = FrameScanner(self.files().log, dense=False).scan(0, self.base)
+        if found.damage or found.end != self.size:
+            set_damage_aside(self._open_files.disk, self.log_path, found)
+            self.close()
+            found = FrameScanner(self.files().log, dense=False).scan(0, self.base)
+        self.install(found)
+        if not self.time_entries:
+            self.last_append_ns = self._now_ns()
+            self._add_time_entry()
+        self._write_footers()
+
+    # Reading
+
+    def summary(self) -> tuple[int, int]:
+        """(largest timestamp, time of the last append), both in nanoseconds."""
+        self._summarise()
+        return self.max_timestamp_ns, self.last_append_ns
+
+    def place_of(self, offset: int) -> int:
+        """The place (0, 1, …) of the first frame at or after ``offset``; the count if there is none."""
+        self._summarise()
+        guess = offset - self.base
+        if guess <= 0 or not self.count:
+            return 0
+        if not self.sealed:
+            return min(guess, self.count)
+        if guess < self.count and self.offset_of(guess) == offset:
+            return guess
+        low, high = 0, min(guess, self.count)
+        while low < high:
+            middle = (low + high) // 2
+            if self.offset_of(middle) < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def offset_of(self, place: int) -> int:
+        """The offset of the frame at ``place``."""
+        files = self.files()
+        position = int(read_positions(files.positions, place, 1)[0])
+        return int.from_bytes(files.log.read(position + _OFFSET_FIELD[0], _OFFSET_FIELD[1]))
+
+    def last_offset(self) -> int | None:
+        self._summarise()
+        return self.offset_of(self.count - 1) if self.count else None
+
+    def locate(self, place: int, max_bytes: int, max_messages: int, end_place: int) -> Slice:
+        """Frames from ``place`` up to ``end_place``: at least one, else no more than the bounds."""
+        files = self.files()
+        wanted = min(max_messages, end_place - place, max(1, max_bytes // HEADER_SIZE))
+        positions = read_positions(files.positions, place, min(wanted + 1, self.count - place))
+        if len(positions) > wanted:
+            ends, positions = positions[1:], positions[:-1]
+        else:
+            ends = np.append(positions[1:], np.uint32(self.size))
+        start = int(positions[0])
+        fitting = max(1, int(np.searchsorted(ends, start + max_bytes, side="right")))
+        positions = positions[:fitting] - np.uint32(start)
+        return Slice(files.log, start, int(ends[fitting - 1]) - start, positions)
+
+    def place_at_time(self, timestamp_ns: int) -> int | None:
+        """The place of the first frame whose timestamp is at or after ``timestamp_ns``, if there is one."""
+        self._summarise()
+        if self.max_timestamp_ns < timestamp_ns:
+            return None
+        entries = read_times(self.files().times, self.time_entries)
+        at = int(np.searchsorted(entries["max_timestamp"], timestamp_ns, side="left"))
+        first = self.place_of(int(entries[at - 1]["last_offset"]) + 1) if at else 0
+        until = self.place_of(int(entries[at]["last_offset"]) + 1) if at < len(entries) else self.count
+        late = np.flatnonzero(self.columns(first, until)["timestamp"] >= timestamp_ns)
+        return first + int(late[0]) if len(late) else None
+
+    def columns(self, first: int, until: int) -> NDArray[Any]:
+        """The headers of frames ``first`` to ``until``, read in one go."""
+        run = self.locate(first, 1 << 40, until - first, until).load()
+        return header_columns(run.frames, run.positions)
+
+    def cut(self, place: int) -> None:
+        """Become active again with only the first ``place`` frames."""
+        self._summarise()
+        files = self.files()
+        positions = read_positions(files.positions, 0, min(place + 1, self.count))
+        size = int(positions[place]) if place < self.count else self.size
+        files.log.truncate(size)
+        self.sealed = False
+        kept = Scan(size, self.base + place)
+        if place:
+            columns = self.columns(0, place)
+            kept.timestamps.extend(columns["timestamp"].tolist())
+            kept.offsets.extend(columns["offset"].tolist())
+            kept.positions.extend(positions[:place].tolist())
+        appended_ns = self.last_append_ns
+        self.install(kept)
+        self.last_append_ns = appended_ns
+
+
+def _end_with(file: File, position: int, ending: bytes) -> None:
+    file.write(position, ending)
+    file.truncate(position + len(ending))

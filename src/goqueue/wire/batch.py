@@ -1,0 +1,208 @@
+"""Frames that travel together, with a table of where each begins.
+
+The table lets broker and readers work on whole columns of headers with numpy instead of hopping from frame to frame.
+
+On the wire: magic ``GB`` (2), version (1), zero (1), count (4), bytes of frames (4), count positions (4 each, from the
+first frame's first byte), frames; all big-endian.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from goqueue.model.errors import InvalidFrame
+from goqueue.model.message import NO_HEADERS, Message
+from goqueue.wire.frame import (
+    CHECKSUM_FROM,
+    HEADER_SIZE,
+    MAGIC,
+    VERSION,
+    Flag,
+    decode_headers,
+)
+
+MAX_BATCH_BYTES = 1 << 20
+"""A batch has at most this many bytes of frames, unless it is one message."""
+
+ENVELOPE = Struct(">2sBBII")
+ENVELOPE_MAGIC = b"GB"
+WIRE_POSITION = np.dtype(">u4")
+Positions = NDArray[np.uint32]
+Columns = NDArray[Any]
+
+HEADER_COLUMNS = np.dtype(
+    [
+        ("magic", ">u2"),
+        ("version", "u1"),
+        ("flags", "u1"),
+        ("checksum", ">u4"),
+        ("offset", ">i8"),
+        ("timestamp", ">i8"),
+        ("priority", "u1"),
+        ("flags_again", "u1"),
+        ("key_length", ">u2"),
+        ("value_length", ">u4"),
+        ("headers_length", ">u2"),
+    ]
+)
+_OFFSET_AT = 8
+_MAGIC_NUMBER = int.from_bytes(MAGIC)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRun:
+    """Whole frames that lie one behind the other, undecoded. ``positions`` count from the first frame."""
+
+    frames: memoryview
+    positions: Positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def columns(self) -> Columns:
+        """The headers of all frames as one structured array."""
+        return header_columns(self.frames, self.positions)
+
+    def ends(self) -> Positions:
+        return np.append(self.positions[1:], np.uint32(len(self.frames)))
+
+    def to_wire(self) -> bytes:
+        """The envelope that ``parse_batch`` reads."""
+        head = ENVELOPE.pack(ENVELOPE_MAGIC, VERSION, 0, len(self.positions), len(self.frames))
+        return b"".join((head, self.positions.astype(WIRE_POSITION).tobytes(), self.frames))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBatch:
+    """Frames that are known to be whole and allowed, ready to be stamped and appended.
+
+    Only ``verify_batch`` and ``join_frames`` make one, so a log never sees frames that nobody looked at.
+    """
+
+    frames: bytearray
+    positions: Positions
+    max_timestamp_ns: int
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def stamp(self, first_offset: int) -> None:
+        """Write consecutive offsets into the frames, in place."""
+        offsets = np.ndarray(len(self.frames) - _OFFSET_AT - 7, ">i8", self.frames, _OFFSET_AT, (1,))
+        offsets[self.positions] = np.arange(first_offset, first_offset + len(self.positions))
+
+
+def header_columns(frames: bytes | bytearray | memoryview, positions: Positions) -> Columns:
+    """Gather headers by position. Every position must leave room for a header."""
+    every_byte = np.ndarray(len(frames) - HEADER_SIZE + 1, HEADER_COLUMNS, frames, 0, (1,))
+    return every_byte[positions]
+
+
+def join_frames(frames: list[bytes], max_timestamp_ns: int) -> CheckedBatch:
+    """A batch of frames that this process encoded itself."""
+    lengths = np.fromiter(map(len, frames), np.uint32, len(frames))
+    positions = np.zeros(len(frames), np.uint32)
+    np.cumsum(lengths[:-1], out=positions[1:])
+    return CheckedBatch(bytearray().join(frames), positions, max_timestamp_ns)
+
+
+def parse_batch(data: bytes | bytearray | memoryview) -> FrameRun:
+    """Read one envelope. What the frames hold is not checked; that is ``verify_batch``."""
+    view = memoryview(data)
+    if len(view) < ENVELOPE.size:
+        raise InvalidFrame(f"a batch of {len(view)} bytes is shorter than its envelope ({ENVELOPE.size} bytes)")
+    magic, version, zero, count, size = ENVELOPE.unpack_from(view)
+    if magic != ENVELOPE_MAGIC or version != VERSION or zero != 0:
+        raise InvalidFrame("a batch begins with 'GB', version 1 and a zero byte; this does not")
+    table_end = ENVELOPE.size + 4 * count
+    if table_end + size != len(view):
+        raise InvalidFrame(
+            f"the envelope tells of {count} frames in {size} bytes, {table_end + size} with the table; "
+            f"the body has {len(view)}"
+        )
+    positions = np.frombuffer(view[ENVELOPE.size : table_end], WIRE_POSITION).astype(np.uint32)
+    frames = view[table_end:]
+    if count == 0 or (size > MAX_BATCH_BYTES and count > 1):
+        raise InvalidFrame(f"a batch holds 1 message or more, in at most {MAX_BATCH_BYTES} bytes unless it is one")
+    lengths = np.diff(positions.astype(np.int64), append=size)
+    if positions[0] != 0 or lengths.min() < HEADER_SIZE:
+        raise InvalidFrame("the table of positions must begin at 0 and leave room for a header between two frames")
+    return FrameRun(frames, positions)
+
+
+def check_layout(run: FrameRun, columns: Columns) -> None:
+    """Every frame is whole: magic, version, lengths, checksum. The error names the first that is not."""
+    for bad, what in _layout_faults(run, columns):
+        if bad.any():
+            raise InvalidFrame(f"message {int(bad.argmax())} of the batch {what}")
+
+
+def _layout_faults(run: FrameRun, columns: Columns) -> list[tuple[NDArray[np.bool_], str]]:
+    ends = run.ends()
+    sizes = columns["key_length"].astype(np.int64) + columns["value_length"] + columns["headers_length"] + HEADER_SIZE
+    return [
+        (columns["magic"] != _MAGIC_NUMBER, "does not begin with 'GQ'"),
+        (columns["version"] != VERSION, f"has a version other than {VERSION}"),
+        (sizes != ends - run.positions.astype(np.int64), "has lengths that do not add up to its size"),
+        (checksums(run, ends) != columns["checksum"], "does not match its checksum"),
+        (columns["flags"] != columns["flags_again"], "has two copies of its flags that differ"),
+    ]
+
+
+def checksums(run: FrameRun, ends: Positions) -> NDArray[np.uint32]:
+    starts = (run.positions + np.uint32(CHECKSUM_FROM)).tolist()
+    frames = run.frames
+    computed = [crc32c(frames[start:end]) for start, end in zip(starts, ends.tolist(), strict=True)]
+    return np.array(computed, np.uint32)
+
+
+def decode_run(run: FrameRun, *, verify: bool = True) -> tuple[list[Message], list[int]]:
+    """Decode every frame; return the messages and the places of those that are damaged and left out."""
+    columns = run.columns()
+    ends = run.ends()
+    damaged: list[int] = []
+    if verify:
+        faults = [bad for bad, _ in _layout_faults(run, columns)]
+        damaged = np.flatnonzero(np.logical_or.reduce(faults)).tolist()
+    skip = set(damaged)
+    data = bytes(run.frames)
+    messages: list[Message] = []
+    append = messages.append
+    plain = NO_HEADERS
+    tombstone, compressed = int(Flag.TOMBSTONE), int(Flag.COMPRESSED)
+    key_starts = run.positions + np.uint32(HEADER_SIZE)
+    value_starts = key_starts + columns["key_length"]
+    value_ends = value_starts + columns["value_length"]
+    rows = zip(
+        columns["offset"].tolist(),
+        columns["timestamp"].tolist(),
+        columns["priority"].tolist(),
+        columns["flags"].tolist(),
+        key_starts.tolist(),
+        value_starts.tolist(),
+        value_ends.tolist(),
+        ends.tolist(),
+        strict=True,
+    )
+    for place, (offset, timestamp, priority, flags, key_at, value_at, headers_at, end) in enumerate(rows):
+        if skip and place in skip:
+            continue
+        append(
+            Message(
+                offset,
+                timestamp,
+                data[key_at:value_at] if value_at > key_at else None,
+                data[value_at:headers_at],
+                decode_headers(data[headers_at:end]) if end > headers_at else plain,
+                priority,
+                flags & tombstone != 0,
+                flags & compressed != 0,
+            )
+        )
+    return messages, damaged

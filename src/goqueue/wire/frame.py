@@ -1,0 +1,123 @@
+"""One message as bytes: a 34-byte header, then key, value and headers, all big-endian.
+
+::
+
+    0  magic "GQ"   2      16 timestamp  8   Unix nanoseconds, the producer's
+    2  version      1      24 priority   1
+    3  flags        1      25 flags      1   again, so that the checksum covers them
+    4  checksum     4      26 key length    2
+    8  offset       8      28 value length  4
+                           32 headers length  2, 0 when there are none
+
+The checksum (CRC32 Castagnoli) covers bytes 16 to the end and not the offset: a producer encodes and checksums, the
+broker verifies and stamps offsets without touching the checksum.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+
+from crc32c import crc32c
+
+from goqueue.model.errors import InvalidFrame, MessageTooLarge
+from goqueue.model.message import NO_HEADERS, Headers, Priority
+
+MAGIC = b"GQ"
+VERSION = 1
+HEADER_SIZE = 34
+CHECKSUM_FROM = 16
+MAX_KEY_BYTES = 0xFFFF
+MAX_HEADERS_BYTES = 0xFFFF
+
+_BEFORE_CHECKSUM = Struct(">2sBB")
+_STAMP = Struct(">Iq")
+_BODY = Struct(">qBBHIH")
+_COUNT = Struct(">H")
+LENGTHS = Struct(">HIH")
+LENGTHS_AT = 26
+
+
+class Flag(IntFlag):
+    """The bits of a frame's flags. Bits 1 and 7 are free."""
+
+    COMPRESSED = 1
+    TOMBSTONE = 4
+    CONTROL = 8
+    COMMIT = 16
+    DELAYED = 32
+    TRANSACTIONAL = 64
+
+
+KNOWN_FLAGS = 0x7D
+_PREFIXES = [_BEFORE_CHECKSUM.pack(MAGIC, VERSION, flags) for flags in range(256)]
+
+
+def encode_frame(
+    key: bytes,
+    value: bytes,
+    headers: bytes,
+    timestamp_ns: int,
+    priority: int = Priority.NORMAL,
+    flags: int = 0,
+    offset: int = 0,
+) -> bytes:
+    """Encode one message. ``headers`` are already encoded (``encode_headers``); lengths are the caller's to bound."""
+    body = _BODY.pack(timestamp_ns, priority, flags, len(key), len(value), len(headers)) + key + value + headers
+    return _PREFIXES[flags] + _STAMP.pack(crc32c(body), offset) + body
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """Count, then name and value of each, every length in two bytes. No headers are no bytes."""
+    if not headers:
+        return b""
+    parts = [_COUNT.pack(min(len(headers), 0xFFFF))]
+    for name, value in headers:
+        encoded = name.encode()
+        if len(encoded) > MAX_HEADERS_BYTES or len(value) > MAX_HEADERS_BYTES:
+            raise MessageTooLarge(f"header {name[:40]!r} is larger than {MAX_HEADERS_BYTES} bytes")
+        parts += (_COUNT.pack(len(encoded)), encoded, _COUNT.pack(len(value)), value)
+    packed = b"".join(parts)
+    if len(packed) > MAX_HEADERS_BYTES:
+        raise MessageTooLarge(f"the headers have {len(packed)} bytes; {MAX_HEADERS_BYTES} are allowed")
+    return packed
+
+
+def decode_headers(packed: bytes) -> Headers:
+    """The opposite of ``encode_headers``; raises ``InvalidFrame`` for anything it could not have made."""
+    if not packed:
+        return NO_HEADERS
+    try:
+        (count,) = _COUNT.unpack_from(packed)
+        position = 2
+        found: list[tuple[str, bytes]] = []
+        for _ in range(count):
+            (length,) = _COUNT.unpack_from(packed, position)
+            name = packed[position + 2 : position + 2 + length].decode()
+            position += 2 + length
+            (length,) = _COUNT.unpack_from(packed, position)
+            found.append((name, packed[position + 2 : position + 2 + length]))
+            position += 2 + length
+    except (StructError, UnicodeDecodeError):
+        raise InvalidFrame("the headers are cut short or a name is not UTF-8") from None
+    if position != len(packed) or count == 0:
+        raise InvalidFrame("the headers' length does not agree with what they hold")
+    return tuple(found)
+
+
+def frame_problem(frame: memoryview) -> str | None:
+    """What is wrong with one whole frame, or ``None``. Its offset is not judged."""
+    if len(frame) < HEADER_SIZE:
+        return f"{len(frame)} bytes are shorter than a frame's header ({HEADER_SIZE})"
+    if frame[:2] != MAGIC:
+        return "it does not begin with 'GQ'"
+    if frame[2] != VERSION:
+        return f"its version is {frame[2]}, only {VERSION} is known"
+    if HEADER_SIZE + sum(LENGTHS.unpack_from(frame, LENGTHS_AT)) != len(frame):
+        return "its lengths do not add up to its size"
+    if int.from_bytes(frame[4:8]) != crc32c(frame[CHECKSUM_FROM:]):
+        return "its checksum does not match"
+    if frame[3] != frame[25]:
+        return "its two copies of the flags differ"
+    return None

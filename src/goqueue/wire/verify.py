@@ -1,0 +1,111 @@
+"""What a producer's frames must satisfy before they are stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from goqueue.model.errors import (
+    GoQueueError,
+    InvalidFrame,
+    InvalidMessage,
+    MessageTooLarge,
+    NotSupported,
+    TimestampOutOfRange,
+)
+from goqueue.model.message import PRIORITY_LABELS
+from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, check_layout
+from goqueue.wire.frame import Flag, decode_headers
+from goqueue.wire.internal_headers import RESERVED_PREFIX
+
+_ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE)
+_LATER_FLAGS = int(Flag.DELAYED | Flag.TRANSACTIONAL)
+_RESERVED = RESERVED_PREFIX.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRules:
+    """The bounds that a topic sets for what is published to it."""
+
+    max_value_bytes: int
+    latest_timestamp_ns: int
+    needs_key: bool = False
+
+
+def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
+    """Check a producer's batch as a whole; raise for the first message that is not allowed. Copies the frames."""
+    columns = run.columns()
+    check_layout(run, columns)
+    _check_flags(columns)
+    _check_bounds(columns, rules)
+    _check_headers(run, columns)
+    return CheckedBatch(bytearray(run.frames), run.positions, int(columns["timestamp"].max()))
+
+
+def _first(bad: Any) -> int | None:
+    return int(bad.argmax()) if bad.any() else None
+
+
+def _check_flags(columns: Columns) -> None:
+    flags = columns["flags"]
+    if not flags.any():
+        return
+    if (place := _first(flags & np.uint8(_LATER_FLAGS) != 0)) is not None:
+        raise NotSupported(f"message {place} of the batch is delayed or transactional, which this version does not do")
+    if (place := _first(flags & np.uint8(~_ALLOWED_FLAGS & 0xFF) != 0)) is not None:
+        raise InvalidFrame(
+            f"message {place} of the batch has flags {int(flags[place]):#04x}; a producer may set "
+            f"compressed ({int(Flag.COMPRESSED):#04x}) and tombstone ({int(Flag.TOMBSTONE):#04x})"
+        )
+    tombstones = flags & np.uint8(Flag.TOMBSTONE) != 0
+    if (place := _first(tombstones & ((columns["value_length"] > 0) | (columns["key_length"] == 0)))) is not None:
+        raise InvalidFrame(f"message {place} of the batch is a tombstone: it must have a key and no value")
+
+
+def _check_bounds(columns: Columns, rules: FrameRules) -> None:
+    problem: GoQueueError
+    if (place := _first(columns["value_length"] > rules.max_value_bytes)) is not None:
+        problem = MessageTooLarge(
+            f"message {place} of the batch has a value of {int(columns['value_length'][place])} bytes; "
+            f"the topic takes {rules.max_value_bytes}"
+        )
+    elif (place := _first(columns["priority"] >= len(PRIORITY_LABELS))) is not None:
+        problem = InvalidFrame(f"message {place} of the batch has priority {int(columns['priority'][place])}, not 0-4")
+    elif (place := _first(columns["timestamp"] > rules.latest_timestamp_ns)) is not None:
+        problem = TimestampOutOfRange(f"message {place} of the batch has a timestamp too far ahead of the broker")
+    elif (place := _first(columns["timestamp"] < 0)) is not None:
+        problem = TimestampOutOfRange(f"message {place} of the batch has a timestamp before 1970")
+    elif rules.needs_key and (place := _first(columns["key_length"] == 0)) is not None:
+        problem = InvalidMessage(f"message {place} of the batch has no key; a compacted topic needs one")
+    else:
+        return
+    raise problem
+
+
+def _check_headers(run: FrameRun, columns: Columns) -> None:
+    lengths = columns["headers_length"]
+    with_headers = np.flatnonzero(lengths)
+    if not len(with_headers):
+        return
+    ends = run.ends()
+    for place in with_headers.tolist():
+        end = int(ends[place])
+        packed = bytes(run.frames[end - int(lengths[place]) : end])
+        try:
+            headers = decode_headers(packed)
+        except InvalidFrame as error:
+            raise InvalidFrame(f"message {place} of the batch: {error}") from None
+        if _RESERVED in packed:
+            refuse_reserved(place, [name for name, _ in headers])
+
+
+def refuse_reserved(place: int, names: list[str]) -> None:
+    """Producers may not make up the system's own headers."""
+    for name in names:
+        if name.startswith(RESERVED_PREFIX):
+            raise InvalidFrame(
+                f"message {place} of the batch has a header {name[:60]!r}; names that begin with "
+                f"{RESERVED_PREFIX!r} are the broker's"
+            )
