@@ -57,14 +57,11 @@ class CommitScheduler:
         await done
 
     async def sync(self, logs: Iterable[Log]) -> None:
-        """Make logs durable that nobody waits for. Failures are left in the logs."""
-        for log in logs:
-            if log.failure is None and log.durable_offset < log.end_offset:
-                self._dirty[log] = None
-        if self._dirty and self._running is None:
-            self._running = asyncio.create_task(self._run())
-        while (running := self._running) is not None:
-            await asyncio.shield(running)
+        """Make durable what logs hold now although nobody waits for it. A failure is left in its log."""
+        pending = [self.durable(log, log.end_offset) for log in logs if log.failure is None]
+        for outcome in await asyncio.gather(*pending, return_exceptions=True):
+            if outcome is not None and not isinstance(outcome, StorageFailed):
+                raise outcome
 
     async def close(self) -> None:
         while (running := self._running) is not None:
@@ -86,7 +83,7 @@ class CommitScheduler:
             self._running = None
 
     def _plan(self, dirty: Iterable[Log]) -> _Round:
-        taken = {log: log.unsynced() for log in dirty}
+        taken = {log: log.unsynced() for log in dirty if log.failure is None}
         operations = sum(len(each.segments) + (each.folder is not None) for each in taken.values())
         if operations > MOST_SINGLE_SYNCS:
             return _Round(taken, None)
@@ -133,4 +130,4 @@ class CommitScheduler:
 
 
 def _failed(log: Log) -> StorageFailed:
-    return StorageFailed(f"this partition takes no more writes since its disk failed: {log.failure}")
+    return StorageFailed(f"this partition takes no more writes: {log.failure}")

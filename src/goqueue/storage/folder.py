@@ -73,3 +73,19 @@ class DataFolder:
             for name in self.files.list_dir(self.logs)
             if _SEPARATOR in name
         }
+
+    def has_messages(self, folder: Path) -> bool:
+        """Whether any partition under a topic's folder holds a byte of log."""
+        for partition in self.files.list_dir(folder):
+            for name in self.files.list_dir(folder / partition):
+                if name.endswith(".log") and self.files.size(folder / partition / name):
+                    return True
+        return False
+
+    def set_aside(self, folder: Path) -> None:
+        self.files.rename(folder, self.orphans / folder.name)
+
+    def remove_topic(self, folder: Path) -> None:
+        """Nothing of the folder comes back, not even after a power loss, when this has returned."""
+        self.files.remove_tree(folder)
+        self.files.sync_dir(self.logs)

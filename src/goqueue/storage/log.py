@@ -69,6 +69,8 @@ class Log:
         self.end_offset = active.base + active.count
         self.durable_offset = self.end_offset
         self.failure: str | None = None
+        self.on_durable: Callable[[], None] = _nothing
+        """Called when ``durable_offset`` has moved."""
         self._unsynced: list[Segment] = []
         self._names_unsynced = True
         self.truncations = 0
@@ -121,7 +123,7 @@ class Log:
 
     def _check_writable(self) -> None:
         if self.failure is not None:
-            raise StorageFailed(f"this partition takes no more writes since its disk failed: {self.failure}")
+            raise StorageFailed(f"this partition takes no more writes: {self.failure}")
 
     def _write_error(self, error: OSError) -> Exception:
         if error.errno in _FULL:
@@ -143,6 +145,7 @@ class Log:
     def synced(self, taken: Unsynced) -> None:
         if taken.truncations == self.truncations and self.failure is None:
             self.durable_offset = max(self.durable_offset, taken.end_offset)
+            self.on_durable()
 
     def recovery_point(self) -> RecoveryPoint:
         """The state right now; it may be stored once everything written before is on the disk."""
@@ -170,13 +173,15 @@ class Log:
             raise OffsetOutOfRange(
                 f"offset {offset} is not there; the earliest is {self.start_offset}, the latest {self.end_offset}"
             )
-        for segment in self.segments[self._segment_at(offset) :]:
+        for at in range(self._segment_at(offset), len(self.segments)):
+            segment = self.segments[at]
             if segment.base >= limit:
                 break
             place = segment.place_of(offset)
-            end_place = segment.place_of(limit)
+            following = self.segments[at + 1].base if segment.sealed else self.end_offset
+            end_place = segment.count if following <= limit else segment.place_of(limit)
             if place < end_place:
-                return segment.locate(place, max_bytes, max_messages, end_place)
+                return segment.locate(place, max_bytes, max_messages, end_place, following)
         return None
 
     def is_active(self, offset: int) -> bool:
@@ -275,5 +280,11 @@ class Log:
         self.segments[first : first + len(old)] = [fresh] if fresh else []
 
     def close(self) -> None:
+        """Let go of the files. Whoever still wants to write or waits for an fsync gets an error."""
+        self.failure = self.failure or "it was closed"
         for segment in self.segments:
             segment.close()
+
+
+def _nothing() -> None:
+    pass

@@ -53,6 +53,8 @@ class Slice:
     position: int
     size: int
     positions: NDArray[np.uint32]
+    next_offset: int
+    """The offset to go on from behind this run."""
 
     def load(self) -> FrameRun:
         return FrameRun(memoryview(self.file.read(self.position, self.size)), self.positions)
@@ -274,8 +276,11 @@ class Segment:
         self._summarise()
         return self.offset_of(self.count - 1) if self.count else None
 
-    def locate(self, place: int, max_bytes: int, max_messages: int, end_place: int) -> Slice:
-        """Frames from ``place`` up to ``end_place``: at least one, else no more than the bounds."""
+    def locate(self, place: int, max_bytes: int, max_messages: int, end_place: int, end_offset: int = 0) -> Slice:
+        """Frames from ``place`` up to ``end_place``: at least one, else no more than the bounds.
+
+        ``end_offset`` is where to go on when the last frame of the segment is among them.
+        """
         files = self.files()
         wanted = min(max_messages, end_place - place, max(1, max_bytes // HEADER_SIZE))
         positions = read_positions(files.positions, place, min(wanted + 1, self.count - place))
@@ -286,7 +291,12 @@ class Segment:
         start = int(positions[0])
         fitting = max(1, int(np.searchsorted(ends, start + max_bytes, side="right")))
         positions = positions[:fitting] - np.uint32(start)
-        return Slice(files.log, start, int(ends[fitting - 1]) - start, positions)
+        behind = place + fitting
+        if not self.sealed:
+            end_offset = self.base + behind
+        elif behind < self.count:
+            end_offset = self.offset_of(behind)
+        return Slice(files.log, start, int(ends[fitting - 1]) - start, positions, end_offset)
 
     def place_at_time(self, timestamp_ns: int) -> int | None:
         """The place of the first frame whose timestamp is at or after ``timestamp_ns``, if there is one."""

@@ -1,0 +1,79 @@
+"""Writing recovery points, so that a start after a crash has little to scan and one after a clean stop has nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from goqueue.model.logging import get_logger
+from goqueue.storage.checkpoint import CheckpointFile, RecoveryPoint
+from goqueue.storage.commit import MOST_SINGLE_SYNCS, CommitScheduler
+from goqueue.storage.files import File, Files
+from goqueue.storage.log import Log
+
+log = get_logger(__name__)
+
+
+class Checkpoints:
+    """The recovery points of every log of a data folder."""
+
+    def __init__(self, files: Files, root: Path, file: CheckpointFile, commits: CommitScheduler) -> None:
+        self._files = files
+        self._root = root
+        self._commits = commits
+        self._file = file
+        self._busy = asyncio.Lock()
+        self.points = file.load()
+
+    def point(self, folder: Path) -> RecoveryPoint | None:
+        return self.points.get(self._name(folder))
+
+    async def save(self, logs: list[Log]) -> None:
+        """Bring every log's files to the disk and note how far they are; then remove what lies below their start."""
+        async with self._busy:
+            await self._commits.sync(logs)
+            current = {each: each.recovery_point() for each in logs if each.failure is None}
+            changed = [each for each, point in current.items() if self.points.get(self._name(each.folder)) != point]
+            names = {self._name(each.folder) for each in current}
+            gone = self.points.keys() - names
+            if not changed and not gone:
+                return
+            points = {name: point for name, point in self.points.items() if name in names}
+            points |= {self._name(each.folder): current[each] for each in changed}
+            try:
+                await asyncio.to_thread(self._write, self._to_sync(changed), points)
+            except OSError as error:
+                for each in changed:
+                    each.fail(f"checkpoint: {error.strerror or error}")
+                return
+            self.points = points
+            for each in changed:
+                each.drop_below_start()
+
+    async def forget(self, folder: Path) -> None:
+        """Durably drop one log's point."""
+        async with self._busy:
+            if self.points.pop(self._name(folder), None) is not None:
+                await asyncio.to_thread(self._file.save, dict(self.points))
+
+    def _to_sync(self, changed: list[Log]) -> list[File] | None:
+        """The files that the new points vouch for, or ``None`` if they are so many that ``syncfs`` is cheaper."""
+        segments = []
+        for each in changed:
+            before = self.points.get(self._name(each.folder))
+            since = before.base if before else -1
+            segments += [segment for segment in each.segments if segment.base >= since]
+            if len(segments) * 3 > MOST_SINGLE_SYNCS:
+                return None
+        return [file for segment in segments for file in segment.files()]
+
+    def _write(self, files: list[File] | None, points: dict[str, RecoveryPoint]) -> None:
+        if files is None:
+            self._files.sync_filesystem(self._root)
+        else:
+            for file in files:
+                file.sync()
+        self._file.save(points)
+
+    def _name(self, folder: Path) -> str:
+        return str(folder.relative_to(self._root))

@@ -1,0 +1,74 @@
+"""One partition at work: its log, its high watermark, and those who wait for messages."""
+
+from __future__ import annotations
+
+import asyncio
+
+from goqueue.model.errors import TopicNotFound
+from goqueue.model.settings import FsyncPolicy
+from goqueue.storage.commit import CommitScheduler
+from goqueue.storage.log import Log
+from goqueue.wire.batch import CheckedBatch, FrameRun
+
+_ON_LOOP_BYTES = 256 << 10
+
+
+class Partition:
+    """Readers see what lies below the high watermark: what is durable, or written if the topic's policy says so."""
+
+    def __init__(self, log: Log, commits: CommitScheduler, policy: FsyncPolicy) -> None:
+        self.log = log
+        self.policy: FsyncPolicy = policy
+        self.damaged_messages = 0
+        self.closed = False
+        self._commits = commits
+        self._waiters: set[asyncio.Future[None]] = set()
+        log.on_durable = self.wake
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.durable_offset if self.policy == "always" else self.log.end_offset
+
+    def append(self, batch: CheckedBatch) -> int:
+        """Write a batch and return its first offset. It may be acknowledged once ``acknowledged`` has returned."""
+        first = self.log.append(batch)
+        if self.policy != "always":
+            self.wake()
+        return first
+
+    async def acknowledged(self, end_offset: int) -> None:
+        """Return when what lies below ``end_offset`` is as durable as the topic promises."""
+        if self.policy == "always":
+            await self._commits.durable(self.log, end_offset)
+
+    async def read(self, offset: int, max_bytes: int, max_messages: int) -> tuple[FrameRun | None, int]:
+        """Frames from ``offset`` on, and the offset to go on from. ``None``: there is nothing below the watermark."""
+        if self.closed:
+            raise TopicNotFound("the topic was deleted")
+        limit = self.high_watermark
+        found = self.log.locate(offset, max_bytes, max_messages, limit)
+        if found is None:
+            # Offsets that compaction has emptied, up to the watermark, are not worth asking for again.
+            return None, max(offset, limit)
+        if self.log.is_active(offset) and found.size <= _ON_LOOP_BYTES:
+            return found.load(), found.next_offset
+        return await asyncio.to_thread(found.load), found.next_offset
+
+    def add_waiter(self, waiter: asyncio.Future[None]) -> None:
+        """``waiter`` is done at the next message. The caller must ``remove_waiter`` in any case."""
+        self._waiters.add(waiter)
+
+    def remove_waiter(self, waiter: asyncio.Future[None]) -> None:
+        self._waiters.discard(waiter)
+
+    def wake(self) -> None:
+        """Let everyone who waits look again."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    def close(self) -> None:
+        self.closed = True
+        self.wake()
+        self.log.close()

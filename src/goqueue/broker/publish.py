@@ -1,0 +1,150 @@
+"""Publishing: route, encode or verify, append, wait for the acknowledgement that the topic promises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from goqueue.broker.disk_guard import DiskGuard
+from goqueue.broker.topic import Topic
+from goqueue.model.errors import GoQueueError, InvalidMessage, MessageTooLarge, TimestampOutOfRange
+from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS
+from goqueue.model.ports import NANOS_PER_MS, Clock
+from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.wire.batch import FrameRun, join_frames
+from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
+from goqueue.wire.internal_headers import RESERVED_PREFIX
+from goqueue.wire.verify import FrameRules, verify_batch
+
+
+@dataclass(slots=True)
+class _Share:
+    """What one partition gets of a request."""
+
+    frames: list[bytes] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    max_timestamp_ns: int = 0
+
+
+class Publisher:
+    """Stateless but for the round robin that each topic keeps."""
+
+    def __init__(self, guard: DiskGuard, clock: Clock) -> None:
+        self._guard = guard
+        self._clock = clock
+
+    async def publish(self, topic: Topic, messages: Sequence[NewMessage]) -> list[Outcome]:
+        """Store what can be stored; the answer has one outcome for each message, in order."""
+        self._guard.check()
+        now_ns = self._clock.now_ns()
+        outcomes: list[Outcome | None] = [None] * len(messages)
+        shares = self._encode(topic, messages, now_ns, outcomes)
+        written: list[tuple[int, int, _Share]] = []
+        for number, share in shares.items():
+            try:
+                first = topic.partitions[number].append(join_frames(share.frames, share.max_timestamp_ns))
+                written.append((number, first, share))
+            except GoQueueError as error:
+                _set_all(outcomes, share, error)
+        failures = await asyncio.gather(
+            *(topic.partitions[number].acknowledged(first + len(share.places)) for number, first, share in written),
+            return_exceptions=True,
+        )
+        for (number, first, share), failure in zip(written, failures, strict=True):
+            if isinstance(failure, GoQueueError):
+                _set_all(outcomes, share, failure)
+            elif failure is not None:
+                raise failure
+            else:
+                for offset, place in enumerate(share.places, first):
+                    outcomes[place] = Published(number, offset, messages[place].priority)
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    async def publish_frames(self, topic: Topic, number: int, run: FrameRun) -> int:
+        """Store a batch that a client has encoded, whole or not at all; return its first offset."""
+        self._guard.check()
+        partition = topic.partition(number)
+        settings = topic.settings
+        rules = FrameRules(
+            max_value_bytes=settings.max_message_bytes,
+            latest_timestamp_ns=self._clock.now_ns() + settings.max_timestamp_ahead_ms * NANOS_PER_MS,
+            needs_key=settings.cleanup == "compact",
+        )
+        batch = verify_batch(run, rules)
+        first = partition.append(batch)
+        await partition.acknowledged(first + len(batch))
+        return first
+
+    def _encode(
+        self, topic: Topic, messages: Sequence[NewMessage], now_ns: int, outcomes: list[Outcome | None]
+    ) -> dict[int, _Share]:
+        shares: dict[int, _Share] = {}
+        keyless: int | None = None
+        for place, message in enumerate(messages):
+            try:
+                frame = _encode_one(topic, message, now_ns)
+                if message.partition is not None:
+                    number = message.partition
+                    topic.partition(number)
+                elif message.key:
+                    number = topic.partition_for_key(message.key)
+                else:
+                    if keyless is None:
+                        keyless = topic.next_keyless_partition()
+                    number = keyless
+            except GoQueueError as error:
+                outcomes[place] = error
+                continue
+            share = shares.get(number)
+            if share is None:
+                share = shares[number] = _Share()
+            share.frames.append(frame)
+            share.places.append(place)
+            share.max_timestamp_ns = max(share.max_timestamp_ns, message.timestamp_ns or now_ns)
+        return shares
+
+
+def _set_all(outcomes: list[Outcome | None], share: _Share, error: GoQueueError) -> None:
+    for place in share.places:
+        outcomes[place] = error
+
+
+def _encode_one(topic: Topic, message: NewMessage, now_ns: int) -> bytes:
+    key, value, settings = message.key or b"", message.value, topic.settings
+    flags = 0
+    if value is None:
+        if not key:
+            raise InvalidMessage("a message without a value is a tombstone and must have a key")
+        value, flags = b"", int(Flag.TOMBSTONE)
+    elif len(value) > settings.max_message_bytes:
+        raise MessageTooLarge(
+            f"the value has {len(value)} bytes; the topic takes {settings.max_message_bytes} (max_message_bytes)"
+        )
+    if len(key) > MAX_KEY_BYTES:
+        raise MessageTooLarge(f"the key has {len(key)} bytes; {MAX_KEY_BYTES} are allowed")
+    if not key and settings.cleanup == "compact":
+        raise InvalidMessage("a compacted topic needs a key on every message")
+    if not 0 <= message.priority < len(PRIORITY_LABELS):
+        raise InvalidMessage(f"priority {message.priority} does not exist; 0 to 4 do")
+    timestamp_ns = now_ns if message.timestamp_ns is None else message.timestamp_ns
+    if timestamp_ns != now_ns:
+        _check_timestamp(timestamp_ns, now_ns, settings.max_timestamp_ahead_ms)
+    headers = b""
+    if message.headers is not NO_HEADERS:
+        for name, _ in message.headers:
+            if name.startswith(RESERVED_PREFIX):
+                raise InvalidMessage(
+                    f"header {name[:60]!r} is not allowed; names that begin with {RESERVED_PREFIX!r} are the broker's"
+                )
+        headers = encode_headers(message.headers)
+    return encode_frame(key, value, headers, timestamp_ns, message.priority, flags)
+
+
+def _check_timestamp(timestamp_ns: int, now_ns: int, max_ahead_ms: int) -> None:
+    if timestamp_ns < 0:
+        raise TimestampOutOfRange("the timestamp lies before 1970")
+    if timestamp_ns > now_ns + max_ahead_ms * NANOS_PER_MS:
+        raise TimestampOutOfRange(
+            f"the timestamp lies more than {max_ahead_ms} ms ahead of the broker's clock (max_timestamp_ahead_ms)"
+        )

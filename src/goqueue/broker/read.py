@@ -1,0 +1,103 @@
+"""Reading by offset: in order, never beyond the high watermark, waiting for messages if asked to."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from goqueue.broker.partition import Partition
+from goqueue.model.logging import get_logger
+from goqueue.model.message import Message
+from goqueue.wire.batch import FrameRun, decode_run
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much one read may answer with, and how long it may wait for something to answer with."""
+
+    max_bytes: int
+    max_messages: int = 1 << 30
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FramesRead:
+    """Frames as they lie in the log; ``run`` is ``None`` when there are none."""
+
+    run: FrameRun | None
+    next_offset: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesRead:
+    """Decoded messages, and where to go on."""
+
+    messages: list[Message]
+    next_offset: int
+    high_watermark: int
+
+
+def start_of(partition: Partition, offset: int | None, from_time_ns: int | None) -> int:
+    """Where a read begins: at an offset, at an instant, or at the earliest message.
+
+    Offset 0 means 'from the beginning', also when retention has moved the beginning; any other offset that is gone
+    is an error, so that nobody loses messages without noticing.
+    """
+    if from_time_ns is not None:
+        return min(partition.log.offset_at(from_time_ns), partition.high_watermark)
+    return offset or partition.log.start_offset
+
+
+async def read_frames(partition: Partition, offset: int, bounds: Bounds) -> FramesRead:
+    run, next_offset = await partition.read(offset, bounds.max_bytes, bounds.max_messages)
+    if run is None and bounds.wait_ms and await wait_for_any([(partition, next_offset)], bounds.wait_ms):
+        run, next_offset = await partition.read(next_offset, bounds.max_bytes, bounds.max_messages)
+    return FramesRead(run, next_offset, partition.high_watermark)
+
+
+async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> MessagesRead:
+    """Like ``read_frames``, over as many segments as it takes to fill the bounds."""
+    messages: list[Message] = []
+    left_bytes, left_messages, wait_ms = bounds.max_bytes, bounds.max_messages, bounds.wait_ms
+    while left_messages > 0 and (left_bytes > 0 or not messages):
+        found = await read_frames(partition, offset, Bounds(left_bytes, left_messages, wait_ms))
+        if found.run is None:
+            offset = found.next_offset
+            break
+        if messages and len(found.run.frames) > left_bytes:
+            break
+        offset, wait_ms = found.next_offset, 0
+        decoded, damaged = decode_run(found.run)
+        if damaged:
+            partition.damaged_messages += len(damaged)
+            log.error(
+                "messages that fail their checksum were left out of a read",
+                folder=str(partition.log.folder),
+                messages=len(damaged),
+                before_offset=offset,
+            )
+        messages += decoded
+        left_bytes -= len(found.run.frames)
+        left_messages -= len(found.run)
+    return MessagesRead(messages, offset, partition.high_watermark)
+
+
+async def wait_for_any(places: list[tuple[Partition, int]], wait_ms: int) -> bool:
+    """Return True as soon as one of the partitions has something at or after its offset, False after ``wait_ms``."""
+    if any(partition.high_watermark > offset for partition, offset in places):
+        return True
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+    for partition, _ in places:
+        partition.add_waiter(waiter)
+    try:
+        await asyncio.wait_for(waiter, wait_ms / 1_000)
+    except TimeoutError:
+        return False
+    finally:
+        for partition, _ in places:
+            partition.remove_waiter(waiter)
+    return True

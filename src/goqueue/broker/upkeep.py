@@ -1,0 +1,141 @@
+"""What a broker does by itself: fsync by interval, recovery points, retention, compaction, snapshots."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+from goqueue.broker.checkpoints import Checkpoints
+from goqueue.broker.topic import Topic
+from goqueue.model.config import StorageConfig
+from goqueue.model.logging import get_logger
+from goqueue.storage.commit import CommitScheduler
+from goqueue.storage.compaction import CompactionRules, compact, dirty_ratio
+from goqueue.storage.log import Log
+
+log = get_logger(__name__)
+
+_BUSY_SHARE = 0.2
+"""Of the loop's time, how much a compaction takes at most."""
+
+
+class Keeper(Protocol):
+    """What upkeep needs of a broker."""
+
+    def running_topics(self) -> Iterable[Topic]: ...
+
+    def logs(self) -> Iterable[Log]: ...
+
+    async def snapshot_if_due(self) -> None: ...
+
+
+class Upkeep:
+    """Owns the background tasks; each survives an error of one round and says so."""
+
+    def __init__(
+        self, keeper: Keeper, config: StorageConfig, commits: CommitScheduler, checkpoints: Checkpoints
+    ) -> None:
+        self._keeper = keeper
+        self._config = config
+        self._commits = commits
+        self._checkpoints = checkpoints
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        for interval_ms, work in (
+            (self._config.fsync_interval_ms, self.sync_by_interval),
+            (self._config.checkpoint_interval_ms, self.checkpoint),
+            (self._config.cleanup_interval_ms, self.clean_up),
+        ):
+            self._tasks.append(asyncio.create_task(_repeat(interval_ms / 1_000, work), name=work.__name__))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def sync_by_interval(self) -> None:
+        """Topics with ``fsync: interval``, and those that were switched from it while something was unsynced."""
+        await self._commits.sync(
+            partition.log
+            for topic in self._keeper.running_topics()
+            if topic.settings.fsync != "never"
+            for partition in topic.partitions
+        )
+
+    async def checkpoint(self) -> None:
+        await self._keeper.snapshot_if_due()
+        await self._checkpoints.save(list(self._keeper.logs()))
+
+    async def clean_up(self) -> None:
+        """Retention, then compaction, one partition after the other."""
+        moved = False
+        for topic in list(self._keeper.running_topics()):
+            if topic.settings.cleanup == "delete":
+                moved |= self._expire(topic)
+        if moved:
+            await self._checkpoints.save(list(self._keeper.logs()))
+        for topic in list(self._keeper.running_topics()):
+            if topic.settings.cleanup == "compact":
+                await self._compact(topic)
+
+    def _expire(self, topic: Topic) -> bool:
+        moved = False
+        for number, partition in enumerate(topic.partitions):
+            if partition.log.failure is not None:
+                continue
+            start = partition.log.expired(topic.settings.retention_ms, topic.settings.retention_bytes)
+            # Nothing that readers cannot see yet is removed.
+            start = min(start, partition.high_watermark)
+            if start > partition.log.start_offset:
+                log.info(
+                    "retention removes messages",
+                    topic=topic.name,
+                    partition=number,
+                    from_offset=partition.log.start_offset,
+                    to_offset=start,
+                )
+                partition.log.start_offset = start
+                moved = True
+        return moved
+
+    async def _compact(self, topic: Topic) -> None:
+        for partition in topic.partitions:
+            below = min(partition.high_watermark, partition.log.durable_offset)
+            if dirty_ratio(partition.log, below) < self._config.compaction_min_dirty_ratio:
+                continue
+            rules = CompactionRules(below, topic.settings.tombstone_retention_ms, self._config.compaction_max_keys)
+            steps = compact(partition.log, rules)
+            try:
+                await self._drive(steps, lambda: topic.settings.cleanup == "compact" and not topic.closed)
+            except OSError as error:
+                log.error("compaction stopped", topic=topic.name, error=str(error))
+
+    async def _drive(self, steps: Iterable[Callable[[], None] | None], wanted: Callable[[], bool]) -> None:
+        for started, work in _timed(steps):
+            if not wanted():
+                return
+            if work is not None:
+                await asyncio.to_thread(work)
+            else:
+                await asyncio.sleep(started * (1 / _BUSY_SHARE - 1))
+
+
+def _timed(steps: Iterable[Callable[[], None] | None]) -> Iterable[tuple[float, Callable[[], None] | None]]:
+    """Each step with the seconds it took, so that the pause after it can be in proportion."""
+    before = time.perf_counter()
+    for step in steps:
+        yield time.perf_counter() - before, step
+        before = time.perf_counter()
+
+
+async def _repeat(interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            await work()
+        except Exception as error:
+            log.error("upkeep failed, it will be tried again", work=getattr(work, "__name__", "?"), exc_info=error)

@@ -1,0 +1,112 @@
+"""Which topics exist, and what was set for them.
+
+Pure: ``decide_*`` look at the state and return events or raise; ``apply`` changes the state. Ids and times come in as
+arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from goqueue.model.errors import InvalidRequest, TopicExists, TopicNotFound
+
+
+class TopicRecord(msgspec.Struct, frozen=True):
+    """A topic as the catalog knows it. ``overrides`` are the settings that differ from the broker's defaults."""
+
+    topic_id: str
+    name: str
+    partitions: int
+    created_at_ns: int
+    overrides: dict[str, Any] = {}
+
+
+class TopicCreated(msgspec.Struct, frozen=True, tag="topic_created"):
+    """A topic exists from now on."""
+
+    topic: TopicRecord
+
+
+class TopicChanged(msgspec.Struct, frozen=True, tag="topic_changed"):
+    """A topic's overrides are these from now on, all of them."""
+
+    topic_id: str
+    overrides: dict[str, Any]
+
+
+class TopicDeleted(msgspec.Struct, frozen=True, tag="topic_deleted"):
+    """A topic's name is free again; its folder is still to be removed."""
+
+    topic_id: str
+
+
+class TopicPurged(msgspec.Struct, frozen=True, tag="topic_purged"):
+    """Nothing is left of a deleted topic."""
+
+    topic_id: str
+
+
+CatalogEvent = TopicCreated | TopicChanged | TopicDeleted | TopicPurged
+
+
+class CatalogState(msgspec.Struct):
+    """What a snapshot holds."""
+
+    topics: dict[str, TopicRecord] = {}
+    deleted: dict[str, str] = {}
+    """Names of deleted topics by id, until their folders are gone: only these may be removed at a start."""
+
+
+class Catalog:
+    """The state machine of ``__metadata``."""
+
+    def __init__(self, state: CatalogState | None = None) -> None:
+        self.state = state or CatalogState()
+        self._ids_by_name = {topic.name: topic_id for topic_id, topic in self.state.topics.items()}
+
+    def find(self, name: str) -> TopicRecord:
+        topic_id = self._ids_by_name.get(name)
+        if topic_id is None:
+            raise TopicNotFound(f"topic {name!r} does not exist")
+        return self.state.topics[topic_id]
+
+    def decide_create(self, topic: TopicRecord, max_topics: int, max_total_partitions: int) -> list[CatalogEvent]:
+        if topic.name in self._ids_by_name:
+            raise TopicExists(f"topic {topic.name!r} exists already")
+        if len(self.state.topics) >= max_topics:
+            raise InvalidRequest(f"there are {max_topics} topics already, the most that limits.max_topics allows")
+        total = sum(other.partitions for other in self.state.topics.values()) + topic.partitions
+        if total > max_total_partitions:
+            raise InvalidRequest(
+                f"with this topic there would be {total} partitions; limits.max_total_partitions allows "
+                f"{max_total_partitions}"
+            )
+        return [TopicCreated(topic)]
+
+    def decide_change(self, name: str, changes: dict[str, Any]) -> list[CatalogEvent]:
+        topic = self.find(name)
+        overrides = topic.overrides | changes
+        return [TopicChanged(topic.topic_id, overrides)] if overrides != topic.overrides else []
+
+    def decide_delete(self, name: str) -> list[CatalogEvent]:
+        return [TopicDeleted(self.find(name).topic_id)]
+
+    def decide_purged(self, topic_id: str) -> list[CatalogEvent]:
+        return [TopicPurged(topic_id)] if topic_id in self.state.deleted else []
+
+    def apply(self, event: CatalogEvent) -> None:
+        state = self.state
+        match event:
+            case TopicCreated(topic):
+                state.topics[topic.topic_id] = topic
+                self._ids_by_name[topic.name] = topic.topic_id
+            case TopicChanged(topic_id, overrides):
+                state.topics[topic_id] = msgspec.structs.replace(state.topics[topic_id], overrides=overrides)
+            case TopicDeleted(topic_id):
+                name = state.topics.pop(topic_id).name
+                del self._ids_by_name[name]
+                state.deleted[topic_id] = name
+            case TopicPurged(topic_id):
+                del state.deleted[topic_id]

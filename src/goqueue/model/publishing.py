@@ -1,0 +1,31 @@
+"""What a caller who publishes hands in, and what comes back."""
+
+from __future__ import annotations
+
+import msgspec
+
+from goqueue.model.errors import GoQueueError
+from goqueue.model.message import NO_HEADERS, Headers
+
+
+class NewMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message to be stored. ``value=None`` is a tombstone; ``timestamp_ns=None`` is now."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = NO_HEADERS
+    partition: int | None = None
+    priority: int = 2
+    timestamp_ns: int | None = None
+
+
+class Published(msgspec.Struct, frozen=True, gc=False):
+    """Where a message is."""
+
+    partition: int
+    offset: int
+    priority: int
+
+
+Outcome = Published | GoQueueError
+"""What became of one message of a request."""

@@ -1,0 +1,197 @@
+"""How log lines look and where they go: standard error, one event a line, for people or for machines.
+
+Nothing that is logged can forge a line: control characters, line separators and the like are written as escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final, TextIO
+
+from goqueue.model.errors import InvalidRequest
+
+_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_OURS = "goqueue"
+_SERVER_LOGGERS = ("uvicorn", "uvicorn.error")
+_ACCESS_LOGGER = "uvicorn.access"
+_OWN_KEYS = frozenset({"ts", "level", "logger", "event", "exception"})
+_DEEPEST = 6
+_MOST_DIGITS_BITS = 1_024
+
+_BARE = re.compile(r"[^\s\"'=\\]+")
+_EVENT_WIDTH = 36
+_RESET, _DIM, _BOLD = "\x1b[0m", "\x1b[2m", "\x1b[1m"
+_LEVEL_COLOURS = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line, in ASCII: ts, level, logger, event, then every field, then the exception if any.
+
+    A field whose name is one of those gets a trailing underscore.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, object] = {
+            "ts": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": _logger_name(record),
+            "event": record.getMessage(),
+        }
+        for key, value in _fields(record).items():
+            line[key] = _plain(value)
+        if trace := _exception_text(self, record):
+            line["exception"] = trace
+        return json.dumps(line, ensure_ascii=True, separators=(",", ":"))
+
+
+class ConsoleFormatter(logging.Formatter):
+    """Local time, level, event and fields in columns; an exception follows, each of its lines set in by a bar."""
+
+    def __init__(self, *, colour: bool) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = record.levelname.lower()
+        moment = datetime.fromtimestamp(record.created).strftime("%H:%M:%S") + f".{int(record.msecs):03d}"
+        event = escape(record.getMessage())
+        fields = " ".join(
+            f"{self._paint(escape(key) + '=', _DIM)}{_console_value(value)}"
+            for key, value in (_fields(record) | {"logger": _logger_name(record)}).items()
+        )
+        columns = (
+            self._paint(moment, _DIM),
+            self._paint(f"{level:<7}", _LEVEL_COLOURS.get(level, "")),
+            self._paint(f"{event:<{_EVENT_WIDTH}}", _BOLD),
+            fields,
+        )
+        line = " ".join(columns)
+        if trace := _exception_text(self, record):
+            line += "".join(f"\n    | {escape(part)}" for part in trace.splitlines())
+        return line
+
+    def _paint(self, text: str, colour: str) -> str:
+        return f"{colour}{text}{_RESET}" if self._colour and colour else text
+
+
+class LogHandler(logging.StreamHandler[TextIO]):
+    """The one handler that ``configure`` installs, so that configuring again replaces it and no other."""
+
+
+def configure(
+    format: str,
+    level: str,
+    *,
+    stream: TextIO | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> None:
+    """Send every log line of this process to ``stream`` (standard error).
+
+    ``format`` is ``json`` or ``console``; ``level`` is the least serious one written. Libraries are heard from
+    ``warning`` up. The HTTP server's lines come the same way, and its access log is off.
+    """
+    if level not in _LEVELS:
+        raise InvalidRequest(f"{level!r} is not a log level; use one of {', '.join(_LEVELS)}")
+    target = stream if stream is not None else sys.stderr
+    handler = LogHandler(target)
+    handler.setFormatter(_formatter(format, target, os.environ if environ is None else environ))
+
+    root = logging.getLogger()
+    for old in [old for old in root.handlers if isinstance(old, LogHandler)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(max(_LEVELS[level], logging.WARNING))
+    logging.getLogger(_OURS).setLevel(_LEVELS[level])
+    for name in _SERVER_LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(_LEVELS[level])
+    access = logging.getLogger(_ACCESS_LOGGER)
+    access.handlers.clear()
+    access.propagate = False
+    access.setLevel(logging.CRITICAL + 1)
+
+
+def escape(text: str) -> str:
+    """``text`` on one line, with whatever cannot be printed (controls, separators, direction marks) as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def _formatter(format: str, stream: TextIO, environ: Mapping[str, str]) -> logging.Formatter:
+    if format == "json":
+        return JsonFormatter()
+    if format == "console":
+        return ConsoleFormatter(
+            colour=stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+        )
+    raise InvalidRequest(f"{format!r} is not a log format; use one of console, json")
+
+
+def _logger_name(record: logging.LogRecord) -> str:
+    # The server's main logger is called "uvicorn.error" whatever it says, which reads like a failure.
+    return "uvicorn" if record.name == "uvicorn.error" else record.name
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    fields = getattr(record, "fields", None)
+    if not isinstance(fields, dict):
+        return {}
+    return {f"{key}_" if key in _OWN_KEYS else str(key): value for key, value in fields.items()}
+
+
+def _exception_text(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    parts = []
+    if record.exc_info and record.exc_info[0] is not None:
+        parts.append(formatter.formatException(record.exc_info))
+    if record.stack_info:
+        parts.append(formatter.formatStack(record.stack_info))
+    return "\n".join(parts)
+
+
+def _plain(value: object, depth: int = 0) -> object:
+    """``value`` as JSON has it; what JSON has no form for becomes a text."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= _MOST_DIGITS_BITS else hex(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        return {_text(key): _plain(item, depth + 1) for key, item in value.items()}
+    if depth < _DEEPEST and isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item, depth + 1) for item in value]
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    """Never raises: a line with one unreadable field is better than no line."""
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8", "backslashreplace")
+    try:
+        return str(value)
+    except Exception:
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
+def _console_value(value: object) -> str:
+    plain = _plain(value)
+    if not isinstance(plain, str):
+        return json.dumps(plain, ensure_ascii=True)
+    if plain.isprintable() and _BARE.fullmatch(plain):
+        return plain
+    quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escape(quoted)}"'

@@ -1,0 +1,69 @@
+"""The generated reference pages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from goqueue.cli.config_loader import env_name, setting_specs
+from goqueue.cli.reference import PAGES, _row, configuration_page, errors_page, main, stale_pages
+from goqueue.model.errors import error_table
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def test_the_pages_in_the_repository_are_fresh() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "goqueue.cli.reference", "--check"], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_what_was_written_is_fresh(tmp_path: Path) -> None:
+    assert main([], tmp_path / "docs") == 0
+    assert main(["--check"], tmp_path / "docs") == 0
+
+
+@pytest.mark.parametrize("name", list(PAGES))
+def test_a_stale_page_is_named_and_left_alone(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main([], tmp_path)
+    (tmp_path / name).write_text("old")
+    assert main(["--check"], tmp_path) == 1
+    assert capsys.readouterr().err == f"{tmp_path / name} is stale; run: python -m goqueue.cli.reference\n"
+    assert (tmp_path / name).read_text() == "old"
+
+
+def test_a_missing_page_is_stale(tmp_path: Path) -> None:
+    assert stale_pages(tmp_path) == [tmp_path / name for name in PAGES]
+
+
+def test_an_unknown_argument_is_refused(tmp_path: Path) -> None:
+    assert main(["--chek"], tmp_path) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("setting", list(setting_specs()))
+def test_every_setting_has_a_row_with_its_variable_and_its_meaning(setting: str) -> None:
+    [row] = [line for line in configuration_page().splitlines() if f"`{env_name(setting)}` |" in line]
+    assert row.startswith(f"| `{setting.partition('.')[2]}` |")
+    assert setting_specs()[setting].doc in row
+
+
+def test_the_page_says_which_topic_settings_cannot_be_changed() -> None:
+    fixed = {setting for setting, spec in setting_specs().items() if spec.fixed}
+    assert fixed == {"topic.partitions"}
+    assert "**cannot be changed**: `partitions`." in configuration_page()
+
+
+def test_every_error_has_a_row_with_its_statuses_and_its_remedy() -> None:
+    rows = [line for line in errors_page().splitlines() if line.startswith("| `")]
+    for kind, row in zip(error_table(), rows, strict=True):
+        assert row.startswith(f"| `{kind.code}` | {kind.http_status} | `{kind.grpc_status}` | ")
+        assert row.endswith(f" | {kind.remedy} |")
+
+
+def test_a_bar_in_a_cell_does_not_end_the_cell() -> None:
+    assert _row(["a|b", "c"]) == "| a\\|b | c |"
