@@ -6,6 +6,7 @@ All state is touched by one event loop. ``start`` recovers, ``close`` leaves a f
 from __future__ import annotations
 
 import asyncio
+import platform
 import time
 from collections.abc import Coroutine, Iterable, Sequence
 from pathlib import Path
@@ -283,6 +284,14 @@ class Broker:
         return await read_frames(partition, start_of(partition, offset, from_time_ns), bounds)
 
     # Itself
+
+    @property
+    def node_id(self) -> str:
+        """The host's name, until nodes are configured."""
+        return platform.node()
+
+    def fsync_rounds(self) -> int:
+        return self._commits.rounds
 
     def uptime_ms(self) -> int:
         return (self.clock.monotonic_ns() - self._started_ns) // 1_000_000

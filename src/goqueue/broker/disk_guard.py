@@ -32,7 +32,7 @@ class DiskGuard:
         now_ns = self._clock.monotonic_ns()
         if self._looked_at_ns is None or now_ns - self._looked_at_ns >= _LOOK_EVERY_NS:
             self._looked_at_ns = now_ns
-            self._look()
+            self.look()
         if self.full:
             raise DiskFull(
                 f"the disk has {format_size_bytes(self.free_bytes)} free, less than storage.min_free_bytes "
@@ -40,7 +40,8 @@ class DiskGuard:
                 retry_after_s=1,
             )
 
-    def _look(self) -> None:
+    def look(self) -> int:
+        """Look at the disk now; return how many bytes are free."""
         self.free_bytes = self._files.free_bytes(self._root)
         full = self.free_bytes < self._min_free_bytes
         if full != self.full:
@@ -49,3 +50,4 @@ class DiskGuard:
                 log.error("disk is nearly full, publishing is refused", free_bytes=self.free_bytes)
             else:
                 log.info("disk has room again, publishing goes on", free_bytes=self.free_bytes)
+        return self.free_bytes

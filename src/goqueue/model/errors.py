@@ -19,6 +19,7 @@
     ├── OffsetOutOfRange
     ├── NotSupported
     ├── NotFound / MethodNotAllowed / UnsupportedMediaType
+    ├── RequestTimeout
     ├── Overloaded
     ├── ShuttingDown
     ├── DiskFull
@@ -201,6 +202,16 @@ class UnsupportedMediaType(GoQueueError):
     http_status = 415
     grpc_status = "INVALID_ARGUMENT"
     remedy = "Send the content type that the message names."
+
+
+class RequestTimeout(GoQueueError):
+    """A client took too long to send its request."""
+
+    code = "request_timeout"
+    http_status = 408
+    grpc_status = "DEADLINE_EXCEEDED"
+    retriable = True
+    remedy = "Send the request at once; raise http.header_timeout_ms or http.body_timeout_ms for slow networks."
 
 
 class Overloaded(GoQueueError):

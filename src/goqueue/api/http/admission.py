@@ -1,0 +1,121 @@
+"""How much is served at once. What goes beyond is answered 503 with Retry-After, before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from goqueue.api.http.errors import error_body, error_headers
+from goqueue.model.config import HttpConfig
+from goqueue.model.errors import BodyTooLarge, GoQueueError, Overloaded
+
+_RETRY_AFTER_S = 1
+
+
+class Admission:
+    """The outermost layer of the app: counts requests, bodies and waiting reads against their bounds."""
+
+    def __init__(self, config: HttpConfig) -> None:
+        self._config = config
+        self._app: ASGIApp | None = None
+        self.active = 0
+        self.waiting = 0
+        self.body_bytes = 0
+
+    def wrap(self, app: ASGIApp) -> ASGIApp:
+        self._app = app
+        return self
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if app is None or scope["type"] != ScopeType.HTTP:
+            return
+        if self.active >= self._config.max_concurrent_requests:
+            await _refuse(send, _overloaded("http.max_concurrent_requests", self._config.max_concurrent_requests))
+            return
+        body = _Body(self, self._config, receive)
+        refusal = body.refusal(scope["headers"])
+        if refusal is not None:
+            await _refuse(send, refusal)
+            return
+        self.active += 1
+        try:
+            await app(scope, body.receive, send)
+        finally:
+            self.active -= 1
+            self.body_bytes -= body.counted
+
+    @contextmanager
+    def waiting_read(self) -> Iterator[None]:
+        """A read that only waits gives its place to others, and takes one among those who wait."""
+        if self.waiting >= self._config.max_waiting_reads:
+            raise _overloaded("http.max_waiting_reads", self._config.max_waiting_reads)
+        self.waiting += 1
+        self.active -= 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+            self.active += 1
+
+
+class _Body:
+    """Counts a request's body as it comes in."""
+
+    __slots__ = ("_admission", "_config", "_receive", "_received", "counted")
+
+    def __init__(self, admission: Admission, config: HttpConfig, receive: Receive) -> None:
+        self._admission = admission
+        self._config = config
+        self._receive = receive
+        self._received = 0
+        self.counted = 0
+
+    def refusal(self, headers: Any) -> GoQueueError | None:
+        """Whether the declared length already goes too far."""
+        for name, value in headers:
+            if name == b"content-length":
+                return self._count(int(value))
+        return None
+
+    def _count(self, total: int) -> GoQueueError | None:
+        if total > self._config.max_body_bytes:
+            return BodyTooLarge(
+                f"the body has {total} bytes or more; http.max_body_bytes allows {self._config.max_body_bytes}"
+            )
+        more = total - self.counted
+        if more > 0:
+            if self._admission.body_bytes + more > self._config.max_request_memory_bytes:
+                return _overloaded("http.max_request_memory_bytes", self._config.max_request_memory_bytes)
+            self._admission.body_bytes += more
+            self.counted = total
+        return None
+
+    async def receive(self) -> Any:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._received += len(message["body"])
+            refusal = self._count(self._received)
+            if refusal is not None:
+                raise refusal
+        return message
+
+
+def _overloaded(setting: str, limit: int) -> Overloaded:
+    return Overloaded(f"the broker is at its limit: {setting} is {limit}", retry_after_s=_RETRY_AFTER_S)
+
+
+async def _refuse(send: Send, error: GoQueueError) -> None:
+    body = error_body(error)
+    headers = [(name.lower().encode(), value.encode()) for name, value in error_headers(error).items()]
+    headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if isinstance(error, BodyTooLarge):
+        # The rest of the body is not worth reading.
+        headers.append((b"connection", b"close"))
+    start: Message = {"type": "http.response.start", "status": error.http_status, "headers": headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,90 @@
+"""One client's connection, with deadlines: a client that sends slowly or nothing at all does not hold it for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from goqueue.api.http.errors import error_body, error_headers
+from goqueue.model.config import HttpConfig
+from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, RequestTimeout
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's protocol, watched. ``sweep`` closes those that are past their deadline; no timer per request."""
+
+    limits: ClassVar[HttpConfig] = HttpConfig()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_bytes = 0
+        self._in_head = True
+        self.deadline: float | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.max_connections:
+            self.refuse(
+                Overloaded(
+                    f"there are {self.limits.max_connections} connections already (http.max_connections)",
+                    retry_after_s=1,
+                )
+            )
+            return
+        self.deadline = self.loop.time() + self.limits.header_timeout_ms / 1_000
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self.deadline is None:
+                self.deadline = self.loop.time() + self.limits.header_timeout_ms / 1_000
+        super().data_received(data)
+        if self._in_head and self._head_bytes > self.limits.max_header_bytes:
+            self.refuse(InvalidRequest(f"the request's headers have more than {self.limits.max_header_bytes} bytes"))
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self.deadline = self.loop.time() + self.limits.body_timeout_ms / 1_000
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head = True
+        self._head_bytes = 0
+        self.deadline = None
+
+    def send_400_response(self, msg: str) -> None:
+        """Called by uvicorn for what is not HTTP."""
+        self.refuse(InvalidRequest(msg))
+
+    def refuse(self, error: GoQueueError) -> None:
+        if self.transport.is_closing():
+            return
+        body = error_body(error)
+        head = [STATUS_LINE[error.http_status], b"content-type: application/json\r\nconnection: close\r\n"]
+        head += [f"{name.lower()}: {value}\r\n".encode() for name, value in error_headers(error).items()]
+        self.transport.write(b"".join([*head, b"content-length: %d\r\n\r\n" % len(body), body]))
+        self.transport.close()
+
+    def past_deadline(self, now: float) -> bool:
+        return self.deadline is not None and now > self.deadline
+
+    def time_out(self) -> None:
+        what = "headers" if self._in_head else "body"
+        limit_ms = self.limits.header_timeout_ms if self._in_head else self.limits.body_timeout_ms
+        answering = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        if answering or (self._in_head and not self._head_bytes):
+            self.transport.close()
+        else:
+            self.refuse(RequestTimeout(f"the request's {what} did not arrive within {limit_ms} ms"))
+
+
+def sweep(connections: set[Any], now: float) -> None:
+    """Close every connection whose client let its deadline pass."""
+    for connection in list(connections):
+        if isinstance(connection, Connection) and connection.past_deadline(now):
+            connection.time_out()

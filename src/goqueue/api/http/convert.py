@@ -1,0 +1,131 @@
+"""Between JSON bodies and messages. The one place where publishing and reading pay per message."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable
+
+from msgspec import UNSET, UnsetType
+
+from goqueue.api.http.schemas import ConsumeMessage, Encoding, HeaderValues, PublishMessage, PublishResult
+from goqueue.model.errors import CorruptData, GoQueueError, InvalidMessage, NotSupported
+from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers, Message, Priority, parse_priority
+from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.model.units import format_instant_ns, parse_duration_ms, parse_instant_ns
+from goqueue.wire.compression import decompress
+
+_NORMAL = int(Priority.NORMAL)
+
+
+def to_new_message(given: PublishMessage, now_ns: int) -> NewMessage:
+    """Raise a ``GoQueueError`` that names the field if one cannot be used."""
+    if given.delay is not None or given.deliverAt is not None:
+        _refuse_delay(given, now_ns)
+    if given.encoding == "base64":
+        key = None if given.key is None else _from_base64("key", given.key)
+        value = None if given.value is None else _from_base64("value", given.value)
+    else:
+        key = None if given.key is None else _to_utf8("key", given.key)
+        value = None if given.value is None else _to_utf8("value", given.value)
+    return NewMessage(
+        value,
+        key,
+        NO_HEADERS if not given.headers else _to_headers(given.headers, given.encoding),
+        given.partition,
+        _NORMAL if given.priority is None else int(parse_priority(given.priority)),
+        None if given.timestamp is None else parse_instant_ns(given.timestamp),
+    )
+
+
+def _refuse_delay(given: PublishMessage, now_ns: int) -> None:
+    """A delay of zero, or an instant that has passed, means now."""
+    later = given.delay is not None and parse_duration_ms(given.delay) > 0
+    later = later or (given.deliverAt is not None and parse_instant_ns(given.deliverAt) > now_ns)
+    if later:
+        raise NotSupported("delayed delivery is not part of this version; leave out delay and deliverAt")
+
+
+def _to_utf8(field: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidMessage(f"{field}: the text has half of a surrogate pair; send it as base64") from None
+
+
+def _from_base64(field: str, text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (Base64Error, ValueError):
+        raise InvalidMessage(f"{field}: not valid base64, which encoding announces") from None
+
+
+def _to_headers(given: dict[str, HeaderValues], encoding: Encoding) -> Headers:
+    convert: Callable[[str, str], bytes] = _from_base64 if encoding == "base64" else _to_utf8
+    pairs: list[tuple[str, bytes]] = []
+    for name, values in given.items():
+        _to_utf8("headers", name)
+        several = [values] if isinstance(values, str) else values
+        pairs += [(name, convert(f"headers.{name[:40]}", value)) for value in several]
+    return tuple(pairs)
+
+
+def to_result(outcome: Outcome) -> PublishResult:
+    if isinstance(outcome, Published):
+        return PublishResult(outcome.partition, outcome.offset, PRIORITY_LABELS[outcome.priority], False)
+    return failed_result(outcome)
+
+
+def failed_result(error: GoQueueError) -> PublishResult:
+    return PublishResult(error=str(error), code=error.code, retriable=error.retriable)
+
+
+def to_consumed(message: Message, partition: int, encoding: Encoding | None, max_bytes: int) -> ConsumeMessage:
+    """As text if the bytes are text and nobody asked for base64, else as base64."""
+    value, compressed = message.value, message.compressed
+    if compressed:
+        try:
+            value, compressed = decompress(value, max_bytes), False
+        except CorruptData:
+            # The producer's own affair: whoever can read it gets the bytes as they are.
+            encoding = "base64"
+    if encoding != "base64":
+        try:
+            return _as_consumed(message, partition, "text", value, compressed, bytes.decode)
+        except UnicodeDecodeError:
+            pass
+    return _as_consumed(message, partition, "base64", value, compressed, _to_base64)
+
+
+def _as_consumed(
+    message: Message,
+    partition: int,
+    encoding: Encoding,
+    value: bytes,
+    compressed: bool,
+    write: Callable[[bytes], str],
+) -> ConsumeMessage:
+    headers: dict[str, HeaderValues] | UnsetType = UNSET
+    if message.headers:
+        headers = {}
+        for name, content in message.headers:
+            before, written = headers.get(name), write(content)
+            if before is None:
+                headers[name] = written
+            else:
+                headers[name] = [*([before] if isinstance(before, str) else before), written]
+    return ConsumeMessage(
+        partition,
+        message.offset,
+        format_instant_ns(message.timestamp_ns),
+        None if message.tombstone else write(value),
+        PRIORITY_LABELS[message.priority],
+        encoding,
+        UNSET if message.key is None else write(message.key),
+        headers,
+        compressed,
+    )
+
+
+def _to_base64(data: bytes) -> str:
+    return b64encode(data).decode()

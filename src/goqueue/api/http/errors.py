@@ -1,0 +1,94 @@
+"""Every error leaves as ``{error, code, retriable}`` with the status of its row in the error table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.openapi.datastructures import ResponseSpec
+
+from goqueue.api.http.schemas import ErrorResponse
+from goqueue.model.errors import (
+    GoQueueError,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    UnsupportedMediaType,
+)
+from goqueue.model.logging import get_logger
+
+log = get_logger(__name__)
+
+_BY_STATUS: dict[int, type[GoQueueError]] = {404: NotFound, 405: MethodNotAllowed, 415: UnsupportedMediaType}
+_MEANINGS = {
+    400: "The request is wrong; nothing was changed.",
+    403: "The name is kept for the broker.",
+    404: "There is no such topic or partition.",
+    409: "It exists already.",
+    413: "A message or the body is too large.",
+    415: "The body has another content type than this path takes.",
+    416: "The offset was removed or is not there yet.",
+    501: "This version does not have the feature.",
+    503: "Too much at once, stopping, or a failed disk.",
+    507: "The disk is nearly full.",
+}
+
+
+def documented(*statuses: int) -> dict[int, ResponseSpec]:
+    """For a route's OpenAPI: the errors it may answer with. Every route may be busy or stopping."""
+    return {
+        status: ResponseSpec(ErrorResponse, generate_examples=False, description=_MEANINGS[status])
+        for status in {*statuses, 400, 503}
+    }
+
+
+def error_body(error: GoQueueError) -> bytes:
+    return msgspec.json.encode(ErrorResponse(str(error), error.code, error.retriable))
+
+
+def error_headers(error: GoQueueError) -> dict[str, str]:
+    return {} if error.retry_after_s is None else {"Retry-After": str(max(1, round(error.retry_after_s)))}
+
+
+def answer_error(_: Request[Any, Any, Any], error: GoQueueError) -> Response[bytes]:
+    return Response(
+        error_body(error), status_code=error.http_status, headers=error_headers(error), media_type="application/json"
+    )
+
+
+def answer_framework_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """What the framework refuses before a handler runs: an unknown path, a body that does not fit its type."""
+    kind = _BY_STATUS.get(error.status_code)
+    if kind is not None:
+        answer = answer_error(request, kind(f"{request.method} {request.url.path[:200]}: {error.detail}"))
+        if error.status_code == MethodNotAllowed.http_status and error.headers:
+            answer.headers.update({name: value for name, value in error.headers.items() if name.lower() == "allow"})
+        return answer
+    if error.status_code < InternalError.http_status:
+        return answer_error(request, InvalidRequest(_explain(error)))
+    return answer_unexpected(request, error)
+
+
+def answer_unexpected(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """A defect: the log has the story, the caller gets no internals."""
+    log.error("request failed", exc_info=error, method=request.method, path=request.url.path)
+    return answer_error(request, InternalError("the broker could not answer; its log tells why"))
+
+
+def _explain(error: HTTPException) -> str:
+    parts = []
+    for item in error.extra if isinstance(error.extra, list) else []:
+        if isinstance(item, dict):
+            where = item.get("key") or item.get("source") or "request"
+            parts.append(f"{where}: {item.get('message', '')}")
+    return "; ".join(parts) or str(error.detail)
+
+
+EXCEPTION_HANDLERS: dict[int | type[Exception], Any] = {
+    GoQueueError: answer_error,
+    HTTPException: answer_framework_error,
+    Exception: answer_unexpected,
+}

@@ -1,0 +1,215 @@
+"""Publishing and reading, in JSON and as batches of frames."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar import Request, Response, get, post
+from litestar.datastructures import ResponseHeader
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import Parameter
+
+from goqueue.api.http.admission import Admission
+from goqueue.api.http.convert import failed_result, to_consumed, to_new_message, to_result
+from goqueue.api.http.errors import documented, error_headers
+from goqueue.api.http.frames import FRAMES, FRAMES_BODY, frames_response, wants_frames
+from goqueue.api.http.schemas import (
+    ConsumeAllResponse,
+    ConsumeResponse,
+    Encoding,
+    FramesPublished,
+    PublishRequest,
+    PublishResponse,
+    PublishResult,
+)
+from goqueue.broker.broker import Broker
+from goqueue.broker.read import Bounds, MessagesRead
+from goqueue.model.config import HttpConfig
+from goqueue.model.errors import GoQueueError, InvalidRequest, UnsupportedMediaType
+from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.model.units import parse_duration_ms, parse_instant_ns
+from goqueue.wire.batch import parse_batch
+
+_TAGS = ["Messages"]
+_MAX_OFFSET = (1 << 63) - 1
+
+OffsetParameter = Annotated[
+    int | None, Parameter(ge=0, le=_MAX_OFFSET, description="Where to begin; 0 or nothing: at the earliest message.")
+]
+LimitParameter = Annotated[int, Parameter(ge=1, description="The most messages to answer with.")]
+FromTimeParameter = Annotated[
+    str | None, Parameter(description="Begin at the first message at or after this instant (RFC 3339).")
+]
+WaitParameter = Annotated[
+    str | None, Parameter(description="How long to wait for a message if there is none, such as 5s.")
+]
+MaxBytesParameter = Annotated[int | None, Parameter(ge=1, description="The most bytes of frames to answer with.")]
+EncodingParameter = Annotated[
+    Encoding | None, Parameter(description="base64: every message so; text or nothing: only those that are not text.")
+]
+
+
+def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
+    def bounds(limit: int, wait: str | None, max_bytes: int | None = None) -> Bounds:
+        wait_ms = 0 if wait is None else parse_duration_ms(wait)
+        for name, value, most in (
+            ("limit", limit, config.max_read_messages),
+            ("wait", wait_ms, config.max_wait_ms),
+            ("max_bytes", max_bytes or 1, config.max_read_bytes),
+        ):
+            if value > most:
+                raise InvalidRequest(f"{name} is {value}; at most {most} is allowed")
+        return Bounds(max_bytes or config.max_read_bytes, limit, wait_ms)
+
+    def page(read: MessagesRead, number: int, encoding: Encoding | None) -> ConsumeResponse:
+        most = broker.config.topic.max_message_bytes
+        messages = [to_consumed(message, number, encoding, most) for message in read.messages]
+        return ConsumeResponse(messages, read.next_offset, read.high_watermark)
+
+    async def read_one(
+        name: str, number: int, limits: Bounds, offset: int | None, from_time: str | None
+    ) -> MessagesRead:
+        from_time_ns = None if from_time is None else parse_instant_ns(from_time)
+        if offset is not None and from_time is not None:
+            raise InvalidRequest("offset and from_time exclude each other; give one of them")
+        if not limits.wait_ms:
+            return await broker.read(name, number, limits, offset=offset, from_time_ns=from_time_ns)
+        with admission.waiting_read():
+            return await broker.read(name, number, limits, offset=offset, from_time_ns=from_time_ns)
+
+    @post(
+        "/topics/{topic_name:str}/messages",
+        tags=_TAGS,
+        status_code=200,
+        responses=documented(403, 404, 413, 415, 501, 507),
+        summary="Publish one message or many",
+    )
+    async def publish(topic_name: str, data: PublishRequest) -> Response[PublishResponse]:
+        if len(data.messages) > config.max_publish_messages:
+            raise InvalidRequest(
+                f"the request has {len(data.messages)} messages; http.max_publish_messages allows "
+                f"{config.max_publish_messages}"
+            )
+        broker.topic(topic_name)
+        now_ns = broker.clock.now_ns()
+        accepted: list[NewMessage] = []
+        refused: dict[int, GoQueueError] = {}
+        for place, message in enumerate(data.messages):
+            try:
+                accepted.append(to_new_message(message, now_ns))
+            except GoQueueError as error:
+                refused[place] = error
+        outcomes = await broker.publish(topic_name, accepted) if accepted else []
+        return _answer(outcomes, refused)
+
+    @get(
+        "/topics/{topic_name:str}/messages",
+        tags=_TAGS,
+        responses=documented(404, 416),
+        summary="Read one partition, or all of them",
+    )
+    async def read_topic(
+        topic_name: str,
+        partition: Annotated[int | None, Parameter(ge=0)] = None,
+        offset: OffsetParameter = None,
+        limit: LimitParameter = 100,
+        from_time: FromTimeParameter = None,
+        wait: WaitParameter = None,
+        encoding: EncodingParameter = None,
+    ) -> ConsumeAllResponse:
+        if partition is not None:
+            read = await read_one(topic_name, partition, bounds(limit, wait), offset, from_time)
+            one = page(read, partition, encoding)
+            return ConsumeAllResponse(one.messages, {str(partition): one.next_offset}, one.next_offset)
+        if wait is not None:
+            raise InvalidRequest("wait needs a partition; without one the answer comes at once")
+        everything = ConsumeAllResponse([], {})
+        partitions = broker.topic(topic_name).partitions
+        left_bytes = config.max_read_bytes
+        for number, each in enumerate(partitions):
+            share = max(0, limit - len(everything.messages)) // (len(partitions) - number)
+            within = None if offset is None else min(max(offset, each.log.start_offset), each.high_watermark)
+            if share and left_bytes > 0:
+                limits = Bounds(left_bytes, bounds(share, None).max_messages)
+                one = page(await read_one(topic_name, number, limits, within, from_time), number, encoding)
+                left_bytes -= sum(len(message.value or "") for message in one.messages)
+                everything.messages += one.messages
+                everything.next_offsets[str(number)] = one.next_offset
+        return everything
+
+    @get(
+        "/topics/{topic_name:str}/partitions/{partition_id:int}/messages",
+        tags=_TAGS,
+        responses={
+            **documented(404, 416),
+            200: ResponseSpec(
+                ConsumeResponse,
+                description="Messages in offset order. With Accept: application/octet-stream, a batch of frames.",
+            ),
+        },
+        response_headers=[
+            ResponseHeader(name="GoQueue-Next-Offset", description="Where to go on (frames).", documentation_only=True)
+        ],
+        summary="Read a partition by offset or instant",
+    )
+    async def read_partition(
+        request: Request[Any, Any, Any],
+        topic_name: str,
+        partition_id: int,
+        offset: OffsetParameter = None,
+        limit: LimitParameter = 100,
+        from_time: FromTimeParameter = None,
+        wait: WaitParameter = None,
+        max_bytes: MaxBytesParameter = None,
+        encoding: EncodingParameter = None,
+    ) -> Response[Any]:
+        if not wants_frames(request):
+            limits = bounds(limit, wait, max_bytes)
+            read = await read_one(topic_name, partition_id, limits, offset, from_time)
+            return Response(page(read, partition_id, encoding))
+        limits = bounds(1, wait, max_bytes)
+        return await frames_response(
+            broker,
+            admission,
+            topic_name,
+            partition_id,
+            Bounds(limits.max_bytes, wait_ms=limits.wait_ms),
+            offset,
+            from_time,
+        )
+
+    @post(
+        "/topics/{topic_name:str}/partitions/{partition_id:int}/messages",
+        tags=_TAGS,
+        status_code=200,
+        responses=documented(404, 413, 415, 501, 507),
+        summary="Publish a batch of frames",
+        operation_class=FRAMES_BODY,
+    )
+    async def publish_frames(request: Request[Any, Any, Any], topic_name: str, partition_id: int) -> FramesPublished:
+        if request.content_type[0] != FRAMES:
+            raise UnsupportedMediaType(f"this path takes a batch of frames; send Content-Type: {FRAMES}")
+        broker.topic(topic_name).partition(partition_id)
+        run = parse_batch(await request.body())
+        first = await broker.publish_frames(topic_name, partition_id, run)
+        return FramesPublished(partition_id, first, len(run))
+
+    return [publish, read_topic, read_partition, publish_frames]
+
+
+def _answer(outcomes: list[Outcome], refused: dict[int, GoQueueError]) -> Response[PublishResponse]:
+    results: list[PublishResult]
+    if refused:
+        stored = iter(outcomes)
+        results = [
+            failed_result(refused[place]) if place in refused else to_result(next(stored))
+            for place in range(len(outcomes) + len(refused))
+        ]
+    else:
+        results = [to_result(outcome) for outcome in outcomes]
+    if any(isinstance(outcome, Published) for outcome in outcomes):
+        return Response(PublishResponse(results))
+    first = refused.get(0) or next(outcome for outcome in outcomes if isinstance(outcome, GoQueueError))
+    body = PublishResponse(results, str(first), first.code, first.retriable)
+    return Response(body, status_code=first.http_status, headers=error_headers(first))

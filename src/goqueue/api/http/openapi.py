@@ -1,0 +1,41 @@
+"""The OpenAPI document, made from the routes' types, and a page to try it that loads nothing from elsewhere."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import msgspec
+from litestar import Litestar, MediaType, Response, get
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi.config import OpenAPIConfig
+
+import goqueue
+
+
+def document(routes: list[HTTPRouteHandler]) -> bytes:
+    """Made once, by an application that serves nothing: the framework's own pages would answer errors in HTML."""
+    described = Litestar(
+        routes,
+        openapi_config=OpenAPIConfig(
+            title="GoQueue",
+            version=goqueue.__version__,
+            description="One message system instead of two: a log and a queue over the same topics.",
+        ),
+        logging_config=None,
+    )
+    return msgspec.json.encode(described.openapi_schema.to_schema())
+
+
+def documentation_routes(routes: list[HTTPRouteHandler]) -> list[HTTPRouteHandler]:
+    openapi = document(routes)
+    page = files("goqueue.api.http").joinpath("try.html").read_bytes()
+
+    @get("/openapi.json", include_in_schema=False, sync_to_thread=False)
+    def openapi_json() -> Response[bytes]:
+        return Response(openapi, media_type=MediaType.JSON)
+
+    @get("/docs", include_in_schema=False, sync_to_thread=False)
+    def try_page() -> Response[bytes]:
+        return Response(page, media_type=MediaType.HTML)
+
+    return [openapi_json, try_page]

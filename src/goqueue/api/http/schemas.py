@@ -1,0 +1,241 @@
+"""The bodies of requests and responses, under the names that clients know.
+
+Fields may be added; none is renamed or dropped. Unknown fields in a request are refused, so that a typing error is
+noticed by the one who made it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+Encoding = Literal["text", "base64"]
+HeaderValues = str | list[str]
+"""One value, or several under the same name."""
+
+Limit = Annotated[int, Meta(ge=1)]
+
+
+class ErrorResponse(Struct):
+    """What went wrong. ``code`` is stable; ``retriable`` tells whether the same request may succeed later."""
+
+    error: str
+    code: str
+    retriable: bool
+
+
+class Request(Struct, forbid_unknown_fields=True, gc=False):
+    """A body that a client sends."""
+
+
+class CreateTopicRequest(Request):
+    """``settings`` are those of the configuration reference, section topic."""
+
+    name: str
+    num_partitions: int | None = None
+    retention_hours: int | None = None
+    settings: dict[str, Any] = {}
+
+
+class CreateTopicResponse(Struct):
+    """The topic exists and survives a crash."""
+
+    name: str
+    partitions: int
+    created: bool
+
+
+class ChangeTopicRequest(Request):
+    """Settings to change; the others stay."""
+
+    settings: dict[str, Any]
+
+
+class TopicListResponse(Struct):
+    """Names in alphabetical order."""
+
+    topics: list[str]
+
+
+class PartitionOffsets(Struct):
+    """``latest`` is the offset that the next message gets; readers see what lies below it."""
+
+    earliest: int
+    latest: int
+
+
+class TopicDetails(Struct):
+    """A topic, its settings in effect, and how much it holds."""
+
+    name: str
+    partitions: int
+    total_messages: int
+    total_size_bytes: int
+    partition_offsets: dict[str, PartitionOffsets]
+    id: str
+    created_at: str
+    settings: dict[str, Any]
+    overrides: list[str]
+
+
+class DeleteTopicResponse(Struct):
+    """The topic is gone, and nothing of it comes back."""
+
+    deleted: bool
+    name: str
+
+
+class PublishMessage(Request):
+    """``encoding`` says how key, value and header values are written. A null value deletes the key when compacted."""
+
+    value: str | None
+    key: str | None = None
+    partition: int | None = None
+    delay: str | None = None
+    deliverAt: str | None = None  # noqa: N815
+    priority: str | int | None = None
+    headers: dict[str, HeaderValues] | None = None
+    encoding: Encoding = "text"
+    timestamp: str | None = None
+
+
+class PublishRequest(Request):
+    """Messages are stored in this order within each partition."""
+
+    messages: Annotated[list[PublishMessage], Meta(min_length=1)]
+
+
+class PublishResult(Struct, omit_defaults=True, gc=False):
+    """Where a message is, or why it is not stored."""
+
+    partition: int | UnsetType = UNSET
+    offset: int | UnsetType = UNSET
+    priority: str | UnsetType = UNSET
+    delayed: bool | UnsetType = UNSET
+    deliverAt: str | UnsetType = UNSET  # noqa: N815
+    error: str | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    retriable: bool | UnsetType = UNSET
+
+
+class PublishResponse(Struct, omit_defaults=True):
+    """One result for each message, in order. If none could be stored, the first reason is repeated at the top."""
+
+    results: list[PublishResult]
+    error: str | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    retriable: bool | UnsetType = UNSET
+
+
+class ConsumeMessage(Struct, omit_defaults=True, gc=False):
+    """A message. ``encoding`` is ``base64`` when the bytes are not text, or when asked for."""
+
+    partition: int
+    offset: int
+    timestamp: str
+    value: str | None
+    priority: str
+    encoding: Encoding
+    key: str | UnsetType = UNSET
+    headers: dict[str, HeaderValues] | UnsetType = UNSET
+    compressed: bool = False
+
+
+class ConsumeResponse(Struct):
+    """Messages in offset order; go on at ``next_offset``."""
+
+    messages: list[ConsumeMessage]
+    next_offset: int
+    high_watermark: int
+
+
+class ConsumeAllResponse(Struct, omit_defaults=True):
+    """Messages of one or several partitions; go on at ``next_offsets`` of each."""
+
+    messages: list[ConsumeMessage]
+    next_offsets: dict[str, int]
+    next_offset: int | UnsetType = UNSET
+
+
+class FramesPublished(Struct):
+    """The batch is stored whole, at consecutive offsets."""
+
+    partition: int
+    first_offset: int
+    count: int
+
+
+class HealthResponse(Struct):
+    """``degraded``: reading works, some writing does not."""
+
+    status: Literal["ok", "degraded", "fail"]
+    timestamp: str
+
+
+class LivenessResponse(Struct):
+    """Whether the process works at all."""
+
+    status: Literal["pass", "fail"]
+    timestamp: str
+    uptime: str
+    message: str
+
+
+class HealthCheckResult(Struct):
+    """One part of the broker."""
+
+    status: Literal["pass", "warn", "fail"]
+    message: str
+    latency: str
+
+
+class BrokerFacts(Struct):
+    """What the broker holds."""
+
+    node_id: str
+    topic_count: int
+    total_size: int
+
+
+class ReadinessResponse(Struct, omit_defaults=True):
+    """Whether the broker takes messages; ``verbose`` adds the parts."""
+
+    status: Literal["pass", "fail"]
+    timestamp: str
+    uptime: str
+    message: str
+    checks: dict[str, HealthCheckResult] | UnsetType = UNSET
+    broker: BrokerFacts | UnsetType = UNSET
+
+
+class VersionResponse(Struct):
+    """``git_commit``, ``build_time`` and ``go_version`` are kept for older clients."""
+
+    version: str
+    python_version: str
+    git_commit: str = ""
+    build_time: str = ""
+    go_version: str = ""
+
+
+class TopicStats(Struct):
+    """How much a topic holds."""
+
+    partitions: int
+    messages: int
+    size_bytes: int
+    segments: int
+    damaged_messages: int
+
+
+class StatsResponse(Struct):
+    """How much the broker holds, and how many fsync rounds it took."""
+
+    node_id: str
+    uptime: str
+    topics: int
+    total_size_bytes: int
+    topic_stats: dict[str, TopicStats]
+    fsync_rounds: int
+    disk_free_bytes: int

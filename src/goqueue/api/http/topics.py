@@ -1,0 +1,91 @@
+"""Topics: make, list, look at, change, delete."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from litestar import delete, get, patch, post
+from litestar.handlers import HTTPRouteHandler
+
+from goqueue.api.http.errors import documented
+from goqueue.api.http.schemas import (
+    ChangeTopicRequest,
+    CreateTopicRequest,
+    CreateTopicResponse,
+    DeleteTopicResponse,
+    PartitionOffsets,
+    TopicDetails,
+    TopicListResponse,
+)
+from goqueue.broker.broker import Broker
+from goqueue.broker.topic import Topic
+from goqueue.model.errors import InvalidSettings
+from goqueue.model.units import format_instant_ns
+
+_TAGS = ["Topics"]
+
+
+def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
+    @get("/topics", tags=_TAGS, responses=documented(), summary="List topics")
+    async def list_topics() -> TopicListResponse:
+        return TopicListResponse(broker.topic_names())
+
+    @post("/topics", tags=_TAGS, responses=documented(403, 409, 507), summary="Create a topic")
+    async def create_topic(data: CreateTopicRequest) -> CreateTopicResponse:
+        topic = await broker.create_topic(data.name, _all_settings(data))
+        return CreateTopicResponse(topic.name, len(topic.partitions), created=True)
+
+    @get("/topics/{topic_name:str}", tags=_TAGS, responses=documented(404), summary="Look at a topic")
+    async def describe_topic(topic_name: str) -> TopicDetails:
+        return _details(broker.topic(topic_name))
+
+    @patch("/topics/{topic_name:str}", tags=_TAGS, responses=documented(404), summary="Change a topic's settings")
+    async def change_topic(topic_name: str, data: ChangeTopicRequest) -> TopicDetails:
+        return _details(await broker.change_topic(topic_name, data.settings))
+
+    @delete(
+        "/topics/{topic_name:str}",
+        tags=_TAGS,
+        responses=documented(404),
+        status_code=200,
+        summary="Delete a topic and its messages",
+    )
+    async def delete_topic(topic_name: str) -> DeleteTopicResponse:
+        await broker.delete_topic(topic_name)
+        return DeleteTopicResponse(deleted=True, name=topic_name)
+
+    return [list_topics, create_topic, describe_topic, change_topic, delete_topic]
+
+
+def _all_settings(data: CreateTopicRequest) -> dict[str, Any]:
+    """``num_partitions`` and ``retention_hours`` are the older names of two settings."""
+    settings = dict(data.settings)
+    for name, value in (
+        ("partitions", data.num_partitions),
+        ("retention_ms", None if data.retention_hours is None else data.retention_hours * 3_600_000),
+    ):
+        if value is None:
+            continue
+        if name in settings:
+            raise InvalidSettings(f"{name}: given twice, in settings and under its older name")
+        settings[name] = value
+    return settings
+
+
+def _details(topic: Topic) -> TopicDetails:
+    offsets = {
+        str(number): PartitionOffsets(partition.log.start_offset, partition.high_watermark)
+        for number, partition in enumerate(topic.partitions)
+    }
+    return TopicDetails(
+        name=topic.name,
+        partitions=len(topic.partitions),
+        total_messages=sum(each.latest - each.earliest for each in offsets.values()),
+        total_size_bytes=sum(partition.log.size_bytes for partition in topic.partitions),
+        partition_offsets=offsets,
+        id=topic.record.topic_id,
+        created_at=format_instant_ns(topic.record.created_at_ns),
+        settings=dataclasses.asdict(topic.settings),
+        overrides=sorted(topic.record.overrides),
+    )

@@ -1,0 +1,114 @@
+"""A broker and its servers, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import signal
+import socket
+from typing import cast
+
+import uvicorn
+import uvloop
+
+from goqueue.api.http.app import create_app
+from goqueue.api.http.connection import Connection, sweep
+from goqueue.broker.broker import Broker
+from goqueue.model.config import Config, HttpConfig
+from goqueue.model.errors import InvalidConfiguration
+from goqueue.model.logging import get_logger
+
+log = get_logger(__name__)
+
+_SWEEP_EVERY_S = 0.5
+_BACKLOG = 1_024
+
+
+def serve(config: Config) -> int:
+    """Run until SIGTERM or SIGINT; return the process's exit status."""
+    _raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config))
+    return 0
+
+
+async def _serve(config: Config) -> None:
+    listener = bind(config.http)
+    try:
+        async with Broker(config) as broker:
+            server = HttpServer(broker, config.http)
+            # What is there now stays; collecting it again and again would cost pauses for nothing.
+            gc.collect()
+            gc.freeze()
+            host, port = listener.getsockname()[:2]
+            log.info("listening", host=host, port=port, data=config.storage.path)
+            await server.serve(sockets=[listener])
+        log.info("stopped", data=config.storage.path)
+    finally:
+        listener.close()
+
+
+def bind(config: HttpConfig) -> socket.socket:
+    """Take the port first: if it is in use, say so before anything is recovered."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        return socket.create_server((config.host, config.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise InvalidConfiguration(
+            f"cannot listen on {config.host}:{config.port}: {error.strerror or error}; choose another with --port or "
+            f"--host, or stop what uses it"
+        ) from None
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn with our deadlines, stopping in our order."""
+
+    def __init__(self, broker: Broker, config: HttpConfig) -> None:
+        protocol = type("BoundConnection", (Connection,), {"limits": config})
+        super().__init__(
+            uvicorn.Config(
+                # uvicorn's types for ASGI and Litestar's describe the same thing.
+                cast("uvicorn._types.ASGI3Application", create_app(broker, config)),
+                http=protocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=max(1, config.keep_alive_ms // 1_000),
+                timeout_graceful_shutdown=max(1, config.shutdown_timeout_ms // 1_000),
+            )
+        )
+        self._broker = broker
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Until told to stop. Signals are ours: uvicorn would raise them again and cut the broker's own stop short."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop, signal.Signals(number))
+        sweeping = asyncio.create_task(self._sweep())
+        try:
+            await self._serve(sockets)
+        finally:
+            sweeping.cancel()
+
+    def _stop(self, number: signal.Signals) -> None:
+        """First take nothing new, so that those who wait are answered; then close connections. Twice: at once."""
+        log.info("told to stop, finishing what was accepted", signal=number.name)
+        self._broker.stop_accepting()
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_EVERY_S)
+            sweep(self.server_state.connections, asyncio.get_running_loop().time())
+
+
+def _raise_file_limit() -> None:
+    """As many file descriptors as the system allows this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
