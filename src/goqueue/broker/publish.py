@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from goqueue.broker.disk_guard import DiskGuard
+from goqueue.broker.pacing import in_stretches
 from goqueue.broker.topic import Topic
-from goqueue.model.errors import GoQueueError, InvalidMessage, MessageTooLarge, TimestampOutOfRange
+from goqueue.model.errors import GoQueueError, InvalidMessage, MessageTooLarge, TimestampOutOfRange, TopicNotFound
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS
 from goqueue.model.ports import NANOS_PER_MS, Clock
 from goqueue.model.publishing import NewMessage, Outcome, Published
@@ -39,7 +40,9 @@ class Publisher:
         self._guard.check()
         now_ns = self._clock.now_ns()
         outcomes: list[Outcome | None] = [None] * len(messages)
-        shares = self._encode(topic, messages, now_ns, outcomes)
+        shares = await self._encode(topic, messages, now_ns, outcomes)
+        if topic.closed:
+            raise TopicNotFound(f"topic {topic.name!r} was deleted")
         written: list[tuple[int, int, _Share]] = []
         for number, share in shares.items():
             try:
@@ -76,32 +79,36 @@ class Publisher:
         await partition.acknowledged(first + len(batch))
         return first
 
-    def _encode(
+    async def _encode(
         self, topic: Topic, messages: Sequence[NewMessage], now_ns: int, outcomes: list[Outcome | None]
     ) -> dict[int, _Share]:
         shares: dict[int, _Share] = {}
         keyless: int | None = None
-        for place, message in enumerate(messages):
-            try:
-                frame = _encode_one(topic, message, now_ns)
-                if message.partition is not None:
-                    number = message.partition
-                    topic.partition(number)
-                elif message.key:
-                    number = topic.partition_for_key(message.key)
-                else:
-                    if keyless is None:
-                        keyless = topic.next_keyless_partition()
-                    number = keyless
-            except GoQueueError as error:
-                outcomes[place] = error
-                continue
-            share = shares.get(number)
-            if share is None:
-                share = shares[number] = _Share()
-            share.frames.append(frame)
-            share.places.append(place)
-            share.max_timestamp_ns = max(share.max_timestamp_ns, message.timestamp_ns or now_ns)
+        place = -1
+        async for part in in_stretches(messages):
+            for message in part:
+                place += 1
+                try:
+                    frame = _encode_one(topic, message, now_ns)
+                    if message.partition is not None:
+                        number = message.partition
+                        topic.partition(number)
+                    elif message.key:
+                        number = topic.partition_for_key(message.key)
+                    else:
+                        if keyless is None:
+                            keyless = topic.next_keyless_partition()
+                        number = keyless
+                except GoQueueError as error:
+                    outcomes[place] = error
+                    continue
+                share = shares.get(number)
+                if share is None:
+                    share = shares[number] = _Share()
+                share.frames.append(frame)
+                share.places.append(place)
+                timestamp_ns = now_ns if message.timestamp_ns is None else message.timestamp_ns
+                share.max_timestamp_ns = max(share.max_timestamp_ns, timestamp_ns)
         return shares
 
 

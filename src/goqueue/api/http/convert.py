@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec import UNSET, UnsetType
 
 from goqueue.api.http.schemas import ConsumeMessage, Encoding, HeaderValues, PublishMessage, PublishResult
-from goqueue.model.errors import CorruptData, GoQueueError, InvalidMessage, NotSupported
+from goqueue.model.errors import CorruptData, InvalidMessage, NotSupported
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers, Message, Priority, parse_priority
 from goqueue.model.publishing import NewMessage, Outcome, Published
 from goqueue.model.units import format_instant_ns, parse_duration_ms, parse_instant_ns
@@ -73,11 +73,7 @@ def _to_headers(given: dict[str, HeaderValues], encoding: Encoding) -> Headers:
 def to_result(outcome: Outcome) -> PublishResult:
     if isinstance(outcome, Published):
         return PublishResult(outcome.partition, outcome.offset, PRIORITY_LABELS[outcome.priority], False)
-    return failed_result(outcome)
-
-
-def failed_result(error: GoQueueError) -> PublishResult:
-    return PublishResult(error=str(error), code=error.code, retriable=error.retriable)
+    return PublishResult(error=str(outcome), code=outcome.code, retriable=outcome.retriable)
 
 
 def to_consumed(message: Message, partition: int, encoding: Encoding | None, max_bytes: int) -> ConsumeMessage:

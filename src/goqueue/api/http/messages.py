@@ -11,19 +11,21 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from goqueue.api.http.admission import Admission
-from goqueue.api.http.convert import failed_result, to_consumed, to_new_message, to_result
+from goqueue.api.http.convert import to_consumed, to_new_message, to_result
 from goqueue.api.http.errors import documented, error_headers
 from goqueue.api.http.frames import FRAMES, FRAMES_BODY, frames_response, wants_frames
 from goqueue.api.http.schemas import (
     ConsumeAllResponse,
+    ConsumeMessage,
     ConsumeResponse,
     Encoding,
     FramesPublished,
+    PublishMessage,
     PublishRequest,
     PublishResponse,
-    PublishResult,
 )
 from goqueue.broker.broker import Broker
+from goqueue.broker.pacing import in_stretches
 from goqueue.broker.read import Bounds, MessagesRead
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, UnsupportedMediaType
@@ -62,9 +64,11 @@ def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> 
                 raise InvalidRequest(f"{name} is {value}; at most {most} is allowed")
         return Bounds(max_bytes or config.max_read_bytes, limit, wait_ms)
 
-    def page(read: MessagesRead, number: int, encoding: Encoding | None) -> ConsumeResponse:
+    async def page(read: MessagesRead, number: int, encoding: Encoding | None) -> ConsumeResponse:
         most = broker.config.topic.max_message_bytes
-        messages = [to_consumed(message, number, encoding, most) for message in read.messages]
+        messages: list[ConsumeMessage] = []
+        async for part in in_stretches(read.messages):
+            messages += [to_consumed(message, number, encoding, most) for message in part]
         return ConsumeResponse(messages, read.next_offset, read.high_watermark)
 
     async def read_one(
@@ -93,15 +97,12 @@ def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> 
             )
         broker.topic(topic_name)
         now_ns = broker.clock.now_ns()
-        accepted: list[NewMessage] = []
-        refused: dict[int, GoQueueError] = {}
-        for place, message in enumerate(data.messages):
-            try:
-                accepted.append(to_new_message(message, now_ns))
-            except GoQueueError as error:
-                refused[place] = error
-        outcomes = await broker.publish(topic_name, accepted) if accepted else []
-        return _answer(outcomes, refused)
+        given: list[NewMessage | GoQueueError] = []
+        async for part in in_stretches(data.messages):
+            given += [_converted(message, now_ns) for message in part]
+        accepted = [each for each in given if isinstance(each, NewMessage)]
+        stored = iter(await broker.publish(topic_name, accepted) if accepted else [])
+        return _answer([each if isinstance(each, GoQueueError) else next(stored) for each in given])
 
     @get(
         "/topics/{topic_name:str}/messages",
@@ -120,22 +121,23 @@ def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> 
     ) -> ConsumeAllResponse:
         if partition is not None:
             read = await read_one(topic_name, partition, bounds(limit, wait), offset, from_time)
-            one = page(read, partition, encoding)
+            one = await page(read, partition, encoding)
             return ConsumeAllResponse(one.messages, {str(partition): one.next_offset}, one.next_offset)
         if wait is not None:
             raise InvalidRequest("wait needs a partition; without one the answer comes at once")
+        left_bytes = bounds(limit, None).max_bytes
         everything = ConsumeAllResponse([], {})
         partitions = broker.topic(topic_name).partitions
-        left_bytes = config.max_read_bytes
         for number, each in enumerate(partitions):
-            share = max(0, limit - len(everything.messages)) // (len(partitions) - number)
-            within = None if offset is None else min(max(offset, each.log.start_offset), each.high_watermark)
-            if share and left_bytes > 0:
-                limits = Bounds(left_bytes, bounds(share, None).max_messages)
-                one = page(await read_one(topic_name, number, limits, within, from_time), number, encoding)
-                left_bytes -= sum(len(message.value or "") for message in one.messages)
-                everything.messages += one.messages
-                everything.next_offsets[str(number)] = one.next_offset
+            share = -(-(limit - len(everything.messages)) // (len(partitions) - number))
+            begin = None if offset is None else min(max(offset, each.log.start_offset), each.high_watermark)
+            if not share or left_bytes <= 0:
+                everything.next_offsets[str(number)] = begin or each.log.start_offset
+                continue
+            read = await read_one(topic_name, number, Bounds(left_bytes, share), begin, from_time)
+            left_bytes -= sum(len(message.value) for message in read.messages)
+            everything.messages += (await page(read, number, encoding)).messages
+            everything.next_offsets[str(number)] = read.next_offset
         return everything
 
     @get(
@@ -167,7 +169,7 @@ def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> 
         if not wants_frames(request):
             limits = bounds(limit, wait, max_bytes)
             read = await read_one(topic_name, partition_id, limits, offset, from_time)
-            return Response(page(read, partition_id, encoding))
+            return Response(await page(read, partition_id, encoding))
         limits = bounds(1, wait, max_bytes)
         return await frames_response(
             broker,
@@ -198,18 +200,18 @@ def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> 
     return [publish, read_topic, read_partition, publish_frames]
 
 
-def _answer(outcomes: list[Outcome], refused: dict[int, GoQueueError]) -> Response[PublishResponse]:
-    results: list[PublishResult]
-    if refused:
-        stored = iter(outcomes)
-        results = [
-            failed_result(refused[place]) if place in refused else to_result(next(stored))
-            for place in range(len(outcomes) + len(refused))
-        ]
-    else:
-        results = [to_result(outcome) for outcome in outcomes]
+def _converted(message: PublishMessage, now_ns: int) -> NewMessage | GoQueueError:
+    try:
+        return to_new_message(message, now_ns)
+    except GoQueueError as error:
+        return error
+
+
+def _answer(outcomes: list[Outcome]) -> Response[PublishResponse]:
+    """200 if anything was stored, else the status of the first error: nobody takes a refusal for a success."""
+    results = [to_result(outcome) for outcome in outcomes]
     if any(isinstance(outcome, Published) for outcome in outcomes):
         return Response(PublishResponse(results))
-    first = refused.get(0) or next(outcome for outcome in outcomes if isinstance(outcome, GoQueueError))
+    first = next(outcome for outcome in outcomes if isinstance(outcome, GoQueueError))
     body = PublishResponse(results, str(first), first.code, first.retriable)
     return Response(body, status_code=first.http_status, headers=error_headers(first))

@@ -1,0 +1,207 @@
+"""The first minute with GoQueue: publish, read by offset, replay from an instant, crash, recover.
+
+Starts a broker on a temporary folder, talks to it over HTTP, checks everything it shows, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rich.console import Console
+from rich.table import Table
+
+ORDERS = 20_000
+BATCH = 1_000
+BEFORE_THE_CRASH = 300
+COLUMNS = ("partition", "offset", "key", "value")
+say = Console(highlight=False)
+
+
+class Broker:
+    """A broker process, and one connection to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        command = [sys.executable, "-m", "goqueue", "serve", "--data", str(folder), "--port", "0"]
+        self.process = subprocess.Popen(
+            [*command, "--log-format", "json", "--log-level", "info"], stderr=subprocess.PIPE, text=True
+        )
+        self.port = self._wait_until_listening()
+        # The broker goes on logging; somebody has to read it.
+        threading.Thread(target=self._drain, daemon=True).start()
+        self.connection = self.connect()
+
+    def _wait_until_listening(self) -> int:
+        seen = []
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            seen.append(line)
+            if line.startswith("{") and "listening" in line:
+                return int(json.loads(line)["port"])
+        raise SystemExit("The broker did not start:\n" + "".join(seen))
+
+    def _drain(self) -> None:
+        assert self.process.stderr is not None
+        for _ in self.process.stderr:
+            pass
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+
+    def call(self, method: str, path: str, body: object = None, over: http.client.HTTPConnection | None = None) -> Any:
+        connection = over or self.connection
+        encoded = None if body is None else json.dumps(body)
+        connection.request(method, path, encoded, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = json.loads(response.read())
+        check(response.status < 300, f"{method} {path} answered {response.status}: {answer}")
+        return answer
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        check(self.process.wait(timeout=30) == 0, "the broker did not stop cleanly")
+
+
+def check(condition: bool, otherwise: str) -> None:
+    """The demo fails if what it shows is not so."""
+    if not condition:
+        say.print(f"[bold red]This should not be:[/] {otherwise}")
+        raise SystemExit(1)
+
+
+def step(number: int, title: str, how: str) -> None:
+    say.print(f"\n[bold cyan]{number}[/] [bold]{title}[/]\n  [dim]{how}[/]")
+
+
+def show(messages: list[dict[str, Any]]) -> None:
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for column in COLUMNS:
+        table.add_column(column, no_wrap=True)
+    for message in messages:
+        table.add_row(*(str(message.get(name, "")) for name in COLUMNS))
+    say.print(table)
+
+
+def publish_many(broker: Broker) -> None:
+    step(
+        2,
+        f"Publish {ORDERS:,} orders",
+        "POST /topics/orders/messages, 1,000 at a time; every answer means: on the disk",
+    )
+    began = time.perf_counter()
+    for first in range(0, ORDERS, BATCH):
+        orders = [
+            {"key": f"customer-{number % 500}", "value": json.dumps({"order": number, "total": number % 97})}
+            for number in range(first, first + BATCH)
+        ]
+        answer = broker.call("POST", "/topics/orders/messages", {"messages": orders})
+        check(all("offset" in result for result in answer["results"]), "a message was not stored")
+    seconds = time.perf_counter() - began
+    say.print(f"  stored and fsynced in {seconds:.2f} s: [bold]{ORDERS / seconds:,.0f} messages/s[/] through JSON")
+
+
+def read_by_offset(broker: Broker) -> None:
+    step(3, "Read by offset", "GET /topics/orders/partitions/0/messages?offset=100&limit=3")
+    answer = broker.call("GET", "/topics/orders/partitions/0/messages?offset=100&limit=3")
+    show(answer["messages"])
+    check([message["offset"] for message in answer["messages"]] == [100, 101, 102], "offsets are not 100, 101, 102")
+
+
+def replay_from_an_instant(broker: Broker) -> None:
+    instant = datetime.now(UTC).isoformat()
+    late = [{"value": f"late order {number}", "partition": 0} for number in range(3)]
+    broker.call("POST", "/topics/orders/messages", {"messages": late})
+    step(4, "Replay from an instant", f"GET …/partitions/0/messages?from_time={instant}")
+    answer = broker.call("GET", f"/topics/orders/partitions/0/messages?from_time={quote(instant)}")
+    show(answer["messages"])
+    check([message["value"] for message in answer["messages"]] == [order["value"] for order in late], "not the replay")
+    say.print("  one call, no scan: the time index knows where that instant is")
+
+
+def crash(broker: Broker) -> list[tuple[int, int, str]]:
+    step(5, "Crash", "kill -9 while one thread publishes as fast as it can")
+    acknowledged: list[tuple[int, int, str]] = []
+    enough = threading.Event()
+
+    def publish_until_it_dies() -> None:
+        connection = broker.connect()
+        try:
+            for number in range(1_000_000):
+                value = f"payment {number}"
+                answer = broker.call("POST", "/topics/orders/messages", {"messages": [{"value": value}]}, connection)
+                result = answer["results"][0]
+                acknowledged.append((result["partition"], result["offset"], value))
+                if len(acknowledged) == BEFORE_THE_CRASH:
+                    enough.set()
+        except (OSError, http.client.HTTPException):
+            enough.set()
+
+    publisher = threading.Thread(target=publish_until_it_dies)
+    publisher.start()
+    enough.wait(30)
+    broker.kill()
+    publisher.join()
+    say.print(f"  the broker is dead; it had acknowledged {len(acknowledged):,} payments")
+    return acknowledged
+
+
+def recover(folder: Path, acknowledged: list[tuple[int, int, str]]) -> Broker:
+    step(6, "Recover", "start again on the same folder, and look for every acknowledged payment")
+    began = time.perf_counter()
+    broker = Broker(folder)
+    say.print(f"  ready after {time.perf_counter() - began:.2f} s, Python's own start included")
+    stored: dict[tuple[int, int], str] = {}
+    for partition in range(3):
+        offset = min((o for p, o, _ in acknowledged if p == partition), default=0)
+        while True:
+            page = broker.call("GET", f"/topics/orders/partitions/{partition}/messages?offset={offset}&limit=10000")
+            if not page["messages"]:
+                break
+            stored |= {(partition, message["offset"]): message["value"] for message in page["messages"]}
+            offset = page["next_offset"]
+    lost = [entry for entry in acknowledged if stored.get(entry[:2]) != entry[2]]
+    check(not lost, f"{len(lost)} acknowledged payments are gone: {lost[:3]}")
+    say.print(f"  [bold green]all {len(acknowledged):,} are there, each once, each at its offset[/]")
+    return broker
+
+
+def main() -> None:
+    began = time.perf_counter()
+    say.print("[bold]GoQueue in a minute[/] [dim](a real broker on a temporary folder)[/]")
+    with tempfile.TemporaryDirectory(prefix="goqueue-demo-") as name:
+        folder = Path(name)
+        step(1, "Start a broker, make a topic", "goqueue serve --data …; POST /topics {'name': 'orders'}")
+        broker = Broker(folder)
+        try:
+            topic = broker.call("POST", "/topics", {"name": "orders"})
+            say.print(f"  topic [bold]{topic['name']}[/] with {topic['partitions']} partitions, on port {broker.port}")
+            publish_many(broker)
+            read_by_offset(broker)
+            replay_from_an_instant(broker)
+            acknowledged = crash(broker)
+            broker = recover(folder, acknowledged)
+            broker.stop()
+        finally:
+            if broker.process.poll() is None:
+                broker.kill()
+    seconds = time.perf_counter() - began
+    say.print(f"\nDone in {seconds:.0f} s; nothing is left behind. Next: [bold]make run[/], then README.md")
+
+
+if __name__ == "__main__":
+    main()
