@@ -1,0 +1,1 @@
+"""What GoQueue promises to be fast at, measured: ``python -m bench NAME…``."""

@@ -1,0 +1,139 @@
+"""Every figure by name, with its target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from bench import http_publish, log_append, log_growth, log_memory, log_read, publish_partitions, startup
+from bench.figure import Better, Figure, Measured
+
+Measure = Callable[[Collection[str]], Mapping[str, Measured]]
+"""Given the names that are wanted, measure at least those of them that it knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A figure that can be asked for. Figures with the same ``measure`` come from the same run."""
+
+    name: str
+    description: str
+    unit: str
+    target: float
+    better: Better
+    measure: Measure
+
+    def figure(self, measured: Measured) -> Figure:
+        return Figure(self.name, self.unit, self.target, self.better, measured)
+
+
+def _alone(name: str, measure: Callable[[], Measured]) -> Measure:
+    return lambda _wanted: {name: measure()}
+
+
+def _single(_wanted: Collection[str]) -> Mapping[str, Measured]:
+    return http_publish.measure_single()
+
+
+_RATE = "messages/s"
+
+_ALL = (
+    Bench(
+        "log_append_interval",
+        "a log takes batches of 1000 from wire bytes on, fsync every second",
+        _RATE,
+        1_000_000,
+        "higher",
+        _alone("log_append_interval", log_append.measure_interval),
+    ),
+    Bench(
+        "log_append_always",
+        "the same with every batch durable before its writer goes on, 4 writers",
+        _RATE,
+        700_000,
+        "higher",
+        _alone("log_append_always", log_append.measure_always),
+    ),
+    Bench(
+        "publish_always_300_partitions_p99",
+        "a durable publish of one message, 16 writers over 300 partitions",
+        "ms",
+        20,
+        "lower",
+        _alone("publish_always_300_partitions_p99", publish_partitions.measure),
+    ),
+    Bench(
+        "log_read_frames",
+        "frames read back 1 MB at a time, undecoded, page cache warm",
+        "MB/s",
+        1_500,
+        "higher",
+        _alone("log_read_frames", log_read.measure_frames),
+    ),
+    Bench(
+        "log_read_messages",
+        "the same decoded, every checksum verified",
+        _RATE,
+        700_000,
+        "higher",
+        _alone("log_read_messages", log_read.measure_messages),
+    ),
+    Bench(
+        "http_publish_batch",
+        "JSON bodies of 1000 messages to a broker process, fsync always",
+        _RATE,
+        200_000,
+        "higher",
+        _alone("http_publish_batch", http_publish.measure_batch),
+    ),
+    Bench(
+        http_publish.SINGLE,
+        "one message a request over 16 connections, fsync always",
+        _RATE,
+        5_000,
+        "higher",
+        _single,
+    ),
+    Bench(
+        http_publish.SINGLE_P99,
+        "the time that such a request takes",
+        "ms",
+        10,
+        "lower",
+        _single,
+    ),
+    Bench(
+        "log_growth",
+        "time of the last 100,000 of 10 million appends over the first",
+        "ratio",
+        1.2,
+        "lower",
+        _alone("log_growth", log_growth.measure),
+    ),
+    Bench(
+        "log_memory",
+        "peak memory of a broker that takes 10 million messages and is read at random",
+        "MB",
+        200,
+        "lower",
+        _alone("log_memory", log_memory.measure),
+    ),
+    Bench(
+        startup.CLEAN,
+        "from process start to ready with 1,000 partitions after a clean stop",
+        "s",
+        10,
+        "lower",
+        startup.measure,
+    ),
+    Bench(
+        startup.AFTER_KILL,
+        "the same after kill -9, half of the data behind the recovery points",
+        "s",
+        10,
+        "lower",
+        startup.measure,
+    ),
+)
+
+BENCHES = {bench.name: bench for bench in _ALL}

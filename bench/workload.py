@@ -1,0 +1,33 @@
+"""The messages that benches write: values of 100 bytes, no key, in batches of 1000."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from goqueue.wire.batch import FrameRun, join_frames
+from goqueue.wire.frame import encode_frame
+
+VALUE_BYTES = 100
+BATCH_MESSAGES = 1_000
+_DIFFERENT_BATCHES = 8
+_SEED = 7
+
+
+def wire_batches() -> list[bytes]:
+    """A few batches as a client sends them. They differ, so that no cache sees the same bytes again and again."""
+    chance = random.Random(_SEED)
+    return [_wire_batch(chance) for _ in range(_DIFFERENT_BATCHES)]
+
+
+def _wire_batch(chance: random.Random) -> bytes:
+    now_ns = time.time_ns()
+    frames = [encode_frame(b"", chance.randbytes(VALUE_BYTES), b"", now_ns) for _ in range(BATCH_MESSAGES)]
+    batch = join_frames(frames, now_ns)
+    return FrameRun(memoryview(batch.frames), batch.positions).to_wire()
+
+
+def text_values(count: int) -> list[str]:
+    """Values that JSON carries as they are."""
+    chance = random.Random(_SEED)
+    return [chance.randbytes(VALUE_BYTES // 2).hex() for _ in range(count)]
