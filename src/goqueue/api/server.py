@@ -77,6 +77,7 @@ class HttpServer(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 timeout_keep_alive=max(1, config.keep_alive_ms // 1_000),
                 timeout_graceful_shutdown=max(1, config.shutdown_timeout_ms // 1_000),
             )

@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from goqueue.broker.checkpoints import Checkpoints
 from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.journal import Journal
@@ -107,7 +109,7 @@ class Broker:
         self._closing = True
         for topic in self._topics.values():
             for partition in topic.partitions:
-                partition.wake()
+                partition.stop_waiting()
 
     async def close(self) -> None:
         """Finish what was accepted, make everything durable, let go of the folder."""
@@ -197,14 +199,16 @@ class Broker:
         topic_id = UUID(bytes=self._randomness.random_bytes(16), version=4).hex
         record = TopicRecord(topic_id, check_topic_name(name), partitions, self.clock.now_ns(), overrides)
         limits = self.config.limits
-        # Looked at before any folder is made, and again by submit: another create may come in between.
-        self._catalog.machine.decide_create(record, limits.max_topics, limits.max_total_partitions)
+
+        def decide(catalog: Catalog) -> list[CatalogEvent]:
+            return catalog.decide_create(record, limits.max_topics, limits.max_total_partitions)
+
+        # Looked at before any folder is made, and again when it is: another create may come in between.
+        await self._catalog.submit(lambda catalog: decide(catalog)[:0])
         folder = self._folder.topic_folder(name, topic_id)
         await asyncio.to_thread(self._folder.create_partitions, folder, partitions)
         try:
-            await self._catalog.submit(
-                lambda catalog: catalog.decide_create(record, limits.max_topics, limits.max_total_partitions)
-            )
+            await self._catalog.submit(decide)
         except BaseException:
             self._files.remove_tree(folder)
             raise
@@ -220,10 +224,11 @@ class Broker:
     async def _change_topic(self, name: str, raw_settings: dict[str, object]) -> Topic:
         topic = self.topic(name)
         changes = parse_topic_settings(raw_settings, existing=True)
-        await self._catalog.submit(lambda catalog: catalog.decide_change(name, changes))
-        record = self._catalog.machine.find(name)
-        settings = self._effective(record)
-        topic.change(record, settings, self._log_options(settings))
+        # Only what was decided here takes effect: the catalog may hold later changes that are not durable yet.
+        for event in await self._catalog.submit(lambda catalog: catalog.decide_change(name, changes)):
+            record = msgspec.structs.replace(topic.record, overrides=event.overrides)
+            settings = self._effective(record)
+            topic.change(record, settings, self._log_options(settings))
         return topic
 
     async def delete_topic(self, name: str) -> None:
@@ -302,7 +307,7 @@ class Broker:
         failed = [str(each.folder.relative_to(self._folder.root)) for each in self.logs() if each.failure]
         if failed:
             found["storage"] = f"{len(failed)} partitions take no writes since their disk failed: {failed[:5]}"
-        if self.disk.full:
+        if self.disk.is_full():
             found["disk"] = f"{self.disk.free_bytes} bytes free, less than storage.min_free_bytes"
         if self._closing:
             found["shutdown"] = "the broker is stopping"

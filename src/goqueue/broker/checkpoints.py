@@ -41,10 +41,18 @@ class Checkpoints:
             points = {name: point for name, point in self.points.items() if name in names}
             points |= {self._name(each.folder): current[each] for each in changed}
             try:
-                await asyncio.to_thread(self._write, self._to_sync(changed), points)
+                await asyncio.to_thread(self._sync, self._to_sync(changed))
             except OSError as error:
                 for each in changed:
                     each.fail(f"checkpoint: {error.strerror or error}")
+                return
+            try:
+                await asyncio.to_thread(self._file.save, points)
+            except OSError as error:
+                # A full disk, say. The points before these still hold, and the logs are none the worse.
+                log.error(
+                    "recovery points cannot be written, it will be tried again", error=error.strerror or str(error)
+                )
                 return
             self.points = points
             for each in changed:
@@ -67,13 +75,12 @@ class Checkpoints:
                 return None
         return [file for segment in segments for file in segment.files()]
 
-    def _write(self, files: list[File] | None, points: dict[str, RecoveryPoint]) -> None:
+    def _sync(self, files: list[File] | None) -> None:
         if files is None:
             self._files.sync_filesystem(self._root)
         else:
             for file in files:
                 file.sync()
-        self._file.save(points)
 
     def _name(self, folder: Path) -> str:
         return str(folder.relative_to(self._root))

@@ -16,7 +16,7 @@ _LOOK_EVERY_NS = 100 * NANOS_PER_MS
 
 
 class DiskGuard:
-    """Looks at the disk at most every 100 ms, when someone wants to write."""
+    """Looks at the disk at most every 100 ms, when someone wants to write or to know."""
 
     def __init__(self, files: Files, root: Path, min_free_bytes: int, clock: Clock) -> None:
         self._files = files
@@ -29,19 +29,23 @@ class DiskGuard:
 
     def check(self) -> None:
         """Raise ``DiskFull`` while there is less room than the watermark."""
-        now_ns = self._clock.monotonic_ns()
-        if self._looked_at_ns is None or now_ns - self._looked_at_ns >= _LOOK_EVERY_NS:
-            self._looked_at_ns = now_ns
-            self.look()
-        if self.full:
+        if self.is_full():
             raise DiskFull(
                 f"the disk has {format_size_bytes(self.free_bytes)} free, less than storage.min_free_bytes "
                 f"({format_size_bytes(self._min_free_bytes)}); publishing is refused until there is room",
                 retry_after_s=1,
             )
 
+    def is_full(self) -> bool:
+        """Whether there is less room than the watermark."""
+        now_ns = self._clock.monotonic_ns()
+        if self._looked_at_ns is None or now_ns - self._looked_at_ns >= _LOOK_EVERY_NS:
+            self.look()
+        return self.full
+
     def look(self) -> int:
         """Look at the disk now; return how many bytes are free."""
+        self._looked_at_ns = self._clock.monotonic_ns()
         self.free_bytes = self._files.free_bytes(self._root)
         full = self.free_bytes < self._min_free_bytes
         if full != self.full:

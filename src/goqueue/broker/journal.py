@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from goqueue.model.errors import CorruptData, StorageFailed
+from goqueue.model.errors import CorruptData, GoQueueError, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.storage.atomic import read_checked, write_atomically
 from goqueue.storage.commit import CommitScheduler
@@ -64,16 +64,27 @@ class Journal(Generic[Machine]):
     def snapshot_due(self) -> bool:
         return self._log.durable_offset - self._snapshot_at >= self._snapshot_every
 
-    async def submit(self, decide: Callable[[Machine], Sequence[Any]]) -> None:
-        """Decide, append, apply; return when durable. An error raised by ``decide`` changes nothing."""
-        events = decide(self.machine)
-        if not events:
-            return
-        now_ns = self._log.now_ns()
-        frames = [encode_frame(b"", msgspec.json.encode(event), b"", now_ns) for event in events]
-        self._log.append(join_frames(frames, now_ns))
-        for event in events:
-            self.machine.apply(event)
+    async def submit(self, decide: Callable[[Machine], Sequence[Any]]) -> Sequence[Any]:
+        """Decide, append, apply; return the events when they are durable.
+
+        An error raised by ``decide`` changes nothing. It waits as well: what it tells of may not be durable yet.
+        """
+        try:
+            events = decide(self.machine)
+        except GoQueueError:
+            await self._settled()
+            raise
+        if events:
+            now_ns = self._log.now_ns()
+            frames = [encode_frame(b"", msgspec.json.encode(event), b"", now_ns) for event in events]
+            self._log.append(join_frames(frames, now_ns))
+            for event in events:
+                self.machine.apply(event)
+        await self._settled()
+        return events
+
+    async def _settled(self) -> None:
+        """Return when the state is durable; if it cannot become so, go back to what is."""
         try:
             await self._commits.durable(self._log, self._log.end_offset)
         except StorageFailed:

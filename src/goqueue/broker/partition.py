@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from goqueue.model.errors import TopicNotFound
+from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.settings import FsyncPolicy
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.log import Log
@@ -21,6 +21,7 @@ class Partition:
         self.policy: FsyncPolicy = policy
         self.damaged_messages = 0
         self.closed = False
+        self.stopping = False
         self._commits = commits
         self._waiters: set[asyncio.Future[None]] = set()
         log.on_durable = self.wake
@@ -30,21 +31,24 @@ class Partition:
         return self.log.durable_offset if self.policy == "always" else self.log.end_offset
 
     def append(self, batch: CheckedBatch) -> int:
-        """Write a batch and return its first offset. It may be acknowledged once ``acknowledged`` has returned."""
+        """Write a batch and return its first offset. It counts once ``acknowledge`` is done."""
         first = self.log.append(batch)
         if self.policy != "always":
             self.wake()
         return first
 
-    async def acknowledged(self, end_offset: int) -> None:
-        """Return when what lies below ``end_offset`` is as durable as the topic promises."""
-        if self.policy == "always":
-            await self._commits.durable(self.log, end_offset)
+    def acknowledge(self, end_offset: int) -> asyncio.Future[None]:
+        """Done when what lies below ``end_offset`` is as durable as promised. Asked for by the call itself."""
+        return self._commits.durable(self.log, end_offset if self.policy == "always" else 0)
+
+    def reason(self, error: GoQueueError) -> GoQueueError:
+        """What to tell someone whose write failed: a deleted topic is no disk failure."""
+        return _deleted() if self.closed else error
 
     async def read(self, offset: int, max_bytes: int, max_messages: int) -> tuple[FrameRun | None, int]:
         """Frames from ``offset`` on, and the offset to go on from. ``None``: there is nothing below the watermark."""
         if self.closed:
-            raise TopicNotFound("the topic was deleted")
+            raise _deleted()
         limit = self.high_watermark
         found = self.log.locate(offset, max_bytes, max_messages, limit)
         if found is None:
@@ -54,8 +58,12 @@ class Partition:
             return found.load(), found.next_offset
         return await asyncio.to_thread(found.load), found.next_offset
 
+    def has_news(self, offset: int) -> bool:
+        """Whether waiting for what comes at ``offset`` is over: it is there, or nothing will come any more."""
+        return self.high_watermark > offset or self.closed or self.stopping
+
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
-        """``waiter`` is done at the next message. The caller must ``remove_waiter`` in any case."""
+        """``waiter`` is done when there may be news. The caller must ``remove_waiter`` in any case."""
         self._waiters.add(waiter)
 
     def remove_waiter(self, waiter: asyncio.Future[None]) -> None:
@@ -68,7 +76,16 @@ class Partition:
                 waiter.set_result(None)
         self._waiters.clear()
 
+    def stop_waiting(self) -> None:
+        """From now on nobody waits for messages here."""
+        self.stopping = True
+        self.wake()
+
     def close(self) -> None:
         self.closed = True
         self.wake()
         self.log.close()
+
+
+def _deleted() -> TopicNotFound:
+    return TopicNotFound("the topic was deleted")

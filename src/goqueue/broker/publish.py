@@ -43,22 +43,20 @@ class Publisher:
         shares = await self._encode(topic, messages, now_ns, outcomes)
         if topic.closed:
             raise TopicNotFound(f"topic {topic.name!r} was deleted")
-        written: list[tuple[int, int, _Share]] = []
+        written: list[tuple[int, int, _Share, asyncio.Future[None]]] = []
         for number, share in shares.items():
+            partition = topic.partitions[number]
             try:
-                first = topic.partitions[number].append(join_frames(share.frames, share.max_timestamp_ns))
-                written.append((number, first, share))
+                first = partition.append(join_frames(share.frames, share.max_timestamp_ns))
             except GoQueueError as error:
                 _set_all(outcomes, share, error)
-        failures = await asyncio.gather(
-            *(topic.partitions[number].acknowledged(first + len(share.places)) for number, first, share in written),
-            return_exceptions=True,
-        )
-        for (number, first, share), failure in zip(written, failures, strict=True):
-            if isinstance(failure, GoQueueError):
-                _set_all(outcomes, share, failure)
-            elif failure is not None:
-                raise failure
+            else:
+                written.append((number, first, share, partition.acknowledge(first + len(share.places))))
+        for number, first, share, acknowledged in written:
+            try:
+                await acknowledged
+            except GoQueueError as error:
+                _set_all(outcomes, share, topic.partitions[number].reason(error))
             else:
                 for offset, place in enumerate(share.places, first):
                     outcomes[place] = Published(number, offset, messages[place].priority)
@@ -76,7 +74,10 @@ class Publisher:
         )
         batch = verify_batch(run, rules)
         first = partition.append(batch)
-        await partition.acknowledged(first + len(batch))
+        try:
+            await partition.acknowledge(first + len(batch))
+        except GoQueueError as error:
+            raise partition.reason(error) from None
         return first
 
     async def _encode(

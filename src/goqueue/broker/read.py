@@ -86,18 +86,21 @@ async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> Me
 
 
 async def wait_for_any(places: list[tuple[Partition, int]], wait_ms: int) -> bool:
-    """Return True as soon as one of the partitions has something at or after its offset, False after ``wait_ms``."""
-    if any(partition.high_watermark > offset for partition, offset in places):
-        return True
+    """Return True as soon as one of the partitions has something at or after its offset, or never will have; False
+    after ``wait_ms``."""
     loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-    for partition, _ in places:
-        partition.add_waiter(waiter)
-    try:
-        await asyncio.wait_for(waiter, wait_ms / 1_000)
-    except TimeoutError:
-        return False
-    finally:
+    deadline = loop.time() + wait_ms / 1_000
+    # Not everything that wakes is news: an fsync under 'interval' adds nothing to what readers see already.
+    while not any(partition.has_news(offset) for partition, offset in places):
+        waiter: asyncio.Future[None] = loop.create_future()
         for partition, _ in places:
-            partition.remove_waiter(waiter)
+            partition.add_waiter(waiter)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            for partition, _ in places:
+                partition.remove_waiter(waiter)
     return True

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from goqueue.broker.partition import Partition
 from goqueue.coordination.catalog import TopicRecord
 from goqueue.model.errors import PartitionNotFound
+from goqueue.model.fields import shown
 from goqueue.model.settings import TopicSettings
 from goqueue.storage.log import LogOptions
 from goqueue.wire.routing import partition_of
@@ -29,7 +30,8 @@ class Topic:
     def partition(self, number: int) -> Partition:
         if not 0 <= number < len(self.partitions):
             raise PartitionNotFound(
-                f"topic {self.name!r} has partitions 0 to {len(self.partitions) - 1}; there is no partition {number}"
+                f"topic {self.name!r} has partitions 0 to {len(self.partitions) - 1}; there is no partition "
+                f"{shown(number)}"
             )
         return self.partitions[number]
 
@@ -48,6 +50,8 @@ class Topic:
         for partition in self.partitions:
             partition.policy = settings.fsync
             partition.log.options = options
+            # Under another policy readers may see more.
+            partition.wake()
 
     def close(self) -> None:
         self.closed = True

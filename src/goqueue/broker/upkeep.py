@@ -10,6 +10,7 @@ from typing import Protocol
 from goqueue.broker.checkpoints import Checkpoints
 from goqueue.broker.topic import Topic
 from goqueue.model.config import StorageConfig
+from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.compaction import CompactionRules, compact, dirty_ratio
@@ -42,6 +43,7 @@ class Upkeep:
         self._commits = commits
         self._checkpoints = checkpoints
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
 
     def start(self) -> None:
         for interval_ms, work in (
@@ -49,13 +51,27 @@ class Upkeep:
             (self._config.checkpoint_interval_ms, self.checkpoint),
             (self._config.cleanup_interval_ms, self.clean_up),
         ):
-            self._tasks.append(asyncio.create_task(_repeat(interval_ms / 1_000, work), name=work.__name__))
+            self._tasks.append(asyncio.create_task(self._repeat(interval_ms / 1_000, work), name=work.__name__))
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Finish what is being done. Nothing is cancelled: a thread would go on writing behind the broker's back."""
+        self._stopping.set()
+        await asyncio.gather(*self._tasks)
         self._tasks.clear()
+
+    async def _repeat(self, interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
+        while not await self._stopped_within(interval_s):
+            try:
+                await work()
+            except Exception as error:
+                log.error("upkeep failed, it will be tried again", work=getattr(work, "__name__", "?"), exc_info=error)
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._stopping.wait()
+        except TimeoutError:
+            return False
 
     async def sync_by_interval(self) -> None:
         """Topics with ``fsync: interval``, and those that were switched from it while something was unsynced."""
@@ -87,7 +103,12 @@ class Upkeep:
         for number, partition in enumerate(topic.partitions):
             if partition.log.failure is not None:
                 continue
-            start = partition.log.expired(topic.settings.retention_ms, topic.settings.retention_bytes)
+            try:
+                start = partition.log.expired(topic.settings.retention_ms, topic.settings.retention_bytes)
+            except GoQueueError as error:
+                # No room for a new segment, say: the others are all the more worth looking at.
+                log.error("retention skips a partition", topic=topic.name, partition=number, error=str(error))
+                continue
             # Nothing that readers cannot see yet is removed.
             start = min(start, partition.high_watermark)
             if start > partition.log.start_offset:
@@ -104,15 +125,20 @@ class Upkeep:
 
     async def _compact(self, topic: Topic) -> None:
         for partition in topic.partitions:
+            if not self._wants_compaction(topic):
+                return
             below = min(partition.high_watermark, partition.log.durable_offset)
             if dirty_ratio(partition.log, below) < self._config.compaction_min_dirty_ratio:
                 continue
             rules = CompactionRules(below, topic.settings.tombstone_retention_ms, self._config.compaction_max_keys)
             steps = compact(partition.log, rules)
             try:
-                await self._drive(steps, lambda: topic.settings.cleanup == "compact" and not topic.closed)
+                await self._drive(steps, lambda: self._wants_compaction(topic))
             except OSError as error:
                 log.error("compaction stopped", topic=topic.name, error=str(error))
+
+    def _wants_compaction(self, topic: Topic) -> bool:
+        return topic.settings.cleanup == "compact" and not topic.closed and not self._stopping.is_set()
 
     async def _drive(self, steps: Iterable[Callable[[], None] | None], wanted: Callable[[], bool]) -> None:
         for started, work in _timed(steps):
@@ -130,12 +156,3 @@ def _timed(steps: Iterable[Callable[[], None] | None]) -> Iterable[tuple[float, 
     for step in steps:
         yield time.perf_counter() - before, step
         before = time.perf_counter()
-
-
-async def _repeat(interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        await asyncio.sleep(interval_s)
-        try:
-            await work()
-        except Exception as error:
-            log.error("upkeep failed, it will be tried again", work=getattr(work, "__name__", "?"), exc_info=error)

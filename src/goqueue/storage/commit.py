@@ -29,6 +29,7 @@ class _Round:
 
     taken: dict[Log, Unsynced]
     files: dict[Log, list[File]] | None
+    failures: dict[Log, str]
 
 
 class CommitScheduler:
@@ -43,22 +44,27 @@ class CommitScheduler:
         self._running: asyncio.Task[None] | None = None
         self.rounds = 0
 
-    async def durable(self, log: Log, offset: int) -> None:
-        """Return when everything below ``offset`` is on the disk; raise ``StorageFailed`` if it cannot get there."""
-        if log.durable_offset >= offset:
-            return
-        if log.failure is not None:
-            raise _failed(log)
+    def durable(self, log: Log, offset: int) -> asyncio.Future[None]:
+        """Done when everything below ``offset`` is on the disk; fails with ``StorageFailed`` if it cannot get there.
+
+        The round is asked for by the call itself, so that several logs can be asked for before any is waited for.
+        """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((log, offset, done))
-        self._dirty[log] = None
-        if self._running is None:
-            self._running = asyncio.create_task(self._run())
-        await done
+        if log.durable_offset >= offset:
+            done.set_result(None)
+        elif log.failure is not None:
+            done.set_exception(_failed(log))
+        else:
+            self._waiting.append((log, offset, done))
+            self._dirty[log] = None
+            if self._running is None:
+                self._running = asyncio.create_task(self._run())
+        return done
 
     async def sync(self, logs: Iterable[Log]) -> None:
         """Make durable what logs hold now although nobody waits for it. A failure is left in its log."""
-        pending = [self.durable(log, log.end_offset) for log in logs if log.failure is None]
+        behind = [log for log in logs if log.failure is None and log.durable_offset < log.end_offset]
+        pending = [self.durable(log, log.end_offset) for log in behind]
         for outcome in await asyncio.gather(*pending, return_exceptions=True):
             if outcome is not None and not isinstance(outcome, StorageFailed):
                 raise outcome
@@ -86,8 +92,15 @@ class CommitScheduler:
         taken = {log: log.unsynced() for log in dirty if log.failure is None}
         operations = sum(len(each.segments) + (each.folder is not None) for each in taken.values())
         if operations > MOST_SINGLE_SYNCS:
-            return _Round(taken, None)
-        return _Round(taken, {log: [segment.files().log for segment in each.segments] for log, each in taken.items()})
+            return _Round(taken, None, {})
+        files: dict[Log, list[File]] = {}
+        failures: dict[Log, str] = {}
+        for log, each in taken.items():
+            try:
+                files[log] = [segment.files().log for segment in each.segments]
+            except OSError as error:
+                failures[log] = f"open: {error.strerror or error}"
+        return _Round(taken, files, failures)
 
     def _carry_out(self, planned: _Round) -> dict[Log, str]:
         """In the thread. Returns why logs failed, for those that did."""
@@ -97,7 +110,7 @@ class CommitScheduler:
             except OSError as error:
                 return dict.fromkeys(planned.taken, f"syncfs: {error.strerror or error}")
             return {}
-        failures: dict[Log, str] = {}
+        failures = dict(planned.failures)
         for log, files in planned.files.items():
             try:
                 for file in files:

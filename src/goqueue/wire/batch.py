@@ -52,6 +52,7 @@ HEADER_COLUMNS = np.dtype(
     ]
 )
 _OFFSET_AT = 8
+_OFFSET = Struct(">q")
 _MAGIC_NUMBER = int.from_bytes(MAGIC)
 
 
@@ -94,6 +95,9 @@ class CheckedBatch:
 
     def stamp(self, first_offset: int) -> None:
         """Write consecutive offsets into the frames, in place."""
+        if len(self.positions) == 1:
+            _OFFSET.pack_into(self.frames, _OFFSET_AT, first_offset)
+            return
         offsets = np.ndarray(len(self.frames) - _OFFSET_AT - 7, ">i8", self.frames, _OFFSET_AT, (1,))
         offsets[self.positions] = np.arange(first_offset, first_offset + len(self.positions))
 
@@ -106,6 +110,8 @@ def header_columns(frames: bytes | bytearray | memoryview, positions: Positions)
 
 def join_frames(frames: list[bytes], max_timestamp_ns: int) -> CheckedBatch:
     """A batch of frames that this process encoded itself."""
+    if len(frames) == 1:
+        return CheckedBatch(bytearray(frames[0]), np.zeros(1, np.uint32), max_timestamp_ns)
     lengths = np.fromiter(map(len, frames), np.uint32, len(frames))
     positions = np.zeros(len(frames), np.uint32)
     np.cumsum(lengths[:-1], out=positions[1:])

@@ -9,6 +9,7 @@ from goqueue.api.http.admission import Admission
 from goqueue.api.http.errors import EXCEPTION_HANDLERS
 from goqueue.api.http.messages import message_routes
 from goqueue.api.http.openapi import documentation_routes
+from goqueue.api.http.publish import PublishPath, publish_json
 from goqueue.api.http.system import system_routes
 from goqueue.api.http.topics import topic_routes
 from goqueue.broker.broker import Broker
@@ -18,7 +19,8 @@ from goqueue.model.config import HttpConfig
 def create_app(broker: Broker, config: HttpConfig) -> ASGIApp:
     """Every path at the root, and again under ``/v1``."""
     admission = Admission(config)
-    routes = [*system_routes(broker), *topic_routes(broker), *message_routes(broker, admission, config)]
+    publish = publish_json(broker, config)
+    routes = [*system_routes(broker), *topic_routes(broker), *message_routes(broker, admission, config, publish)]
     app = Litestar(
         route_handlers=[*routes, Router("/v1", route_handlers=routes), *documentation_routes(routes)],
         exception_handlers=EXCEPTION_HANDLERS,
@@ -27,4 +29,4 @@ def create_app(broker: Broker, config: HttpConfig) -> ASGIApp:
         request_max_body_size=None,
         logging_config=None,
     )
-    return admission.wrap(app)
+    return admission.wrap(PublishPath(publish, app))

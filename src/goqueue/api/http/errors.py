@@ -73,9 +73,13 @@ def answer_framework_error(request: Request[Any, Any, Any], error: HTTPException
 
 
 def answer_unexpected(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    return answer_error(request, internal_error(error, request.method, request.url.path))
+
+
+def internal_error(error: Exception, method: str, path: str) -> InternalError:
     """A defect: the log has the story, the caller gets no internals."""
-    log.error("request failed", exc_info=error, method=request.method, path=request.url.path)
-    return answer_error(request, InternalError("the broker could not answer; its log tells why"))
+    log.error("request failed", exc_info=error, method=method, path=path)
+    return InternalError("the broker could not answer; its log tells why")
 
 
 def _explain(error: HTTPException) -> str:

@@ -23,6 +23,13 @@ def wants_frames(request: Request[Any, Any, Any]) -> bool:
     return FRAMES in request.headers.get("accept", "")
 
 
+def instant(offset: int | None, from_time: str | None) -> int | None:
+    """``from_time`` in nanoseconds; a reader begins at an offset or at an instant, not at both."""
+    if offset is not None and from_time is not None:
+        raise InvalidRequest("offset and from_time exclude each other; give one of them")
+    return None if from_time is None else parse_instant_ns(from_time)
+
+
 async def frames_response(
     broker: Broker,
     admission: Admission,
@@ -33,9 +40,7 @@ async def frames_response(
     from_time: str | None,
 ) -> Response[bytes]:
     """One batch, or an empty body with status 204 when there is nothing to read."""
-    if offset is not None and from_time is not None:
-        raise InvalidRequest("offset and from_time exclude each other; give one of them")
-    from_time_ns = None if from_time is None else parse_instant_ns(from_time)
+    from_time_ns = instant(offset, from_time)
     with admission.waiting_read() if bounds.wait_ms else nullcontext():
         read = await broker.read_frames(name, number, bounds, offset=offset, from_time_ns=from_time_ns)
     headers = {

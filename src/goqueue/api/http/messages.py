@@ -8,51 +8,54 @@ from litestar import Request, Response, get, post
 from litestar.datastructures import ResponseHeader
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import FromPath, JSONBody, QueryParameter
 
 from goqueue.api.http.admission import Admission
-from goqueue.api.http.convert import to_consumed, to_new_message, to_result
-from goqueue.api.http.errors import documented, error_headers
-from goqueue.api.http.frames import FRAMES, FRAMES_BODY, frames_response, wants_frames
+from goqueue.api.http.convert import to_consumed
+from goqueue.api.http.errors import documented
+from goqueue.api.http.frames import FRAMES, FRAMES_BODY, frames_response, instant, wants_frames
+from goqueue.api.http.publish import Publish
 from goqueue.api.http.schemas import (
     ConsumeAllResponse,
     ConsumeMessage,
     ConsumeResponse,
     Encoding,
     FramesPublished,
-    PublishMessage,
     PublishRequest,
     PublishResponse,
 )
 from goqueue.broker.broker import Broker
 from goqueue.broker.pacing import in_stretches
-from goqueue.broker.read import Bounds, MessagesRead
+from goqueue.broker.read import Bounds, MessagesRead, start_of
 from goqueue.model.config import HttpConfig
-from goqueue.model.errors import GoQueueError, InvalidRequest, UnsupportedMediaType
-from goqueue.model.publishing import NewMessage, Outcome, Published
-from goqueue.model.units import parse_duration_ms, parse_instant_ns
+from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
+from goqueue.model.units import parse_duration_ms
 from goqueue.wire.batch import parse_batch
 
 _TAGS = ["Messages"]
 _MAX_OFFSET = (1 << 63) - 1
 
 OffsetParameter = Annotated[
-    int | None, Parameter(ge=0, le=_MAX_OFFSET, description="Where to begin; 0 or nothing: at the earliest message.")
+    int | None,
+    QueryParameter(ge=0, le=_MAX_OFFSET, description="Where to begin; 0 or nothing: at the earliest message."),
 ]
-LimitParameter = Annotated[int, Parameter(ge=1, description="The most messages to answer with.")]
+LimitParameter = Annotated[int, QueryParameter(ge=1, description="The most messages to answer with.")]
 FromTimeParameter = Annotated[
-    str | None, Parameter(description="Begin at the first message at or after this instant (RFC 3339).")
+    str | None, QueryParameter(description="Begin at the first message at or after this instant (RFC 3339).")
 ]
 WaitParameter = Annotated[
-    str | None, Parameter(description="How long to wait for a message if there is none, such as 5s.")
+    str | None, QueryParameter(description="How long to wait for a message if there is none, such as 5s.")
 ]
-MaxBytesParameter = Annotated[int | None, Parameter(ge=1, description="The most bytes of frames to answer with.")]
+MaxBytesParameter = Annotated[int | None, QueryParameter(ge=1, description="The most bytes of frames to answer with.")]
 EncodingParameter = Annotated[
-    Encoding | None, Parameter(description="base64: every message so; text or nothing: only those that are not text.")
+    Encoding | None,
+    QueryParameter(description="base64: every message so; text or nothing: only those that are not text."),
 ]
 
 
-def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
+def message_routes(
+    broker: Broker, admission: Admission, config: HttpConfig, publish_answer: Publish
+) -> list[HTTPRouteHandler]:
     def bounds(limit: int, wait: str | None, max_bytes: int | None = None) -> Bounds:
         wait_ms = 0 if wait is None else parse_duration_ms(wait)
         for name, value, most in (
@@ -74,9 +77,7 @@ def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> 
     async def read_one(
         name: str, number: int, limits: Bounds, offset: int | None, from_time: str | None
     ) -> MessagesRead:
-        from_time_ns = None if from_time is None else parse_instant_ns(from_time)
-        if offset is not None and from_time is not None:
-            raise InvalidRequest("offset and from_time exclude each other; give one of them")
+        from_time_ns = instant(offset, from_time)
         if not limits.wait_ms:
             return await broker.read(name, number, limits, offset=offset, from_time_ns=from_time_ns)
         with admission.waiting_read():
@@ -89,20 +90,9 @@ def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> 
         responses=documented(403, 404, 413, 415, 501, 507),
         summary="Publish one message or many",
     )
-    async def publish(topic_name: str, data: PublishRequest) -> Response[PublishResponse]:
-        if len(data.messages) > config.max_publish_messages:
-            raise InvalidRequest(
-                f"the request has {len(data.messages)} messages; http.max_publish_messages allows "
-                f"{config.max_publish_messages}"
-            )
-        broker.topic(topic_name)
-        now_ns = broker.clock.now_ns()
-        given: list[NewMessage | GoQueueError] = []
-        async for part in in_stretches(data.messages):
-            given += [_converted(message, now_ns) for message in part]
-        accepted = [each for each in given if isinstance(each, NewMessage)]
-        stored = iter(await broker.publish(topic_name, accepted) if accepted else [])
-        return _answer([each if isinstance(each, GoQueueError) else next(stored) for each in given])
+    async def publish(topic_name: FromPath[str], data: JSONBody[PublishRequest]) -> Response[PublishResponse]:
+        answer = await publish_answer(topic_name, data)
+        return Response(answer.body, status_code=answer.status, headers=answer.headers)
 
     @get(
         "/topics/{topic_name:str}/messages",
@@ -111,8 +101,8 @@ def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> 
         summary="Read one partition, or all of them",
     )
     async def read_topic(
-        topic_name: str,
-        partition: Annotated[int | None, Parameter(ge=0)] = None,
+        topic_name: FromPath[str],
+        partition: Annotated[int | None, QueryParameter(ge=0)] = None,
         offset: OffsetParameter = None,
         limit: LimitParameter = 100,
         from_time: FromTimeParameter = None,
@@ -125,19 +115,20 @@ def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> 
             return ConsumeAllResponse(one.messages, {str(partition): one.next_offset}, one.next_offset)
         if wait is not None:
             raise InvalidRequest("wait needs a partition; without one the answer comes at once")
-        left_bytes = bounds(limit, None).max_bytes
+        limits = bounds(limit, None)
         everything = ConsumeAllResponse([], {})
         partitions = broker.topic(topic_name).partitions
         for number, each in enumerate(partitions):
             share = -(-(limit - len(everything.messages)) // (len(partitions) - number))
-            begin = None if offset is None else min(max(offset, each.log.start_offset), each.high_watermark)
-            if not share or left_bytes <= 0:
-                everything.next_offsets[str(number)] = begin or each.log.start_offset
-                continue
-            read = await read_one(topic_name, number, Bounds(left_bytes, share), begin, from_time)
-            left_bytes -= sum(len(message.value) for message in read.messages)
-            everything.messages += (await page(read, number, encoding)).messages
-            everything.next_offsets[str(number)] = read.next_offset
+            within = None if offset is None else min(max(offset, each.log.start_offset), each.high_watermark)
+            begin = start_of(each, within, instant(offset, from_time))
+            everything.next_offsets[str(number)] = begin
+            if share and limits.max_bytes > 0:
+                read = await broker.read(topic_name, number, Bounds(limits.max_bytes, share), offset=begin)
+                used = sum(len(message.value) for message in read.messages)
+                limits = Bounds(limits.max_bytes - used)
+                everything.messages += (await page(read, number, encoding)).messages
+                everything.next_offsets[str(number)] = read.next_offset
         return everything
 
     @get(
@@ -157,8 +148,8 @@ def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> 
     )
     async def read_partition(
         request: Request[Any, Any, Any],
-        topic_name: str,
-        partition_id: int,
+        topic_name: FromPath[str],
+        partition_id: FromPath[int],
         offset: OffsetParameter = None,
         limit: LimitParameter = 100,
         from_time: FromTimeParameter = None,
@@ -189,7 +180,9 @@ def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> 
         summary="Publish a batch of frames",
         operation_class=FRAMES_BODY,
     )
-    async def publish_frames(request: Request[Any, Any, Any], topic_name: str, partition_id: int) -> FramesPublished:
+    async def publish_frames(
+        request: Request[Any, Any, Any], topic_name: FromPath[str], partition_id: FromPath[int]
+    ) -> FramesPublished:
         if request.content_type[0] != FRAMES:
             raise UnsupportedMediaType(f"this path takes a batch of frames; send Content-Type: {FRAMES}")
         broker.topic(topic_name).partition(partition_id)
@@ -198,20 +191,3 @@ def message_routes(broker: Broker, admission: Admission, config: HttpConfig) -> 
         return FramesPublished(partition_id, first, len(run))
 
     return [publish, read_topic, read_partition, publish_frames]
-
-
-def _converted(message: PublishMessage, now_ns: int) -> NewMessage | GoQueueError:
-    try:
-        return to_new_message(message, now_ns)
-    except GoQueueError as error:
-        return error
-
-
-def _answer(outcomes: list[Outcome]) -> Response[PublishResponse]:
-    """200 if anything was stored, else the status of the first error: nobody takes a refusal for a success."""
-    results = [to_result(outcome) for outcome in outcomes]
-    if any(isinstance(outcome, Published) for outcome in outcomes):
-        return Response(PublishResponse(results))
-    first = next(outcome for outcome in outcomes if isinstance(outcome, GoQueueError))
-    body = PublishResponse(results, str(first), first.code, first.retriable)
-    return Response(body, status_code=first.http_status, headers=error_headers(first))

@@ -8,6 +8,7 @@ import time
 from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromQuery
 
 import goqueue
 from goqueue.api.http.errors import documented
@@ -50,7 +51,7 @@ def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
         responses={503: ResponseSpec(ReadinessResponse, generate_examples=False, description="Not ready.")},
         summary="Whether the broker takes messages",
     )
-    async def ready(verbose: bool = False) -> Response[ReadinessResponse]:
+    async def ready(verbose: FromQuery[bool] = False) -> Response[ReadinessResponse]:
         began = time.perf_counter_ns()
         problems = broker.problems()
         took = format_duration_ms((time.perf_counter_ns() - began) // 1_000_000)

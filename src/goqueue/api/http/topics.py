@@ -7,6 +7,7 @@ from typing import Any
 
 from litestar import delete, get, patch, post
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath, JSONBody
 
 from goqueue.api.http.errors import documented
 from goqueue.api.http.schemas import (
@@ -32,16 +33,16 @@ def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
         return TopicListResponse(broker.topic_names())
 
     @post("/topics", tags=_TAGS, responses=documented(403, 409, 507), summary="Create a topic")
-    async def create_topic(data: CreateTopicRequest) -> CreateTopicResponse:
+    async def create_topic(data: JSONBody[CreateTopicRequest]) -> CreateTopicResponse:
         topic = await broker.create_topic(data.name, _all_settings(data))
         return CreateTopicResponse(topic.name, len(topic.partitions), created=True)
 
     @get("/topics/{topic_name:str}", tags=_TAGS, responses=documented(404), summary="Look at a topic")
-    async def describe_topic(topic_name: str) -> TopicDetails:
+    async def describe_topic(topic_name: FromPath[str]) -> TopicDetails:
         return _details(broker.topic(topic_name))
 
     @patch("/topics/{topic_name:str}", tags=_TAGS, responses=documented(404), summary="Change a topic's settings")
-    async def change_topic(topic_name: str, data: ChangeTopicRequest) -> TopicDetails:
+    async def change_topic(topic_name: FromPath[str], data: JSONBody[ChangeTopicRequest]) -> TopicDetails:
         return _details(await broker.change_topic(topic_name, data.settings))
 
     @delete(
@@ -51,7 +52,7 @@ def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
         status_code=200,
         summary="Delete a topic and its messages",
     )
-    async def delete_topic(topic_name: str) -> DeleteTopicResponse:
+    async def delete_topic(topic_name: FromPath[str]) -> DeleteTopicResponse:
         await broker.delete_topic(topic_name)
         return DeleteTopicResponse(deleted=True, name=topic_name)
 
