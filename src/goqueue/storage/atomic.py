@@ -1,4 +1,5 @@
-"""Small files that are replaced whole: after a crash there is the old one or the new one, never a mixture.
+"""Small files that are replaced whole: after a crash there is the old one or the new one, never a mixture. And folders
+that are there to stay.
 
 Layout: magic (4), CRC32C of the payload (4), its length (8), payload.
 """
@@ -27,6 +28,17 @@ def write_atomically(files: Files, path: Path, payload: bytes) -> None:
     file.sync()
     files.rename(fresh, path)
     files.sync_dir(path.parent)
+
+
+def make_folder(files: Files, path: Path) -> None:
+    """Make a folder and those above it; when this returns, the names of all that were missing are on the disk."""
+    missing = []
+    while not files.exists(path):
+        missing.append(path)
+        path = path.parent
+    for each in reversed(missing):
+        files.make_dirs(each)
+        files.sync_dir(each.parent)
 
 
 def read_checked(files: Files, path: Path) -> bytes | None:

@@ -23,7 +23,7 @@ from goqueue.storage.files import File, Files
 from goqueue.storage.index_file import INDEX_MAGIC, POSITION, TIME_MAGIC, time_entries, with_footer
 from goqueue.storage.log import Log
 from goqueue.storage.segment import Segment
-from goqueue.storage.swap import COMPACTED, Swap, carry_out, conclude, decide_swap
+from goqueue.storage.swap import COMPACTED, Swap, carry_out, conclude, decide_swap, revoke_swaps
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.frame import HEADER_SIZE, Flag
 
@@ -54,7 +54,17 @@ def dirty_ratio(log: Log, below: int) -> float:
 
 
 def compact(log: Log, rules: CompactionRules) -> Iterator[Step]:
-    """One pass over ``log``."""
+    """One pass over ``log``. Ends at the next step if the log is cut back: what the pass has learnt is void then."""
+    revoke_swaps(log.open_files.disk, log.folder)
+    truncations = log.truncations
+    for step in _pass(log, rules):
+        yield step
+        if log.truncations != truncations:
+            revoke_swaps(log.open_files.disk, log.folder)
+            return
+
+
+def _pass(log: Log, rules: CompactionRules) -> Iterator[Step]:
     sealed = _settled(log, rules.below)
     dirty = [segment for segment, end in sealed if end > log.cleaned_to]
     if not dirty:
@@ -176,7 +186,6 @@ class _Group:
 
     def __init__(self, owner: Log) -> None:
         self._log = owner
-        self._truncations = owner.truncations
         self._segments: list[Segment] = []
         self._kept: list[_Kept] = []
         self._output: File | None = None
@@ -227,9 +236,9 @@ class _Group:
         outputs = [self._output, *self._write_indexes(first)]
         for output in outputs:
             yield output.sync
+        # A manifest must never be there without the files it names.
+        yield partial(self._disk.sync_dir, self._log.folder)
         swap = Swap([segment.base for segment in self._segments], empty=self.size == 0)
-        if self._log.truncations != self._truncations:
-            return
         yield partial(decide_swap, self._disk, self._log.folder, swap)
         # From here to the last line nothing else runs: names and segments change together.
         for segment in self._segments:

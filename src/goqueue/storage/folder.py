@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from goqueue.model.errors import CorruptData, DataFolderTooNew
@@ -48,6 +49,10 @@ class DataFolder:
         if payload is None:
             if self.files.exists(self.logs):
                 raise CorruptData(f"{path} is missing although {self.logs} exists; restore it from a backup")
+            for parent in self.root.parents:
+                # Made just now, or by a start that was killed before it came here.
+                with suppress(PermissionError):
+                    self.files.sync_dir(parent)
             write_atomically(self.files, path, str(FORMAT_VERSION).encode())
             return
         found = int(payload)

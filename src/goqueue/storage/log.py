@@ -9,21 +9,24 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from goqueue.model.errors import DiskFull, OffsetOutOfRange, StorageFailed
+from goqueue.model.errors import DiskFull, OffsetOutOfRange, Overloaded, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.open_files import OpenFiles
 from goqueue.storage.segment import Segment, Slice
+from goqueue.storage.swap import revoke_swaps
 from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch, FrameRun
 from goqueue.wire.internal_headers import producer_stamp
 
 log = get_logger(__name__)
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_SHORT_OF = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +109,20 @@ class Log:
 
     def roll(self) -> None:
         """Seal the active segment and begin a new one. The new name is on the disk only after the next fsync round."""
+        if self.active.base == self.end_offset:
+            # Nothing is in it; a second segment of the same name would share its files.
+            return
         fresh = Segment(self.open_files, self.folder, self.end_offset, self.now_ns)
         try:
             fresh.files()
         except OSError as error:
+            # An empty file left behind would look like the log's end, although the active segment may go on.
+            with suppress(OSError):
+                self.remove_files(fresh)
             raise self._write_error(error) from error
         self._names_unsynced = True
         self.active.seal()
+        self.active.below = fresh.base
         self.segments.append(fresh)
 
     def fail(self, reason: str) -> None:
@@ -128,6 +138,8 @@ class Log:
     def _write_error(self, error: OSError) -> Exception:
         if error.errno in _FULL:
             return DiskFull(f"the disk is full: {error.strerror}", retry_after_s=1)
+        if error.errno in _SHORT_OF:
+            return Overloaded(f"the system is short of files or memory: {error.strerror}", retry_after_s=1)
         self.fail(f"{error.strerror or error} while writing")
         return StorageFailed(f"writing failed: {error.strerror or error}")
 
@@ -135,9 +147,9 @@ class Log:
 
     def unsynced(self) -> Unsynced:
         """What an fsync round has to do for this log now. It must end in ``synced`` or ``fail``."""
-        taken = Unsynced(
-            tuple(self._unsynced), self.folder if self._names_unsynced else None, self.end_offset, self.truncations
-        )
+        # Retention or compaction may have removed a segment before anyone asked for its fsync.
+        segments = tuple(segment for segment in self._unsynced if segment in self.segments)
+        taken = Unsynced(segments, self.folder if self._names_unsynced else None, self.end_offset, self.truncations)
         self._unsynced = []
         self._names_unsynced = False
         return taken
@@ -190,10 +202,10 @@ class Log:
 
     def offset_at(self, timestamp_ns: int) -> int:
         """The offset of the first message whose timestamp is at or after an instant; the end if there is none."""
-        for segment in self.segments:
-            place = segment.place_at_time(timestamp_ns)
+        for segment in self.segments[self._segment_at(self.start_offset) :]:
+            place = segment.place_at_time(timestamp_ns, self.start_offset)
             if place is not None:
-                return max(self.start_offset, segment.offset_of(place))
+                return segment.offset_of(place)
         return self.end_offset
 
     def _segment_at(self, offset: int) -> int:
@@ -204,25 +216,44 @@ class Log:
     def truncate_to(self, offset: int, forget_point: Callable[[], None]) -> int:
         """Remove everything from ``offset`` on, and all of a producer's batch that it would split; return the new end.
 
-        ``forget_point`` must durably drop the log's recovery point: what it vouches for is about to change.
+        ``forget_point`` must durably drop the log's recovery point: what it vouches for is about to change. The cut
+        is durable when this returns. No step of a compaction may be running meanwhile; one under way ends itself.
         """
         self._check_writable()
         offset = self._batch_start(max(offset, self.start_offset))
         if offset >= self.end_offset:
             return self.end_offset
         forget_point()
-        keep = self._segment_at(offset)
-        for segment in reversed(self.segments[keep + 1 :]):
-            self.remove_files(segment)
-        self.open_files.disk.sync_dir(self.folder)
-        del self.segments[keep + 1 :]
-        self.active.cut(self.active.place_of(offset))
-        self.end_offset = offset
+        self.truncations += 1
+        try:
+            self._cut(offset)
+        except OSError as error:
+            self.fail(f"{error.strerror or error} while cutting")
+            raise StorageFailed(f"cutting failed: {error.strerror or error}") from error
         self.durable_offset = min(self.durable_offset, offset)
         self.cleaned_to = min(self.cleaned_to, offset)
-        self._unsynced = [self.active]
-        self.truncations += 1
+        self._unsynced = [segment for segment in self._unsynced if segment in self.segments]
         return offset
+
+    def _cut(self, offset: int) -> None:
+        revoke_swaps(self.open_files.disk, self.folder)
+        keep = bisect_right(self.segments, offset, key=lambda segment: segment.base)
+        kept, later = self.segments[:keep], self.segments[keep:]
+        if kept:
+            kept[-1].cut(kept[-1].place_of(offset))
+        if not kept or kept[-1].base + kept[-1].count != offset:
+            # What is kept has gaps, so it cannot take appends. Its successor must be there before later ones go:
+            # recovery takes the last segment for one without gaps.
+            kept.append(Segment(self.open_files, self.folder, offset, self.now_ns))
+            kept[-1].files()
+            self.open_files.disk.sync_dir(self.folder)
+            for segment in kept[-2:-1]:
+                segment.seal()
+                segment.below = offset
+        self.segments, self.end_offset = kept, offset
+        for segment in reversed(later):
+            self.remove_files(segment)
+        self.open_files.disk.sync_dir(self.folder)
 
     def _batch_start(self, offset: int) -> int:
         """``offset``, or the first offset of the producer's batch that reaches across it."""
@@ -275,6 +306,8 @@ class Log:
     def replace_segments(self, old: list[Segment], fresh: Segment | None) -> None:
         """Put what compaction made in the place of what it read. The files were renamed just now."""
         first = self.segments.index(old[0])
+        if fresh:
+            fresh.below = old[-1].below
         for segment in old:
             segment.close()
         self.segments[first : first + len(old)] = [fresh] if fresh else []

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 from goqueue.model.logging import get_logger
-from goqueue.storage.atomic import TEMPORARY
+from goqueue.storage.atomic import TEMPORARY, make_folder
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.files import Files
 from goqueue.storage.index_file import POSITION, TIME_ENTRY, checksum_of
 from goqueue.storage.log import Log, LogOptions
 from goqueue.storage.open_files import OpenFiles
-from goqueue.storage.repair import cut_tail, set_damage_aside
-from goqueue.storage.scan import FrameScanner
+from goqueue.storage.repair import cut_tail, make_whole
+from goqueue.storage.scan import MOST_OFFSETS, FrameScanner
 from goqueue.storage.segment import Segment
 from goqueue.storage.swap import COMPACTED, finish_swaps
 
@@ -32,73 +33,127 @@ def open_log(
 ) -> Log:
     """Open the log in ``folder``, which may be empty or not exist yet."""
     files = open_files.disk
-    files.make_dirs(folder)
+    make_folder(files, folder)
     finish_swaps(files, folder)
     bases = _segment_bases(files, folder)
-    start = point.start_offset if point else 0
-    while len(bases) > 1 and bases[1] <= start:
+    start = point.start_offset if point else None
+    while start is not None and len(bases) > 1 and bases[1] <= start:
         # Retention had moved the start past this segment and was stopped before it removed the files.
         _remove_segment(files, folder, bases.pop(0))
-    if point is not None and not bases:
-        # Files are made by the first append. If there was one, they are gone; their offsets are not given out again.
-        bases = [point.base + point.count]
-        if bases != [start]:
-            log.error("segments are missing", folder=str(folder), offsets_lost_below=bases[0])
-    elif point is not None and point.base not in bases:
+    given_out = point.base + point.count if point else 0
+    if point is not None and point.base not in bases and (bases or given_out != start):
+        # Not an error in itself: files are made by the first append, and compaction joins segments.
         log.warning("recovery point names a segment that is not there; scanning everything", folder=str(folder))
-        point = None
     segments: list[Segment] = []
-    for base in bases or [0]:
-        last = base == (bases or [0])[-1]
-        if point is not None and base < point.base:
+    scanned = False
+    trusted_below = point.base if point is not None and point.base in bases else 0
+    for base, below in zip(bases, _limits(files, folder, bases), strict=True):
+        if base < trusted_below:
             segments.append(Segment(open_files, folder, base, now_ns, sealed=True))
             continue
         segment = Segment(open_files, folder, base, now_ns)
-        _recover(segment, files, point if point and base == point.base else None, last=last)
+        segment.below = below
+        last = base == bases[-1]
+        if last and segments and _is_stray(files, segment, segments[-1]):
+            _remove_segment(files, folder, base)
+            continue
+        scanned |= _recover(segment, files, point if point and base == point.base else None, last=last)
         segments.append(segment)
-        if last and segment.sealed:
-            last_offset = segment.last_offset()
-            end = base if last_offset is None else last_offset + 1
-            if end == base:
-                # Nothing of it was valid, and the new segment takes its name.
-                segments.pop().close()
-            segments.append(Segment(open_files, folder, end, now_ns))
+    if scanned:
+        # A process that was killed may have left names in memory only; from here on the segments count as durable.
+        files.sync_dir(folder)
+    _end_with_active(segments, open_files, folder, now_ns, given_out)
+    for segment, following in pairwise(segments):
+        segment.below = following.base
     return Log(
         open_files,
         folder,
         options,
         now_ns,
         segments,
-        start_offset=start if point else segments[0].base,
+        start_offset=segments[0].base if start is None else start,
         cleaned_to=point.cleaned_to if point else 0,
     )
 
 
-def _recover(segment: Segment, files: Files, point: RecoveryPoint | None, *, last: bool) -> None:
-    if not files.exists(segment.log_path):
+def _end_with_active(
+    segments: list[Segment], open_files: OpenFiles, folder: Path, now_ns: Callable[[], int], given_out: int
+) -> None:
+    """Make sure that the last segment takes appends, and gives out no offset that a recovery point has seen used."""
+    if not segments:
+        segments.append(Segment(open_files, folder, given_out, now_ns))
         return
-    if point is not None and not _resume(segment, files, point):
-        point = None
+    last = segments[-1]
+    last_offset = last.last_offset() if last.sealed else last.base + last.count - 1
+    end = last.base if last_offset is None else last_offset + 1
+    if not last.sealed and end >= given_out:
+        return
+    if end < given_out:
+        log.error("messages are missing at the end", folder=str(folder), first=end, until=given_out)
+        end = given_out
+    if not last.sealed:
+        last.seal()
+    if end == last.base:
+        # Nothing of it was valid, and the new segment takes its name.
+        segments.pop().close()
+    segments.append(Segment(open_files, folder, end, now_ns))
+    # Recovery takes the last segment for one without gaps: from now on that must not be the one before.
+    segments[-1].files()
+
+
+def _limits(files: Files, folder: Path, bases: list[int]) -> list[int]:
+    """For each segment the offset under which all of its own lie."""
+    limits = [*bases[1:], MOST_OFFSETS]
+    if len(bases) > 1 and files.size(folder / f"{bases[-1]:020d}.log") == 0:
+        # It may be a stray; then the one before goes on beyond it.
+        limits[-2] = MOST_OFFSETS
+    return limits[: len(bases)]
+
+
+def _is_stray(files: Files, segment: Segment, before: Segment) -> bool:
+    """Whether this is the empty file of a segment that could not be begun, after which the one before went on."""
+    if before.sealed and files.size(segment.log_path) == 0 and before.count:
+        end = before.last_offset()
+        return end is not None and end >= segment.base
+    return False
+
+
+def _recover(segment: Segment, files: Files, point: RecoveryPoint | None, *, last: bool) -> bool:
+    """Make a segment whole and its content durable. Returns whether it had to be looked at."""
     size = files.size(segment.log_path)
-    if point is not None and size == point.size and last:
-        return
-    scanner = FrameScanner(files.open(segment.log_path), dense=last)
-    found = scanner.scan(segment.size, segment.base + segment.count)
-    if not found.damage and last:
+    if point is not None and _resume(segment, files, point, last=last) and size == point.size and last:
+        return False
+    file = files.open(segment.log_path)
+    found = FrameScanner(file, dense=last, below=segment.below).scan(
+        segment.size, segment.base + segment.count, segment.files().positions, segment.count
+    )
+    if segment.count and (found.damage or (found.end != size and not last)):
+        # What the point vouches for is rewritten with the rest, so it must be looked at too.
+        segment.size = segment.count = 0
+        found = FrameScanner(file, dense=last, below=segment.below).scan(0, segment.base)
+    if last or found.end != size or not segment.has_footer(size):
+        # Behind a footer a batch may be incomplete because compaction took its other messages.
         found.drop_open_batch()
+    if last and not found.damage:
         cut_tail(files, segment.log_path, found.end)
     elif found.damage or found.end != size:
         # Frames that are valid follow the damage, here or in the next segment: this was no torn write.
-        set_damage_aside(files, segment.log_path, found)
+        if last:
+            # There will be a gap, so another segment must be the last one before that is so.
+            files.open(segment.log_path.with_name(f"{found.next_offset:020d}.log"), create=True)
+        found = make_whole(files, segment.log_path, found, segment.base, segment.below)
+        segment.close()
         segment.size = segment.count = 0
-        found = FrameScanner(files.open(segment.log_path), dense=False).scan(0, segment.base)
         last = False
     segment.install(found, after=segment.count)
     if not last:
         segment.seal()
+    # A process that was killed may have left this in the page cache only.
+    segment.files().log.sync()
+    return True
 
 
-def _resume(segment: Segment, files: Files, point: RecoveryPoint) -> bool:
+def _resume(segment: Segment, files: Files, point: RecoveryPoint, *, last: bool) -> bool:
     """Take the point's word for the first part of a segment, if the files agree with it."""
     handles = segment.files()
     index_bytes, time_bytes = point.count * POSITION.itemsize, point.time_entries * TIME_ENTRY.itemsize
@@ -108,6 +163,8 @@ def _resume(segment: Segment, files: Files, point: RecoveryPoint) -> bool:
         or handles.times.size() < time_bytes
         or checksum_of(handles.positions, index_bytes) != point.index_checksum
         or checksum_of(handles.times, time_bytes) != point.time_checksum
+        # Frames of equal size look alike to the index after compaction has dropped some of them.
+        or (not last and point.count and segment.offset_of(point.count - 1) != point.base + point.count - 1)
     ):
         log.warning("files do not agree with their recovery point, scanning them", segment=str(segment.log_path))
         return False

@@ -7,11 +7,19 @@ from pathlib import Path
 from goqueue.model.logging import get_logger
 from goqueue.storage.atomic import TEMPORARY
 from goqueue.storage.files import File, Files
-from goqueue.storage.scan import Damage, Scan
+from goqueue.storage.scan import Damage, FrameScanner, Scan
 
 log = get_logger(__name__)
 
 _CHUNK = 4 << 20
+
+
+def make_whole(files: Files, log_path: Path, found: Scan, base: int, below: int) -> Scan:
+    """Set the damage that a scan found aside; return what the segment holds then, which is valid from end to end."""
+    while found.damage or found.end != files.size(log_path):
+        set_damage_aside(files, log_path, found)
+        found = FrameScanner(files.open(log_path), dense=False, below=below).scan(0, base)
+    return found
 
 
 def set_damage_aside(files: Files, log_path: Path, found: Scan) -> None:
@@ -31,8 +39,8 @@ def set_damage_aside(files: Files, log_path: Path, found: Scan) -> None:
         written += copy_range(source, start, damage.start, fresh, written)
         start = damage.end
     fresh.sync()
+    # If the rename is lost in a crash, the damage is found and set aside once more.
     files.rename(fresh_path, log_path)
-    files.sync_dir(log_path.parent)
 
 
 def cut_tail(files: Files, log_path: Path, end: int) -> None:
@@ -46,6 +54,11 @@ def cut_tail(files: Files, log_path: Path, end: int) -> None:
 
 def _save_range(files: Files, source: File, log_path: Path, damage: Damage) -> None:
     aside_path = log_path.with_suffix(f".damaged-{damage.start}-{damage.end}")
+    number = 1
+    while files.exists(aside_path) and not _is_copy(files.open(aside_path), source, damage):
+        # The same bytes of the file were damaged before; what was kept then stays.
+        number += 1
+        aside_path = log_path.with_suffix(f".damaged-{damage.start}-{damage.end}-{number}")
     aside = files.open(aside_path, create=True)
     copy_range(source, damage.start, damage.end, aside, 0)
     aside.sync()
@@ -57,6 +70,14 @@ def _save_range(files: Files, source: File, log_path: Path, damage: Damage) -> N
         bytes=damage.end - damage.start,
         kept_in=aside_path.name,
     )
+
+
+def _is_copy(aside: File, source: File, damage: Damage) -> bool:
+    size = damage.end - damage.start
+    if aside.size() != size:
+        return False
+    pieces = ((at, min(_CHUNK, size - at)) for at in range(0, size, _CHUNK))
+    return all(aside.read(at, length) == source.read(damage.start + at, length) for at, length in pieces)
 
 
 def copy_range(source: File, start: int, end: int, target: File, at: int) -> int:

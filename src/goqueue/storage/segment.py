@@ -34,8 +34,8 @@ from goqueue.storage.index_file import (
     verified_count,
 )
 from goqueue.storage.open_files import OpenFiles, SegmentFiles
-from goqueue.storage.repair import set_damage_aside
-from goqueue.storage.scan import FrameScanner, Scan
+from goqueue.storage.repair import make_whole
+from goqueue.storage.scan import MOST_OFFSETS, FrameScanner, Scan
 from goqueue.wire.batch import CheckedBatch, FrameRun, header_columns
 from goqueue.wire.frame import HEADER_SIZE
 
@@ -75,6 +75,8 @@ class Segment:
         self.index_path = name.with_suffix(".index")
         self.time_path = name.with_suffix(".timeindex")
         self.base = base
+        self.below = MOST_OFFSETS
+        """Where the next segment begins, once there is one."""
         self.sealed = sealed
         self.size = open_files.disk.size(self.log_path) if sealed else 0
         self.count = 0
@@ -135,7 +137,10 @@ class Segment:
 
     def _undo(self, files: SegmentFiles, error: OSError) -> None:
         try:
-            files.log.truncate(self.size)
+            if files.log.size() > self.size:
+                files.log.truncate(self.size)
+                # Else a crash may keep what is written next and lose this cut: refused frames would follow it.
+                files.log.sync()
             files.positions.truncate(self.count * POSITION.itemsize)
         except OSError as second:
             raise StorageFailed(f"{self.log_path} could not be restored after {error}: {second}") from second
@@ -178,6 +183,8 @@ class Segment:
         self.index_checksum = point.index_checksum
         self.time_entries, self.time_checksum = point.time_entries, point.time_checksum
         self.max_timestamp_ns, self.last_append_ns = point.max_timestamp_ns, point.last_append_ns
+        # How much follows the last time entry is not known; at worst the next one covers nothing new.
+        self._since_time_entry = point.size
 
     def install(self, scan: Scan, *, after: int = 0) -> None:
         """Take over what a scan found behind the first ``after`` frames, and write both indexes anew from there."""
@@ -212,28 +219,30 @@ class Segment:
         self.max_timestamp_ns = int(entries["max_timestamp"][-1])
         self._since_time_entry = 0
 
+    def has_footer(self, log_size: int) -> bool:
+        """Whether the index says that the segment was sealed when its log had this size."""
+        return verified_count(self.files().positions, INDEX_MAGIC, POSITION.itemsize, log_size) is not None
+
     def _summarise(self) -> None:
         """Learn what a sealed segment holds from its index files; rebuild them if they cannot be believed."""
         if self._summarised:
             return
-        self._summarised = True
         files = self.files()
         count = verified_count(files.positions, INDEX_MAGIC, POSITION.itemsize, self.size)
         times = verified_count(files.times, TIME_MAGIC, TIME_ENTRY.itemsize, self.size)
         if count is None or not times:
             self._rebuild()
-            return
-        self.count, self.time_entries = count, times
-        last = read_times(files.times, times)[-1]
-        self.max_timestamp_ns, self.last_append_ns = int(last["max_timestamp"]), int(last["append_time"])
+        else:
+            self.count, self.time_entries = count, times
+            last = read_times(files.times, times)[-1]
+            self.max_timestamp_ns, self.last_append_ns = int(last["max_timestamp"]), int(last["append_time"])
+        self._summarised = True
 
     def _rebuild(self) -> None:
         log.warning("index files missing or damaged, rebuilding them from the log", segment=str(self.log_path))
-        found = FrameScanner(self.files().log, dense=False).scan(0, self.base)
-        if found.damage or found.end != self.size:
-            set_damage_aside(self._open_files.disk, self.log_path, found)
-            self.close()
-            found = FrameScanner(self.files().log, dense=False).scan(0, self.base)
+        found = FrameScanner(self.files().log, dense=False, below=self.below).scan(0, self.base)
+        found = make_whole(self._open_files.disk, self.log_path, found, self.base, self.below)
+        self.close()
         self.install(found)
         if not self.time_entries:
             self.last_append_ns = self._now_ns()
@@ -282,7 +291,7 @@ class Segment:
         ``end_offset`` is where to go on when the last frame of the segment is among them.
         """
         files = self.files()
-        wanted = min(max_messages, end_place - place, max(1, max_bytes // HEADER_SIZE))
+        wanted = max(1, min(max_messages, end_place - place, max_bytes // HEADER_SIZE))
         positions = read_positions(files.positions, place, min(wanted + 1, self.count - place))
         if len(positions) > wanted:
             ends, positions = positions[1:], positions[:-1]
@@ -298,17 +307,23 @@ class Segment:
             end_offset = self.offset_of(behind)
         return Slice(files.log, start, int(ends[fitting - 1]) - start, positions, end_offset)
 
-    def place_at_time(self, timestamp_ns: int) -> int | None:
-        """The place of the first frame whose timestamp is at or after ``timestamp_ns``, if there is one."""
+    def place_at_time(self, timestamp_ns: int, from_offset: int) -> int | None:
+        """The place of the first frame from ``from_offset`` on whose timestamp is at or after ``timestamp_ns``."""
         self._summarise()
         if self.max_timestamp_ns < timestamp_ns:
             return None
         entries = read_times(self.files().times, self.time_entries)
         at = int(np.searchsorted(entries["max_timestamp"], timestamp_ns, side="left"))
         first = self.place_of(int(entries[at - 1]["last_offset"]) + 1) if at else 0
-        until = self.place_of(int(entries[at]["last_offset"]) + 1) if at < len(entries) else self.count
-        late = np.flatnonzero(self.columns(first, until)["timestamp"] >= timestamp_ns)
-        return first + int(late[0]) if len(late) else None
+        first = max(first, self.place_of(from_offset))
+        for last_offset in [*entries["last_offset"][at:].tolist(), MOST_OFFSETS]:
+            until = self.place_of(last_offset + 1)
+            if first < until:
+                late = np.flatnonzero(self.columns(first, until)["timestamp"] >= timestamp_ns)
+                if len(late):
+                    return first + int(late[0])
+                first = until
+        return None
 
     def columns(self, first: int, until: int) -> NDArray[Any]:
         """The headers of frames ``first`` to ``until``, read in one go."""
@@ -316,13 +331,14 @@ class Segment:
         return header_columns(run.frames, run.positions)
 
     def cut(self, place: int) -> None:
-        """Become active again with only the first ``place`` frames."""
+        """Become active again with only the first ``place`` frames; the cut is on the disk when this returns."""
         self._summarise()
         files = self.files()
         positions = read_positions(files.positions, 0, min(place + 1, self.count))
         size = int(positions[place]) if place < self.count else self.size
         files.log.truncate(size)
         self.sealed = False
+        self.below = MOST_OFFSETS
         kept = Scan(size, self.base + place)
         if place:
             columns = self.columns(0, place)
@@ -332,6 +348,10 @@ class Segment:
         appended_ns = self.last_append_ns
         self.install(kept)
         self.last_append_ns = appended_ns
+        for file in files:
+            # Else a crash may keep what is written next and lose the cut: new frames would be followed by old ones,
+            # or found by the footer of an index that happens to tell of a log of the same size.
+            file.sync()
 
 
 def _end_with(file: File, position: int, ending: bytes) -> None:

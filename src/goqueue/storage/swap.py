@@ -37,7 +37,7 @@ def decide_swap(files: Files, folder: Path, swap: Swap) -> None:
 
 
 def carry_out(files: Files, folder: Path, swap: Swap) -> None:
-    """Rename and remove; durable only after ``conclude``."""
+    """Rename and remove; durable only after ``conclude``. Needs the new files' names to be on the disk by now."""
     for suffix in _SUFFIXES:
         target = folder / f"{swap.bases[0]:020d}{suffix}"
         made = target.with_name(target.name + COMPACTED)
@@ -53,6 +53,18 @@ def carry_out(files: Files, folder: Path, swap: Swap) -> None:
 def conclude(files: Files, folder: Path, swap: Swap) -> None:
     files.sync_dir(folder)
     files.remove(swap.manifest(folder))
+    # A manifest that came back after a crash would be obeyed again, with the half-made files of the next compaction.
+    files.sync_dir(folder)
+
+
+def revoke_swaps(files: Files, folder: Path) -> None:
+    """Take back what was decided and not carried out, because the compaction was dropped in between."""
+    for name in files.list_dir(folder):
+        if name.endswith(MANIFEST):
+            # If it was carried out and only not concluded, its renames must not be lost with the manifest.
+            files.sync_dir(folder)
+            files.remove(folder / name)
+            files.sync_dir(folder)
 
 
 def finish_swaps(files: Files, folder: Path) -> None:

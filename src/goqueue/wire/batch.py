@@ -149,6 +149,11 @@ def check_layout(run: FrameRun, columns: Columns) -> None:
             raise InvalidFrame(f"message {int(bad.argmax())} of the batch {what}")
 
 
+def is_whole(run: FrameRun, columns: Columns) -> bool:
+    """What ``check_layout`` checks, without saying what is wrong."""
+    return not any(bad.any() for bad, _ in _layout_faults(run, columns))
+
+
 def _layout_faults(run: FrameRun, columns: Columns) -> list[tuple[NDArray[np.bool_], str]]:
     ends = run.ends()
     sizes = columns["key_length"].astype(np.int64) + columns["value_length"] + columns["headers_length"] + HEADER_SIZE

@@ -21,7 +21,7 @@ from struct import error as StructError  # noqa: N812
 
 from crc32c import crc32c
 
-from goqueue.model.errors import InvalidFrame, MessageTooLarge
+from goqueue.model.errors import InvalidFrame, InvalidMessage, MessageTooLarge
 from goqueue.model.message import NO_HEADERS, Headers, Priority
 
 MAGIC = b"GQ"
@@ -35,8 +35,6 @@ _BEFORE_CHECKSUM = Struct(">2sBB")
 _STAMP = Struct(">Iq")
 _BODY = Struct(">qBBHIH")
 _COUNT = Struct(">H")
-LENGTHS = Struct(">HIH")
-LENGTHS_AT = 26
 
 
 class Flag(IntFlag):
@@ -50,7 +48,6 @@ class Flag(IntFlag):
     TRANSACTIONAL = 64
 
 
-KNOWN_FLAGS = 0x7D
 _PREFIXES = [_BEFORE_CHECKSUM.pack(MAGIC, VERSION, flags) for flags in range(256)]
 
 
@@ -74,7 +71,10 @@ def encode_headers(headers: Headers) -> bytes:
         return b""
     parts = [_COUNT.pack(min(len(headers), 0xFFFF))]
     for name, value in headers:
-        encoded = name.encode()
+        try:
+            encoded = name.encode()
+        except UnicodeEncodeError:
+            raise InvalidMessage(f"header {name[:40]!r} cannot be written as UTF-8") from None
         if len(encoded) > MAX_HEADERS_BYTES or len(value) > MAX_HEADERS_BYTES:
             raise MessageTooLarge(f"header {name[:40]!r} is larger than {MAX_HEADERS_BYTES} bytes")
         parts += (_COUNT.pack(len(encoded)), encoded, _COUNT.pack(len(value)), value)
@@ -104,20 +104,3 @@ def decode_headers(packed: bytes) -> Headers:
     if position != len(packed) or count == 0:
         raise InvalidFrame("the headers' length does not agree with what they hold")
     return tuple(found)
-
-
-def frame_problem(frame: memoryview) -> str | None:
-    """What is wrong with one whole frame, or ``None``. Its offset is not judged."""
-    if len(frame) < HEADER_SIZE:
-        return f"{len(frame)} bytes are shorter than a frame's header ({HEADER_SIZE})"
-    if frame[:2] != MAGIC:
-        return "it does not begin with 'GQ'"
-    if frame[2] != VERSION:
-        return f"its version is {frame[2]}, only {VERSION} is known"
-    if HEADER_SIZE + sum(LENGTHS.unpack_from(frame, LENGTHS_AT)) != len(frame):
-        return "its lengths do not add up to its size"
-    if int.from_bytes(frame[4:8]) != crc32c(frame[CHECKSUM_FROM:]):
-        return "its checksum does not match"
-    if frame[3] != frame[25]:
-        return "its two copies of the flags differ"
-    return None

@@ -1,0 +1,1 @@
+"""Stand-ins for the outside world, and builders of what tests need over and over."""
