@@ -25,8 +25,8 @@ from goqueue.broker.read import Bounds, FramesRead, MessagesRead, read_frames, r
 from goqueue.broker.topic import Topic
 from goqueue.broker.upkeep import Upkeep
 from goqueue.coordination.catalog import Catalog, CatalogEvent, CatalogState, TopicRecord
-from goqueue.model.config import Config
-from goqueue.model.errors import ShuttingDown, TopicNotFound
+from goqueue.model.config import Config, StorageConfig
+from goqueue.model.errors import InvalidConfiguration, ShuttingDown, TopicNotFound
 from goqueue.model.ids import check_topic_name
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import Clock, Randomness, SystemClock, SystemRandomness
@@ -49,16 +49,18 @@ Result = TypeVar("Result")
 
 
 class Broker:
-    """``async with Broker(config) as broker:`` or ``start`` and ``close``."""
+    """``async with Broker("./data") as broker:`` or ``start`` and ``close``; a ``Config`` sets more than the path."""
 
     def __init__(
         self,
-        config: Config,
+        config: Config | Path | str,
         *,
         files: Files | None = None,
         clock: Clock | None = None,
         randomness: Randomness | None = None,
     ) -> None:
+        if not isinstance(config, Config):
+            config = Config(storage=StorageConfig(path=str(config)))
         self.config = config
         self.clock: Clock = clock or SystemClock()
         self._files: Files = files or OsFiles()
@@ -84,7 +86,10 @@ class Broker:
         """Take the data folder, recover every log, begin upkeep."""
         storage = self.config.storage
         root = self._root
-        self._folder = DataFolder(self._files, root)
+        try:
+            self._folder = DataFolder(self._files, root)
+        except OSError as error:
+            raise InvalidConfiguration(f"storage.path: {root} cannot be used: {error.strerror or error}") from None
         try:
             self._open_files = OpenFiles(self._files, storage.max_open_files)
             self._commits = CommitScheduler(self._files, root)
@@ -276,6 +281,11 @@ class Broker:
         self._check_open()
         return await self._publisher.publish_frames(self.topic(name), partition, run)
 
+    def append_frames(self, name: str, partition: int, run: FrameRun) -> tuple[int, asyncio.Future[None]]:
+        """Like ``publish_frames`` without waiting: the first offset, and a future for the acknowledgement."""
+        self._check_open()
+        return self._publisher.append_frames(self.topic(name), partition, run)
+
     async def read(
         self, name: str, number: int, bounds: Bounds, *, offset: int | None = None, from_time_ns: int | None = None
     ) -> MessagesRead:
@@ -312,6 +322,10 @@ class Broker:
         if self._closing:
             found["shutdown"] = "the broker is stopping"
         return found
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._closing
 
     def _check_open(self) -> None:
         if self._closing:

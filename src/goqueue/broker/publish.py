@@ -64,6 +64,15 @@ class Publisher:
 
     async def publish_frames(self, topic: Topic, number: int, run: FrameRun) -> int:
         """Store a batch that a client has encoded, whole or not at all; return its first offset."""
+        first, acknowledged = self.append_frames(topic, number, run)
+        try:
+            await acknowledged
+        except GoQueueError as error:
+            raise topic.partition(number).reason(error) from None
+        return first
+
+    def append_frames(self, topic: Topic, number: int, run: FrameRun) -> tuple[int, asyncio.Future[None]]:
+        """The part of ``publish_frames`` that does not wait: the first offset, and when it counts."""
         self._guard.check()
         partition = topic.partition(number)
         settings = topic.settings
@@ -74,11 +83,7 @@ class Publisher:
         )
         batch = verify_batch(run, rules)
         first = partition.append(batch)
-        try:
-            await partition.acknowledge(first + len(batch))
-        except GoQueueError as error:
-            raise partition.reason(error) from None
-        return first
+        return first, partition.acknowledge(first + len(batch))
 
     async def _encode(
         self, topic: Topic, messages: Sequence[NewMessage], now_ns: int, outcomes: list[Outcome | None]

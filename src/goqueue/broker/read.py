@@ -12,13 +12,15 @@ from goqueue.wire.batch import FrameRun, decode_run
 
 log = get_logger(__name__)
 
+UNBOUNDED = 1 << 30
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How much one read may answer with, and how long it may wait for something to answer with."""
 
     max_bytes: int
-    max_messages: int = 1 << 30
+    max_messages: int = UNBOUNDED
     wait_ms: int = 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Protocol
 
 from goqueue.broker.checkpoints import Checkpoints
@@ -135,24 +135,22 @@ class Upkeep:
             try:
                 await self._drive(steps, lambda: self._wants_compaction(topic))
             except OSError as error:
-                log.error("compaction stopped", topic=topic.name, error=str(error))
+                if self._wants_compaction(topic):
+                    log.error("compaction stopped", topic=topic.name, error=str(error))
 
     def _wants_compaction(self, topic: Topic) -> bool:
         return topic.settings.cleanup == "compact" and not topic.closed and not self._stopping.is_set()
 
-    async def _drive(self, steps: Iterable[Callable[[], None] | None], wanted: Callable[[], bool]) -> None:
-        for started, work in _timed(steps):
-            if not wanted():
+    async def _drive(self, steps: Iterator[Callable[[], None] | None], wanted: Callable[[], bool]) -> None:
+        """Take the steps one by one; none of them after the files have gone with their topic."""
+        while wanted():
+            began = time.perf_counter()
+            try:
+                work = next(steps)
+            except StopIteration:
                 return
             if work is not None:
                 await asyncio.to_thread(work)
             else:
-                await asyncio.sleep(started * (1 / _BUSY_SHARE - 1))
-
-
-def _timed(steps: Iterable[Callable[[], None] | None]) -> Iterable[tuple[float, Callable[[], None] | None]]:
-    """Each step with the seconds it took, so that the pause after it can be in proportion."""
-    before = time.perf_counter()
-    for step in steps:
-        yield time.perf_counter() - before, step
-        before = time.perf_counter()
+                # The pause is in proportion to what the step took.
+                await asyncio.sleep((time.perf_counter() - began) * (1 / _BUSY_SHARE - 1))

@@ -19,6 +19,7 @@
     ├── OffsetOutOfRange
     ├── NotSupported
     ├── NotFound / MethodNotAllowed / UnsupportedMediaType
+    ├── CrossOrigin
     ├── RequestTimeout
     ├── Overloaded
     ├── ShuttingDown
@@ -27,6 +28,12 @@
     ├── CorruptData
     ├── DataFolderLocked
     ├── DataFolderTooNew
+    ├── ClientError              raised by a client, never sent by a broker
+    │   ├── BrokerUnavailable
+    │   ├── DeliveryTimeout
+    │   ├── BufferFull
+    │   └── ClientClosed
+    ├── UnknownError
     └── InternalError
 
 A class *is* the row of the table: its ``code`` is stable, and a code that is retired is never given to something else.
@@ -204,6 +211,15 @@ class UnsupportedMediaType(GoQueueError):
     remedy = "Send the content type that the message names."
 
 
+class CrossOrigin(GoQueueError):
+    """A page of another site tried to change something through a visitor's browser."""
+
+    code = "cross_origin"
+    http_status = 403
+    grpc_status = "PERMISSION_DENIED"
+    remedy = "Call the broker from a program, or serve the page from the broker's own address."
+
+
 class RequestTimeout(GoQueueError):
     """A client took too long to send its request."""
 
@@ -276,6 +292,70 @@ class DataFolderTooNew(GoQueueError):
     code = "data_folder_too_new"
     grpc_status = "FAILED_PRECONDITION"
     remedy = "Run the version that wrote it, or a newer one."
+
+
+class ClientError(GoQueueError):
+    """Raised by a client, never sent by a broker."""
+
+    code = "client_error"
+    http_status = 400
+    grpc_status = "UNKNOWN"
+    remedy = "See the message."
+
+
+class BrokerUnavailable(ClientError):
+    """No broker could be reached, or the connection broke before the answer came."""
+
+    code = "broker_unavailable"
+    http_status = 503
+    grpc_status = "UNAVAILABLE"
+    retriable = True
+    remedy = "Check the address and that the broker runs; clients try again by themselves until their timeout."
+
+
+class DeliveryTimeout(ClientError):
+    """A message was not acknowledged within the producer's delivery timeout. It may or may not be stored."""
+
+    code = "delivery_timeout"
+    http_status = 504
+    grpc_status = "DEADLINE_EXCEEDED"
+    retriable = True
+    remedy = "Check the broker; raise delivery_timeout_ms if it is only slow."
+
+
+class BufferFull(ClientError):
+    """The producer's memory is full and it was told not to wait."""
+
+    code = "buffer_full"
+    http_status = 429
+    grpc_status = "RESOURCE_EXHAUSTED"
+    retriable = True
+    remedy = "Send more slowly, or raise buffer_bytes."
+
+
+class ClientClosed(ClientError):
+    """The client was closed."""
+
+    code = "client_closed"
+    grpc_status = "CANCELLED"
+    remedy = "Use a client only inside its context."
+
+
+class UnknownError(GoQueueError):
+    """A broker answered with a code that this version does not know."""
+
+    code = "unknown"
+    http_status = 500
+    grpc_status = "UNKNOWN"
+    remedy = "Use a client that is as new as the broker."
+
+
+def error_from(code: str, message: str, retry_after_s: float | None = None) -> GoQueueError:
+    """The error that a broker named by its code."""
+    for kind in error_table():
+        if kind.code == code:
+            return kind(message, retry_after_s=retry_after_s)
+    return UnknownError(f"{code}: {message}", retry_after_s=retry_after_s)
 
 
 def error_table() -> list[type[GoQueueError]]:

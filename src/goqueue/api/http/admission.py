@@ -11,9 +11,10 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from goqueue.api.http.errors import error_body, error_headers
 from goqueue.model.config import HttpConfig
-from goqueue.model.errors import BodyTooLarge, GoQueueError, Overloaded
+from goqueue.model.errors import BodyTooLarge, CrossOrigin, GoQueueError, InvalidRequest, Overloaded
 
 _RETRY_AFTER_S = 1
+_SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 
 
 class Admission:
@@ -38,7 +39,7 @@ class Admission:
             await _refuse(send, _overloaded("http.max_concurrent_requests", self._config.max_concurrent_requests))
             return
         body = _Body(self, self._config, receive)
-        refusal = body.refusal(scope["headers"])
+        refusal = _foreign_page(scope) or body.refusal(scope["headers"])
         if refusal is not None:
             await _refuse(send, refusal)
             return
@@ -66,13 +67,14 @@ class Admission:
 class _Body:
     """Counts a request's body as it comes in."""
 
-    __slots__ = ("_admission", "_config", "_receive", "_received", "counted")
+    __slots__ = ("_admission", "_config", "_receive", "_received", "_whole", "counted")
 
     def __init__(self, admission: Admission, config: HttpConfig, receive: Receive) -> None:
         self._admission = admission
         self._config = config
         self._receive = receive
         self._received = 0
+        self._whole = False
         self.counted = 0
 
     def refusal(self, headers: Any) -> GoQueueError | None:
@@ -102,7 +104,21 @@ class _Body:
             refusal = self._count(self._received)
             if refusal is not None:
                 raise refusal
+            self._whole = not message["more_body"]
+        elif not self._whole:
+            raise InvalidRequest("the client left before its request was whole")
         return message
+
+
+def _foreign_page(scope: Any) -> GoQueueError | None:
+    """Browsers name the page behind a request that may change something; only the broker's own pages may."""
+    if scope["method"] in _SAFE_METHODS:
+        return None
+    headers = dict(scope["headers"])
+    origin = headers.get(b"origin")
+    if origin is None or origin.partition(b"//")[2] == headers.get(b"host"):
+        return None
+    return CrossOrigin(f"requests from pages of {origin.decode(errors='replace')[:100]} are refused")
 
 
 def _overloaded(setting: str, limit: int) -> Overloaded:

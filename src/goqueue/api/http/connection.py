@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, ClassVar
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from goqueue.api.http.errors import error_body, error_headers
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, RequestTimeout
+
+_UPGRADE = re.compile(rb"\r\nupgrade(?=[ \t]*:)", re.IGNORECASE)
+_NOT_AN_UPGRADE = b"\r\nx-pgrade"
 
 
 class Connection(HttpToolsProtocol):
@@ -21,6 +25,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head_bytes = 0
         self._in_head = True
+        self._answering: RequestResponseCycle | None = None
         self.deadline: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -42,14 +47,24 @@ class Connection(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self.deadline is None:
                 self.deadline = self.loop.time() + self.limits.header_timeout_ms / 1_000
+            data = _without_upgrade(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > self.limits.max_header_bytes:
-            self.refuse(InvalidRequest(f"the request's headers have more than {self.limits.max_header_bytes} bytes"))
+            self._refuse_head()
 
     def on_headers_complete(self) -> None:
+        if (
+            len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            > self.limits.max_header_bytes
+        ):
+            # All of it came at once, before anything could be counted. Raising makes the parser stop.
+            self._refuse_head()
+            raise InvalidRequest("headers")
         self._in_head = False
         self.deadline = self.loop.time() + self.limits.body_timeout_ms / 1_000
         super().on_headers_complete()
+        if not self.pipeline:
+            self._answering = self.cycle
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
@@ -57,9 +72,26 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         self.deadline = None
 
+    def on_response_complete(self) -> None:
+        self._answering = self.pipeline[-1][0] if self.pipeline else None
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._let_go()
+        super().connection_lost(exc)
+
+    def _let_go(self) -> None:
+        """Nobody hears the answer any more. uvicorn tells that to the last request only, which may be another."""
+        if self._answering is not None:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn for what is not HTTP."""
         self.refuse(InvalidRequest(msg))
+
+    def _refuse_head(self) -> None:
+        self.refuse(InvalidRequest(f"the request's headers have more than {self.limits.max_header_bytes} bytes"))
 
     def refuse(self, error: GoQueueError) -> None:
         if self.transport.is_closing():
@@ -68,6 +100,7 @@ class Connection(HttpToolsProtocol):
         head = [STATUS_LINE[error.http_status], b"content-type: application/json\r\nconnection: close\r\n"]
         head += [f"{name.lower()}: {value}\r\n".encode() for name, value in error_headers(error).items()]
         self.transport.write(b"".join([*head, b"content-length: %d\r\n\r\n" % len(body), body]))
+        self._let_go()
         self.transport.close()
 
     def past_deadline(self, now: float) -> bool:
@@ -76,7 +109,7 @@ class Connection(HttpToolsProtocol):
     def time_out(self) -> None:
         what = "headers" if self._in_head else "body"
         limit_ms = self.limits.header_timeout_ms if self._in_head else self.limits.body_timeout_ms
-        answering = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        answering = self._answering is not None and self._answering.response_started
         if answering or (self._in_head and not self._head_bytes):
             self.transport.close()
         else:
@@ -88,3 +121,15 @@ def sweep(connections: set[Any], now: float) -> None:
     for connection in list(connections):
         if isinstance(connection, Connection) and connection.past_deadline(now):
             connection.time_out()
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """Hide an offer to change the protocol, which a server may ignore.
+
+    Java's client makes one with its first request. The parser would take the body for the other protocol's bytes.
+    """
+    end = data.find(b"\r\n\r\n")
+    end = len(data) if end < 0 else end
+    if _UPGRADE.search(data, 0, end) is None:
+        return data
+    return _UPGRADE.sub(_NOT_AN_UPGRADE, data[:end]) + data[end:]

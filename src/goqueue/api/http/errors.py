@@ -25,7 +25,7 @@ log = get_logger(__name__)
 _BY_STATUS: dict[int, type[GoQueueError]] = {404: NotFound, 405: MethodNotAllowed, 415: UnsupportedMediaType}
 _MEANINGS = {
     400: "The request is wrong; nothing was changed.",
-    403: "The name is kept for the broker.",
+    403: "The name is kept for the broker, or the request comes from another site's page.",
     404: "There is no such topic or partition.",
     409: "It exists already.",
     413: "A message or the body is too large.",
@@ -41,7 +41,7 @@ def documented(*statuses: int) -> dict[int, ResponseSpec]:
     """For a route's OpenAPI: the errors it may answer with. Every route may be busy or stopping."""
     return {
         status: ResponseSpec(ErrorResponse, generate_examples=False, description=_MEANINGS[status])
-        for status in {*statuses, 400, 503}
+        for status in {*statuses, 400, 403, 503}
     }
 
 
@@ -82,17 +82,30 @@ def internal_error(error: Exception, method: str, path: str) -> InternalError:
     return InternalError("the broker could not answer; its log tells why")
 
 
+def answer_too_deep(request: Request[Any, Any, Any], _: RecursionError) -> Response[bytes]:
+    return answer_error(request, InvalidRequest("body: it is nested too deeply"))
+
+
+def answer_not_text(request: Request[Any, Any, Any], _: UnicodeDecodeError) -> Response[bytes]:
+    return answer_error(request, InvalidRequest("body: it is not UTF-8"))
+
+
 def _explain(error: HTTPException) -> str:
     parts = []
     for item in error.extra if isinstance(error.extra, list) else []:
         if isinstance(item, dict):
             where = item.get("key") or item.get("source") or "request"
-            parts.append(f"{where}: {item.get('message', '')}")
+            # The framework's name for the body, and what it says when there is none.
+            where = "body" if where == "data" else where
+            message = "it is missing" if item.get("message") == "'data'" else item.get("message", "")
+            parts.append(f"{where}: {message}")
     return "; ".join(parts) or str(error.detail)
 
 
 EXCEPTION_HANDLERS: dict[int | type[Exception], Any] = {
     GoQueueError: answer_error,
     HTTPException: answer_framework_error,
+    RecursionError: answer_too_deep,
+    UnicodeDecodeError: answer_not_text,
     Exception: answer_unexpected,
 }

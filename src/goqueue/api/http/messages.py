@@ -26,9 +26,10 @@ from goqueue.api.http.schemas import (
 )
 from goqueue.broker.broker import Broker
 from goqueue.broker.pacing import in_stretches
-from goqueue.broker.read import Bounds, MessagesRead, start_of
+from goqueue.broker.read import UNBOUNDED, Bounds, MessagesRead, start_of
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
+from goqueue.model.fields import shown
 from goqueue.model.units import parse_duration_ms
 from goqueue.wire.batch import parse_batch
 
@@ -64,7 +65,7 @@ def message_routes(
             ("max_bytes", max_bytes or 1, config.max_read_bytes),
         ):
             if value > most:
-                raise InvalidRequest(f"{name} is {value}; at most {most} is allowed")
+                raise InvalidRequest(f"{name} is {shown(value)}; at most {most} is allowed")
         return Bounds(max_bytes or config.max_read_bytes, limit, wait_ms)
 
     async def page(read: MessagesRead, number: int, encoding: Encoding | None) -> ConsumeResponse:
@@ -87,7 +88,7 @@ def message_routes(
         "/topics/{topic_name:str}/messages",
         tags=_TAGS,
         status_code=200,
-        responses=documented(403, 404, 413, 415, 501, 507),
+        responses=documented(404, 413, 415, 501, 507),
         summary="Publish one message or many",
     )
     async def publish(topic_name: FromPath[str], data: JSONBody[PublishRequest]) -> Response[PublishResponse]:
@@ -140,6 +141,7 @@ def message_routes(
                 ConsumeResponse,
                 description="Messages in offset order. With Accept: application/octet-stream, a batch of frames.",
             ),
+            204: ResponseSpec(None, generate_examples=False, description="No frames to read yet."),
         },
         response_headers=[
             ResponseHeader(name="GoQueue-Next-Offset", description="Where to go on (frames).", documentation_only=True)
@@ -162,12 +164,14 @@ def message_routes(
             read = await read_one(topic_name, partition_id, limits, offset, from_time)
             return Response(await page(read, partition_id, encoding))
         limits = bounds(1, wait, max_bytes)
+        # Frames are bounded by bytes, and by messages only if that is asked for.
+        most = limit if "limit" in request.query_params else UNBOUNDED
         return await frames_response(
             broker,
             admission,
             topic_name,
             partition_id,
-            Bounds(limits.max_bytes, wait_ms=limits.wait_ms),
+            Bounds(limits.max_bytes, most, limits.wait_ms),
             offset,
             from_time,
         )

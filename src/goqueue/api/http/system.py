@@ -48,7 +48,10 @@ def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
     @get(
         "/readyz",
         tags=_TAGS,
-        responses={503: ResponseSpec(ReadinessResponse, generate_examples=False, description="Not ready.")},
+        responses={
+            **documented(),
+            503: ResponseSpec(ReadinessResponse, generate_examples=False, description="Not ready."),
+        },
         summary="Whether the broker takes messages",
     )
     async def ready(verbose: FromQuery[bool] = False) -> Response[ReadinessResponse]:

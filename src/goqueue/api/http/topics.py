@@ -32,7 +32,7 @@ def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
     async def list_topics() -> TopicListResponse:
         return TopicListResponse(broker.topic_names())
 
-    @post("/topics", tags=_TAGS, responses=documented(403, 409, 507), summary="Create a topic")
+    @post("/topics", tags=_TAGS, responses=documented(409, 507), summary="Create a topic")
     async def create_topic(data: JSONBody[CreateTopicRequest]) -> CreateTopicResponse:
         topic = await broker.create_topic(data.name, _all_settings(data))
         return CreateTopicResponse(topic.name, len(topic.partitions), created=True)
