@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DATA ?= ./goqueue-data
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check format docs bench crash clean
+.PHONY: help demo run test check format docs proto bench crash clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,7 @@ check: $(READY) ## Format, lint, types, layers, generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m goqueue.cli.reference --check
+	@$(BIN)/python tools/generate_proto.py --check
 
 format: $(READY) ## Put the code into its format
 	@$(BIN)/ruff format .
@@ -41,6 +42,9 @@ format: $(READY) ## Put the code into its format
 
 docs: $(READY) ## Write the generated pages
 	@$(BIN)/python -m goqueue.cli.reference
+
+proto: $(READY) ## Write the gRPC stubs from goqueue.proto
+	@$(BIN)/python tools/generate_proto.py
 
 bench: $(READY) ## Run every benchmark (one: .venv/bin/python -m bench NAME)
 	@$(BIN)/python -m bench

@@ -1,4 +1,4 @@
-"""A broker as users run it: a process that is reached over HTTP."""
+"""A broker as users run it: a process that is reached over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -39,8 +39,14 @@ class BrokerProcess:
     process: subprocess.Popen[bytes]
     host: str
     port: int
+    grpc_port: int
     ready_after_s: float
     """From the start of the process to the first 200 of ``/readyz``."""
+
+    @property
+    def address(self) -> str:
+        """Where its gRPC listens."""
+        return f"{self.host}:{self.grpc_port}"
 
     def request(self, method: str, path: str, body: object = None) -> Any:
         """One request; the decoded answer. Anything but a 2xx raises."""
@@ -77,14 +83,14 @@ def broker_process(data: Path, *options: str) -> Iterator[BrokerProcess]:
     """Start ``goqueue serve`` over ``data`` and wait until it is ready; it is gone when this ends."""
     with scratch_folder() as logs:
         log_path = logs / "broker.log"
-        command = (*_COMMAND, "--data", str(data), "--port", "0", "--log-format", "json", *options)
+        command = (*_COMMAND, "--data", str(data), "--port", "0", "--grpc-port", "0", "--log-format", "json", *options)
         started = time.perf_counter()
         with log_path.open("wb") as log:
             process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
         try:
-            host, port = _wait_until_listening(process, log_path, started)
+            host, port, grpc_port = _wait_until_listening(process, log_path, started)
             _wait_until_ready(process, log_path, started, host, port)
-            broker = BrokerProcess(process, host, port, time.perf_counter() - started)
+            broker = BrokerProcess(process, host, port, grpc_port, time.perf_counter() - started)
             yield broker
             if process.poll() is None:
                 broker.stop()
@@ -94,7 +100,7 @@ def broker_process(data: Path, *options: str) -> Iterator[BrokerProcess]:
                 process.wait()
 
 
-def _wait_until_listening(process: subprocess.Popen[bytes], log_path: Path, started: float) -> tuple[str, int]:
+def _wait_until_listening(process: subprocess.Popen[bytes], log_path: Path, started: float) -> tuple[str, int, int]:
     while True:
         for line in log_path.read_bytes().splitlines():
             if b'"listening"' in line and (address := _address(line)) is not None:
@@ -102,12 +108,14 @@ def _wait_until_listening(process: subprocess.Popen[bytes], log_path: Path, star
         _pause(process, log_path, started)
 
 
-def _address(line: bytes) -> tuple[str, int] | None:
+def _address(line: bytes) -> tuple[str, int, int] | None:
     try:
         fields = json.loads(line)
     except ValueError:
         return None
-    return (str(fields["host"]), int(fields["port"])) if fields.get("event") == "listening" else None
+    if fields.get("event") != "listening":
+        return None
+    return str(fields["host"]), int(fields["port"]), int(fields["grpc_port"])
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], log_path: Path, started: float, host: str, port: int) -> None:

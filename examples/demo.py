@@ -33,7 +33,7 @@ class Broker:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        command = [sys.executable, "-m", "goqueue", "serve", "--data", str(folder), "--port", "0"]
+        command = [sys.executable, "-m", "goqueue", "serve", "--data", str(folder), "--port", "0", "--grpc-port", "0"]
         self.process = subprocess.Popen(
             [*command, "--log-format", "json", "--log-level", "info"], stderr=subprocess.PIPE, text=True
         )

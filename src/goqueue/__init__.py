@@ -1,3 +1,85 @@
-"""GoQueue: one message system instead of two, a log and a queue over the same topics."""
+"""GoQueue: one message system instead of two, a log and a queue over the same topics.
+
+>>> from goqueue import Client
+>>> with Client("localhost:9090") as client, client.producer() as producer:
+...     producer.send("orders", "2 tickets", key="ada").result()
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from goqueue.broker.broker import Broker
+    from goqueue.client.aio import AsyncClient
+    from goqueue.client.config import ClientConfig, ProducerConfig
+    from goqueue.client.outgoing import Outgoing
+    from goqueue.client.producer import AsyncProducer
+    from goqueue.client.reader import Batch, Record
+    from goqueue.client.serializers import as_text, from_json, to_json
+    from goqueue.client.sync import Client, Producer
+    from goqueue.client.topics import PartitionInfo, TopicInfo
+    from goqueue.model.config import Config
+    from goqueue.model.errors import GoQueueError
+    from goqueue.model.message import Message, Priority
+    from goqueue.model.publishing import NewMessage, Published
+
+_PLACES = {
+    "AsyncClient": "client.aio",
+    "AsyncProducer": "client.producer",
+    "Batch": "client.reader",
+    "Broker": "broker.broker",
+    "Client": "client.sync",
+    "ClientConfig": "client.config",
+    "Config": "model.config",
+    "GoQueueError": "model.errors",
+    "Message": "model.message",
+    "NewMessage": "model.publishing",
+    "Outgoing": "client.outgoing",
+    "PartitionInfo": "client.topics",
+    "Priority": "model.message",
+    "Producer": "client.sync",
+    "ProducerConfig": "client.config",
+    "Published": "model.publishing",
+    "Record": "client.reader",
+    "TopicInfo": "client.topics",
+    "as_text": "client.serializers",
+    "from_json": "client.serializers",
+    "to_json": "client.serializers",
+}
+
+__all__ = [
+    "AsyncClient",
+    "AsyncProducer",
+    "Batch",
+    "Broker",
+    "Client",
+    "ClientConfig",
+    "Config",
+    "GoQueueError",
+    "Message",
+    "NewMessage",
+    "Outgoing",
+    "PartitionInfo",
+    "Priority",
+    "Producer",
+    "ProducerConfig",
+    "Published",
+    "Record",
+    "TopicInfo",
+    "__version__",
+    "as_text",
+    "from_json",
+    "to_json",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Names are loaded when first used: the command line must not wait for gRPC and numpy to tell its version."""
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module 'goqueue' has no attribute {name!r}")
+    return getattr(import_module(f"goqueue.{place}"), name)

@@ -12,6 +12,7 @@ from typing import cast
 import uvicorn
 import uvloop
 
+from goqueue.api.grpc.server import GrpcServer
 from goqueue.api.http.app import create_app
 from goqueue.api.http.connection import Connection, sweep
 from goqueue.broker.broker import Broker
@@ -38,12 +39,17 @@ async def _serve(config: Config) -> None:
     try:
         async with Broker(config) as broker:
             server = HttpServer(broker, config.http)
+            grpc = GrpcServer(broker, config.grpc)
+            if config.grpc.enabled:
+                await grpc.start()
             # What is there now stays; collecting it again and again would cost pauses for nothing.
             gc.collect()
             gc.freeze()
+            server.take_signals()
             host, port = listener.getsockname()[:2]
-            log.info("listening", host=host, port=port, data=config.storage.path)
+            log.info("listening", host=host, port=port, grpc_port=grpc.port, data=config.storage.path)
             await server.serve(sockets=[listener])
+            await grpc.stop(config.http.shutdown_timeout_ms / 1_000)
         log.info("stopped", data=config.storage.path)
     finally:
         listener.close()
@@ -84,11 +90,17 @@ class HttpServer(uvicorn.Server):
         )
         self._broker = broker
 
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Until told to stop. Signals are ours: uvicorn would raise them again and cut the broker's own stop short."""
+    def take_signals(self) -> None:
+        """Before anyone is told that the server listens: whoever is told may send one at once.
+
+        Signals are ours: uvicorn would raise them again and cut the broker's own stop short.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop, signal.Signals(number))
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Until told to stop."""
         sweeping = asyncio.create_task(self._sweep())
         try:
             await self._serve(sockets)

@@ -17,6 +17,7 @@ from goqueue.cli.options import (
     ConfigOption,
     DataOption,
     FsyncOption,
+    GrpcPortOption,
     HostOption,
     LogFormatOption,
     LogLevelOption,
@@ -81,13 +82,14 @@ def serve(
     data: DataOption = None,
     host: HostOption = None,
     port: PortOption = None,
+    grpc_port: GrpcPortOption = None,
     fsync: FsyncOption = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
     assign: SetOption = None,
 ) -> int:
     """Run a broker until it is told to stop (Ctrl-C or SIGTERM)."""
-    named = _named_settings(data, host, port, fsync, log_format, log_level)
+    named = _named_settings(data, host, port, grpc_port, fsync, log_format, log_level)
     settings = load(config, named, assign).config
 
     from goqueue.api.server import serve as run_server
@@ -106,6 +108,7 @@ def config_command(
     data: DataOption = None,
     host: HostOption = None,
     port: PortOption = None,
+    grpc_port: GrpcPortOption = None,
     fsync: FsyncOption = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
@@ -116,7 +119,7 @@ def config_command(
     """Check the configuration and print it: each setting, its value and where it came from."""
     from goqueue.cli import config_view
 
-    loaded = load(config, _named_settings(data, host, port, fsync, log_format, log_level), assign)
+    loaded = load(config, _named_settings(data, host, port, grpc_port, fsync, log_format, log_level), assign)
     if as_json:
         typer.echo(config_view.as_json(loaded))
     elif sys.stdout.isatty():
@@ -158,6 +161,7 @@ def _named_settings(
     data: str | None,
     host: str | None,
     port: str | None,
+    grpc_port: str | None,
     fsync: str | None,
     log_format: str | None,
     log_level: str | None,
@@ -165,7 +169,9 @@ def _named_settings(
     return {
         "storage.path": data,
         "http.host": host,
+        "grpc.host": host,
         "http.port": port,
+        "grpc.port": grpc_port,
         "topic.fsync": fsync,
         "log.format": log_format,
         "log.level": log_level,

@@ -14,9 +14,14 @@ ConfigOption = Annotated[
     typer.Option("--config", "-c", metavar="FILE", help="A TOML file; else $GOQUEUE_CONFIG, else ./goqueue.toml."),
 ]
 DataOption = Annotated[str | None, typer.Option("--data", metavar="DIR", help="The data folder (storage.path).")]
-HostOption = Annotated[str | None, typer.Option("--host", metavar="HOST", help="The address to listen on (http.host).")]
+HostOption = Annotated[
+    str | None, typer.Option("--host", metavar="HOST", help="The address to listen on (http.host, grpc.host).")
+]
 PortOption = Annotated[
     str | None, typer.Option("--port", metavar="N", help="The port; 0 takes a free one (http.port).")
+]
+GrpcPortOption = Annotated[
+    str | None, typer.Option("--grpc-port", metavar="N", help="The port of gRPC; 0 takes a free one (grpc.port).")
 ]
 FsyncOption = Annotated[
     str | None,

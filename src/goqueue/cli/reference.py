@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from goqueue.cli.config_loader import SECTIONS, env_name
+from goqueue.client.config import ClientConfig, ProducerConfig
 from goqueue.model.config import Config
 from goqueue.model.errors import error_table
 from goqueue.model.fields import FieldSpec, specs
@@ -70,6 +71,12 @@ These are the defaults for topics that do not say otherwise; each can be set for
 Once a topic exists, these of its settings **cannot be changed**: {names}. The others can."""
 
 
+_OPTIONS = {
+    "Client": (ClientConfig, "Arguments of `Client(…)` and `AsyncClient(…)`; a broker does not know them."),
+    "Producer": (ProducerConfig, "Arguments of `client.producer(…)`."),
+}
+
+
 def configuration_page() -> str:
     """The text of ``docs/configuration.md``."""
     parts = [_GENERATED, _CONFIGURATION_INTRO]
@@ -80,6 +87,9 @@ def configuration_page() -> str:
             parts.append(_FIXED_NOTE.format(names=", ".join(fixed)))
         rows = [_setting_row(section, name, spec) for name, spec in declared.items()]
         parts.append(_table(("Setting", "Variable", "Default", "Allowed", "Meaning"), rows))
+    for title, (kind, how) in _OPTIONS.items():
+        rows = [_option_row(name, spec, getattr(kind(), name)) for name, spec in specs(kind).items()]
+        parts += [f"## {title}", f"{_sentence(kind)} {how}", _table(("Option", "Default", "Allowed", "Meaning"), rows)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -133,6 +143,10 @@ def _setting_row(section: str, name: str, spec: FieldSpec) -> tuple[str, ...]:
     default = spec.format(getattr(getattr(Config(), section), name))
     meaning = spec.doc + (" Cannot be changed once the topic exists." if spec.fixed else "")
     return (f"`{name}`", f"`{env_name(f'{section}.{name}')}`", f"`{default}`", spec.bounds(), meaning)
+
+
+def _option_row(name: str, spec: FieldSpec, default: object) -> tuple[str, ...]:
+    return (f"`{name}`", f"`{spec.format(default)}`", spec.bounds(), spec.doc)
 
 
 def _sentence(kind: type) -> str:

@@ -169,6 +169,57 @@ class HttpConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class GrpcConfig:
+    """The gRPC server and its limits."""
+
+    enabled: bool = setting(True, "Whether gRPC is served.", "flag")
+    host: str = setting(
+        "127.0.0.1", "The address to listen on; loopback unless told otherwise.", "text", minimum=1, maximum=255
+    )
+    port: int = setting(9090, "The port; 0 takes a free one.", "count", maximum=65_535)
+    advertised_address: str = setting(
+        "", "What clients are told to connect to, as host:port; empty: where it listens.", "text", maximum=255
+    )
+    max_message_bytes: int = setting(
+        20 << 20, "The largest gRPC message in either direction.", "bytes", minimum=2 << 20, maximum=1 << 30
+    )
+    max_concurrent_calls: int = setting(
+        2_048,
+        "How many calls, streams included, are served at once; one more is refused.",
+        "count",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    max_in_flight_batches: int = setting(
+        64,
+        "How many batches of one publish stream may wait for their answer; then the broker stops reading it.",
+        "count",
+        minimum=1,
+        maximum=10_000,
+    )
+    max_batch_bytes: int = setting(
+        1 << 20,
+        "The most bytes of frames in one batch that is fetched (or one message).",
+        "bytes",
+        minimum=1 << 10,
+        maximum=1 << 30,
+    )
+    keep_alive_ms: int = setting(
+        60_000, "How often an idle connection is probed.", "ms", minimum=1_000, maximum=_HOUR_MS
+    )
+    keep_alive_timeout_ms: int = setting(
+        20_000, "How long a probe may take before the connection is closed.", "ms", minimum=100, maximum=_HOUR_MS
+    )
+    min_ping_interval_ms: int = setting(
+        10_000, "A client that pings more often than this is disconnected.", "ms", minimum=100, maximum=_HOUR_MS
+    )
+    max_call_ms: int = setting(
+        60_000, "The longest that a call may take that is not a stream.", "ms", minimum=100, maximum=_HOUR_MS
+    )
+    reflection: bool = setting(False, "Whether the API can be explored by tools such as grpcurl.", "flag")
+
+
+@dataclass(frozen=True, slots=True)
 class LimitsConfig:
     """Limits on what a broker holds."""
 
@@ -204,5 +255,6 @@ class Config:
     storage: StorageConfig = field(default_factory=StorageConfig)
     topic: TopicSettings = field(default_factory=TopicSettings)
     http: HttpConfig = field(default_factory=HttpConfig)
+    grpc: GrpcConfig = field(default_factory=GrpcConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     log: LogConfig = field(default_factory=LogConfig)

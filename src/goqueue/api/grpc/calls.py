@@ -1,0 +1,103 @@
+"""Calls under way: what they raise becomes an error of the table, and a stop knows which of them to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, Protocol, TypeVar
+
+import grpc.aio
+
+from goqueue.api.grpc.errors import Context, abort, unexpected
+from goqueue.model.errors import GoQueueError, RequestTimeout, ShuttingDown
+
+Reply = TypeVar("Reply")
+
+
+class Calls:
+    """Shared by all services of a server."""
+
+    def __init__(self, max_call_s: float) -> None:
+        self.max_call_s = max_call_s
+        self.stopping = False
+        self._to_answer: set[asyncio.Task[Any]] = set()
+        self._to_cut: set[asyncio.Task[Any]] = set()
+
+    def begin(self, *, resumable: bool = False) -> None:
+        """The task that runs now is a call. A ``resumable`` one may be cut short: its client goes on elsewhere."""
+        if self.stopping:
+            raise shutting_down()
+        task = asyncio.current_task()
+        if task is not None:
+            tasks = self._to_cut if resumable else self._to_answer
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def finish(self, within_s: float) -> None:
+        """From here on nothing begins; return when those that must be answered are, or the time is up."""
+        self.stopping = True
+        for task in list(self._to_cut):
+            task.cancel()
+        if self._to_answer:
+            await asyncio.wait(list(self._to_answer), timeout=within_s)
+
+
+class Service(Protocol):
+    """Whose calls these are."""
+
+    calls: Calls
+
+
+def shutting_down() -> ShuttingDown:
+    return ShuttingDown("the broker is stopping; go on when it is back", retry_after_s=1)
+
+
+def answered(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
+    """For a call with one answer: bounded in time, and whatever it raises is an error of the table."""
+
+    @wraps(method)
+    async def call(service: Service, request: Any, context: Context) -> Reply:
+        failure: GoQueueError
+        calls = service.calls
+        try:
+            calls.begin()
+            async with asyncio.timeout(calls.max_call_s):
+                return await method(service, request, context)
+        except GoQueueError as error:
+            failure = error
+        except TimeoutError:
+            failure = RequestTimeout(f"the call took longer than {calls.max_call_s} s (grpc.max_call_ms)")
+        except Exception as error:
+            failure = unexpected(error, method.__name__)
+        await abort(context, failure)
+        raise failure
+
+    return call
+
+
+def streamed(method: Callable[..., Awaitable[None]]) -> Callable[..., Any]:
+    """The same for a call that writes a stream of answers.
+
+    Not a generator: gRPC would leave one that is suspended in the middle to the garbage collector.
+    """
+
+    @wraps(method)
+    async def call(service: Service, request: Any, context: Context) -> None:
+        failure: GoQueueError
+        try:
+            await method(service, request, context)
+            return
+        except GoQueueError as error:
+            failure = error
+        except asyncio.CancelledError:
+            if context.cancelled() or not service.calls.stopping:
+                raise
+            failure = shutting_down()
+        except (grpc.aio.AbortError, grpc.aio.UsageError):
+            raise
+        except Exception as error:
+            failure = unexpected(error, method.__name__)
+        await abort(context, failure)
+
+    return call

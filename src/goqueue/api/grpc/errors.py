@@ -1,0 +1,44 @@
+"""Errors as gRPC knows them: a status from the error table, and the stable code in the trailing metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from goqueue.model.errors import GoQueueError, InternalError
+from goqueue.model.logging import get_logger
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+log = get_logger(__name__)
+
+CODE_KEY = "goqueue-code"
+RETRIABLE_KEY = "goqueue-retriable"
+RETRY_AFTER_KEY = "goqueue-retry-after-ms"
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def to_error(error: GoQueueError) -> pb.Error:
+    return pb.Error(
+        code=error.code, message=str(error), retriable=error.retriable, retry_after_ms=_retry_after_ms(error)
+    )
+
+
+def _retry_after_ms(error: GoQueueError) -> int:
+    return 0 if error.retry_after_s is None else max(1, round(error.retry_after_s * 1_000))
+
+
+async def abort(context: Context, error: GoQueueError) -> None:
+    """End the call with this error. Does not return."""
+    metadata = [(CODE_KEY, error.code), (RETRIABLE_KEY, "true" if error.retriable else "false")]
+    if after_ms := _retry_after_ms(error):
+        metadata.append((RETRY_AFTER_KEY, str(after_ms)))
+    await context.abort(grpc.StatusCode[error.grpc_status], str(error), trailing_metadata=tuple(metadata))
+
+
+def unexpected(error: Exception, method: str) -> InternalError:
+    """A defect: the log has the story, the caller gets no internals."""
+    log.error("call failed", exc_info=error, method=method)
+    return InternalError("the broker could not answer; its log tells why")

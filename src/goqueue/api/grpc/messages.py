@@ -1,0 +1,162 @@
+"""Publishing and reading whole batches of frames."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import grpc.aio
+
+from goqueue.api.grpc.calls import Calls, answered, shutting_down, streamed
+from goqueue.api.grpc.errors import Context, to_error, unexpected
+from goqueue.broker.broker import Broker
+from goqueue.broker.partition import Partition
+from goqueue.broker.read import Bounds, start_of
+from goqueue.model.config import GrpcConfig
+from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.wire.batch import parse_batch
+from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
+
+_WAIT_MS = 30_000
+_MAX_OFFSET = (1 << 63) - 1
+
+
+class _Accepted(NamedTuple):
+    """A request that is written and not answered yet."""
+
+    response: pb.PublishResponse
+    partition: Partition | None = None
+    acknowledged: asyncio.Future[None] | None = None
+
+    async def answer(self) -> pb.PublishResponse:
+        if self.acknowledged is not None:
+            try:
+                await self.acknowledged
+            except GoQueueError as error:
+                # A deleted topic is no disk failure; the partition knows.
+                raise error if self.partition is None else self.partition.reason(error) from None
+        return self.response
+
+
+class MessagesService(pb_grpc.MessagesServicer):
+    """Thin: decodes the envelope, asks the broker, encodes the answer."""
+
+    def __init__(self, broker: Broker, config: GrpcConfig, calls: Calls) -> None:
+        self._broker = broker
+        self._config = config
+        self.calls = calls
+        self._taking: set[asyncio.Task[None]] = set()
+
+    @answered
+    async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:  # noqa: N802
+        return await self._append(request).answer()
+
+    @streamed
+    async def PublishStream(  # noqa: N802
+        self, _requests: AsyncIterator[pb.PublishRequest], context: Context
+    ) -> None:
+        self.calls.begin()
+        waiting: asyncio.Queue[_Accepted | None] = asyncio.Queue()
+        slots = asyncio.Semaphore(self._config.max_in_flight_batches)
+        taking = asyncio.create_task(self._take_in(context, waiting, slots))
+        self._taking.add(taking)
+        try:
+            while (next_up := await waiting.get()) is not None:
+                await context.write(await _answer(next_up))
+                slots.release()
+        finally:
+            self._taking.discard(taking)
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+        if taking.cancelled():
+            raise shutting_down()
+
+    async def _take_in(
+        self, context: Context, waiting: asyncio.Queue[_Accepted | None], slots: asyncio.Semaphore
+    ) -> None:
+        """Append in the order of arrival. Nothing is read while every slot waits for its answer: flow control."""
+        try:
+            while await slots.acquire() and (request := await context.read()) is not grpc.aio.EOF:
+                try:
+                    entry = self._append(request)
+                except GoQueueError as error:
+                    entry = _Accepted(_refusal(request.correlation_id, error))
+                except Exception as error:
+                    entry = _Accepted(_refusal(request.correlation_id, unexpected(error, "PublishStream")))
+                waiting.put_nowait(entry)
+        finally:
+            waiting.put_nowait(None)
+
+    def stop_reading(self) -> None:
+        """Take nothing more from publish streams; each ends when what it brought is answered."""
+        for taking in self._taking:
+            taking.cancel()
+
+    def _append(self, request: pb.PublishRequest) -> _Accepted:
+        run = parse_batch(request.batch)
+        first, acknowledged = self._broker.append_frames(request.topic, request.partition, run)
+        response = pb.PublishResponse(
+            correlation_id=request.correlation_id, stored=pb.Stored(first_offset=first, count=len(run))
+        )
+        if request.acks == pb.ACKS_NONE:
+            # Nobody waits for it, so nobody would see why it failed.
+            acknowledged.add_done_callback(_see)
+            return _Accepted(response)
+        return _Accepted(response, self._broker.topic(request.topic).partition(request.partition), acknowledged)
+
+    @streamed
+    async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # noqa: N802
+        self.calls.begin(resumable=True)
+        most = min(self._config.max_batch_bytes, self._config.max_message_bytes - self._config.max_message_bytes // 8)
+        if request.max_batch_bytes > most:
+            raise InvalidRequest(f"max_batch_bytes is {request.max_batch_bytes}; grpc.max_batch_bytes allows {most}")
+        bounds = Bounds(request.max_batch_bytes or most, wait_ms=_WAIT_MS if request.follow else 0)
+        offset = find_offset(self._broker, request.topic, request.partition, request.start)
+        while True:
+            read = await self._broker.read_frames(request.topic, request.partition, bounds, offset=offset)
+            offset = read.next_offset
+            response = pb.FetchResponse(next_offset=offset, high_watermark=read.high_watermark)
+            if read.run is not None:
+                response.batch = read.run.to_wire()
+                await context.write(response)
+            elif not request.follow:
+                await context.write(response)
+                return
+            elif self._broker.is_stopping:
+                raise shutting_down()
+
+
+def find_offset(broker: Broker, topic: str, partition: int, start: pb.Start) -> int:
+    """Where a read begins."""
+    found = broker.topic(topic).partition(partition)
+    match start.WhichOneof("at"):
+        case "offset" if not 0 <= start.offset <= _MAX_OFFSET:
+            raise InvalidRequest(f"start.offset is {start.offset}; it must not be negative")
+        case "offset":
+            return start_of(found, start.offset, None)
+        case "instant_ns":
+            return start_of(found, None, start.instant_ns)
+        case "position" if start.position == pb.POSITION_LATEST:
+            return found.high_watermark
+        case "position" if start.position != pb.POSITION_EARLIEST:
+            raise InvalidRequest(f"start.position is {start.position}; there are 0 (earliest) and 1 (latest)")
+        case _:
+            return found.log.start_offset
+
+
+def _refusal(correlation_id: int, error: GoQueueError) -> pb.PublishResponse:
+    return pb.PublishResponse(correlation_id=correlation_id, error=to_error(error))
+
+
+async def _answer(entry: _Accepted) -> pb.PublishResponse:
+    try:
+        return await entry.answer()
+    except GoQueueError as error:
+        return _refusal(entry.response.correlation_id, error)
+
+
+def _see(acknowledged: asyncio.Future[None]) -> None:
+    if not acknowledged.cancelled():
+        acknowledged.exception()

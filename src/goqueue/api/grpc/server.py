@@ -1,0 +1,100 @@
+"""The gRPC server: bounds, health, reflection, start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection
+
+from goqueue.api.grpc.calls import Calls
+from goqueue.api.grpc.messages import MessagesService
+from goqueue.api.grpc.topics import MetadataService, TopicsService
+from goqueue.broker.broker import Broker
+from goqueue.model.config import GrpcConfig
+from goqueue.model.errors import InvalidConfiguration
+from goqueue.model.logging import get_logger
+from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
+
+log = get_logger(__name__)
+
+_SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_name.values())
+_EVERYWHERE = {"0.0.0.0", "::", "[::]"}
+_CUT_AFTER_S = 1.0
+
+
+class GrpcServer:
+    """Serves a broker over gRPC, on the broker's own loop."""
+
+    def __init__(self, broker: Broker, config: GrpcConfig) -> None:
+        self._broker = broker
+        self._config = config
+        self._server = grpc.aio.server(options=_options(config), maximum_concurrent_rpcs=config.max_concurrent_calls)
+        self._health = health_aio.HealthServicer()
+        self._calls = Calls(config.max_call_ms / 1_000)
+        self._messages = MessagesService(broker, config, self._calls)
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen; the broker must be ready."""
+        address = _join(self._config.host, self._config.port)
+        try:
+            self.port = self._server.add_insecure_port(address)
+        except RuntimeError:
+            self.port = 0
+        if not self.port:
+            raise InvalidConfiguration(
+                f"cannot listen on {address} for gRPC; choose another with --grpc-port, or stop what uses it"
+            )
+        metadata = MetadataService(self._broker, self._advertised(), self._calls)
+        pb_grpc.add_MessagesServicer_to_server(self._messages, self._server)
+        pb_grpc.add_TopicsServicer_to_server(TopicsService(self._broker, self._calls), self._server)
+        pb_grpc.add_MetadataServicer_to_server(metadata, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if self._config.reflection:
+            reflection.enable_server_reflection(
+                [*_SERVICES, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
+            )
+        for service in ("", *_SERVICES):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        await self._server.start()
+
+    def _advertised(self) -> str:
+        """Empty if only the client knows how it got here: we listen everywhere and were not told."""
+        host = self._config.host
+        return self._config.advertised_address or ("" if host in _EVERYWHERE else _join(host, self.port))
+
+    async def stop(self, grace_s: float) -> None:
+        """Answer what was accepted, for at most ``grace_s``; the broker must have been told to stop before."""
+        if not self.port:
+            return
+        # Bounded: someone who watches the health and does not read holds it up.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CUT_AFTER_S):
+                await self._health.enter_graceful_shutdown()
+        self._messages.stop_reading()
+        await self._calls.finish(grace_s)
+        # What is left are streams without an end: those who watch, and readers that do not read.
+        await self._server.stop(_CUT_AFTER_S)
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def _options(config: GrpcConfig) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+        ("grpc.max_send_message_length", config.max_message_bytes),
+        # One more than are served, so that it is refused instead of waiting in the client.
+        ("grpc.max_concurrent_streams", config.max_concurrent_calls + 1),
+        ("grpc.keepalive_time_ms", config.keep_alive_ms),
+        ("grpc.keepalive_timeout_ms", config.keep_alive_timeout_ms),
+        ("grpc.http2.min_ping_interval_without_data_ms", config.min_ping_interval_ms),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.so_reuseport", 0),
+    ]

@@ -1,0 +1,95 @@
+"""Topics, and where things are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import goqueue
+from goqueue.api.grpc.calls import Calls, answered
+from goqueue.api.grpc.errors import Context, to_error
+from goqueue.api.grpc.messages import find_offset
+from goqueue.broker.broker import Broker
+from goqueue.broker.topic import Topic
+from goqueue.model.errors import GoQueueError
+from goqueue.model.fields import specs
+from goqueue.model.settings import TopicSettings
+from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
+
+
+class TopicsService(pb_grpc.TopicsServicer):
+    """Commands to topics, as the broker knows them."""
+
+    def __init__(self, broker: Broker, calls: Calls) -> None:
+        self._broker = broker
+        self.calls = calls
+
+    @answered
+    async def CreateTopic(self, request: pb.CreateTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
+        return _describe(await self._broker.create_topic(request.name, dict(request.settings)))
+
+    @answered
+    async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:  # noqa: N802
+        return pb.ListTopicsResponse(names=self._broker.topic_names())
+
+    @answered
+    async def DescribeTopic(self, request: pb.DescribeTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
+        return _describe(self._broker.topic(request.name))
+
+    @answered
+    async def ChangeTopic(self, request: pb.ChangeTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
+        return _describe(await self._broker.change_topic(request.name, dict(request.settings)))
+
+    @answered
+    async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:  # noqa: N802
+        await self._broker.delete_topic(request.name)
+        return pb.DeleteTopicResponse()
+
+
+class MetadataService(pb_grpc.MetadataServicer):
+    """One node leads everything, today."""
+
+    def __init__(self, broker: Broker, address: str, calls: Calls) -> None:
+        self._broker = broker
+        self.calls = calls
+        self._address = address
+
+    @answered
+    async def DescribeCluster(  # noqa: N802
+        self, request: pb.DescribeClusterRequest, context: Context
+    ) -> pb.DescribeClusterResponse:
+        return pb.DescribeClusterResponse(
+            nodes=[pb.Node(id=self._broker.node_id, address=self._address)],
+            topics=[self._leaders(name) for name in request.topics],
+            version=goqueue.__version__,
+        )
+
+    @answered
+    async def FindOffset(self, request: pb.FindOffsetRequest, context: Context) -> pb.FindOffsetResponse:  # noqa: N802
+        return pb.FindOffsetResponse(offset=find_offset(self._broker, request.topic, request.partition, request.start))
+
+    def _leaders(self, name: str) -> pb.TopicLeaders:
+        try:
+            topic = self._broker.topic(name)
+        except GoQueueError as error:
+            return pb.TopicLeaders(name=name, error=to_error(error))
+        return pb.TopicLeaders(name=name, id=topic.record.topic_id, leaders=[0] * len(topic.partitions))
+
+
+def _describe(topic: Topic) -> pb.Topic:
+    declared = specs(TopicSettings)
+    return pb.Topic(
+        name=topic.name,
+        id=topic.record.topic_id,
+        created_at_ns=topic.record.created_at_ns,
+        settings={name: declared[name].format(value) for name, value in asdict(topic.settings).items()},
+        overrides=sorted(topic.record.overrides),
+        partitions=[
+            pb.PartitionState(
+                earliest_offset=each.log.start_offset,
+                latest_offset=each.high_watermark,
+                size_bytes=each.log.size_bytes,
+            )
+            for each in topic.partitions
+        ],
+    )

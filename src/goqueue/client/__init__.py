@@ -1,0 +1,1 @@
+"""Talking to brokers: one asynchronous core, with a face for synchronous code."""

@@ -1,0 +1,234 @@
+"""Messages that wait for their batch: one queue a partition, one batch of it under way.
+
+Order within a partition is kept because the next batch leaves only when the one before is settled, retries included.
+While it is under way the queue grows, so batches grow with the load. (When producers are idempotent the broker will be
+able to put batches in order by itself, and several may be under way: this is the place for it.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from goqueue.client.backoff import Backoff
+from goqueue.client.config import ProducerConfig
+from goqueue.model.errors import ClientClosed, DeliveryTimeout, GoQueueError, InternalError, InvalidMessage
+from goqueue.model.logging import get_logger
+from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, join_frames
+
+log = get_logger(__name__)
+
+Deliver = Callable[[bytes], Awaitable[int]]
+"""Stores a batch in its envelope and returns the first offset."""
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """Frames that are acknowledged together; ``done`` gets their offsets. At most a batch, unless it is one frame."""
+
+    frames: list[bytes]
+    size: int
+    deadline: float
+    done: asyncio.Future[Sequence[int]]
+
+
+class PartitionQueue:
+    """``released`` is told of every byte that no longer waits."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        deliver: Deliver,
+        backoff: Callable[[], Backoff],
+        released: Callable[[int], None],
+    ) -> None:
+        self._config = config
+        self._deliver = deliver
+        self._make_backoff = backoff
+        self._released = released
+        self._parcels: deque[Parcel] = deque()
+        self._under_way: list[Parcel] = []
+        self._messages = 0
+        self._bytes = 0
+        self._leave_at: float | None = None
+        self._ready = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._last_error: GoQueueError | None = None
+
+    def put(self, parcel: Parcel) -> None:
+        loop = asyncio.get_running_loop()
+        self._parcels.append(parcel)
+        self._messages += len(parcel.frames)
+        self._bytes += parcel.size
+        if self._is_full() or not self._config.linger_ms:
+            self._ready.set()
+        elif self._leave_at is None:
+            self._leave_at = loop.time() + self._config.linger_ms / 1_000
+        if self._pump is None:
+            self._pump = loop.create_task(self._run())
+        if self._expiry is None:
+            self._expiry = loop.call_at(parcel.deadline, self._expire)
+
+    def is_sticky(self) -> bool:
+        """Whether a keyless message should still join what waits here."""
+        return bool(self._parcels) and not self._is_full()
+
+    def hurry(self) -> asyncio.Future[Sequence[int]] | None:
+        """Let what waits leave now; when the future is done, everything put so far is settled."""
+        if self._parcels:
+            self._ready.set()
+            return self._parcels[-1].done
+        return self._under_way[-1].done if self._under_way else None
+
+    async def close(self) -> None:
+        """Give up what is not settled."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
+
+    def _is_full(self) -> bool:
+        return self._messages >= self._config.batch_messages or self._bytes >= self._config.batch_bytes
+
+    async def _run(self) -> None:
+        reason: GoQueueError = ClientClosed("the producer was closed before the message was acknowledged")
+        try:
+            while self._parcels:
+                await self._wait_until_it_leaves()
+                self._under_way = self._take()
+                await self._settle(self._under_way, self._make_backoff())
+                self._under_way = []
+        except Exception as defect:
+            log.exception("a producer's batch failed in a way that was not foreseen")
+            reason = InternalError(f"the producer failed: {defect!r}")
+        finally:
+            self._fail([*self._under_way, *self._parcels], reason)
+            self._under_way = []
+            self._parcels.clear()
+            self._messages = self._bytes = 0
+            self._pump = None
+
+    async def _wait_until_it_leaves(self) -> None:
+        if self._leave_at is not None and not self._ready.is_set():
+            try:
+                async with asyncio.timeout_at(self._leave_at):
+                    await self._ready.wait()
+            except TimeoutError:
+                pass
+        self._ready.clear()
+        self._leave_at = None
+
+    def _take(self) -> list[Parcel]:
+        """Everything that waits, as far as one batch holds it."""
+        taken: list[Parcel] = []
+        size = 0
+        while self._parcels and (not taken or size + self._parcels[0].size <= MAX_BATCH_BYTES):
+            taken.append(self._pop())
+            size += taken[-1].size
+        if self._parcels:
+            self._ready.set()
+        return taken
+
+    def _pop(self) -> Parcel:
+        parcel = self._parcels.popleft()
+        self._messages -= len(parcel.frames)
+        self._bytes -= parcel.size
+        return parcel
+
+    async def _settle(self, parcels: list[Parcel], backoff: Backoff) -> None:
+        """Deliver, trying again while it makes sense; every parcel is done afterwards."""
+        while parcels:
+            batch = join_frames([frame for parcel in parcels for frame in parcel.frames], 0)
+            try:
+                # Those whose time is up earlier are told by the timer; the attempt goes on for the others.
+                async with asyncio.timeout_at(parcels[-1].deadline):
+                    first = await self._deliver(FrameRun(memoryview(batch.frames), batch.positions).to_wire())
+            except TimeoutError:
+                self._fail(parcels, self._too_late())
+                return
+            except InvalidMessage as error:
+                await self._settle_apart(parcels, error, backoff)
+                return
+            except GoQueueError as error:
+                parcels = await self._after_failure(parcels, error, backoff)
+            else:
+                for parcel in parcels:
+                    self._succeed(parcel, range(first, first + len(parcel.frames)))
+                    first += len(parcel.frames)
+                return
+
+    async def _settle_apart(self, parcels: list[Parcel], error: InvalidMessage, backoff: Backoff) -> None:
+        """One bad message must not take its neighbours with it: try the halves, down to the bad one."""
+        if len(parcels) > 1:
+            half = len(parcels) // 2
+            await self._settle(parcels[:half], backoff)
+            await self._settle(parcels[half:], backoff)
+            return
+        (parcel,) = parcels
+        if len(parcel.frames) == 1:
+            self._fail(parcels, error)
+            return
+        half = len(parcel.frames) // 2
+        loop = asyncio.get_running_loop()
+        parts = [
+            Parcel(frames, 0, parcel.deadline, loop.create_future())
+            for frames in (parcel.frames[:half], parcel.frames[half:])
+        ]
+        for part in parts:
+            await self._settle([part], backoff)
+        failures = [failure for part in parts if (failure := part.done.exception()) is not None]
+        if failures:
+            self._fail(parcels, failures[0])
+        else:
+            self._succeed(parcel, [offset for part in parts for offset in part.done.result()])
+
+    async def _after_failure(self, parcels: list[Parcel], error: GoQueueError, backoff: Backoff) -> list[Parcel]:
+        """What is left to try again, after a pause."""
+        if not error.retriable:
+            self._fail(parcels, error)
+            return []
+        self._last_error = error
+        pause_s = backoff.next_s(error.retry_after_s)
+        earliest = asyncio.get_running_loop().time() + pause_s
+        self._fail([parcel for parcel in parcels if parcel.deadline <= earliest], self._too_late())
+        left = [parcel for parcel in parcels if parcel.deadline > earliest]
+        if left:
+            await asyncio.sleep(pause_s)
+        return left
+
+    def _expire(self) -> None:
+        """Fail what has waited too long: it may wait behind a batch that has more time, or in it."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        late = [parcel for parcel in self._under_way if parcel.deadline <= now and not parcel.done.done()]
+        for parcel in late:
+            # Its bytes are still being sent, so they are not released yet.
+            parcel.done.set_exception(self._too_late())
+        while self._parcels and self._parcels[0].deadline <= now:
+            self._fail([self._pop()], self._too_late())
+        waiting = [parcel for parcel in self._under_way if not parcel.done.done()] or list(self._parcels)[:1]
+        self._expiry = loop.call_at(waiting[0].deadline, self._expire) if waiting else None
+
+    def _too_late(self) -> DeliveryTimeout:
+        last = "" if self._last_error is None else f"; the last attempt said: {self._last_error}"
+        return DeliveryTimeout(f"not acknowledged within {self._config.delivery_timeout_ms} ms{last}")
+
+    def _succeed(self, parcel: Parcel, offsets: Sequence[int]) -> None:
+        self._release(parcel)
+        self._last_error = None
+        if not parcel.done.done():
+            parcel.done.set_result(offsets)
+
+    def _fail(self, parcels: list[Parcel], error: BaseException) -> None:
+        for parcel in parcels:
+            self._release(parcel)
+            if not parcel.done.done():
+                parcel.done.set_exception(error)
+
+    def _release(self, parcel: Parcel) -> None:
+        self._released(parcel.size)
+        parcel.size = 0

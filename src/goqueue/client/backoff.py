@@ -1,0 +1,23 @@
+"""Pauses between attempts: longer each time, and not the same for everybody."""
+
+from __future__ import annotations
+
+import random
+
+
+class Backoff:
+    """Doubles from ``first_ms`` to ``most_ms``; each pause is drawn from its upper half."""
+
+    def __init__(self, first_ms: int, most_ms: int) -> None:
+        self._first_ms = first_ms
+        self._most_ms = most_ms
+        self._attempt = 0
+
+    def next_s(self, at_least_s: float | None = None) -> float:
+        """The next pause in seconds, no shorter than what the broker asked for."""
+        pause_ms = min(self._most_ms, self._first_ms << min(self._attempt, 30))
+        self._attempt += 1
+        return max(at_least_s or 0.0, pause_ms * random.uniform(0.5, 1.0) / 1_000)
+
+    def reset(self) -> None:
+        self._attempt = 0

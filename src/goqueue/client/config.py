@@ -1,0 +1,92 @@
+"""How a client and a producer behave. Every default is here, with its bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+from goqueue.model.errors import InvalidConfiguration
+from goqueue.model.fields import parse_fields, setting
+
+_HOUR_MS = 3_600_000
+
+
+class _Checked:
+    """Refuses values out of bounds, naming every one of them."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        kind = type(self)
+        given = {name: getattr(self, name) for name in (field.name for field in dataclasses.fields(kind))}  # type: ignore[arg-type]
+        values, problems = parse_fields(kind, given)
+        if problems:
+            raise InvalidConfiguration("; ".join(problems))
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig(_Checked):
+    """What a client does about the network."""
+
+    connect_timeout_ms: int = setting(
+        10_000, "How long to look for a broker before giving up.", "ms", minimum=1, maximum=_HOUR_MS
+    )
+    request_timeout_ms: int = setting(
+        30_000, "How long one request to a broker may take.", "ms", minimum=1, maximum=_HOUR_MS
+    )
+    retry_backoff_ms: int = setting(
+        50,
+        "The first pause before trying again; each further one is twice as long, with jitter.",
+        "ms",
+        minimum=1,
+        maximum=60_000,
+    )
+    max_backoff_ms: int = setting(2_000, "The longest pause before trying again.", "ms", minimum=1, maximum=_HOUR_MS)
+    max_message_bytes: int = setting(
+        20 << 20, "The largest gRPC message in either direction.", "bytes", minimum=2 << 20, maximum=1 << 30
+    )
+    keep_alive_ms: int = setting(
+        30_000, "How often an idle connection is probed.", "ms", minimum=10_000, maximum=_HOUR_MS
+    )
+    metadata_max_age_ms: int = setting(
+        30_000,
+        "How long to trust what is known of a topic's partitions and their leaders.",
+        "ms",
+        minimum=1,
+        maximum=_HOUR_MS,
+    )
+    prefetch_batches: int = setting(4, "How many batches a reader fetches ahead.", "count", minimum=1, maximum=1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerConfig(_Checked):
+    """When a batch leaves, how much may wait, and what is promised."""
+
+    batch_messages: int = setting(
+        100, "A batch leaves when it has so many messages.", "count", minimum=1, maximum=100_000
+    )
+    batch_bytes: int = setting(64 << 10, "A batch leaves when it is so large.", "bytes", minimum=1, maximum=1 << 20)
+    linger_ms: int = setting(
+        5, "A batch leaves when its first message has waited so long; 0: at once.", "ms", minimum=0, maximum=60_000
+    )
+    buffer_bytes: int = setting(
+        32 << 20,
+        "How many bytes of messages may wait for their acknowledgement.",
+        "bytes",
+        minimum=1 << 16,
+        maximum=1 << 40,
+    )
+    block: bool = setting(True, "Whether sending waits when the buffer is full; else it raises BufferFull.", "flag")
+    acks: Literal["none", "leader", "all"] = setting(
+        "all", "When a message counts as delivered.", "choice", choices=("none", "leader", "all")
+    )
+    delivery_timeout_ms: int = setting(
+        120_000,
+        "How long a message may take, retries included, before it fails.",
+        "ms",
+        minimum=1,
+        maximum=24 * _HOUR_MS,
+    )

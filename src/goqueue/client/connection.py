@@ -1,0 +1,210 @@
+"""One broker, as a client sees it: a gRPC channel and one publish stream that everybody shares."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from goqueue.client.config import ClientConfig
+from goqueue.model.errors import (
+    BrokerUnavailable,
+    ClientClosed,
+    DeliveryTimeout,
+    GoQueueError,
+    MessageTooLarge,
+    error_from,
+)
+from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
+
+_LOST = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
+_STREAMED_BYTES = 3 << 19
+"""A batch of several messages is smaller, and every broker takes it; one large message may not be."""
+
+
+class Connection:
+    """Opens its channel when first used. Any error it raises is a ``GoQueueError``."""
+
+    def __init__(self, address: str, config: ClientConfig) -> None:
+        self.address = address
+        self._config = config
+        self._channel = grpc.aio.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_receive_message_length", config.max_message_bytes),
+                ("grpc.max_send_message_length", config.max_message_bytes),
+                ("grpc.keepalive_time_ms", config.keep_alive_ms),
+                ("grpc.initial_reconnect_backoff_ms", config.retry_backoff_ms),
+                ("grpc.min_reconnect_backoff_ms", config.retry_backoff_ms),
+                ("grpc.max_reconnect_backoff_ms", config.max_backoff_ms),
+                # Brokers are reached directly, whatever proxy the environment has for the web.
+                ("grpc.enable_http_proxy", 0),
+            ],
+        )
+        self._messages = pb_grpc.MessagesStub(self._channel)
+        self.topics = pb_grpc.TopicsStub(self._channel)
+        self.metadata = pb_grpc.MetadataStub(self._channel)
+        self._pipe: _PublishPipe | None = None
+        self._closed = False
+
+    async def call(self, method: Any, request: Any, *, timeout_ms: int | None = None) -> Any:
+        """A call with one answer, bounded by the request timeout."""
+        self._check_open()
+        limit_ms = self._config.request_timeout_ms
+        call = method(request, timeout=min(limit_ms, timeout_ms or limit_ms) / 1_000)
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise to_error(error, self.address) from None
+        except asyncio.CancelledError:
+            # Either we were cancelled, or the channel was closed under the call.
+            self._check_open()
+            raise
+
+    async def publish(self, topic: str, partition: int, acks: pb.Acks.ValueType, batch: bytes) -> int:
+        """Store a batch; return its first offset."""
+        self._check_open()
+        request = pb.PublishRequest(topic=topic, partition=partition, acks=acks, batch=batch)
+        if len(batch) > _STREAMED_BYTES:
+            # If it is too large for the broker the whole call ends; it must not take a shared stream with it.
+            response = await self.call(self._messages.Publish, request)
+        else:
+            response = await self._publish_on_stream(request)
+        if response.WhichOneof("result") == "error":
+            raise to_exception(response.error)
+        return int(response.stored.first_offset)
+
+    async def _publish_on_stream(self, request: pb.PublishRequest) -> pb.PublishResponse:
+        if self._pipe is None or self._pipe.broken:
+            self._pipe = _PublishPipe(self._messages.PublishStream(), self.address)
+        pipe = self._pipe
+        try:
+            async with asyncio.timeout(self._config.request_timeout_ms / 1_000):
+                return await pipe.ask(request)
+        except TimeoutError:
+            # The broker may be stalled; a fresh stream has a chance where this one has none.
+            pipe.abandon()
+            raise DeliveryTimeout(
+                f"{self.address} did not acknowledge within {self._config.request_timeout_ms} ms"
+            ) from None
+
+    async def fetch(self, request: pb.FetchRequest) -> AsyncGenerator[pb.FetchResponse, None]:
+        self._check_open()
+        call = self._messages.Fetch(request)
+        try:
+            async for response in call:
+                yield response
+        except grpc.aio.AioRpcError as error:
+            raise to_error(error, self.address) from None
+        except asyncio.CancelledError:
+            self._check_open()
+            raise
+        finally:
+            call.cancel()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the client is closed")
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._pipe is not None:
+            await self._pipe.close()
+        await self._channel.close()
+
+
+class _PublishPipe:
+    """Requests go out in order; answers find their asker by correlation id."""
+
+    def __init__(self, call: Any, address: str) -> None:
+        self._call = call
+        self._address = address
+        self._asked: dict[int, asyncio.Future[pb.PublishResponse]] = {}
+        self._outgoing: dict[int, pb.PublishRequest] = {}
+        self._something_to_send = asyncio.Event()
+        self._next_id = 0
+        self.broken = False
+        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
+
+    async def ask(self, request: pb.PublishRequest) -> pb.PublishResponse:
+        self._next_id += 1
+        request.correlation_id = self._next_id
+        answer: asyncio.Future[pb.PublishResponse] = asyncio.get_running_loop().create_future()
+        self._asked[request.correlation_id] = answer
+        self._outgoing[request.correlation_id] = request
+        self._something_to_send.set()
+        try:
+            return await answer
+        finally:
+            # Also what nobody waits for any more: a stalled broker must not let it pile up here.
+            self._asked.pop(request.correlation_id, None)
+            self._outgoing.pop(request.correlation_id, None)
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._something_to_send.wait()
+                self._something_to_send.clear()
+                while self._outgoing:
+                    await self._call.write(self._outgoing.pop(next(iter(self._outgoing))))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            # The reader meets the same end and tells everyone why.
+            self.broken = True
+
+    async def _read(self) -> None:
+        reason: GoQueueError = BrokerUnavailable(f"{self._address} ended the publish stream")
+        try:
+            async for response in self._call:
+                answer = self._asked.get(response.correlation_id)
+                if answer is not None and not answer.done():
+                    answer.set_result(response)
+        except grpc.aio.AioRpcError as error:
+            reason = to_error(error, self._address)
+        except asyncio.CancelledError:
+            reason = BrokerUnavailable(f"the stream to {self._address} was closed")
+        finally:
+            self._end(reason)
+
+    def _end(self, reason: GoQueueError) -> None:
+        self.broken = True
+        self._tasks[0].cancel()
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(reason)
+
+    def abandon(self) -> None:
+        self.broken = True
+        self._call.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        self.abandon()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def to_error(error: grpc.aio.AioRpcError, address: str) -> GoQueueError:
+    """What a failed call means. The broker's own code travels in the metadata; without one it was the network."""
+    metadata = dict(error.trailing_metadata() or ())
+    code = metadata.get("goqueue-code")
+    details = error.details() or error.code().name
+    if code is not None:
+        after_ms = metadata.get("goqueue-retry-after-ms")
+        return error_from(str(code), details, None if after_ms is None else int(after_ms) / 1_000)
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeliveryTimeout(f"{address} did not answer in time")
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        if "larger than max" in details:
+            return MessageTooLarge(f"{address}: {details} (grpc.max_message_bytes, or the client's max_message_bytes)")
+        return error_from("overloaded", f"{address}: {details}", 1)
+    if error.code() in _LOST:
+        return BrokerUnavailable(f"{address} cannot be reached: {details}")
+    return error_from("internal_error", f"{address}: {details}")
+
+
+def to_exception(error: pb.Error) -> GoQueueError:
+    return error_from(error.code, error.message, error.retry_after_ms / 1_000 if error.retry_after_ms else None)

@@ -1,0 +1,162 @@
+"""Which broker leads which partition, and a connection to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from goqueue.client.backoff import Backoff
+from goqueue.client.config import ClientConfig
+from goqueue.client.connection import Connection, to_exception
+from goqueue.model.errors import (
+    BrokerUnavailable,
+    ClientClosed,
+    DeliveryTimeout,
+    GoQueueError,
+    PartitionNotFound,
+    TopicNotFound,
+)
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+Reply = TypeVar("Reply")
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a broker said of a topic: the leader of each partition. Good enough to route by until it is ``doubted``."""
+
+    leaders: list[str]
+    doubted_at: float
+
+
+class Directory:
+    """Asks any of the given addresses, and follows what it learns of the others."""
+
+    def __init__(self, addresses: list[str], config: ClientConfig) -> None:
+        self.config = config
+        self._addresses = addresses
+        self._connections: dict[str, Connection] = {}
+        self._known: dict[str, _Known] = {}
+        self._asking: dict[str, asyncio.Task[_Known]] = {}
+        self._closed = False
+
+    def backoff(self) -> Backoff:
+        return Backoff(self.config.retry_backoff_ms, self.config.max_backoff_ms)
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the client is closed")
+
+    def connection(self, address: str) -> Connection:
+        self.check_open()
+        found = self._connections.get(address)
+        if found is None:
+            found = self._connections[address] = Connection(address, self.config)
+        return found
+
+    async def any(self, ask: Callable[[Connection], Awaitable[Reply]]) -> Reply:
+        """Ask the first broker that can be reached, trying again until the connect timeout."""
+        backoff = self.backoff()
+        deadline = asyncio.get_running_loop().time() + self.config.connect_timeout_ms / 1_000
+        while True:
+            for address in list(self._addresses):
+                try:
+                    return await ask(self.connection(address))
+                except BrokerUnavailable as error:
+                    last = error
+                    # Whoever asks next begins with another.
+                    self._addresses.remove(address)
+                    self._addresses.append(address)
+            pause_s = backoff.next_s()
+            if asyncio.get_running_loop().time() + pause_s > deadline:
+                raise last
+            await asyncio.sleep(pause_s)
+
+    async def partitions(self, topic: str) -> int:
+        """How many a topic has. Does not wait for a broker once that is known, so that routing goes on without one."""
+        self.check_open()
+        known = self._known.get(topic)
+        if known is None:
+            known = await self._learn(topic)
+        elif known.doubted_at <= asyncio.get_running_loop().time():
+            self._ask(topic)
+        return len(known.leaders)
+
+    async def leader(self, topic: str, partition: int) -> Connection:
+        self.check_open()
+        known = self._known.get(topic)
+        if known is None or known.doubted_at <= asyncio.get_running_loop().time():
+            known = await self._learn(topic)
+        if not 0 <= partition < len(known.leaders):
+            raise error_no_partition(topic, partition, len(known.leaders))
+        return self.connection(known.leaders[partition])
+
+    def doubt(self, topic: str, error: GoQueueError) -> None:
+        """Something did not go as expected: ask again before the next delivery."""
+        if isinstance(error, TopicNotFound | PartitionNotFound):
+            self._known.pop(topic, None)
+        elif topic in self._known:
+            self._known[topic].doubted_at = 0.0
+
+    def forget(self, topic: str) -> None:
+        self._known.pop(topic, None)
+
+    async def _learn(self, topic: str) -> _Known:
+        asking = self._ask(topic)
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            if asking.cancelled():
+                self.check_open()
+            raise
+
+    def _ask(self, topic: str) -> asyncio.Task[_Known]:
+        """Everyone who wants to know the same waits for the same answer."""
+        asking = self._asking.get(topic)
+        if asking is None:
+            asking = self._asking[topic] = asyncio.create_task(self._ask_leaders(topic))
+            asking.add_done_callback(lambda task: self._asked(topic, task))
+        return asking
+
+    def _asked(self, topic: str, task: asyncio.Task[_Known]) -> None:
+        self._asking.pop(topic, None)
+        if not task.cancelled() and isinstance(task.exception(), TopicNotFound):
+            self.forget(topic)
+
+    async def _ask_leaders(self, topic: str) -> _Known:
+        address, response = await self.any(lambda broker: self._describe(broker, topic))
+        described = response.topics[0]
+        if described.HasField("error"):
+            raise to_exception(described.error)
+        # A node that does not know how others reach it is reached as it was just now.
+        leaders = [response.nodes[index].address or address for index in described.leaders]
+        until = asyncio.get_running_loop().time() + self.config.metadata_max_age_ms / 1_000
+        known = self._known[topic] = _Known(leaders, until)
+        return known
+
+    async def _describe(self, broker: Connection, topic: str) -> tuple[str, pb.DescribeClusterResponse]:
+        try:
+            response = await broker.call(
+                broker.metadata.DescribeCluster,
+                pb.DescribeClusterRequest(topics=[topic]),
+                timeout_ms=self.config.connect_timeout_ms,
+            )
+        except DeliveryTimeout as error:
+            # It listens and does not answer; asking is harmless, so another may be asked instead.
+            raise BrokerUnavailable(str(error)) from None
+        return broker.address, response
+
+    async def close(self) -> None:
+        self._closed = True
+        asking = list(self._asking.values())
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        for connection in self._connections.values():
+            await connection.close()
+
+
+def error_no_partition(topic: str, partition: int, count: int) -> PartitionNotFound:
+    return PartitionNotFound(f"topic {topic!r} has partitions 0 to {count - 1}; there is no partition {partition}")

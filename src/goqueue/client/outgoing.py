@@ -1,0 +1,100 @@
+"""One message on its way out: checked and turned into a frame by the client, so that the broker need not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from time import time_ns
+from typing import Any
+
+import msgspec
+
+from goqueue.client.instants import to_nanoseconds
+from goqueue.client.serializers import Serializer, to_bytes
+from goqueue.model.errors import InvalidMessage, MessageTooLarge, NotSupported, TimestampOutOfRange
+from goqueue.model.message import Headers, Priority, parse_priority
+from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
+from goqueue.wire.internal_headers import RESERVED_PREFIX
+
+_AROUND_A_FRAME_BYTES = 1 << 10
+_MAX_NS = (1 << 63) - 1
+Instant = datetime | int
+"""A datetime with its zone, or Unix nanoseconds."""
+HeadersGiven = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
+"""Pairs if a name is to come more than once."""
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A message for ``send_many``. ``value=None`` is a tombstone."""
+
+    value: Any
+    key: bytes | str | None = None
+    headers: HeadersGiven | None = None
+    partition: int | None = None
+    priority: Priority | str | int = Priority.NORMAL
+    timestamp: Instant | None = None
+    delay: timedelta | None = None
+
+
+class Encoder:
+    """Refuses what no broker would take; what depends on the topic is the broker's to judge."""
+
+    def __init__(self, serializer: Serializer, max_message_bytes: int) -> None:
+        self._serialize = serializer
+        self._max_bytes = max_message_bytes - _AROUND_A_FRAME_BYTES
+        self.is_plain = serializer is to_bytes
+
+    def encode(self, message: Outgoing) -> tuple[bytes, int]:
+        """The frame, and its priority as a number."""
+        if message.delay is not None and message.delay > timedelta(0):
+            raise NotSupported("delayed delivery is not part of this version; leave out delay")
+        key = key_bytes(message.key)
+        if message.value is None:
+            if not key:
+                raise InvalidMessage("a message without a value is a tombstone and must have a key")
+            value, flags = b"", int(Flag.TOMBSTONE)
+        else:
+            value, flags = self._serialize(message.value), 0
+            if type(value) is not bytes:
+                value = to_bytes(value)
+        lane = int(parse_priority(message.priority))
+        moment = time_ns() if message.timestamp is None else _nanoseconds(message.timestamp)
+        headers = b"" if not message.headers else encode_headers(_pairs(message.headers))
+        if len(key) + len(value) + len(headers) > self._max_bytes:
+            raise MessageTooLarge(
+                f"the message has {len(key) + len(value) + len(headers)} bytes; "
+                f"the client takes {self._max_bytes} (max_message_bytes)"
+            )
+        return encode_frame(key, value, headers, moment, lane, flags), lane
+
+
+def key_bytes(key: bytes | str | None) -> bytes:
+    if key is None:
+        return b""
+    try:
+        packed = to_bytes(key)
+    except InvalidMessage as error:
+        raise InvalidMessage(f"the key: {error}") from None
+    if len(packed) > MAX_KEY_BYTES:
+        raise MessageTooLarge(f"the key has {len(packed)} bytes; {MAX_KEY_BYTES} are allowed")
+    return packed
+
+
+def _nanoseconds(moment: Instant) -> int:
+    moment_ns = to_nanoseconds(moment) if isinstance(moment, datetime) else moment
+    if not 0 <= moment_ns <= _MAX_NS:
+        raise TimestampOutOfRange("the timestamp lies before 1970, or after what 64 bits of nanoseconds hold")
+    return moment_ns
+
+
+def _pairs(given: HeadersGiven) -> Headers:
+    pairs: list[tuple[str, bytes]] = []
+    for name, value in given.items() if isinstance(given, Mapping) else given:
+        if not isinstance(name, str) or not isinstance(value, str | bytes):
+            raise InvalidMessage(f"header {name!r} must have a text as its name and bytes or a text as its value")
+        if name.startswith(RESERVED_PREFIX):
+            raise InvalidMessage(
+                f"header {name[:60]!r} is not allowed; names that begin with {RESERVED_PREFIX!r} are the broker's"
+            )
+        pairs.append((name, to_bytes(value)))
+    return tuple(pairs)

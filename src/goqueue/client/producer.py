@@ -1,0 +1,277 @@
+"""Sending messages: encode, route, gather into batches, deliver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from time import time_ns
+from typing import Any
+
+from goqueue.client.accumulator import Parcel, PartitionQueue
+from goqueue.client.buffer import Buffer
+from goqueue.client.config import ProducerConfig
+from goqueue.client.directory import Directory, error_no_partition
+from goqueue.client.outgoing import Encoder, HeadersGiven, Instant, Outgoing, key_bytes
+from goqueue.client.serializers import Serializer, to_bytes
+from goqueue.model.errors import ClientClosed, GoQueueError
+from goqueue.model.logging import get_logger
+from goqueue.model.message import Priority
+from goqueue.model.publishing import Published
+from goqueue.wire.batch import MAX_BATCH_BYTES
+from goqueue.wire.frame import encode_frame
+from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.routing import partition_of
+
+log = get_logger(__name__)
+
+_ACKS = {"none": pb.ACKS_NONE, "leader": pb.ACKS_LEADER, "all": pb.ACKS_ALL}
+_PARCEL_BYTES = 256 << 10
+_NORMAL = int(Priority.NORMAL)
+
+
+class AsyncProducer:
+    """Made by ``AsyncClient.producer``. Leaving its context waits for everything that was sent."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        config: ProducerConfig,
+        serializer: Serializer = to_bytes,
+        *,
+        closed: Callable[[AsyncProducer], None] = lambda _: None,
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._encoder = Encoder(serializer, directory.config.max_message_bytes)
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._sticky: dict[str, int] = {}
+        self._buffer = Buffer(config.buffer_bytes, block=config.block)
+        self._closed = False
+        self._when_closed = closed
+
+    async def __aenter__(self) -> AsyncProducer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes of messages wait for their acknowledgement."""
+        return self._buffer.used_bytes
+
+    async def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersGiven | None = None,
+        partition: int | None = None,
+        priority: Priority | str | int = Priority.NORMAL,
+        timestamp: Instant | None = None,
+        delay: timedelta | None = None,
+    ) -> asyncio.Future[Published]:
+        """Hand a message over. Waits only for room in the buffer; the future tells where the message is stored."""
+        self._check_open()
+        message = Outgoing(value, key, headers, partition, priority, timestamp, delay)
+        frame, lane = self._encoder.encode(message)
+        number = self._route(topic, message, await self._directory.partitions(topic))
+        delivery: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
+
+        def settle(done: asyncio.Future[Sequence[int]]) -> None:
+            error = done.exception()
+            if delivery.done():
+                return
+            if error is None:
+                delivery.set_result(Published(number, done.result()[0], lane))
+            else:
+                delivery.set_exception(error)
+                # Seen here, so that a message nobody asked about does not fail without a word.
+                delivery.exception()
+                log.warning("message not delivered", topic=topic, partition=number, error=str(error))
+
+        (await self._enqueue(topic, number, [frame], len(frame))).add_done_callback(settle)
+        return delivery
+
+    async def send_many(self, topic: str, messages: Iterable[Any]) -> list[Published]:
+        """Send values or ``Outgoing`` messages and wait for all of them; the answer is in the same order.
+
+        If some cannot be delivered, the others are; the first error is raised when every message is settled.
+        """
+        self._check_open()
+        partitions = await self._directory.partitions(topic)
+        sending = _Sending(self, topic, partitions)
+        try:
+            await sending.take_in(messages)
+        except Exception as error:
+            # What was handed over before is still settled before anybody hears of this.
+            sending.note(error)
+        for (name, _), queue in self._queues.items():
+            if name == topic:
+                queue.hurry()
+        return await sending.results()
+
+    async def flush(self) -> None:
+        """Let everything leave now; return when what was sent so far is settled, one way or the other."""
+        if last := [done for queue in self._queues.values() if (done := queue.hurry()) is not None]:
+            await asyncio.wait(last)
+
+    async def close(self) -> None:
+        """``flush``, then take nothing more. Bounded by the delivery timeout."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            async with asyncio.timeout(self._config.delivery_timeout_ms / 1_000):
+                await self.flush()
+        except TimeoutError:
+            pass
+        finally:
+            for queue in self._queues.values():
+                await queue.close()
+            self._when_closed(self)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+
+    def _route(self, topic: str, message: Outgoing, partitions: int) -> int:
+        if message.partition is not None:
+            if not 0 <= message.partition < partitions:
+                raise error_no_partition(topic, message.partition, partitions)
+            return message.partition
+        if message.key:
+            return partition_of(key_bytes(message.key), partitions)
+        current = self._sticky.get(topic)
+        if current is not None and current < partitions:
+            queue = self._queues.get((topic, current))
+            if queue is not None and queue.is_sticky():
+                return current
+        return self._next_keyless(topic, partitions)
+
+    def _next_keyless(self, topic: str, partitions: int) -> int:
+        """Messages without a key fill one batch, then the next partition has its turn."""
+        chosen = (self._sticky.get(topic, -1) + 1) % partitions
+        self._sticky[topic] = chosen
+        return chosen
+
+    # Handing over
+
+    async def _enqueue(self, topic: str, number: int, frames: list[bytes], size: int) -> asyncio.Future[Sequence[int]]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._config.delivery_timeout_ms / 1_000
+        await self._buffer.take(size, deadline)
+        if self._closed:
+            self._buffer.give_back(size)
+            self._check_open()
+        queue = self._queues.get((topic, number))
+        if queue is None:
+            queue = self._queues[topic, number] = self._make_queue(topic, number)
+        parcel = Parcel(frames, size, deadline, loop.create_future())
+        queue.put(parcel)
+        return parcel.done
+
+    def _make_queue(self, topic: str, number: int) -> PartitionQueue:
+        async def deliver(batch: bytes) -> int:
+            try:
+                leader = await self._directory.leader(topic, number)
+                return await leader.publish(topic, number, _ACKS[self._config.acks], batch)
+            except GoQueueError as error:
+                self._directory.doubt(topic, error)
+                raise
+
+        return PartitionQueue(self._config, deliver, self._directory.backoff, self._buffer.give_back)
+
+
+class _Share:
+    """What one partition gets of a ``send_many``, or a part of it."""
+
+    __slots__ = ("frames", "number", "places", "size")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.frames: list[bytes] = []
+        self.places: list[int] = []
+        self.size = 0
+
+
+class _Sending:
+    """One ``send_many``: messages are gathered by partition and leave while the rest is being encoded."""
+
+    def __init__(self, producer: AsyncProducer, topic: str, partitions: int) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partitions = partitions
+        self._shares: dict[int, _Share] = {}
+        self._sent: list[tuple[_Share, asyncio.Future[Sequence[int]]]] = []
+        self._lanes: list[int] = []
+        self._keyless: int | None = None
+        self._first_error: BaseException | None = None
+
+    async def take_in(self, messages: Iterable[Any]) -> None:
+        encoder = self._producer._encoder
+        plain = encoder.is_plain
+        for place, given in enumerate(messages):
+            try:
+                if plain and type(given) is bytes and len(given) < _PARCEL_BYTES:
+                    frame, lane, number = encode_frame(b"", given, b"", time_ns()), _NORMAL, self._next_keyless()
+                else:
+                    message = given if isinstance(given, Outgoing) else Outgoing(given)
+                    frame, lane = encoder.encode(message)
+                    number = self._route(message)
+            except GoQueueError as error:
+                self.note(error)
+                self._lanes.append(_NORMAL)
+                continue
+            self._lanes.append(lane)
+            share = self._shares.get(number)
+            if share is not None and share.size + len(frame) > MAX_BATCH_BYTES:
+                await self._send(self._shares.pop(number))
+                share = None
+            if share is None:
+                share = self._shares[number] = _Share(number)
+            share.frames.append(frame)
+            share.places.append(place)
+            share.size += len(frame)
+            if share.size >= _PARCEL_BYTES:
+                await self._send(self._shares.pop(number))
+                # Let batches leave while the rest is being encoded.
+                await asyncio.sleep(0)
+        for number in list(self._shares):
+            await self._send(self._shares.pop(number))
+
+    def _route(self, message: Outgoing) -> int:
+        if message.partition is None and not message.key:
+            return self._next_keyless()
+        return self._producer._route(self._topic, message, self._partitions)
+
+    def _next_keyless(self) -> int:
+        """Messages without a key stay together until their share leaves."""
+        if self._keyless is None:
+            self._keyless = self._producer._next_keyless(self._topic, self._partitions)
+        return self._keyless
+
+    async def _send(self, share: _Share) -> None:
+        if share.number == self._keyless:
+            self._keyless = None
+        done = await self._producer._enqueue(self._topic, share.number, share.frames, share.size)
+        self._sent.append((share, done))
+
+    def note(self, error: BaseException) -> None:
+        self._first_error = self._first_error or error
+
+    async def results(self) -> list[Published]:
+        """When everything that was handed over is settled."""
+        outcomes = await asyncio.gather(*(done for _, done in self._sent), return_exceptions=True)
+        found: list[Any] = [None] * len(self._lanes)
+        for (share, _), offsets in zip(self._sent, outcomes, strict=True):
+            if isinstance(offsets, BaseException):
+                self.note(offsets)
+                continue
+            for offset, place in zip(offsets, share.places, strict=True):
+                found[place] = Published(share.number, offset, self._lanes[place])
+        if self._first_error is not None:
+            raise self._first_error
+        return found

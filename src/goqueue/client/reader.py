@@ -1,0 +1,177 @@
+"""Reading by offset: batches are fetched ahead, and decoded when the reader gets to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from goqueue.client.connection import Connection
+from goqueue.client.directory import Directory
+from goqueue.client.instants import from_nanoseconds, to_nanoseconds
+from goqueue.client.serializers import Deserializer
+from goqueue.model.errors import CorruptData, GoQueueError, InvalidRequest
+from goqueue.model.message import Headers, Message
+from goqueue.wire.batch import FrameRun, decode_run, parse_batch
+from goqueue.wire.compression import decompress
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+Start = Literal["earliest", "latest"] | int | datetime
+"""Where to begin: at one end, at an offset, or at the first message at or after an instant."""
+
+_MAX_OFFSET = (1 << 63) - 1
+_MAX_UNPACKED_BYTES = 64 << 20
+"""As much as a topic can be set to take in one message."""
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """A message that was read. ``value`` is bytes, or what the deserializer made of them; ``None`` for a tombstone."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ns: int
+    key: bytes | None
+    value: Any
+    headers: Headers
+    priority: int
+
+    @property
+    def timestamp(self) -> datetime:
+        return from_nanoseconds(self.timestamp_ns)
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Frames as they lie in the log of one partition."""
+
+    topic: str
+    partition: int
+    run: FrameRun
+    next_offset: int
+
+    def records(self, deserializer: Deserializer | None = None) -> list[Record]:
+        """Decode. A message that fails its checksum raises: somebody must know of it."""
+        messages, damaged = decode_run(self.run)
+        if damaged:
+            raise CorruptData(
+                f"{len(damaged)} messages before offset {self.next_offset} of {self.topic}/{self.partition} are damaged"
+            )
+        topic, partition = self.topic, self.partition
+        return [
+            Record(
+                topic,
+                partition,
+                message.offset,
+                message.timestamp_ns,
+                message.key,
+                _value(message, deserializer),
+                message.headers,
+                message.priority,
+            )
+            for message in messages
+        ]
+
+
+class Reader:
+    """Iterates batches of one partition, or of all of a topic's. Goes on by itself after a broken connection."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        topic: str,
+        partition: int | None,
+        start: Start,
+        *,
+        follow: bool,
+        prefetch_batches: int,
+        retry_for_s: float,
+    ) -> None:
+        self._directory = directory
+        self._topic = topic
+        self._partition = partition
+        self._start = to_start(start)
+        self._follow = follow
+        self._retry_for_s = retry_for_s
+        self._batches: asyncio.Queue[Batch | Exception | None] = asyncio.Queue(prefetch_batches)
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """In offset order within each partition. Ends at the end of the log, unless following."""
+        numbers = range(await self._directory.partitions(self._topic)) if self._partition is None else [self._partition]
+        tasks = [asyncio.create_task(self._fetch(number)) for number in numbers]
+        left = len(tasks)
+        try:
+            while left:
+                batch = await self._batches.get()
+                if batch is None:
+                    left -= 1
+                elif isinstance(batch, Exception):
+                    raise batch
+                else:
+                    yield batch
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _fetch(self, number: int) -> None:
+        """Ends with ``None`` in the queue, or with what went wrong."""
+        try:
+            await self._fetch_to_the_end(number)
+        except Exception as error:
+            await self._batches.put(error)
+        else:
+            await self._batches.put(None)
+
+    async def _fetch_to_the_end(self, number: int) -> None:
+        request = pb.FetchRequest(topic=self._topic, partition=number, start=self._start, follow=self._follow)
+        backoff = self._directory.backoff()
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + self._retry_for_s
+        while True:
+            try:
+                leader = await self._directory.leader(self._topic, number)
+                if request.start.WhichOneof("at") != "offset":
+                    # Fixed once: after a broken connection 'latest' would be later, and what came between be skipped.
+                    request.start.CopyFrom(pb.Start(offset=await self._find(leader, number)))
+                async with aclosing(leader.fetch(request)) as responses:
+                    async for response in responses:
+                        request.start.offset = response.next_offset
+                        if response.batch:
+                            run = parse_batch(response.batch)
+                            await self._batches.put(Batch(self._topic, number, run, response.next_offset))
+                        give_up_at = loop.time() + self._retry_for_s
+                        backoff.reset()
+                return
+            except GoQueueError as error:
+                self._directory.doubt(self._topic, error)
+                pause_s = backoff.next_s(error.retry_after_s)
+                if not error.retriable or loop.time() + pause_s > give_up_at:
+                    raise
+            await asyncio.sleep(pause_s)
+
+    async def _find(self, leader: Connection, number: int) -> int:
+        request = pb.FindOffsetRequest(topic=self._topic, partition=number, start=self._start)
+        return int((await leader.call(leader.metadata.FindOffset, request)).offset)
+
+
+def _value(message: Message, deserializer: Deserializer | None) -> Any:
+    if message.tombstone:
+        return None
+    value = decompress(message.value, _MAX_UNPACKED_BYTES) if message.compressed else message.value
+    return deserializer(value) if deserializer else value
+
+
+def to_start(start: Start) -> pb.Start:
+    if isinstance(start, datetime):
+        return pb.Start(instant_ns=to_nanoseconds(start))
+    if start == "earliest":
+        return pb.Start(position=pb.POSITION_EARLIEST)
+    if start == "latest":
+        return pb.Start(position=pb.POSITION_LATEST)
+    if isinstance(start, int) and 0 <= start <= _MAX_OFFSET:
+        return pb.Start(offset=start)
+    raise InvalidRequest(f"cannot begin reading at {start!r}; use 'earliest', 'latest', an offset or a datetime")

@@ -1,0 +1,187 @@
+"""The same client for code without an event loop: its own loop in its own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+from collections.abc import AsyncGenerator, Generator, Iterable
+from datetime import timedelta
+from typing import Any, Self
+
+from goqueue.client.aio import DEFAULT_ADDRESS, AsyncClient
+from goqueue.client.loop_thread import LoopThread
+from goqueue.client.outgoing import HeadersGiven, Instant
+from goqueue.client.producer import AsyncProducer
+from goqueue.client.reader import Batch, Record, Start
+from goqueue.client.serializers import Deserializer, Serializer, to_bytes
+from goqueue.client.topics import TopicInfo
+from goqueue.model.message import Priority
+from goqueue.model.publishing import Published
+
+_open_clients: set[Client] = set()
+"""Held until they are closed: what their producers have taken is finished at exit, whoever else let go of them."""
+
+
+class Client:
+    """Blocks where ``AsyncClient`` awaits. May be shared by threads; what is left open is finished at exit."""
+
+    def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Any) -> None:
+        self._client = AsyncClient(addresses, **options)
+        self._thread = LoopThread()
+        _open_clients.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish what producers have taken, then stop. Doing it twice does no harm."""
+        _open_clients.discard(self)
+        self._thread.stop(self._client.close())
+
+    def producer(self, *, serializer: Serializer = to_bytes, **options: Any) -> Producer:
+        """Options are those of ``ProducerConfig``."""
+        return Producer(self._thread.run(_made(self._client, serializer, options)), self._thread)
+
+    def read(
+        self,
+        topic: str,
+        partition: int | None = None,
+        start: Start = "earliest",
+        *,
+        follow: bool = False,
+        deserializer: Deserializer | None = None,
+    ) -> Generator[Record, None, None]:
+        """The messages of a partition, or of the whole topic; with ``follow`` also those that are yet to come."""
+        for batch in self.read_batches(topic, partition, start, follow=follow):
+            yield from batch.records(deserializer)
+
+    def read_batches(
+        self, topic: str, partition: int | None = None, start: Start = "earliest", *, follow: bool = False
+    ) -> Generator[Batch, None, None]:
+        """Like ``read`` with the frames left as they are."""
+        pulling = _Pulling(self._client.read_batches(topic, partition, start, follow=follow))
+        try:
+            while (batch := self._thread.run(pulling.next())) is not None:
+                yield batch
+        finally:
+            # Not waited for: a generator that was abandoned is closed by whichever thread collects it.
+            self._thread.start(pulling.close())
+
+    def find_offset(self, topic: str, partition: int, start: Start) -> int:
+        return self._thread.run(self._client.find_offset(topic, partition, start))
+
+    def create_topic(self, name: str, **settings: object) -> TopicInfo:
+        return self._thread.run(self._client.create_topic(name, **settings))
+
+    def list_topics(self) -> list[str]:
+        return self._thread.run(self._client.list_topics())
+
+    def describe_topic(self, name: str) -> TopicInfo:
+        return self._thread.run(self._client.describe_topic(name))
+
+    def change_topic(self, name: str, **settings: object) -> TopicInfo:
+        return self._thread.run(self._client.change_topic(name, **settings))
+
+    def delete_topic(self, name: str) -> None:
+        self._thread.run(self._client.delete_topic(name))
+
+
+class Producer:
+    """Made by ``Client.producer``. May be shared by threads."""
+
+    def __init__(self, producer: AsyncProducer, thread: LoopThread) -> None:
+        self._producer = producer
+        self._thread = thread
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersGiven | None = None,
+        partition: int | None = None,
+        priority: Priority | str | int = Priority.NORMAL,
+        timestamp: Instant | None = None,
+        delay: timedelta | None = None,
+    ) -> concurrent.futures.Future[Published]:
+        """Hand a message over; ``.result()`` of the future waits until it is stored. Blocks only for room."""
+        return self._thread.run(
+            self._send(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                priority=priority,
+                timestamp=timestamp,
+                delay=delay,
+            )
+        )
+
+    async def _send(self, topic: str, value: Any, **fields: Any) -> concurrent.futures.Future[Published]:
+        sent = await self._producer.send(topic, value, **fields)
+        delivery: concurrent.futures.Future[Published] = concurrent.futures.Future()
+        sent.add_done_callback(lambda done: _copy_outcome(done, delivery))
+        return delivery
+
+    def send_many(self, topic: str, messages: Iterable[Any]) -> list[Published]:
+        """Send values or ``Outgoing`` messages and wait for all of them."""
+        return self._thread.run(self._producer.send_many(topic, messages))
+
+    def flush(self) -> None:
+        """Wait until everything that was sent is settled."""
+        self._thread.run(self._producer.flush())
+
+    def close(self) -> None:
+        """``flush``, then take nothing more. Doing it twice, or after the client, does no harm."""
+        if not self._thread.stopped:
+            self._thread.run(self._producer.close())
+
+
+class _Pulling:
+    """An asynchronous generator that is asked from another thread, which may lose interest while it waits."""
+
+    def __init__(self, batches: AsyncGenerator[Batch, None]) -> None:
+        self._batches = batches
+        self._asked: asyncio.Task[Any] | None = None
+
+    async def next(self) -> Batch | None:
+        self._asked = asyncio.current_task()
+        return await anext(self._batches, None)
+
+    async def close(self) -> None:
+        if self._asked is not None:
+            self._asked.cancel()
+            await asyncio.wait([self._asked])
+        await self._batches.aclose()
+
+
+def _copy_outcome(done: asyncio.Future[Published], delivery: concurrent.futures.Future[Published]) -> None:
+    if not delivery.set_running_or_notify_cancel():
+        return
+    error = done.exception()
+    if error is None:
+        delivery.set_result(done.result())
+    else:
+        delivery.set_exception(error)
+
+
+async def _made(client: AsyncClient, serializer: Serializer, options: dict[str, Any]) -> AsyncProducer:
+    return client.producer(serializer=serializer, **options)
+
+
+@atexit.register
+def _finish_at_exit() -> None:
+    for client in list(_open_clients):
+        client.close()

@@ -1,0 +1,98 @@
+"""A broker in a process of its own, as users run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from goqueue.client.aio import AsyncClient
+from goqueue.client.sync import Client
+from goqueue.model.errors import BrokerUnavailable
+
+_START_WITHIN_S = 60.0
+_KEPT_LINES = 1_000
+
+
+class BrokerProcess:
+    """Listens when the constructor returns, on ports that the system chose unless they are given."""
+
+    def __init__(
+        self, data: Path | str, *, http_port: int = 0, grpc_port: int = 0, settings: dict[str, object] | None = None
+    ) -> None:
+        self.data = Path(data)
+        self.log: deque[str] = deque(maxlen=_KEPT_LINES)
+        command = [sys.executable, "-m", "goqueue", "serve", "--data", str(data), "--log-format", "json"]
+        command += ["--port", str(http_port), "--grpc-port", str(grpc_port)]
+        command += [f"--set={name}={value}" for name, value in (settings or {}).items()]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("GOQUEUE_")}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        self._listening = threading.Event()
+        self.http_port = self.grpc_port = 0
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        if not self._listening.wait(_START_WITHIN_S) or not self.http_port:
+            self.kill()
+            raise BrokerUnavailable("the broker did not start:\n" + "\n".join(self.log))
+
+    @property
+    def address(self) -> str:
+        """For ``Client(...)``."""
+        return f"127.0.0.1:{self.grpc_port}"
+
+    @property
+    def url(self) -> str:
+        """For HTTP."""
+        return f"http://127.0.0.1:{self.http_port}"
+
+    def client(self, **options: Any) -> Client:
+        return Client(self.address, **options)
+
+    def async_client(self, **options: Any) -> AsyncClient:
+        return AsyncClient(self.address, **options)
+
+    def stop(self) -> int:
+        """As SIGTERM does; return the exit status."""
+        self.process.terminate()
+        return self._ended()
+
+    def kill(self) -> None:
+        """As kill -9 does."""
+        self.process.kill()
+        self._ended()
+
+    def _ended(self) -> int:
+        status = self.process.wait()
+        self._reader.join()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+        return status
+
+    def _read_log(self) -> None:
+        for line in self.process.stderr or ():
+            self.log.append(line.rstrip())
+            if not self._listening.is_set() and '"listening"' in line:
+                event = json.loads(line)
+                self.http_port, self.grpc_port = int(event["port"]), int(event["grpc_port"])
+                self._listening.set()
+        self._listening.set()
+
+
+@contextmanager
+def running_broker(data: Path | str | None = None, **options: Any) -> Iterator[BrokerProcess]:
+    """A broker on ``data``, or on a temporary folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="goqueue-test-") as folder:
+        broker = BrokerProcess(data or folder, **options)
+        try:
+            yield broker
+        finally:
+            if broker.process.poll() is None:
+                broker.stop()

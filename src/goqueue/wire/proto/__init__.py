@@ -1,0 +1,1 @@
+"""The gRPC API's definition and what is generated from it (``make proto``)."""
