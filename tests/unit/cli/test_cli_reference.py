@@ -10,7 +10,9 @@ import pytest
 
 from goqueue.cli.config_loader import env_name, setting_specs
 from goqueue.cli.reference import PAGES, _row, configuration_page, errors_page, main, stale_pages
+from goqueue.client.config import ClientConfig, ProducerConfig
 from goqueue.model.errors import error_table
+from goqueue.model.fields import specs
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -50,6 +52,14 @@ def test_every_setting_has_a_row_with_its_variable_and_its_meaning(setting: str)
     [row] = [line for line in configuration_page().splitlines() if f"`{env_name(setting)}` |" in line]
     assert row.startswith(f"| `{setting.partition('.')[2]}` |")
     assert setting_specs()[setting].doc in row
+
+
+@pytest.mark.parametrize("kind", [ClientConfig, ProducerConfig])
+def test_every_option_of_a_client_has_a_row_with_its_default_and_its_meaning(kind: type) -> None:
+    rows = configuration_page().splitlines()
+    for name, spec in specs(kind).items():
+        default = spec.format(getattr(kind(), name))
+        assert f"| `{name}` | `{default}` | {spec.bounds()} | {spec.doc} |" in rows
 
 
 def test_the_page_says_which_topic_settings_cannot_be_changed() -> None:

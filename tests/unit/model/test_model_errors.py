@@ -58,8 +58,8 @@ def test_the_drawn_tree_names_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_only_what_the_server_may_overcome_by_itself_is_retriable(kind: type[GoQueueError]) -> None:
-    assert not kind.retriable or kind.http_status >= 500
+def test_only_what_may_go_well_the_next_time_is_retriable(kind: type[GoQueueError]) -> None:
+    assert not kind.retriable or kind.http_status >= 500 or kind.http_status in {408, 429}
 
 
 def test_an_error_says_its_message_and_when_to_try_again() -> None:

@@ -1,0 +1,1 @@
+"""What a broker does, whichever way it is reached."""

@@ -1,0 +1,137 @@
+"""The ways to reach a broker, behind one face, so that one suite runs over all of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from behaviour.host import Host, config_for
+from goqueue.model.publishing import NewMessage
+from goqueue.model.settings import TopicSettings
+
+T = TypeVar("T")
+
+
+class Refused(Exception):
+    """A request that was answered with an error; ``code`` is the stable name."""
+
+    def __init__(self, code: str, text: str, *, retriable: bool) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+        self.retriable = retriable
+
+
+@dataclass(frozen=True)
+class Stored:
+    partition: int
+    offset: int
+    priority: str
+
+
+@dataclass(frozen=True)
+class Got:
+    partition: int
+    offset: int
+    timestamp_ns: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    priority: str
+
+
+@dataclass(frozen=True)
+class Page:
+    messages: list[Got]
+    next_offset: int
+    high_watermark: int
+
+    @property
+    def values(self) -> list[bytes | None]:
+        return [message.value for message in self.messages]
+
+    @property
+    def offsets(self) -> list[int]:
+        return [message.offset for message in self.messages]
+
+
+@dataclass(frozen=True)
+class Described:
+    topic_id: str
+    partitions: int
+    total_messages: int
+    bounds: dict[int, tuple[int, int]]
+    settings: dict[str, Any]
+
+
+Result = Stored | Refused
+
+
+class Driver(ABC):
+    """One way in. Calls block; ``background`` runs one beside the test."""
+
+    over_http = False
+
+    def __init__(self, path: Path, *, files: Any = None, clock: Any = None, **config: dict[str, Any]) -> None:
+        self.host = Host(config_for(path, **config), http=self.over_http, files=files, clock=clock)
+        self._pool = ThreadPoolExecutor(16)
+
+    def background(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
+        return self._pool.submit(call, *args, **kwargs)
+
+    def restart(self) -> None:
+        self.host.stop()
+        self.host.start()
+
+    def close(self) -> None:
+        self.host.stop()
+        self._pool.shutdown()
+
+    def waiting_readers(self, topic: str, partition: int) -> int:
+        return self.host.waiting_readers(topic, partition)
+
+    def publish_one(self, topic: str, value: bytes | None, **fields: Any) -> Stored:
+        """Publish one message that is expected to be stored."""
+        (result,) = self.publish(topic, [NewMessage(value, **fields)])
+        if isinstance(result, Refused):
+            raise result
+        return result
+
+    @abstractmethod
+    def create_topic(self, name: str, **settings: Any) -> int:
+        """Returns how many partitions it has."""
+
+    @abstractmethod
+    def list_topics(self) -> list[str]: ...
+
+    @abstractmethod
+    def describe(self, name: str) -> Described: ...
+
+    @abstractmethod
+    def change_topic(self, name: str, **settings: Any) -> None: ...
+
+    @abstractmethod
+    def delete_topic(self, name: str) -> None: ...
+
+    @abstractmethod
+    def publish(self, topic: str, messages: Sequence[NewMessage]) -> list[Result]: ...
+
+    @abstractmethod
+    def read(
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        offset: int | None = None,
+        from_time_ns: int | None = None,
+        limit: int = 100,
+        max_bytes: int | None = None,
+        wait_ms: int = 0,
+    ) -> Page: ...
+
+
+def setting_names() -> set[str]:
+    return set(TopicSettings.__dataclass_fields__)

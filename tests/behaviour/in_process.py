@@ -1,0 +1,85 @@
+"""The broker called directly."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from behaviour.driver import Described, Driver, Got, Page, Refused, Result, Stored
+from goqueue.broker.read import Bounds
+from goqueue.model.errors import GoQueueError
+from goqueue.model.message import PRIORITY_LABELS, Message
+from goqueue.model.publishing import NewMessage, Outcome
+
+T = TypeVar("T")
+
+
+class InProcessDriver(Driver):
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self.host.thread.run(work)
+        except GoQueueError as error:
+            raise refused(error) from error
+
+    def create_topic(self, name: str, **settings: Any) -> int:
+        return len(self._run(self.host.broker.create_topic(name, settings)).partitions)
+
+    def list_topics(self) -> list[str]:
+        return self.host.broker.topic_names()
+
+    def describe(self, name: str) -> Described:
+        return self._run(self._describe(name))
+
+    async def _describe(self, name: str) -> Described:
+        topic = self.host.broker.topic(name)
+        bounds = {number: (each.log.start_offset, each.high_watermark) for number, each in enumerate(topic.partitions)}
+        total = sum(latest - earliest for earliest, latest in bounds.values())
+        settings = dataclasses.asdict(topic.settings)
+        return Described(topic.record.topic_id, len(topic.partitions), total, bounds, settings)
+
+    def change_topic(self, name: str, **settings: Any) -> None:
+        self._run(self.host.broker.change_topic(name, settings))
+
+    def delete_topic(self, name: str) -> None:
+        self._run(self.host.broker.delete_topic(name))
+
+    def publish(self, topic: str, messages: Sequence[NewMessage]) -> list[Result]:
+        return [_result(outcome) for outcome in self._run(self.host.broker.publish(topic, messages))]
+
+    def read(
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        offset: int | None = None,
+        from_time_ns: int | None = None,
+        limit: int = 100,
+        max_bytes: int | None = None,
+        wait_ms: int = 0,
+    ) -> Page:
+        bounds = Bounds(max_bytes or 4 << 20, limit, wait_ms)
+        found = self._run(self.host.broker.read(topic, partition, bounds, offset=offset, from_time_ns=from_time_ns))
+        return Page([_got(message, partition) for message in found.messages], found.next_offset, found.high_watermark)
+
+
+def refused(error: GoQueueError) -> Refused:
+    return Refused(error.code, str(error), retriable=error.retriable)
+
+
+def _result(outcome: Outcome) -> Result:
+    if isinstance(outcome, GoQueueError):
+        return refused(outcome)
+    return Stored(outcome.partition, outcome.offset, PRIORITY_LABELS[outcome.priority])
+
+
+def _got(message: Message, partition: int) -> Got:
+    return Got(
+        partition,
+        message.offset,
+        message.timestamp_ns,
+        message.key,
+        None if message.tombstone else message.value,
+        message.headers,
+        PRIORITY_LABELS[message.priority],
+    )

@@ -1,0 +1,227 @@
+"""What a client may ask for at once, and how long it may take to ask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from behaviour.faulty_files import FaultyFiles, of_topic
+from behaviour.host import Host, config_for
+from behaviour.raw import Answer, RawConnection, ask, request
+from behaviour.waiting import until
+
+ONE = json.dumps({"messages": [{"value": "v", "partition": 0}]}).encode()
+LONG_WAIT = "/topics/t/partitions/0/messages?wait=25s"
+Begin = Callable[..., Host]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    started: list[Host] = []
+
+    def start(files: FaultyFiles | None = None, **http: Any) -> Host:
+        host = Host(config_for(tmp_path, http=http), http=True, files=files)
+        started.append(host)
+        assert ask(host.port, request("POST", "/topics", b'{"name": "t", "num_partitions": 1}')).status == 201
+        return host
+
+    yield start
+    for host in started:
+        host.stop()
+
+
+def refused(answer: Answer, status: int, code: str) -> None:
+    assert (answer.status, answer.json["code"]) == (status, code)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json.keys() == {"error", "code", "retriable"}
+
+
+def retry_later(answer: Answer) -> None:
+    refused(answer, 503, "overloaded")
+    assert answer.json["retriable"] is True
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+def stored(host: Host) -> int:
+    return host.broker.topic("t").partition(0).high_watermark
+
+
+def test_a_body_that_announces_too_much_is_refused_before_it_is_sent(begin: Begin) -> None:
+    host = begin(max_body_bytes=2_000)
+    with RawConnection(host.port) as connection:
+        connection.send(b"POST /topics/t/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 2001\r\n\r\n")
+        refused(connection.answer(), 413, "body_too_large")
+        assert connection.closed_by_peer()
+
+
+def test_a_body_of_the_largest_size_is_taken(begin: Begin) -> None:
+    host = begin(max_body_bytes=2_000)
+    body = json.dumps({"messages": [{"value": ""}]}).encode()
+    body = body.replace(b'""', b'"' + b"x" * (2_000 - len(body)) + b'"')
+    assert len(body) == 2_000
+    assert ask(host.port, request("POST", "/topics/t/messages", body)).status == 200
+
+
+@pytest.mark.parametrize("path", ["/topics", "/topics/t/messages", "/topics/t/partitions/0/messages"])
+def test_a_chunked_body_that_grows_too_large_is_refused_where_it_does(begin: Begin, path: str) -> None:
+    host = begin(max_body_bytes=2_000)
+    with RawConnection(host.port) as connection:
+        kind = "application/octet-stream" if "partitions" in path else "application/json"
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.send(head.encode())
+        for _ in range(5):
+            connection.send(b"1f4\r\n" + b"x" * 500 + b"\r\n")
+        refused(connection.answer(), 413, "body_too_large")
+
+
+def test_a_chunked_body_within_bounds_is_taken(begin: Begin) -> None:
+    host = begin(max_body_bytes=2_000)
+    with RawConnection(host.port) as connection:
+        connection.send(b"POST /topics/t/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for byte in ONE:
+            connection.send(b"1\r\n" + bytes([byte]) + b"\r\n")
+        connection.send(b"0\r\n\r\n")
+        assert connection.answer().status == 200
+
+
+@pytest.mark.parametrize("pieces", [1, 50])
+def test_headers_that_are_too_large_are_refused(begin: Begin, pieces: int) -> None:
+    host = begin(max_header_bytes=4_096)
+    data = request("GET", "/health", b"", *(f"X-{number}: {'y' * 90}" for number in range(60)))
+    assert len(data) > 5_000
+    with RawConnection(host.port) as connection:
+        step = -(-len(data) // pieces)
+        try:
+            for at in range(0, len(data), step):
+                connection.send(data[at : at + step])
+        except OSError:
+            pass
+        refused(connection.answer(), 400, "invalid_request")
+        assert connection.closed_by_peer()
+
+
+def test_headers_that_fit_are_taken(begin: Begin) -> None:
+    host = begin(max_header_bytes=4_096)
+    assert ask(host.port, request("GET", "/health", b"", *(f"X-{n}: {'y' * 90}" for n in range(30)))).status == 200
+
+
+def test_headers_that_never_end_are_answered_408(begin: Begin) -> None:
+    host = begin(header_timeout_ms=300)
+    with RawConnection(host.port) as connection:
+        connection.send(b"GET /health HTTP/1.1\r\nHost:")
+        refused(connection.answer(), 408, "request_timeout")
+        assert connection.closed_by_peer()
+
+
+def test_a_connection_on_which_nothing_comes_is_closed(begin: Begin) -> None:
+    host = begin(header_timeout_ms=300)
+    with RawConnection(host.port) as connection:
+        assert connection.closed_by_peer()
+
+
+@pytest.mark.parametrize("path", ["/topics/t/messages", "/topics"])
+def test_a_body_that_never_ends_is_answered_408_and_nothing_is_stored(begin: Begin, path: str) -> None:
+    host = begin(body_timeout_ms=300)
+    with RawConnection(host.port) as connection:
+        connection.send(request("POST", path, ONE)[:-3])
+        refused(connection.answer(), 408, "request_timeout")
+        assert connection.closed_by_peer()
+    assert stored(host) == 0
+
+
+@pytest.mark.parametrize("path", ["/topics/t/messages", "/topics", "/topics/t/partitions/0/messages"])
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_error(
+    begin: Begin, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = begin()
+    with RawConnection(host.port) as connection:
+        connection.send(request("POST", path, ONE, kind="application/octet-stream")[:-3])
+        until(lambda: host.server.server_state.tasks)
+    until(lambda: not host.server.server_state.tasks)
+    assert stored(host) == 0
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_a_request_that_is_whole_but_for_its_last_chunk_is_not_carried_out(begin: Begin) -> None:
+    host = begin()
+    with RawConnection(host.port) as connection:
+        connection.send(b"POST /topics/t/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.send(b"%x\r\n%b\r\n" % (len(ONE), ONE))
+        until(lambda: host.server.server_state.tasks)
+    until(lambda: not host.server.server_state.tasks)
+    assert stored(host) == 0
+
+
+def test_a_slow_answer_is_not_cut_short_by_the_deadlines(begin: Begin) -> None:
+    host = begin(header_timeout_ms=100, body_timeout_ms=100)
+    answer = ask(host.port, request("GET", "/topics/t/partitions/0/messages?wait=1500ms"))
+    assert (answer.status, answer.json["messages"]) == (200, [])
+
+
+def test_one_connection_more_than_allowed_is_answered_503(begin: Begin) -> None:
+    host = begin(max_connections=3)
+    until(lambda: not host.server.server_state.connections)
+    with ExitStack() as stack:
+        open_ones = [stack.enter_context(RawConnection(host.port)) for _ in range(3)]
+        for connection in open_ones:
+            connection.send(request("GET", "/health"))
+            assert connection.answer().status == 200
+        with RawConnection(host.port) as extra:
+            retry_later(extra.answer())
+            assert extra.closed_by_peer()
+        open_ones[0].close()
+        until(lambda: len(host.server.server_state.connections) < 3)
+        assert ask(host.port, request("GET", "/health")).status == 200
+
+
+def test_more_requests_at_once_than_allowed_are_answered_503(begin: Begin) -> None:
+    disk = FaultyFiles()
+    host = begin(disk, max_concurrent_requests=2)
+    with ThreadPoolExecutor(2) as pool, disk.hanging(of_topic("t")):
+        waiting = [pool.submit(ask, host.port, request("POST", "/topics/t/messages", ONE)) for _ in range(2)]
+        until(lambda: host.broker.topic("t").partition(0).log.end_offset == 2)
+        retry_later(ask(host.port, request("POST", "/topics/t/messages", ONE)))
+        retry_later(ask(host.port, request("GET", "/topics")))
+    assert [each.result().status for each in waiting] == [200, 200]
+    assert ask(host.port, request("GET", "/topics")).status == 200
+    assert stored(host) == 2
+
+
+def test_reads_that_wait_leave_room_for_others(begin: Begin) -> None:
+    host = begin(max_concurrent_requests=1)
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(ask, host.port, request("GET", LONG_WAIT)) for _ in range(3)]
+        until(lambda: host.waiting_readers("t", 0) == 3)
+        assert ask(host.port, request("POST", "/topics/t/messages", ONE)).status == 200
+        assert [len(each.result().json["messages"]) for each in waiting] == [1, 1, 1]
+
+
+def test_more_waiting_reads_than_allowed_are_answered_503(begin: Begin) -> None:
+    host = begin(max_waiting_reads=2)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(ask, host.port, request("GET", LONG_WAIT)) for _ in range(2)]
+        until(lambda: host.waiting_readers("t", 0) == 2)
+        retry_later(ask(host.port, request("GET", LONG_WAIT)))
+        frames = request("GET", LONG_WAIT, b"", "Accept: application/octet-stream")
+        retry_later(ask(host.port, frames))
+        assert ask(host.port, request("POST", "/topics/t/messages", ONE)).status == 200
+        assert [each.result().status for each in waiting] == [200, 200]
+
+
+def test_bodies_together_are_bounded_by_memory(begin: Begin) -> None:
+    host = begin(max_request_memory_bytes=1 << 20)
+    announced = b"POST /topics/t/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 700000\r\n\r\n"
+    with RawConnection(host.port) as first:
+        first.send(announced)
+        until(lambda: host.server.server_state.tasks)
+        with RawConnection(host.port) as second:
+            second.send(announced)
+            retry_later(second.answer())
+    until(lambda: not host.server.server_state.tasks)
+    assert ask(host.port, request("POST", "/topics/t/messages", ONE)).status == 200

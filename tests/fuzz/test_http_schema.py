@@ -1,0 +1,108 @@
+"""Requests made from our own OpenAPI document, right and wrong ones; every answer is as the document says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import requests
+import schemathesis
+from behaviour.process import BrokerProcess, broker_process
+from hypothesis import HealthCheck, given, seed, settings
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+TOPIC = "fuzzed"
+DOCUMENTED_5XX = {501, 503, 507}
+OPERATIONS = [
+    ("GET", "/health"), ("GET", "/healthz"), ("GET", "/livez"), ("GET", "/readyz"), ("GET", "/version"),
+    ("GET", "/stats"), ("GET", "/topics"), ("POST", "/topics"), ("GET", "/topics/{topic_name}"),
+    ("PATCH", "/topics/{topic_name}"), ("DELETE", "/topics/{topic_name}"), ("GET", "/topics/{topic_name}/messages"),
+    ("POST", "/topics/{topic_name}/messages"), ("GET", "/topics/{topic_name}/partitions/{partition_id}/messages"),
+    ("POST", "/topics/{topic_name}/partitions/{partition_id}/messages"),
+]  # fmt: skip
+CAN_BE_WRONG = [
+    (method, path)
+    for method, path in OPERATIONS
+    if method in {"POST", "PATCH"} or path.endswith("/messages") or path == "/readyz"
+]
+"""The others have no more than a name, and any text may be one."""
+
+CHECKS = [
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    # Waiting is bounded, or a random wait of 30 s would take its time.
+    with broker_process(tmp_path_factory.mktemp("fuzz"), "--set", "http.max_wait_ms=50ms") as broker:
+        yield broker
+        assert not [event for event in broker.events() if event["level"] == "error"], broker.log()
+
+
+@pytest.fixture(scope="module")
+def session(broker: BrokerProcess) -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        session.trust_env = False
+        settings = {"partitions": 2, "max_message_bytes": 4_096}
+        session.post(f"{broker.url}/topics", json={"name": TOPIC, "settings": settings}).raise_for_status()
+        messages = [{"value": f"{at}", "key": "k", "headers": {"h": ["1", "2"]}} for at in range(50)]
+        session.post(f"{broker.url}/topics/{TOPIC}/messages", json={"messages": messages}).raise_for_status()
+        yield session
+
+
+@pytest.fixture(scope="module")
+def document(broker: BrokerProcess) -> schemathesis.BaseSchema:
+    return schemathesis.openapi.from_url(f"{broker.url}/openapi.json")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "mode"),
+    [
+        *((*operation, GenerationMode.POSITIVE) for operation in OPERATIONS),
+        *((*operation, GenerationMode.NEGATIVE) for operation in CAN_BE_WRONG),
+    ],
+)
+def test_every_answer_is_as_the_document_says(
+    method: str, path: str, mode: GenerationMode, document: schemathesis.BaseSchema, session: requests.Session
+) -> None:
+    operation = document[path][method]
+
+    @seed(0)
+    @settings(max_examples=100, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def run(case: schemathesis.Case) -> None:
+        check(case, session)
+        parameters = case.path_parameters or {}
+        if "topic_name" in parameters and case.method != "DELETE":
+            # Random names are hardly ever there; what happens to a topic that is matters more.
+            parameters["topic_name"] = TOPIC
+            if "partition_id" in parameters:
+                parameters["partition_id"] = 0
+            check(case, session)
+
+    run()
+
+
+def check(case: schemathesis.Case, session: requests.Session) -> None:
+    response = case.call(session=session, timeout=30)
+    assert response.status_code < 500 or response.status_code in DOCUMENTED_5XX, response.text
+    case.validate_response(response, checks=CHECKS)
+    if response.status_code >= 400:
+        assert {"error", "code", "retriable"} <= response.json().keys()
+
+
+def test_the_document_describes_every_path_of_the_contract_that_is_served(broker: BrokerProcess) -> None:
+    with broker.client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    served = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    assert served == set(OPERATIONS)

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from goqueue.api.http.admission import Admission
+from goqueue.model.config import HttpConfig
+from goqueue.model.errors import GoQueueError, Overloaded
+
+Handler = Callable[[Any, Any], Awaitable[None]]
+SMALL = replace(
+    HttpConfig(), max_body_bytes=100, max_request_memory_bytes=150, max_concurrent_requests=2, max_waiting_reads=1
+)
+
+
+class Request:
+    """One request through the admission, by hand: chunks go in, the answer comes out."""
+
+    def __init__(self, admission: Admission, *, length: int | None = None) -> None:
+        self._chunks: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.sent: list[dict[str, Any]] = []
+        headers = [] if length is None else [(b"content-length", str(length).encode())]
+        scope: Any = {"type": "http", "method": "POST", "path": "/", "headers": headers}
+        self.task = asyncio.ensure_future(admission(scope, self._chunks.get, self._send))  # type: ignore[arg-type]
+
+    async def _send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def chunk(self, size: int, *, more: bool = True) -> None:
+        self._chunks.put_nowait({"type": "http.request", "body": b"x" * size, "more_body": more})
+
+    def leave(self) -> None:
+        self._chunks.put_nowait({"type": "http.disconnect"})
+
+    @property
+    def status(self) -> int:
+        return int(self.sent[0]["status"])
+
+    @property
+    def code(self) -> str:
+        return str(json.loads(self.sent[1]["body"])["code"])
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        return dict(self.sent[0]["headers"])
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def admission_for(handler: Handler, config: HttpConfig = SMALL) -> Admission:
+    admission = Admission(config)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await handler(receive, send)
+
+    admission.wrap(app)
+    return admission
+
+
+async def read_all(receive: Any, send: Any) -> None:
+    """A handler that reads its body and answers, like ours."""
+    try:
+        while (await receive()).get("more_body"):
+            pass
+        status = 200
+    except GoQueueError as error:
+        status = error.http_status
+    await send({"type": "http.response.start", "status": status, "headers": []})
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def inside() -> None:
+        await work()
+
+    asyncio.run(inside())
+
+
+def idle(admission: Admission) -> bool:
+    return (admission.active, admission.waiting, admission.body_bytes) == (0, 0, 0)
+
+
+def test_a_request_is_counted_while_it_is_served() -> None:
+    async def work() -> None:
+        admission = admission_for(read_all)
+        request = Request(admission, length=60)
+        await settle()
+        assert (admission.active, admission.body_bytes) == (1, 60)
+        request.chunk(60, more=False)
+        await request.task
+        assert request.status == 200
+        assert idle(admission)
+
+    run(work)
+
+
+def test_a_handler_that_fails_gives_its_place_back() -> None:
+    async def fail(receive: Any, send: Any) -> None:
+        raise RuntimeError("a defect")
+
+    async def work() -> None:
+        admission = admission_for(fail)
+        with pytest.raises(RuntimeError):
+            await Request(admission, length=60).task
+        assert idle(admission)
+
+    run(work)
+
+
+def test_one_request_too_many_is_refused_before_any_work() -> None:
+    async def work() -> None:
+        admission = admission_for(read_all)
+        served = [Request(admission) for _ in range(2)]
+        await settle()
+        extra = Request(admission)
+        await extra.task
+        assert (extra.status, extra.code) == (503, "overloaded")
+        assert extra.headers[b"retry-after"] == b"1"
+        for request in served:
+            request.chunk(1, more=False)
+            await request.task
+        assert idle(admission)
+
+    run(work)
+
+
+def test_an_announced_body_that_is_too_large_is_refused_and_the_connection_closed() -> None:
+    async def work() -> None:
+        admission = admission_for(read_all)
+        request = Request(admission, length=101)
+        await request.task
+        assert (request.status, request.code) == (413, "body_too_large")
+        assert request.headers[b"connection"] == b"close"
+        assert idle(admission)
+
+    run(work)
+
+
+def test_a_body_that_was_not_announced_is_counted_as_it_comes() -> None:
+    async def work() -> None:
+        admission = admission_for(read_all)
+        request = Request(admission)
+        request.chunk(60)
+        await settle()
+        assert admission.body_bytes == 60
+        request.chunk(60)
+        await request.task
+        assert request.status == 413
+        assert idle(admission)
+
+    run(work)
+
+
+def test_bodies_are_bounded_together() -> None:
+    async def work() -> None:
+        admission = admission_for(read_all)
+        first = Request(admission, length=100)
+        await settle()
+        second = Request(admission, length=51)
+        await second.task
+        assert (second.status, second.code) == (503, "overloaded")
+        first.chunk(100, more=False)
+        await first.task
+        third = Request(admission, length=51)
+        third.chunk(51, more=False)
+        await third.task
+        assert third.status == 200
+        assert idle(admission)
+
+    run(work)
+
+
+def test_a_client_that_leaves_in_the_middle_is_an_error_of_the_client() -> None:
+    async def work() -> None:
+        admission = admission_for(read_all)
+        request = Request(admission, length=60)
+        request.chunk(10)
+        request.leave()
+        await request.task
+        assert request.status == 400
+        assert idle(admission)
+
+    run(work)
+
+
+def test_a_read_that_waits_gives_its_place_to_others_and_takes_one_of_those_who_wait() -> None:
+    async def work() -> None:
+        admission = admission_for(read_all)
+        admission.active = 1
+        with admission.waiting_read():
+            assert (admission.active, admission.waiting) == (0, 1)
+            with pytest.raises(Overloaded), admission.waiting_read():
+                pass
+            assert (admission.active, admission.waiting) == (0, 1)
+        assert (admission.active, admission.waiting) == (1, 0)
+
+    run(work)
