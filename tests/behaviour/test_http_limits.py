@@ -214,6 +214,20 @@ def test_more_waiting_reads_than_allowed_are_answered_503(begin: Begin) -> None:
         assert [each.result().status for each in waiting] == [200, 200]
 
 
+@pytest.mark.parametrize("accept", ["application/json", "application/octet-stream"])
+def test_a_client_that_leaves_gives_up_its_place_among_those_who_wait(begin: Begin, accept: str) -> None:
+    host = begin(max_waiting_reads=1)
+    with RawConnection(host.port) as impatient:
+        impatient.send(request("GET", LONG_WAIT, b"", f"Accept: {accept}"))
+        until(lambda: host.waiting_readers("t", 0) == 1)
+    until(lambda: host.waiting_readers("t", 0) == 0)
+    with ThreadPoolExecutor(1) as pool:
+        patient = pool.submit(ask, host.port, request("GET", LONG_WAIT))
+        until(lambda: host.waiting_readers("t", 0) == 1)
+        assert ask(host.port, request("POST", "/topics/t/messages", ONE)).status == 200
+        assert patient.result().status == 200
+
+
 def test_bodies_together_are_bounded_by_memory(begin: Begin) -> None:
     host = begin(max_request_memory_bytes=1 << 20)
     announced = b"POST /topics/t/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 700000\r\n\r\n"

@@ -194,11 +194,20 @@ def test_a_read_that_waits_gives_its_place_to_others_and_takes_one_of_those_who_
     async def work() -> None:
         admission = admission_for(read_all)
         admission.active = 1
-        with admission.waiting_read():
-            assert (admission.active, admission.waiting) == (0, 1)
-            with pytest.raises(Overloaded), admission.waiting_read():
-                pass
-            assert (admission.active, admission.waiting) == (0, 1)
+        arrived = asyncio.Event()
+        waiting = asyncio.create_task(admission.waiting_read(stays, arrived.wait()))
+        await asyncio.sleep(0)
+        assert (admission.active, admission.waiting) == (0, 1)
+        with pytest.raises(Overloaded):
+            await admission.waiting_read(stays, arrived.wait())
+        assert (admission.active, admission.waiting) == (0, 1)
+        arrived.set()
+        assert await waiting
         assert (admission.active, admission.waiting) == (1, 0)
 
     run(work)
+
+
+async def stays() -> Any:
+    """A client that does not leave."""
+    await asyncio.Event().wait()

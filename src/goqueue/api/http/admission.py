@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,6 +12,8 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from goqueue.api.http.errors import error_body, error_headers
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import BodyTooLarge, CrossOrigin, GoQueueError, InvalidRequest, Overloaded
+
+Result = TypeVar("Result")
 
 _RETRY_AFTER_S = 1
 _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
@@ -50,18 +52,30 @@ class Admission:
             self.active -= 1
             self.body_bytes -= body.counted
 
-    @contextmanager
-    def waiting_read(self) -> Iterator[None]:
-        """A read that only waits gives its place to others, and takes one among those who wait."""
+    async def waiting_read(self, receive: Receive, read: Coroutine[Any, Any, Result]) -> Result:
+        """A read that waits gives its place to others, and takes one among those who wait until its client leaves."""
         if self.waiting >= self._config.max_waiting_reads:
+            read.close()
             raise _overloaded("http.max_waiting_reads", self._config.max_waiting_reads)
         self.waiting += 1
         self.active -= 1
+        reading, leaving = asyncio.create_task(read), asyncio.create_task(_left(receive))
         try:
-            yield
+            await asyncio.wait({reading, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                raise InvalidRequest("the client left before the answer")
+            return reading.result()
         finally:
+            reading.cancel()
+            leaving.cancel()
+            await asyncio.gather(reading, leaving, return_exceptions=True)
             self.waiting -= 1
             self.active += 1
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class _Body:

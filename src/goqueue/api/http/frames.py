@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +30,7 @@ def instant(offset: int | None, from_time: str | None) -> int | None:
 
 
 async def frames_response(
+    request: Request[Any, Any, Any],
     broker: Broker,
     admission: Admission,
     name: str,
@@ -40,9 +40,8 @@ async def frames_response(
     from_time: str | None,
 ) -> Response[bytes]:
     """One batch, or an empty body with status 204 when there is nothing to read."""
-    from_time_ns = instant(offset, from_time)
-    with admission.waiting_read() if bounds.wait_ms else nullcontext():
-        read = await broker.read_frames(name, number, bounds, offset=offset, from_time_ns=from_time_ns)
+    reading = broker.read_frames(name, number, bounds, offset=offset, from_time_ns=instant(offset, from_time))
+    read = await (admission.waiting_read(request.receive, reading) if bounds.wait_ms else reading)
     headers = {
         "GoQueue-Next-Offset": str(read.next_offset),
         "GoQueue-High-Watermark": str(read.high_watermark),

@@ -33,6 +33,8 @@ from goqueue.model.fields import shown
 from goqueue.model.units import parse_duration_ms
 from goqueue.wire.batch import parse_batch
 
+AnyRequest = Request[Any, Any, Any]
+
 _TAGS = ["Messages"]
 _MAX_OFFSET = (1 << 63) - 1
 
@@ -76,13 +78,10 @@ def message_routes(
         return ConsumeResponse(messages, read.next_offset, read.high_watermark)
 
     async def read_one(
-        name: str, number: int, limits: Bounds, offset: int | None, from_time: str | None
+        request: AnyRequest, name: str, number: int, limits: Bounds, offset: int | None, from_time: str | None
     ) -> MessagesRead:
-        from_time_ns = instant(offset, from_time)
-        if not limits.wait_ms:
-            return await broker.read(name, number, limits, offset=offset, from_time_ns=from_time_ns)
-        with admission.waiting_read():
-            return await broker.read(name, number, limits, offset=offset, from_time_ns=from_time_ns)
+        read = broker.read(name, number, limits, offset=offset, from_time_ns=instant(offset, from_time))
+        return await (admission.waiting_read(request.receive, read) if limits.wait_ms else read)
 
     @post(
         "/topics/{topic_name:str}/messages",
@@ -102,6 +101,7 @@ def message_routes(
         summary="Read one partition, or all of them",
     )
     async def read_topic(
+        request: AnyRequest,
         topic_name: FromPath[str],
         partition: Annotated[int | None, QueryParameter(ge=0)] = None,
         offset: OffsetParameter = None,
@@ -111,7 +111,7 @@ def message_routes(
         encoding: EncodingParameter = None,
     ) -> ConsumeAllResponse:
         if partition is not None:
-            read = await read_one(topic_name, partition, bounds(limit, wait), offset, from_time)
+            read = await read_one(request, topic_name, partition, bounds(limit, wait), offset, from_time)
             one = await page(read, partition, encoding)
             return ConsumeAllResponse(one.messages, {str(partition): one.next_offset}, one.next_offset)
         if wait is not None:
@@ -149,7 +149,7 @@ def message_routes(
         summary="Read a partition by offset or instant",
     )
     async def read_partition(
-        request: Request[Any, Any, Any],
+        request: AnyRequest,
         topic_name: FromPath[str],
         partition_id: FromPath[int],
         offset: OffsetParameter = None,
@@ -161,12 +161,13 @@ def message_routes(
     ) -> Response[Any]:
         if not wants_frames(request):
             limits = bounds(limit, wait, max_bytes)
-            read = await read_one(topic_name, partition_id, limits, offset, from_time)
+            read = await read_one(request, topic_name, partition_id, limits, offset, from_time)
             return Response(await page(read, partition_id, encoding))
         limits = bounds(1, wait, max_bytes)
         # Frames are bounded by bytes, and by messages only if that is asked for.
         most = limit if "limit" in request.query_params else UNBOUNDED
         return await frames_response(
+            request,
             broker,
             admission,
             topic_name,
@@ -185,7 +186,7 @@ def message_routes(
         operation_class=FRAMES_BODY,
     )
     async def publish_frames(
-        request: Request[Any, Any, Any], topic_name: FromPath[str], partition_id: FromPath[int]
+        request: AnyRequest, topic_name: FromPath[str], partition_id: FromPath[int]
     ) -> FramesPublished:
         if request.content_type[0] != FRAMES:
             raise UnsupportedMediaType(f"this path takes a batch of frames; send Content-Type: {FRAMES}")
