@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from bench import http_publish, log_append, log_growth, log_memory, log_read, publish_partitions, startup
+from bench import (
+    client_publish,
+    client_read,
+    client_send,
+    http_publish,
+    log_append,
+    log_growth,
+    log_memory,
+    log_read,
+    publish_partitions,
+    startup,
+)
 from bench.figure import Better, Figure, Measured
 
 Measure = Callable[[Collection[str]], Mapping[str, Measured]]
@@ -101,6 +112,54 @@ _ALL = (
         10,
         "lower",
         _single,
+    ),
+    Bench(
+        "client_publish_interval",
+        "send_many of 1000 over gRPC to a broker process, fsync every second",
+        _RATE,
+        300_000,
+        "higher",
+        _alone("client_publish_interval", client_publish.measure_interval),
+    ),
+    Bench(
+        "client_publish_always",
+        "the same with every batch durable before its answer",
+        _RATE,
+        200_000,
+        "higher",
+        _alone("client_publish_always", client_publish.measure_always),
+    ),
+    Bench(
+        "client_send_p99",
+        "a single send() awaited before the next, no linger, fsync always",
+        "ms",
+        5,
+        "lower",
+        _alone("client_send_p99", client_send.measure_single),
+    ),
+    Bench(
+        "client_paced_p99",
+        "10,000 send() calls a second, from when each was due, default linger, fsync always",
+        "ms",
+        10,
+        "lower",
+        _alone("client_paced_p99", client_send.measure_paced),
+    ),
+    Bench(
+        "client_read_messages",
+        "a topic read over gRPC, decoded, every checksum verified",
+        _RATE,
+        400_000,
+        "higher",
+        _alone("client_read_messages", client_read.measure_messages),
+    ),
+    Bench(
+        "client_read_frames",
+        "the same as batches of frames, undecoded",
+        _RATE,
+        1_000_000,
+        "higher",
+        _alone("client_read_frames", client_read.measure_frames),
     ),
     Bench(
         "log_growth",

@@ -31,3 +31,9 @@ def text_values(count: int) -> list[str]:
     """Values that JSON carries as they are."""
     chance = random.Random(_SEED)
     return [chance.randbytes(VALUE_BYTES // 2).hex() for _ in range(count)]
+
+
+def byte_batches() -> list[list[bytes]]:
+    """A few batches of values for a client to encode."""
+    chance = random.Random(_SEED)
+    return [[chance.randbytes(VALUE_BYTES) for _ in range(BATCH_MESSAGES)] for _ in range(_DIFFERENT_BATCHES)]

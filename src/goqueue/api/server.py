@@ -48,8 +48,10 @@ async def _serve(config: Config) -> None:
             server.take_signals()
             host, port = listener.getsockname()[:2]
             log.info("listening", host=host, port=port, grpc_port=grpc.port, data=config.storage.path)
-            await server.serve(sockets=[listener])
-            await grpc.stop(config.http.shutdown_timeout_ms / 1_000)
+            try:
+                await server.serve(sockets=[listener])
+            finally:
+                await grpc.stop(config.http.shutdown_timeout_ms / 1_000)
         log.info("stopped", data=config.storage.path)
     finally:
         listener.close()

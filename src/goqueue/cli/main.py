@@ -96,7 +96,8 @@ def serve(
     from goqueue.observe.logs import configure
 
     configure(settings.log.format, settings.log.level)
-    warn_if_exposed(settings.http.host)
+    for host in sorted({settings.http.host, settings.grpc.host if settings.grpc.enabled else settings.http.host}):
+        warn_if_exposed(host)
     status: int = run_server(settings)
     return status
 
@@ -143,7 +144,7 @@ def warn_if_exposed(host: str) -> None:
         _log.warning(
             "listening without authentication",
             host=host,
-            remedy="keep http.host on 127.0.0.1, or let only trusted networks reach it",
+            remedy="keep http.host and grpc.host on 127.0.0.1, or let only trusted networks reach it",
         )
 
 

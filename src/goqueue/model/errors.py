@@ -96,7 +96,7 @@ class InvalidSettings(InvalidRequest):
 
 
 class InvalidConfiguration(InvalidRequest):
-    """The broker's own configuration has problems; all of them are listed."""
+    """The configuration of a broker or a client has problems; all of them are listed."""
 
     code = "invalid_configuration"
     remedy = "Correct every line that the message names, then start again."
@@ -145,7 +145,7 @@ class TopicNotFound(GoQueueError):
     code = "topic_not_found"
     http_status = 404
     grpc_status = "NOT_FOUND"
-    remedy = "Create it with POST /topics."
+    remedy = "Create it: POST /topics, or create_topic of a client."
 
 
 class PartitionNotFound(GoQueueError):

@@ -1,0 +1,70 @@
+"""The client in the bench's own process, a broker in another, both on the same cores."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import uvloop
+
+from bench.harness import BrokerProcess, Measured, broker_process, fsync_ms, rounded, scratch_folder
+from bench.workload import VALUE_BYTES
+from goqueue.client.aio import AsyncClient
+
+TOPIC = "bench"
+_PARTITIONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ClientUnderTest:
+    """A client, and the broker that it talks to. The topic is there and empty."""
+
+    client: AsyncClient
+    broker: BrokerProcess
+
+    def check_stored(self, acknowledged: int) -> None:
+        """Nothing acknowledged may be missing, or a fast figure means nothing."""
+        stored = self.broker.request("GET", f"/topics/{TOPIC}")["total_messages"]
+        if stored != acknowledged:
+            raise RuntimeError(f"{acknowledged} messages were acknowledged, the topic holds {stored}")
+
+
+class Work:
+    """What the processors did for a number of messages, on both sides."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._broker = broker
+        self._wall_s = time.perf_counter()
+        self._client_s = time.process_time()
+        self._broker_s = broker.cpu_s()
+
+    def per_message(self, messages: int) -> dict[str, object]:
+        client_s, broker_s = time.process_time() - self._client_s, self._broker.cpu_s() - self._broker_s
+        return {
+            "messages": messages,
+            "client_cpu_us_per_message": rounded(client_s / messages * 1e6),
+            "broker_cpu_us_per_message": rounded(broker_s / messages * 1e6),
+            "client_cpu_share": rounded(client_s / (time.perf_counter() - self._wall_s)),
+        }
+
+
+def measure_client(fsync: str, work: Callable[[ClientUnderTest], Awaitable[Measured]]) -> Measured:
+    """Run ``work`` under uvloop against a fresh broker whose topic has three partitions."""
+
+    async def run(broker: BrokerProcess) -> Measured:
+        async with AsyncClient(broker.address) as client:
+            await client.create_topic(TOPIC, partitions=_PARTITIONS, fsync=fsync)
+            # What the bench itself has loaded is not the client's to collect; all that comes now is.
+            gc.collect()
+            gc.freeze()
+            return await work(ClientUnderTest(client, broker))
+
+    with scratch_folder() as folder:
+        before_ms = fsync_ms(folder)
+        with broker_process(folder / "data") as broker:
+            measured = uvloop.run(run(broker))
+        disk_ms = [rounded(before_ms), rounded(fsync_ms(folder))]
+    shape = {"value_bytes": VALUE_BYTES, "partitions": _PARTITIONS, "fsync": fsync, "disk_fsync_ms": disk_ms}
+    return Measured(measured.runs, {**measured.details, **shape})
