@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+from doubles.frame_oracle import LENGTHS, LENGTHS_AT
 from doubles.inline import InlineExecutor
 from doubles.ledger import Broken, Entry, Ledger
 from doubles.messages import Ticking, batch_of
@@ -20,7 +21,7 @@ from goqueue.storage.log import Log, LogOptions
 from goqueue.storage.open_files import OpenFiles
 from goqueue.storage.recovery import open_log
 from goqueue.storage.swap import MANIFEST
-from goqueue.wire.frame import HEADER_SIZE, LENGTHS, LENGTHS_AT
+from goqueue.wire.frame import HEADER_SIZE
 
 ROOT = Path("/srv/goqueue")
 OPTIONS = LogOptions(segment_bytes=1_500, index_interval_bytes=300)
