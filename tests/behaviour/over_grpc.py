@@ -17,7 +17,7 @@ from goqueue.api.grpc.server import GrpcServer
 from goqueue.client.connection import to_error
 from goqueue.client.producer import AsyncProducer
 from goqueue.model.config import GrpcConfig
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import DeliveryTimeout, GoQueueError
 from goqueue.model.fields import specs
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.model.publishing import NewMessage
@@ -32,14 +32,17 @@ _OPTIONS = (("grpc.max_receive_message_length", 32 << 20), ("grpc.enable_http_pr
 
 
 class GrpcHost(Host):
-    """A host with a gRPC server in front."""
+    """A host with a gRPC server in front, on the same port after a restart."""
+
+    _grpc_port = 0
 
     def start(self) -> None:
         super().start()
         self.grpc = self.thread.run(self._serve())
+        self._grpc_port = self.grpc.port
 
     async def _serve(self) -> GrpcServer:
-        server = GrpcServer(self.broker, GrpcConfig(port=0))
+        server = GrpcServer(self.broker, GrpcConfig(port=self._grpc_port))
         await server.start()
         return server
 
@@ -142,7 +145,7 @@ class GrpcDriver(Driver):
         stub = pb_grpc.MessagesStub(self._channel)
         found: list[Got] = []
         page = Page([], request.start.offset, 0)
-        call = stub.Fetch(request, timeout=timeout_s)
+        call = stub.Fetch(request, timeout=timeout_s, wait_for_ready=True)
         try:
             for response in call:
                 found += _got(response, request.partition)
@@ -164,9 +167,9 @@ _WAITED_IN_VAIN = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABL
 
 
 async def _open(address: str) -> tuple[AsyncClient, AsyncProducer]:
-    client = AsyncClient(address, retry_backoff_ms=1, connect_timeout_ms=500)
-    # Short, so that what a broker refuses for the time being is reported instead of tried for minutes.
-    return client, client.producer(delivery_timeout_ms=_TIMEOUT_S * 1_000)
+    """The first pause is longer than a message may take: what is refused for now is reported, not tried again."""
+    client = AsyncClient(address, retry_backoff_ms=60_000, max_backoff_ms=60_000)
+    return client, client.producer(delivery_timeout_ms=25_000)
 
 
 async def _publish(producer: AsyncProducer, topic: str, messages: Sequence[NewMessage]) -> list[Result]:
@@ -193,6 +196,9 @@ async def _publish(producer: AsyncProducer, topic: str, messages: Sequence[NewMe
     for delivery in sent:
         try:
             results.append(delivery if isinstance(delivery, Refused) else _stored(await delivery))
+        except DeliveryTimeout as error:
+            assert isinstance(error.__cause__, GoQueueError)
+            results.append(refused(error.__cause__))
         except GoQueueError as error:
             results.append(refused(error))
     return results

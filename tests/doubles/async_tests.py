@@ -28,5 +28,5 @@ async def _within_patience(test: Any) -> None:
 async def until(condition: Any, within_s: float = 30.0) -> None:
     """Return as soon as ``condition`` holds; fail if it never does."""
     async with asyncio.timeout(within_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.002)

@@ -215,7 +215,9 @@ class PartitionQueue:
 
     def _too_late(self) -> DeliveryTimeout:
         last = "" if self._last_error is None else f"; the last attempt said: {self._last_error}"
-        return DeliveryTimeout(f"not acknowledged within {self._config.delivery_timeout_ms} ms{last}")
+        error = DeliveryTimeout(f"not acknowledged within {self._config.delivery_timeout_ms} ms{last}")
+        error.__cause__ = self._last_error
+        return error
 
     def _succeed(self, parcel: Parcel, offsets: Sequence[int]) -> None:
         self._release(parcel)

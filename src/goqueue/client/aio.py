@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any
 
 from goqueue.client.config import ClientConfig, ProducerConfig
@@ -67,28 +66,35 @@ class AsyncClient:
         deserializer: Deserializer | None = None,
     ) -> AsyncGenerator[Record, None]:
         """The messages of a partition, or of the whole topic; with ``follow`` also those that are yet to come."""
-        async with aclosing(self.read_batches(topic, partition, start, follow=follow)) as batches:
-            async for batch in batches:
+        reader = self._reader(topic, partition, start, follow)
+        try:
+            while (batch := await reader.next()) is not None:
                 for record in batch.records(deserializer):
                     yield record
+        finally:
+            await reader.close()
 
     async def read_batches(
         self, topic: str, partition: int | None = None, start: Start = "earliest", *, follow: bool = False
     ) -> AsyncGenerator[Batch, None]:
         """Like ``read`` with the frames left as they are: ``batch.records()`` decodes, or work on ``batch.run``."""
-        retry_for_s = self.config.connect_timeout_ms / 1_000
-        reader = Reader(
+        reader = self._reader(topic, partition, start, follow)
+        try:
+            while (batch := await reader.next()) is not None:
+                yield batch
+        finally:
+            await reader.close()
+
+    def _reader(self, topic: str, partition: int | None, start: Start, follow: bool) -> Reader:
+        return Reader(
             self._directory,
             topic,
             partition,
             start,
             follow=follow,
             prefetch_batches=self.config.prefetch_batches,
-            retry_for_s=float("inf") if follow else retry_for_s,
+            retry_for_s=float("inf") if follow else self.config.connect_timeout_ms / 1_000,
         )
-        async with aclosing(reader.batches()) as batches:
-            async for batch in batches:
-                yield batch
 
     async def find_offset(self, topic: str, partition: int, start: Start) -> int:
         """The offset where ``read`` would begin."""

@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from goqueue.model.errors import ClientClosed
@@ -21,6 +20,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         # Taken again by the same thread if the collector closes an abandoned reader in the middle of a submit.
         self._submitting = threading.RLock()
+        self.exiting = False
         self._stopping: concurrent.futures.Future[None] | None = None
         # A daemon, so that a program that forgets to close still ends; ``atexit`` finishes what is left.
         self._thread = threading.Thread(target=self._work, name="goqueue-client", daemon=True)
@@ -34,25 +34,32 @@ class LoopThread:
         """Wait for the result. If the caller is interrupted, so is the work."""
         self._refuse_own_thread(work)
         future = self._submit(work)
+        if future is None:
+            raise self._closed()
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise ClientClosed("the client was closed") from None
+            raise self._closed() from None
         except BaseException:
             future.cancel()
             raise
 
     def start(self, work: Coroutine[Any, Any, object]) -> None:
         """Have it done without waiting, from any thread. Nothing if the loop has stopped: that ended all work."""
-        with suppress(ClientClosed):
-            self._submit(work)
+        self._submit(work)
 
-    def _submit(self, work: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
+    def _submit(self, work: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result] | None:
         with self._submitting:
             if self._stopping is None:
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
-        raise ClientClosed("the client is closed")
+        return None
+
+    def _closed(self) -> ClientClosed:
+        if self.exiting and threading.current_thread().daemon:
+            # The program is ending and asks its daemons nothing; an error in one would only be noise.
+            threading.Event().wait()
+        return ClientClosed("the client is closed")
 
     def stop(self, last: Coroutine[Any, Any, None]) -> None:
         """Do ``last``, cancel whatever else still runs, and end the thread. The second to ask waits for the first."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Literal
@@ -77,7 +76,10 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Reader:
-    """Iterates batches of one partition, or of all of a topic's. Goes on by itself after a broken connection."""
+    """Fetches batches of one partition, or of all of a topic's. Goes on by itself after a broken connection.
+
+    Not a generator: asyncio closes all of those at once when a loop ends, and one within another does not survive it.
+    """
 
     def __init__(
         self,
@@ -97,25 +99,33 @@ class Reader:
         self._follow = follow
         self._retry_for_s = retry_for_s
         self._batches: asyncio.Queue[Batch | Exception | None] = asyncio.Queue(prefetch_batches)
+        self._tasks: list[asyncio.Task[None]] | None = None
+        self._left = 0
+        self._next_offsets: dict[int, int] = {}
 
-    async def batches(self) -> AsyncGenerator[Batch, None]:
-        """In offset order within each partition. Ends at the end of the log, unless following."""
-        numbers = range(await self._directory.partitions(self._topic)) if self._partition is None else [self._partition]
-        tasks = [asyncio.create_task(self._fetch(number)) for number in numbers]
-        left = len(tasks)
-        try:
-            while left:
-                batch = await self._batches.get()
-                if batch is None:
-                    left -= 1
-                elif isinstance(batch, Exception):
-                    raise batch
-                else:
-                    yield batch
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    async def next(self) -> Batch | None:
+        """In offset order within each partition. ``None`` at the end of the log, unless following."""
+        if self._tasks is None:
+            if self._partition is not None:
+                numbers = [self._partition]
+            else:
+                numbers = list(range(await self._directory.partitions(self._topic)))
+            self._tasks = [asyncio.create_task(self._fetch(number)) for number in numbers]
+            self._left = len(numbers)
+        while self._left:
+            batch = await self._batches.get()
+            if isinstance(batch, Exception):
+                raise batch
+            if batch is not None:
+                return batch
+            self._left -= 1
+        return None
+
+    async def close(self) -> None:
+        tasks = self._tasks or []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _fetch(self, number: int) -> None:
         """Ends with ``None`` in the queue, or with what went wrong."""
@@ -127,19 +137,20 @@ class Reader:
             await self._batches.put(None)
 
     async def _fetch_to_the_end(self, number: int) -> None:
-        request = pb.FetchRequest(topic=self._topic, partition=number, start=self._start, follow=self._follow)
         backoff = self._directory.backoff()
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + self._retry_for_s
         while True:
             try:
                 leader = await self._directory.leader(self._topic, number)
-                if request.start.WhichOneof("at") != "offset":
+                if number not in self._next_offsets:
                     # Fixed once: after a broken connection 'latest' would be later, and what came between be skipped.
-                    request.start.CopyFrom(pb.Start(offset=await self._find(leader, number)))
+                    self._next_offsets[number] = await self._find(leader, number)
+                start = pb.Start(offset=self._next_offsets[number])
+                request = pb.FetchRequest(topic=self._topic, partition=number, start=start, follow=self._follow)
                 async with aclosing(leader.fetch(request)) as responses:
                     async for response in responses:
-                        request.start.offset = response.next_offset
+                        self._next_offsets[number] = response.next_offset
                         if response.batch:
                             run = parse_batch(response.batch)
                             await self._batches.put(Batch(self._topic, number, run, response.next_offset))

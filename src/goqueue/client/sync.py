@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
-from collections.abc import AsyncGenerator, Generator, Iterable
+from collections.abc import Generator, Iterable
 from datetime import timedelta
 from typing import Any, Self
 
@@ -63,13 +63,13 @@ class Client:
         self, topic: str, partition: int | None = None, start: Start = "earliest", *, follow: bool = False
     ) -> Generator[Batch, None, None]:
         """Like ``read`` with the frames left as they are."""
-        pulling = _Pulling(self._client.read_batches(topic, partition, start, follow=follow))
+        reader = self._client._reader(topic, partition, start, follow)
         try:
-            while (batch := self._thread.run(pulling.next())) is not None:
+            while (batch := self._thread.run(reader.next())) is not None:
                 yield batch
         finally:
             # Not waited for: a generator that was abandoned is closed by whichever thread collects it.
-            self._thread.start(pulling.close())
+            self._thread.start(reader.close())
 
     def find_offset(self, topic: str, partition: int, start: Start) -> int:
         return self._thread.run(self._client.find_offset(topic, partition, start))
@@ -149,24 +149,6 @@ class Producer:
             self._thread.run(self._producer.close())
 
 
-class _Pulling:
-    """An asynchronous generator that is asked from another thread, which may lose interest while it waits."""
-
-    def __init__(self, batches: AsyncGenerator[Batch, None]) -> None:
-        self._batches = batches
-        self._asked: asyncio.Task[Any] | None = None
-
-    async def next(self) -> Batch | None:
-        self._asked = asyncio.current_task()
-        return await anext(self._batches, None)
-
-    async def close(self) -> None:
-        if self._asked is not None:
-            self._asked.cancel()
-            await asyncio.wait([self._asked])
-        await self._batches.aclose()
-
-
 def _copy_outcome(done: asyncio.Future[Published], delivery: concurrent.futures.Future[Published]) -> None:
     if not delivery.set_running_or_notify_cancel():
         return
@@ -184,4 +166,5 @@ async def _made(client: AsyncClient, serializer: Serializer, options: dict[str, 
 @atexit.register
 def _finish_at_exit() -> None:
     for client in list(_open_clients):
+        client._thread.exiting = True
         client.close()

@@ -19,6 +19,7 @@ from goqueue.client.sync import Client
 from goqueue.model.errors import BrokerUnavailable
 
 _START_WITHIN_S = 60.0
+_STOP_WITHIN_S = 60.0
 _KEPT_LINES = 1_000
 
 
@@ -34,7 +35,9 @@ class BrokerProcess:
         command += ["--port", str(http_port), "--grpc-port", str(grpc_port)]
         command += [f"--set={name}={value}" for name, value in (settings or {}).items()]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GOQUEUE_")}
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", env=environment
+        )
         self._listening = threading.Event()
         self.http_port = self.grpc_port = 0
         self._reader = threading.Thread(target=self._read_log, daemon=True)
@@ -60,8 +63,12 @@ class BrokerProcess:
         return AsyncClient(self.address, **options)
 
     def stop(self) -> int:
-        """As SIGTERM does; return the exit status."""
+        """As SIGTERM does; return the exit status. Killed if it does not end."""
         self.process.terminate()
+        try:
+            self.process.wait(_STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
         return self._ended()
 
     def kill(self) -> None:

@@ -26,7 +26,7 @@ class TopicsService(pb_grpc.TopicsServicer):
 
     @answered
     async def CreateTopic(self, request: pb.CreateTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
-        return _describe(await self._broker.create_topic(request.name, dict(request.settings)))
+        return _describe(await self._broker.create_topic(request.name, _settings(request)))
 
     @answered
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:  # noqa: N802
@@ -38,7 +38,7 @@ class TopicsService(pb_grpc.TopicsServicer):
 
     @answered
     async def ChangeTopic(self, request: pb.ChangeTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
-        return _describe(await self._broker.change_topic(request.name, dict(request.settings)))
+        return _describe(await self._broker.change_topic(request.name, _settings(request)))
 
     @answered
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:  # noqa: N802
@@ -74,6 +74,11 @@ class MetadataService(pb_grpc.MetadataServicer):
         except GoQueueError as error:
             return pb.TopicLeaders(name=name, error=to_error(error))
         return pb.TopicLeaders(name=name, id=topic.record.topic_id, leaders=[0] * len(topic.partitions))
+
+
+def _settings(request: pb.CreateTopicRequest | pb.ChangeTopicRequest) -> dict[str, object]:
+    """By name: a map has no order on the wire, and problems are to be told in the same order every time."""
+    return dict(sorted(request.settings.items()))
 
 
 def _describe(topic: Topic) -> pb.Topic:

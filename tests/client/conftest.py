@@ -1,0 +1,39 @@
+"""A broker process that the tests of this folder share; each test has topics of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from doubles.async_tests import pytest_pyfunc_call  # noqa: F401
+
+from goqueue.testing import BrokerProcess, running_broker
+
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[BrokerProcess]:
+    with running_broker(settings={"storage.min_free_bytes": 0}) as broker:
+        yield broker
+        assert broker.stop() == 0
+    assert not [line for line in broker.log if '"level": "error"' in line or "Traceback" in line]
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess) -> str:
+    """A topic of one partition that no other test has."""
+    name = f"topic-{next(_numbers)}"
+    with broker.client() as client:
+        client.create_topic(name, partitions=1)
+    return name
+
+
+@pytest.fixture
+def wide_topic(broker: BrokerProcess) -> str:
+    """The same with four partitions."""
+    name = f"wide-{next(_numbers)}"
+    with broker.client() as client:
+        client.create_topic(name, partitions=4)
+    return name

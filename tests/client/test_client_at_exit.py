@@ -1,0 +1,155 @@
+"""Programs that end without tidying up: what they sent arrives, and they end quietly and at once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+from goqueue.testing import BrokerProcess
+
+START = """
+import sys, threading
+from goqueue import Client
+address, topic = sys.argv[1:]
+client = Client(address)
+"""
+
+
+def run(script: str, broker: BrokerProcess, topic: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-X", "dev", "-c", START + dedent(script), broker.address, topic]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def values(broker: BrokerProcess, topic: str) -> list[bytes]:
+    with broker.client() as client:
+        return [record.value for record in client.read(topic)]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        pytest.param(
+            """
+            producer = client.producer(linger_ms=60_000)
+            for number in range(5):
+                producer.send(topic, str(number))
+            """,
+            [b"0", b"1", b"2", b"3", b"4"],
+            id="sent-and-forgotten",
+        ),
+        pytest.param(
+            """
+            def work():
+                Client(address).producer(linger_ms=60_000).send(topic, "from a function")
+            work()
+            """,
+            [b"from a function"],
+            id="nobody-holds-the-client",
+        ),
+        pytest.param(
+            """
+            def work():
+                client.producer(linger_ms=60_000).send(topic, "from a thread")
+            threading.Thread(target=work).start()
+            """,
+            [b"from a thread"],
+            id="in-a-thread-that-outlives-the-main-one",
+        ),
+        pytest.param(
+            """
+            client.producer().send(topic, "v").result()
+            records = client.read(topic, follow=True)
+            next(records)
+            """,
+            [b"v"],
+            id="a-reader-half-way",
+        ),
+        pytest.param(
+            """
+            client.producer().send(topic, "v").result()
+            records = client.read(topic, follow=True)
+            next(records)
+            threading.Thread(target=lambda: next(records, None), daemon=True).start()
+            """,
+            [b"v"],
+            id="a-reader-that-waits-in-a-daemon-thread",
+        ),
+        pytest.param(
+            """
+            client.producer(linger_ms=60_000).send(topic, "v")
+            sys.exit(0)
+            """,
+            [b"v"],
+            id="sys-exit",
+        ),
+        pytest.param(
+            """
+            import asyncio
+            from goqueue import AsyncClient
+
+            async def main():
+                client = AsyncClient(address)
+                await (await client.producer().send(topic, "v"))
+                records = client.read(topic, follow=True)
+                await anext(records)
+                waiting = asyncio.create_task(anext(client.read(topic, 0, "latest", follow=True)))
+                await client.list_topics()
+
+            asyncio.run(main())
+            """,
+            [b"v"],
+            id="a-loop-that-ends-under-its-readers",
+        ),
+        pytest.param(
+            """
+            with client, client.producer() as producer:
+                producer.send(topic, "v")
+            client.close()
+            """,
+            [b"v"],
+            id="tidy",
+        ),
+    ],
+)
+def test_a_program_that_does_not_tidy_up_loses_nothing_and_ends_quietly(
+    broker: BrokerProcess, topic: str, script: str, expected: list[bytes]
+) -> None:
+    ended = run(script, broker, topic)
+    assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "")
+    assert values(broker, topic) == expected
+
+
+def test_a_program_that_fails_still_delivers_what_it_sent(broker: BrokerProcess, topic: str) -> None:
+    ended = run('client.producer(linger_ms=60_000).send(topic, "v")\nraise ZeroDivisionError("mine")', broker, topic)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == "ZeroDivisionError: mine"
+    assert ended.stderr.count("Traceback") == 1
+    assert values(broker, topic) == [b"v"]
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        "for record in client.read(topic, follow=True): print(record.value.decode(), flush=True)",
+        "client.producer().send(topic, 'w').result(); print('go', flush=True); threading.Event().wait()",
+    ],
+    ids=["reading", "elsewhere"],
+)
+def test_ctrl_c_ends_a_program_with_nothing_but_the_interrupt(broker: BrokerProcess, topic: str, waits: str) -> None:
+    with broker.client() as client, client.producer() as producer:
+        producer.send(topic, "go").result()
+    script = START + f"with client:\n    {waits}"
+    command = [sys.executable, "-W", "error", "-c", script, broker.address, topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "go\n"
+        program.send_signal(signal.SIGINT)
+        _, stderr = program.communicate(timeout=60)
+    assert program.returncode == -signal.SIGINT
+    assert stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert "During handling" not in stderr
+    assert "ignored" not in stderr

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import mmh3
+import pytest
+
+from goqueue import AsyncClient, Outgoing, Priority, Published, as_text, from_json, to_json
+from goqueue.model.errors import (
+    ClientClosed,
+    InvalidConfiguration,
+    InvalidMessage,
+    MessageTooLarge,
+    NotSupported,
+    PartitionNotFound,
+    TimestampOutOfRange,
+    TopicNotFound,
+)
+from goqueue.testing import BrokerProcess, running_broker
+
+
+async def everything(client: AsyncClient, topic: str, **options: Any) -> list[Any]:
+    return [record.value async for record in client.read(topic, **options)]
+
+
+async def test_a_message_comes_back_as_it_was_sent(broker: BrokerProcess, topic: str) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
+    async with broker.async_client() as client, client.producer() as producer:
+        sent = await producer.send(
+            topic, b"\x00\xff", key=b"k\x80", headers={"a": "ü", "b": b""}, priority="high", timestamp=moment
+        )
+        assert await sent == Published(0, 0, int(Priority.HIGH))
+        (record,) = [record async for record in client.read(topic)]
+    assert (record.topic, record.partition, record.offset) == (topic, 0, 0)
+    assert (record.key, record.value, record.priority) == (b"k\x80", b"\x00\xff", Priority.HIGH)
+    assert record.headers == (("a", "ü".encode()), ("b", b""))
+    assert record.timestamp == moment
+
+
+async def test_headers_may_repeat_a_name(broker: BrokerProcess, topic: str) -> None:
+    async with broker.async_client() as client, client.producer() as producer:
+        await producer.send_many(topic, [Outgoing(b"v", headers=[("h", b"1"), ("h", "2")])])
+        (record,) = [record async for record in client.read(topic)]
+    assert record.headers == (("h", b"1"), ("h", b"2"))
+
+
+async def test_a_tombstone_is_read_as_none(broker: BrokerProcess, topic: str) -> None:
+    async with broker.async_client() as client, client.producer() as producer:
+        await (await producer.send(topic, None, key="k"))
+        assert await everything(client, topic, deserializer=from_json) == [None]
+
+
+@pytest.mark.parametrize("priority", list(Priority))
+async def test_every_priority_is_kept(broker: BrokerProcess, topic: str, priority: Priority) -> None:
+    async with broker.async_client() as client, client.producer() as producer:
+        for given in (priority, priority.label, int(priority)):
+            assert (await (await producer.send(topic, b"v", priority=given))).priority == priority
+        assert {record.priority async for record in client.read(topic)} == {priority}
+
+
+async def test_a_delay_is_refused_with_a_clear_error(broker: BrokerProcess, topic: str) -> None:
+    async with broker.async_client() as client, client.producer() as producer:
+        with pytest.raises(NotSupported, match="delay"):
+            await producer.send(topic, b"v", delay=timedelta(seconds=5))
+
+
+@pytest.mark.parametrize("acks", ["none", "leader", "all"])
+async def test_every_kind_of_acknowledgement_tells_where_the_message_is(
+    broker: BrokerProcess, topic: str, acks: str
+) -> None:
+    async with broker.async_client() as client, client.producer(acks=acks) as producer:
+        places = [await (await producer.send(topic, b"%d" % number)) for number in range(5)]
+        assert [place.offset for place in places] == [0, 1, 2, 3, 4]
+
+
+async def test_keys_go_to_the_partition_of_their_murmur3(broker: BrokerProcess, wide_topic: str) -> None:
+    keys = [f"key-{number}" for number in range(50)]
+    async with broker.async_client() as client, client.producer() as producer:
+        results = await producer.send_many(wide_topic, [Outgoing(b"", key) for key in keys])
+        for key, result in zip(keys, results, strict=True):
+            assert result.partition == (mmh3.hash(key.encode(), 0, signed=False) & 0x7FFFFFFF) % 4
+            assert (await (await producer.send(wide_topic, b"", key=key))).partition == result.partition
+
+
+async def test_messages_without_a_key_fill_a_batch_and_then_the_next_partition(
+    broker: BrokerProcess, wide_topic: str
+) -> None:
+    async with broker.async_client() as client, client.producer(linger_ms=60_000, batch_messages=3) as producer:
+        sent = [await producer.send(wide_topic, b"v") for _ in range(12)]
+        partitions = [(await each).partition for each in sent]
+        assert partitions == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+async def test_the_results_of_send_many_are_in_the_order_of_the_messages(
+    broker: BrokerProcess, wide_topic: str
+) -> None:
+    messages = [
+        Outgoing(b"%d" % number, key=f"k{number % 7}" if number % 3 else None, priority=number % 5)
+        for number in range(1_000)
+    ]
+    async with broker.async_client() as client, client.producer() as producer:
+        results = await producer.send_many(wide_topic, messages)
+        stored = {(record.partition, record.offset): record async for record in client.read(wide_topic)}
+    for message, place in zip(messages, results, strict=True):
+        record = stored[place.partition, place.offset]
+        assert (record.value, record.priority) == (message.value, place.priority)
+
+
+async def test_send_many_takes_any_iterable_of_values_and_of_nothing(broker: BrokerProcess, topic: str) -> None:
+    async with broker.async_client() as client, client.producer() as producer:
+        assert await producer.send_many(topic, []) == []
+        assert len(await producer.send_many(topic, (value for value in (b"a", "b", bytearray(b"c"))))) == 3
+        assert await everything(client, topic) == [b"a", b"b", b"c"]
+
+
+async def test_small_and_large_messages_mix_in_one_send_many(broker: BrokerProcess, topic: str) -> None:
+    values = [b"small" * 1_000, b"x" * (3 << 20), b"small", b"y" * (200 << 10), b"z" * (900 << 10), b"small"]
+    async with broker.async_client() as client, client.producer() as producer:
+        results = await producer.send_many(topic, values)
+        assert [place.offset for place in results] == [0, 1, 2, 3, 4, 5]
+        assert await everything(client, topic) == values
+
+
+async def test_a_bad_message_fails_alone_while_its_neighbours_are_stored(broker: BrokerProcess, topic: str) -> None:
+    too_late = datetime.now(UTC) + timedelta(days=30)
+    async with broker.async_client() as client, client.producer(linger_ms=20) as producer:
+        await client.change_topic(topic, max_message_bytes=1_024)
+        sent = [await producer.send(topic, b"%d" % number) for number in range(3)]
+        large = await producer.send(topic, b"x" * 2_000)
+        ahead = await producer.send(topic, b"v", timestamp=too_late)
+        sent += [await producer.send(topic, b"%d" % number) for number in range(3, 6)]
+        with pytest.raises(MessageTooLarge):
+            await large
+        with pytest.raises(TimestampOutOfRange):
+            await ahead
+        assert [(await each).offset for each in sent] == [0, 1, 2, 3, 4, 5]
+        assert await everything(client, topic) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+async def test_bad_messages_of_send_many_are_told_when_the_others_are_stored(broker: BrokerProcess, topic: str) -> None:
+    async with broker.async_client() as client, client.producer() as producer:
+        await client.change_topic(topic, max_message_bytes=1_024)
+        with pytest.raises(MessageTooLarge):
+            await producer.send_many(topic, [b"a", b"x" * 2_000, b"b"])
+        with pytest.raises(InvalidMessage, match="int"):
+            await producer.send_many(topic, [b"c", 7, b"d"])
+        assert await everything(client, topic) == [b"a", b"b", b"c", b"d"]
+
+
+async def test_a_message_too_large_for_the_brokers_grpc_hurts_nobody_else(tmp_path: Any) -> None:
+    with running_broker(tmp_path, settings={"grpc.max_message_bytes": "2MiB"}) as broker:
+        async with broker.async_client() as client, client.producer() as producer:
+            await client.create_topic("t", partitions=2)
+            large = await producer.send("t", b"x" * (5 << 20), partition=0)
+            small = [await producer.send("t", b"v", partition=1) for _ in range(5)]
+            with pytest.raises(MessageTooLarge, match="max_message_bytes"):
+                await large
+            assert [(await each).offset for each in small] == [0, 1, 2, 3, 4]
+
+
+async def test_serializers_make_bytes_of_anything_and_back(broker: BrokerProcess, topic: str) -> None:
+    async with broker.async_client() as client, client.producer(serializer=to_json) as producer:
+        await producer.send_many(topic, [{"n": 1}, [1, 2], "text"])
+        assert await everything(client, topic, deserializer=from_json) == [{"n": 1}, [1, 2], "text"]
+        assert await everything(client, topic, deserializer=as_text) == ['{"n":1}', "[1,2]", '"text"']
+
+
+async def test_a_topic_or_a_partition_that_does_not_exist_is_refused(broker: BrokerProcess, topic: str) -> None:
+    async with broker.async_client() as client, client.producer() as producer:
+        with pytest.raises(TopicNotFound):
+            await producer.send("nope", b"v")
+        with pytest.raises(TopicNotFound):
+            await producer.send_many("nope", [b"v"])
+        for partition in (-1, 1, 1 << 40):
+            with pytest.raises(PartitionNotFound):
+                await producer.send(topic, b"v", partition=partition)
+
+
+async def test_flush_lets_everything_leave_and_waits_for_it(broker: BrokerProcess, wide_topic: str) -> None:
+    async with broker.async_client() as client, client.producer(linger_ms=60_000) as producer:
+        await producer.flush()
+        sent = [await producer.send(wide_topic, b"v", partition=number % 4) for number in range(20)]
+        assert not any(each.done() for each in sent)
+        await producer.flush()
+        assert all(each.done() and not each.exception() for each in sent)
+        assert producer.buffered_bytes == 0
+
+
+async def test_flush_ends_although_others_go_on_sending(broker: BrokerProcess, topic: str) -> None:
+    async with broker.async_client() as client, client.producer() as producer:
+        stopping = asyncio.Event()
+
+        async def keep_sending() -> None:
+            while not stopping.is_set():
+                await producer.send(topic, b"v")
+                await asyncio.sleep(0)
+
+        sending = asyncio.create_task(keep_sending())
+        for _ in range(5):
+            await producer.flush()
+        stopping.set()
+        await sending
+
+
+async def test_closing_finishes_what_was_sent_and_refuses_more(broker: BrokerProcess, topic: str) -> None:
+    async with broker.async_client() as client:
+        producer = client.producer(linger_ms=60_000)
+        sent = [await producer.send(topic, b"v") for _ in range(5)]
+        await producer.close()
+        assert [each.result().offset for each in sent] == [0, 1, 2, 3, 4]
+        for refused in (producer.send(topic, b"v"), producer.send_many(topic, [b"v"])):
+            with pytest.raises(ClientClosed):
+                await refused
+        await producer.close()
+
+
+async def test_closing_the_client_finishes_its_producers_and_refuses_more(broker: BrokerProcess, topic: str) -> None:
+    client = broker.async_client()
+    producer = client.producer(linger_ms=60_000)
+    sent = await producer.send(topic, b"v")
+    await client.close()
+    assert sent.result().offset == 0
+    for refused in (producer.send(topic, b"v"), client.list_topics(), client.find_offset(topic, 0, "latest")):
+        with pytest.raises(ClientClosed):
+            await refused
+    with pytest.raises(ClientClosed):
+        client.producer()
+    with pytest.raises(ClientClosed):
+        await anext(client.read(topic))
+    await client.close()
+
+
+async def test_a_producer_that_is_closed_is_let_go_of(broker: BrokerProcess) -> None:
+    async with broker.async_client() as client:
+        for _ in range(10):
+            async with client.producer():
+                pass
+        assert not client._producers
+
+
+@pytest.mark.parametrize("options", [{"nonsense": 1}, {"acks": "perhaps"}, {"batch_messages": 0}])
+async def test_options_that_make_no_sense_are_refused(broker: BrokerProcess, options: dict[str, Any]) -> None:
+    async with broker.async_client() as client:
+        with pytest.raises(InvalidConfiguration):
+            client.producer(**options)
+
+
+def test_messages_published_over_grpc_are_the_same_over_http(broker: BrokerProcess, topic: str) -> None:
+    with broker.client() as client, client.producer() as producer:
+        producer.send_many(topic, ["ü", Outgoing("w", key="k")])
+    url = f"{broker.url}/topics/{topic}/partitions/0/messages"
+    messages = httpx.get(url, trust_env=False).json()["messages"]
+    assert [(each["value"], each.get("key")) for each in messages] == [("ü", None), ("w", "k")]
