@@ -153,3 +153,25 @@ def test_ctrl_c_ends_a_program_with_nothing_but_the_interrupt(broker: BrokerProc
     assert stderr.splitlines()[-1] == "KeyboardInterrupt"
     assert "During handling" not in stderr
     assert "ignored" not in stderr
+
+
+def test_one_loop_after_the_other_leaves_nothing_behind_for_the_next(broker: BrokerProcess, topic: str) -> None:
+    ended = run(
+        """
+        import asyncio
+        from goqueue import AsyncClient
+
+        async def work():
+            async with AsyncClient(address) as client, client.producer(linger_ms=0) as producer:
+                for number in range(20):
+                    await (await producer.send(topic, b"x"))
+                async for record in client.read(topic, follow=True):
+                    break
+
+        for _ in range(6):
+            asyncio.run(work())
+        """,
+        broker,
+        topic,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -26,6 +26,10 @@ _STREAMED_BYTES = 3 << 19
 """A batch of several messages is smaller, and every broker takes it; one large message may not be."""
 
 
+_END_WITHIN_S = 0.5
+_LAST_WORDS_S = 0.005
+
+
 class Connection:
     """Opens its channel when first used. Any error it raises is a ``GoQueueError``."""
 
@@ -50,6 +54,7 @@ class Connection:
         self.metadata = pb_grpc.MetadataStub(self._channel)
         self._pipe: _PublishPipe | None = None
         self._closed = False
+        self._cut_short = False
 
     async def call(self, method: Any, request: Any, *, timeout_ms: int | None = None) -> Any:
         """A call with one answer, bounded by the request timeout."""
@@ -104,17 +109,25 @@ class Connection:
             self._check_open()
             raise
         finally:
-            call.cancel()
+            if not call.done():
+                call.cancel()
+                self._cut_short = True
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClientClosed("the client is closed")
 
     async def close(self) -> None:
+        """The broker is told that nothing more comes, and everything that gRPC still owes this loop is taken in.
+
+        What it reports to a loop that is closed by then would show up as errors in the next one.
+        """
         self._closed = True
-        if self._pipe is not None:
-            await self._pipe.close()
+        if self._pipe is not None and not await self._pipe.close():
+            self._cut_short = True
         await self._channel.close()
+        if self._cut_short:
+            await asyncio.sleep(_LAST_WORDS_S)
 
 
 class _PublishPipe:
@@ -182,9 +195,22 @@ class _PublishPipe:
         for task in self._tasks:
             task.cancel()
 
-    async def close(self) -> None:
+    async def close(self) -> bool:
+        """Whether the stream came to its proper end."""
+        writing, reading = self._tasks
+        writing.cancel()
+        try:
+            async with asyncio.timeout(_END_WITHIN_S):
+                await asyncio.gather(writing, return_exceptions=True)
+                if not self.broken:
+                    await self._call.done_writing()
+                await asyncio.shield(reading)
+            ended = True
+        except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            ended = False
         self.abandon()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        return ended
 
 
 def to_error(error: grpc.aio.AioRpcError, address: str) -> GoQueueError:
