@@ -17,6 +17,8 @@ class FaultyFiles(OsFiles):
     """Faults go by path: ``fails`` and ``hangs`` tell which files' fsync is concerned."""
 
     def __init__(self) -> None:
+        super().__init__()
+        self.cannot_open: Callable[[Path], bool] = lambda path: False
         self.free: int | None = None
         self.fails: Callable[[Path], bool] = lambda path: False
         self.cannot_write: Callable[[Path], bool] = lambda path: False
@@ -44,11 +46,15 @@ class FaultyFiles(OsFiles):
             raise OSError(errno.EIO, "Input/output error")
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
+        if self.cannot_open(path):
+            raise OSError(errno.EMFILE, "Too many open files")
         if create and self.cannot_write(path):
             raise OSError(errno.ENOSPC, "No space left on device")
         return FaultyFile(self, path, super().open(path, create=create))  # type: ignore[return-value]
 
     def sync_dir(self, path: Path) -> None:
+        if self.cannot_open(path):
+            raise OSError(errno.EMFILE, "Too many open files")
         self.begin_sync(path)
         super().sync_dir(path)
 

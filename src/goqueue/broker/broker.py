@@ -45,6 +45,7 @@ log = get_logger(__name__)
 
 METADATA = "__metadata"
 _PROGRESS_EVERY_S = 2.0
+_OPEN_AT_A_STRETCH = 50
 Result = TypeVar("Result")
 
 
@@ -69,6 +70,7 @@ class Broker:
         self._topics: dict[str, Topic] = {}
         self._commands: set[asyncio.Task[Any]] = set()
         self._started_ns = self.clock.monotonic_ns()
+        self._running = False
         self._closing = False
 
     async def __aenter__(self) -> Self:
@@ -101,13 +103,14 @@ class Broker:
             self._catalog: Journal[Catalog] = Journal(
                 self._metadata, self._commits, self._folder.snapshots / METADATA, Catalog, CatalogState, CatalogEvent
             )
-            self._open_topics()
+            await self._open_topics()
             await self._settle_folders()
         except BaseException:
             self._folder.close()
             raise
-        self._upkeep = Upkeep(self, storage, self._commits, self._checkpoints)
+        self._upkeep = Upkeep(self, storage, self._commits, self._checkpoints, self.disk)
         self._upkeep.start()
+        self._running = True
 
     def stop_accepting(self) -> None:
         """Refuse new publishes and wake every reader that waits."""
@@ -117,7 +120,10 @@ class Broker:
                 partition.stop_waiting()
 
     async def close(self) -> None:
-        """Finish what was accepted, make everything durable, let go of the folder."""
+        """Finish what was accepted, make everything durable, let go of the folder. Doing it twice does no harm."""
+        if not self._running:
+            return
+        self._running = False
         self.stop_accepting()
         await asyncio.gather(*self._commands, return_exceptions=True)
         await self._upkeep.stop()
@@ -136,22 +142,24 @@ class Broker:
     def _log_options(self, settings: TopicSettings) -> LogOptions:
         return LogOptions(settings.segment_bytes, self.config.storage.index_interval_bytes)
 
-    def _open_topics(self) -> None:
+    async def _open_topics(self) -> None:
         records = self._catalog.machine.state.topics.values()
         total = sum(record.partitions for record in records)
         opened, said_at = 0, time.monotonic()
         for record in records:
-            self._topics[record.name] = self._open_topic(record)
+            self._topics[record.name] = await self._open_topic(record)
             opened += record.partitions
             if time.monotonic() - said_at > _PROGRESS_EVERY_S:
                 said_at = time.monotonic()
                 log.info("recovering", partitions_done=opened, partitions_total=total)
 
-    def _open_topic(self, record: TopicRecord) -> Topic:
+    async def _open_topic(self, record: TopicRecord) -> Topic:
         settings = self._effective(record)
         folder = self._folder.topic_folder(record.name, record.topic_id)
         partitions = []
         for number in range(record.partitions):
+            if number % _OPEN_AT_A_STRETCH == _OPEN_AT_A_STRETCH - 1:
+                await asyncio.sleep(0)
             place = folder / str(number)
             if not self._files.exists(place):
                 log.error("a partition's folder is missing; it begins empty", topic=record.name, partition=number)
@@ -212,12 +220,17 @@ class Broker:
         await self._catalog.submit(lambda catalog: decide(catalog)[:0])
         folder = self._folder.topic_folder(name, topic_id)
         await asyncio.to_thread(self._folder.create_partitions, folder, partitions)
+        # Everything that can fail comes before the event: a topic that exists is one that works.
+        topic = None
         try:
+            topic = await self._open_topic(record)
             await self._catalog.submit(decide)
         except BaseException:
-            self._files.remove_tree(folder)
+            if topic is not None:
+                topic.close()
+            await asyncio.to_thread(self._files.remove_tree, folder)
             raise
-        topic = self._topics[name] = self._open_topic(record)
+        self._topics[name] = topic
         log.info("topic created", topic=name, partitions=partitions)
         return topic
 
@@ -289,14 +302,19 @@ class Broker:
     async def read(
         self, name: str, number: int, bounds: Bounds, *, offset: int | None = None, from_time_ns: int | None = None
     ) -> MessagesRead:
-        partition = self.topic(name).partition(number)
+        partition = self._readable(name, number)
         return await read_messages(partition, start_of(partition, offset, from_time_ns), bounds)
 
     async def read_frames(
         self, name: str, number: int, bounds: Bounds, *, offset: int | None = None, from_time_ns: int | None = None
     ) -> FramesRead:
-        partition = self.topic(name).partition(number)
+        partition = self._readable(name, number)
         return await read_frames(partition, start_of(partition, offset, from_time_ns), bounds)
+
+    def _readable(self, name: str, number: int) -> Partition:
+        if not self._running and self._closing:
+            raise ShuttingDown("the broker has stopped", retry_after_s=1)
+        return self.topic(name).partition(number)
 
     # Itself
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from goqueue.model.logging import get_logger
 from goqueue.storage.checkpoint import CheckpointFile, RecoveryPoint
-from goqueue.storage.commit import MOST_SINGLE_SYNCS, CommitScheduler
+from goqueue.storage.commit import MOST_SINGLE_SYNCS, NO_DESCRIPTORS, CommitScheduler, when_descriptors_allow
 from goqueue.storage.files import File, Files
 from goqueue.storage.log import Log
 
@@ -34,7 +35,8 @@ class Checkpoints:
             await self._commits.sync(logs)
             current = {each: each.recovery_point() for each in logs if each.failure is None}
             changed = [each for each, point in current.items() if self.points.get(self._name(each.folder)) != point]
-            names = {self._name(each.folder) for each in current}
+            # A log that failed keeps the point it had: it tells a restart what must be there.
+            names = {self._name(each.folder) for each in logs}
             gone = self.points.keys() - names
             if not changed and not gone:
                 return
@@ -73,11 +75,16 @@ class Checkpoints:
             segments += [segment for segment in each.segments if segment.base >= since]
             if len(segments) * 3 > MOST_SINGLE_SYNCS:
                 return None
-        return [file for segment in segments for file in segment.files()]
+        try:
+            return [file for segment in segments for file in segment.files()]
+        except OSError as error:
+            if error.errno in NO_DESCRIPTORS:
+                return None
+            raise
 
     def _sync(self, files: list[File] | None) -> None:
         if files is None:
-            self._files.sync_filesystem(self._root)
+            when_descriptors_allow(partial(self._files.sync_filesystem, self._root))
         else:
             for file in files:
                 file.sync()

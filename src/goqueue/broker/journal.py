@@ -54,7 +54,7 @@ class Journal(Generic[Machine]):
         self._snapshot_path = snapshot_path
         self._make = make
         self._state_type = state_type
-        self._events = msgspec.json.Decoder(event_type)
+        self._decisions = msgspec.json.Decoder(list[event_type])
         self._snapshot_every = snapshot_every
         self._snapshot_at = 0
         self.machine: Machine
@@ -76,8 +76,9 @@ class Journal(Generic[Machine]):
             raise
         if events:
             now_ns = self._log.now_ns()
-            frames = [encode_frame(b"", msgspec.json.encode(event), b"", now_ns) for event in events]
-            self._log.append(join_frames(frames, now_ns))
+            # One record for a decision: after a crash all of its events are there, or none.
+            frame = encode_frame(b"", msgspec.json.encode(events), b"", now_ns)
+            self._log.append(join_frames([frame], now_ns))
             for event in events:
                 self.machine.apply(event)
         await self._settled()
@@ -120,7 +121,8 @@ class Journal(Generic[Machine]):
                     raise CorruptData(
                         f"{self._log.folder} has lost events near offset {expected}; restore it from a backup"
                     )
-                self.machine.apply(self._events.decode(message.value))
+                for event in self._decisions.decode(message.value):
+                    self.machine.apply(event)
             offset = found.next_offset
 
     def _read_snapshot(self) -> tuple[int | None, Any]:

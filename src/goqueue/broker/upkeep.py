@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Protocol
 
 from goqueue.broker.checkpoints import Checkpoints
+from goqueue.broker.disk_guard import DiskGuard
+from goqueue.broker.partition import Partition
 from goqueue.broker.topic import Topic
 from goqueue.model.config import StorageConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.storage.commit import CommitScheduler
-from goqueue.storage.compaction import CompactionRules, compact, dirty_ratio
+from goqueue.storage.compaction import CompactionRules, Step, abandon, compact, dirty_ratio
 from goqueue.storage.log import Log
 
 log = get_logger(__name__)
@@ -36,12 +39,18 @@ class Upkeep:
     """Owns the background tasks; each survives an error of one round and says so."""
 
     def __init__(
-        self, keeper: Keeper, config: StorageConfig, commits: CommitScheduler, checkpoints: Checkpoints
+        self,
+        keeper: Keeper,
+        config: StorageConfig,
+        commits: CommitScheduler,
+        checkpoints: Checkpoints,
+        disk: DiskGuard,
     ) -> None:
         self._keeper = keeper
         self._config = config
         self._commits = commits
         self._checkpoints = checkpoints
+        self._disk = disk
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
 
@@ -49,14 +58,16 @@ class Upkeep:
         for interval_ms, work in (
             (self._config.fsync_interval_ms, self.sync_by_interval),
             (self._config.checkpoint_interval_ms, self.checkpoint),
-            (self._config.cleanup_interval_ms, self.clean_up),
+            (self._config.cleanup_interval_ms, self.expire),
+            (self._config.cleanup_interval_ms, self.compact),
         ):
             self._tasks.append(asyncio.create_task(self._repeat(interval_ms / 1_000, work), name=work.__name__))
 
     async def stop(self) -> None:
         """Finish what is being done. Nothing is cancelled: a thread would go on writing behind the broker's back."""
         self._stopping.set()
-        await asyncio.gather(*self._tasks)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         self._tasks.clear()
 
     async def _repeat(self, interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
@@ -86,17 +97,21 @@ class Upkeep:
         await self._keeper.snapshot_if_due()
         await self._checkpoints.save(list(self._keeper.logs()))
 
-    async def clean_up(self) -> None:
-        """Retention, then compaction, one partition after the other."""
+    async def expire(self) -> None:
+        """Retention. A task of its own: it must not wait for a long compaction while the disk fills."""
         moved = False
         for topic in list(self._keeper.running_topics()):
             if topic.settings.cleanup == "delete":
                 moved |= self._expire(topic)
         if moved:
             await self._checkpoints.save(list(self._keeper.logs()))
+
+    async def compact(self) -> None:
+        """One partition after the other, as long as there is room for the new files."""
         for topic in list(self._keeper.running_topics()):
-            if topic.settings.cleanup == "compact":
-                await self._compact(topic)
+            for number, partition in enumerate(topic.partitions):
+                if self._wants_compaction(topic):
+                    await self._compact(topic, number, partition)
 
     def _expire(self, topic: Topic) -> bool:
         moved = False
@@ -123,25 +138,28 @@ class Upkeep:
                 moved = True
         return moved
 
-    async def _compact(self, topic: Topic) -> None:
-        for partition in topic.partitions:
-            if not self._wants_compaction(topic):
-                return
-            below = min(partition.high_watermark, partition.log.durable_offset)
-            if dirty_ratio(partition.log, below) < self._config.compaction_min_dirty_ratio:
-                continue
-            rules = CompactionRules(below, topic.settings.tombstone_retention_ms, self._config.compaction_max_keys)
-            steps = compact(partition.log, rules)
-            try:
-                await self._drive(steps, lambda: self._wants_compaction(topic))
-            except OSError as error:
-                if self._wants_compaction(topic):
-                    log.error("compaction stopped", topic=topic.name, error=str(error))
+    async def _compact(self, topic: Topic, number: int, partition: Partition) -> None:
+        below = min(partition.high_watermark, partition.log.durable_offset)
+        if dirty_ratio(partition.log, below) < self._config.compaction_min_dirty_ratio:
+            return
+        rules = CompactionRules(below, topic.settings.tombstone_retention_ms, self._config.compaction_max_keys)
+        steps = compact(partition.log, rules)
+        try:
+            await self._drive(steps, lambda: self._wants_compaction(topic))
+        except Exception as error:
+            # The others are none the worse for it. A topic that was deleted meanwhile is no failure at all.
+            if self._wants_compaction(topic):
+                log.error("compaction stopped", topic=topic.name, partition=number, exc_info=error)
+        finally:
+            # On a failing disk the next pass or the next start sees to it.
+            with suppress(OSError):
+                abandon(partition.log)
 
     def _wants_compaction(self, topic: Topic) -> bool:
-        return topic.settings.cleanup == "compact" and not topic.closed and not self._stopping.is_set()
+        wanted = topic.settings.cleanup == "compact" and not topic.closed and not self._stopping.is_set()
+        return wanted and not self._disk.is_full()
 
-    async def _drive(self, steps: Iterator[Callable[[], None] | None], wanted: Callable[[], bool]) -> None:
+    async def _drive(self, steps: Iterator[Step], wanted: Callable[[], bool]) -> None:
         """Take the steps one by one; none of them after the files have gone with their topic."""
         while wanted():
             began = time.perf_counter()

@@ -11,9 +11,12 @@ clean, so trying again would report success for what is lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import errno
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from goqueue.model.errors import StorageFailed
@@ -21,6 +24,9 @@ from goqueue.storage.files import File, Files
 from goqueue.storage.log import Log, Unsynced
 
 MOST_SINGLE_SYNCS = 16
+NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
+_PATIENCE = 600
+_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +77,28 @@ class CommitScheduler:
 
     async def close(self) -> None:
         while (running := self._running) is not None:
-            await running
+            # Whoever is impatient with a stop must not end the round that others wait for.
+            await asyncio.shield(running)
         self._thread.shutdown()
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while self._dirty:
                 # One turn of the loop, so that publishes that are already here share the round.
                 await asyncio.sleep(0)
                 waiting, self._waiting = self._waiting, []
                 dirty, self._dirty = self._dirty, {}
-                planned = self._plan(dirty)
-                failures = await loop.run_in_executor(self._thread, self._carry_out, planned)
-                self._settle(planned, failures, waiting)
+                await self._round(self._plan(dirty), waiting)
         finally:
             self._running = None
+
+    async def _round(self, planned: _Round, waiting: list[tuple[Log, int, asyncio.Future[None]]]) -> None:
+        failures: dict[Log, str] = dict.fromkeys(planned.taken, "an fsync round did not come to its end")
+        try:
+            failures = await asyncio.get_running_loop().run_in_executor(self._thread, self._carry_out, planned)
+        finally:
+            # What became of a round that was cut short is not known, so none of it counts.
+            self._settle(planned, failures, waiting)
 
     def _plan(self, dirty: Iterable[Log]) -> _Round:
         taken = {log: log.unsynced() for log in dirty if log.failure is None}
@@ -99,6 +111,8 @@ class CommitScheduler:
             try:
                 files[log] = [segment.files().log for segment in each.segments]
             except OSError as error:
+                if error.errno in NO_DESCRIPTORS:
+                    return _Round(taken, None, {})
                 failures[log] = f"open: {error.strerror or error}"
         return _Round(taken, files, failures)
 
@@ -106,7 +120,7 @@ class CommitScheduler:
         """In the thread. Returns why logs failed, for those that did."""
         if planned.files is None:
             try:
-                self._files.sync_filesystem(self._root)
+                when_descriptors_allow(partial(self._files.sync_filesystem, self._root))
             except OSError as error:
                 return dict.fromkeys(planned.taken, f"syncfs: {error.strerror or error}")
             return {}
@@ -117,7 +131,7 @@ class CommitScheduler:
                     file.sync()
                 folder = planned.taken[log].folder
                 if folder is not None:
-                    self._files.sync_dir(folder)
+                    when_descriptors_allow(partial(self._files.sync_dir, folder))
             except OSError as error:
                 failures[log] = f"fsync: {error.strerror or error}"
         return failures
@@ -144,3 +158,18 @@ class CommitScheduler:
 
 def _failed(log: Log) -> StorageFailed:
     return StorageFailed(f"this partition takes no more writes: {log.failure}")
+
+
+def when_descriptors_allow(work: Callable[[], None]) -> None:
+    """Run something that opens a file first; while the process is out of descriptors, wait and try again.
+
+    Only opening can fail that way: an fsync that was begun and failed is never tried a second time.
+    """
+    for attempt in range(_PATIENCE):
+        try:
+            work()
+            return
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS or attempt == _PATIENCE - 1:
+                raise
+            time.sleep(_PAUSE_S)

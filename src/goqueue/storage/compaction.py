@@ -55,13 +55,18 @@ def dirty_ratio(log: Log, below: int) -> float:
 
 def compact(log: Log, rules: CompactionRules) -> Iterator[Step]:
     """One pass over ``log``. Ends at the next step if the log is cut back: what the pass has learnt is void then."""
-    revoke_swaps(log.open_files.disk, log.folder)
+    abandon(log)
     truncations = log.truncations
     for step in _pass(log, rules):
         yield step
         if log.truncations != truncations:
-            revoke_swaps(log.open_files.disk, log.folder)
+            abandon(log)
             return
+
+
+def abandon(log: Log) -> None:
+    """Take back and remove what a pass has half made. Called by whoever drops one."""
+    revoke_swaps(log.open_files.disk, log.folder)
 
 
 def _pass(log: Log, rules: CompactionRules) -> Iterator[Step]:

@@ -72,38 +72,41 @@ class Files(Protocol):
 class OsFile:
     """A file of the real disk."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("fd",)
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self.fd = fd
 
     def __del__(self) -> None:
-        os.close(self._fd)
+        os.close(self.fd)
 
     def read(self, position: int, size: int) -> bytes:
-        data = os.pread(self._fd, size, position)
-        while 0 < len(data) < size and (more := os.pread(self._fd, size - len(data), position + len(data))):
+        data = os.pread(self.fd, size, position)
+        while 0 < len(data) < size and (more := os.pread(self.fd, size - len(data), position + len(data))):
             data += more
         return data
 
     def write(self, position: int, data: Buffer) -> None:
         view = memoryview(data)
-        written = os.pwrite(self._fd, view, position)
+        written = os.pwrite(self.fd, view, position)
         while written < len(view):
-            written += os.pwrite(self._fd, view[written:], position + written)
+            written += os.pwrite(self.fd, view[written:], position + written)
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        return os.fstat(self.fd).st_size
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        os.ftruncate(self.fd, size)
 
     def sync(self) -> None:
-        _sync_content(self._fd)
+        _sync_content(self.fd)
 
 
 class OsFiles:
     """The real disk."""
+
+    def __init__(self) -> None:
+        self._roots: dict[Path, OsFile] = {}
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -141,13 +144,13 @@ class OsFiles:
         if _syncfs is None:
             _sync_tree(path)
             return
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if _syncfs(fd) != 0:
-                code = ctypes.get_errno()
-                raise OSError(code, os.strerror(code), str(path))
-        finally:
-            os.close(fd)
+        # Kept open: an error of earlier writes is reported only to descriptors that were there before it.
+        root = self._roots.get(path)
+        if root is None:
+            root = self._roots[path] = OsFile(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        if _syncfs(root.fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(path))
 
     def free_bytes(self, path: Path) -> int:
         figures = os.statvfs(path)

@@ -58,13 +58,17 @@ def conclude(files: Files, folder: Path, swap: Swap) -> None:
 
 
 def revoke_swaps(files: Files, folder: Path) -> None:
-    """Take back what was decided and not carried out, because the compaction was dropped in between."""
-    for name in files.list_dir(folder):
+    """Take back what was decided and not carried out, because the compaction was dropped; remove what it had made."""
+    names = files.list_dir(folder)
+    for name in names:
         if name.endswith(MANIFEST):
             # If it was carried out and only not concluded, its renames must not be lost with the manifest.
             files.sync_dir(folder)
             files.remove(folder / name)
             files.sync_dir(folder)
+    for name in names:
+        if name.endswith(COMPACTED):
+            files.remove(folder / name)
 
 
 def finish_swaps(files: Files, folder: Path) -> None:

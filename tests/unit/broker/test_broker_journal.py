@@ -256,3 +256,19 @@ def test_many_commands_at_once_are_decided_one_after_the_other() -> None:
         assert bench.commits.rounds < 50
 
     with_bench(work)
+
+
+def test_the_events_of_one_decision_are_all_there_after_a_crash_or_none() -> None:
+    """They are one record, so no torn write can come between them."""
+
+    async def work(bench: Bench) -> None:
+        await bench.journal.submit(lambda sums: [*sums.decide_add(1), *sums.decide_add(2), *sums.decide_add(3)])
+        assert bench.total == 6
+        assert bench.log.end_offset == 1
+
+    disk = with_bench(work)
+
+    async def read(bench: Bench) -> None:
+        assert bench.total == 6
+
+    with_bench(read, disk)

@@ -43,6 +43,11 @@ def with_broker(tmp_path: Path, clock: ManualClock, disk: FaultyFiles) -> WithBr
     return run
 
 
+async def clean_up(broker: Broker) -> None:
+    await broker._upkeep.expire()
+    await broker._upkeep.compact()
+
+
 async def publish(broker: Broker, topic: str, *values: bytes, **fields: object) -> None:
     for value in values:
         (outcome,) = await broker.publish(topic, [NewMessage(value, partition=0, **fields)])  # type: ignore[arg-type]
@@ -71,10 +76,10 @@ def test_rule_9_retention_goes_by_the_time_of_the_append(with_broker: WithBroker
         clock.advance_ms(HOUR_MS // 2)
         await publish(broker, "t", BIG, timestamp_ns=0)
         clock.advance_ms(HOUR_MS // 2 - 1)
-        await broker._upkeep.clean_up()
+        await clean_up(broker)
         assert await offsets(broker, "t") == [0, 1]
         clock.advance_ms(2)
-        await broker._upkeep.clean_up()
+        await clean_up(broker)
         assert await offsets(broker, "t") == [1]
 
     with_broker(work)
@@ -85,7 +90,7 @@ def test_a_segment_that_still_takes_appends_expires_too(with_broker: WithBroker,
         await broker.create_topic("t", {"partitions": 1, "retention_ms": HOUR_MS})
         await publish(broker, "t", b"a", b"b")
         clock.advance_ms(HOUR_MS + 1)
-        await broker._upkeep.clean_up()
+        await clean_up(broker)
         assert await offsets(broker, "t") == []
         await publish(broker, "t", b"c")
         assert await offsets(broker, "t") == [2]
@@ -98,7 +103,7 @@ def test_unlimited_retention_keeps_everything(with_broker: WithBroker, clock: Ma
         await broker.create_topic("t", {**SMALL_SEGMENTS, "retention_ms": "unlimited"})
         await publish(broker, "t", BIG, BIG)
         clock.advance_ms(HOUR_MS * 24 * 3_650)
-        await broker._upkeep.clean_up()
+        await clean_up(broker)
         assert await offsets(broker, "t") == [0, 1]
 
     with_broker(work)
@@ -112,7 +117,7 @@ def test_files_go_only_after_the_new_start_is_durable(
         await publish(broker, "t", BIG, BIG)
         clock.advance_ms(HOUR_MS + 1)
         disk.cannot_write = of_checkpoint
-        await broker._upkeep.clean_up()
+        await clean_up(broker)
         assert len(log_files(tmp_path, "t")) == 3
         disk.cannot_write = lambda path: False
         await broker._upkeep.checkpoint()
@@ -130,11 +135,11 @@ def test_a_partition_without_room_does_not_keep_the_others_from_being_cleaned(
             await publish(broker, name, b"v")
         clock.advance_ms(HOUR_MS + 1)
         disk.cannot_write = of_topic("a")
-        await broker._upkeep.clean_up()
+        await clean_up(broker)
         assert await offsets(broker, "a") == [0]
         assert await offsets(broker, "b") == []
         disk.cannot_write = lambda path: False
-        await broker._upkeep.clean_up()
+        await clean_up(broker)
         assert await offsets(broker, "a") == []
 
     with_broker(work)
@@ -161,7 +166,7 @@ def test_compaction_leaves_room_for_appends_while_it_runs(with_broker: WithBroke
         for number in range(40):
             messages = [NewMessage(b"%d" % number, b"k%d" % key, partition=0) for key in range(100)]
             await broker.publish("t", messages)
-        cleaning = asyncio.create_task(broker._upkeep.clean_up())
+        cleaning = asyncio.create_task(clean_up(broker))
         stored = 0
         while not cleaning.done():
             await publish(broker, "t", b"meanwhile", key=b"new-%d" % stored)
@@ -185,11 +190,11 @@ def test_tombstones_go_when_their_time_is_over(with_broker: WithBroker, clock: M
         await publish(broker, "t", b"v", key=b"k")
         await broker.publish("t", [NewMessage(None, b"k", partition=0)])
         await publish(broker, "t", BIG, BIG, key=b"other")
-        await broker._upkeep.clean_up()
+        await clean_up(broker)
         assert await offsets(broker, "t") == [1, 2, 3]
         clock.advance_ms(HOUR_MS + 1)
         await publish(broker, "t", BIG, BIG, key=b"other")
-        await broker._upkeep.clean_up()
+        await clean_up(broker)
         assert 1 not in await offsets(broker, "t")
 
     with_broker(work)
@@ -200,7 +205,7 @@ def test_a_topic_deleted_while_it_is_compacted_is_simply_gone(with_broker: WithB
         await broker.create_topic("t", {**SMALL_SEGMENTS, "cleanup": "compact"})
         for _ in range(20):
             await broker.publish("t", [NewMessage(b"x" * 500, b"k%d" % key, partition=0) for key in range(100)])
-        cleaning = asyncio.create_task(broker._upkeep.clean_up())
+        cleaning = asyncio.create_task(clean_up(broker))
         await asyncio.sleep(0)
         await broker.delete_topic("t")
         await cleaning
