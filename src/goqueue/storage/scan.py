@@ -200,12 +200,15 @@ class FrameScanner:
             return None
         if claimed is not None and self._could_be_frame(claimed, found):
             return claimed
+        # A frame that goes beyond the file is most likely torn, and what looks like frames in it is its value. Only if
+        # they lead exactly to the file's end was it the length that was damaged.
+        torn = claimed is not None and claimed > self._size
         position = damaged_from + 1
         while position + HEADER_SIZE <= self._size:
             view = self._at(position, min(_WINDOW, self._size - position))
             candidate = self._search(view, position, found)
             if candidate is not None:
-                return candidate
+                return candidate if not torn or self._leads_to_the_end(candidate) else None
             position += max(1, len(view) - HEADER_SIZE + 1)
         return None
 
@@ -216,6 +219,11 @@ class FrameScanner:
             return None
         magic, version, *_, key, value, headers = _HEADER.unpack_from(view)
         return position + HEADER_SIZE + key + value + headers if (magic, version) == (MAGIC, VERSION) else None
+
+    def _leads_to_the_end(self, position: int | None) -> bool:
+        while position is not None and position < self._size:
+            position = self._claimed_end(position)
+        return position == self._size
 
     def _search(self, view: memoryview, base: int, found: Scan) -> int | None:
         data = bytes(view)

@@ -38,6 +38,31 @@ def test_a_tail_is_cut_into_a_side_file_when_no_valid_frame_follows(reopen: Open
     assert sides(folder) == [torn]
 
 
+@pytest.mark.parametrize("inner_offset", [1, 2])
+def test_a_frame_in_the_value_of_a_torn_write_is_not_taken_for_a_message(
+    reopen: OpenLog, folder: Path, inner_offset: int
+) -> None:
+    log = reopen()
+    log.append(batch_of([b"first"]))
+    planted = encode_frame(b"", b"forged", b"", 1, flags=0x18, offset=inner_offset)
+    torn = encode_frame(b"", b"head " + planted + b" tail", b"", 1, offset=1)[:-3]
+    with log.active.log_path.open("ab") as file:
+        file.write(torn)
+    assert values_of(reopen()) == [b"first"]
+    assert sides(folder) == [torn]
+
+
+def test_messages_behind_a_damaged_length_are_kept(reopen: OpenLog) -> None:
+    log = reopen()
+    for value in (b"first", b"second", b"third"):
+        log.append(batch_of([value]))
+    path = log.active.log_path
+    data = bytearray(path.read_bytes())
+    data[29] ^= 0x40
+    path.write_bytes(bytes(data))
+    assert values_of(reopen()) == [b"second", b"third"]
+
+
 def test_damage_before_a_valid_frame_is_set_aside_and_the_frame_kept(reopen: OpenLog, folder: Path) -> None:
     log = reopen()
     for value in (b"first", b"second", b"third"):
