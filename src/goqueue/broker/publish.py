@@ -13,18 +13,22 @@ from goqueue.model.errors import GoQueueError, InvalidMessage, MessageTooLarge, 
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS
 from goqueue.model.ports import NANOS_PER_MS, Clock
 from goqueue.model.publishing import NewMessage, Outcome, Published
-from goqueue.wire.batch import FrameRun, join_frames
+from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, join_frames
 from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import RESERVED_PREFIX
 from goqueue.wire.verify import FrameRules, verify_batch
 
+_LARGE_BATCH_BYTES = 256 << 10
+
 
 @dataclass(slots=True)
 class _Share:
-    """What one partition gets of a request."""
+    """What one partition gets of a request in one batch."""
 
+    number: int
     frames: list[bytes] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
+    size: int = 0
     max_timestamp_ns: int = 0
 
 
@@ -43,23 +47,26 @@ class Publisher:
         shares = await self._encode(topic, messages, now_ns, outcomes)
         if topic.closed:
             raise TopicNotFound(f"topic {topic.name!r} was deleted")
-        written: list[tuple[int, int, _Share, asyncio.Future[None]]] = []
-        for number, share in shares.items():
-            partition = topic.partitions[number]
+        written: list[tuple[_Share, int, asyncio.Future[None]]] = []
+        for turn, share in enumerate(shares):
+            if turn and share.size >= _LARGE_BATCH_BYTES:
+                # A large request must not hold up everyone else while it is written.
+                await asyncio.sleep(0)
+            partition = topic.partitions[share.number]
             try:
                 first = partition.append(join_frames(share.frames, share.max_timestamp_ns))
             except GoQueueError as error:
-                _set_all(outcomes, share, error)
+                _set_all(outcomes, share, partition.reason(error))
             else:
-                written.append((number, first, share, partition.acknowledge(first + len(share.places))))
-        for number, first, share, acknowledged in written:
+                written.append((share, first, partition.acknowledge(first + len(share.places))))
+        for share, first, acknowledged in written:
             try:
                 await acknowledged
             except GoQueueError as error:
-                _set_all(outcomes, share, topic.partitions[number].reason(error))
+                _set_all(outcomes, share, topic.partitions[share.number].reason(error))
             else:
                 for offset, place in enumerate(share.places, first):
-                    outcomes[place] = Published(number, offset, messages[place].priority)
+                    outcomes[place] = Published(share.number, offset, messages[place].priority)
         return [outcome for outcome in outcomes if outcome is not None]
 
     async def publish_frames(self, topic: Topic, number: int, run: FrameRun) -> int:
@@ -87,8 +94,9 @@ class Publisher:
 
     async def _encode(
         self, topic: Topic, messages: Sequence[NewMessage], now_ns: int, outcomes: list[Outcome | None]
-    ) -> dict[int, _Share]:
-        shares: dict[int, _Share] = {}
+    ) -> list[_Share]:
+        shares: list[_Share] = []
+        current: dict[int, _Share] = {}
         keyless: int | None = None
         place = -1
         async for part in in_stretches(messages):
@@ -108,10 +116,12 @@ class Publisher:
                 except GoQueueError as error:
                     outcomes[place] = error
                     continue
-                share = shares.get(number)
-                if share is None:
-                    share = shares[number] = _Share()
+                share = current.get(number)
+                if share is None or share.size + len(frame) > MAX_BATCH_BYTES:
+                    share = current[number] = _Share(number)
+                    shares.append(share)
                 share.frames.append(frame)
+                share.size += len(frame)
                 share.places.append(place)
                 timestamp_ns = now_ns if message.timestamp_ns is None else message.timestamp_ns
                 share.max_timestamp_ns = max(share.max_timestamp_ns, timestamp_ns)
