@@ -123,7 +123,7 @@ def read_by_offset(broker: Broker) -> None:
 
 
 def replay_from_an_instant(broker: Broker) -> None:
-    instant = datetime.now(UTC).isoformat()
+    instant = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     late = [{"value": f"late order {number}", "partition": 0} for number in range(3)]
     broker.call("POST", "/topics/orders/messages", {"messages": late})
     step(4, "Replay from an instant", f"GET …/partitions/0/messages?from_time={instant}")

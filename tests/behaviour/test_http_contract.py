@@ -46,7 +46,7 @@ def topic(client: httpx.Client, name: str) -> str:
 
 def test_health(client: httpx.Client) -> None:
     body = get(client, "/health")
-    assert body.keys() == {"status", "timestamp"}
+    assert body.keys() == {"status", "timestamp", "problems"}
     assert body["status"] == "ok"
     assert RFC_3339.fullmatch(body["timestamp"])
 

@@ -26,7 +26,7 @@ from goqueue.broker.topic import Topic
 from goqueue.broker.upkeep import Upkeep
 from goqueue.coordination.catalog import Catalog, CatalogEvent, CatalogState, TopicRecord
 from goqueue.model.config import Config, StorageConfig
-from goqueue.model.errors import InvalidConfiguration, ShuttingDown, TopicNotFound
+from goqueue.model.errors import CorruptData, InvalidConfiguration, ShuttingDown, TopicNotFound
 from goqueue.model.ids import check_topic_name
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import Clock, Randomness, SystemClock, SystemRandomness
@@ -100,6 +100,11 @@ class Broker:
             self.disk = DiskGuard(self._files, root, storage.min_free_bytes, self.clock)
             self._publisher = Publisher(self.disk, self.clock)
             self._metadata = self._open_log(self._folder.logs / METADATA / "0", self.config.topic)
+            if self._metadata.missing is not None:
+                # Without it every topic would look like a stranger's folder.
+                raise CorruptData(
+                    f"{self._metadata.folder}: {self._metadata.missing}; restore the data folder from a backup"
+                )
             self._catalog: Journal[Catalog] = Journal(
                 self._metadata, self._commits, self._folder.snapshots / METADATA, Catalog, CatalogState, CatalogEvent
             )
@@ -140,7 +145,9 @@ class Broker:
         )
 
     def _log_options(self, settings: TopicSettings) -> LogOptions:
-        return LogOptions(settings.segment_bytes, self.config.storage.index_interval_bytes)
+        return LogOptions(
+            settings.segment_bytes, self.config.storage.index_interval_bytes, compacted=settings.cleanup == "compact"
+        )
 
     async def _open_topics(self) -> None:
         records = self._catalog.machine.state.topics.values()
@@ -344,6 +351,17 @@ class Broker:
     @property
     def is_stopping(self) -> bool:
         return self._closing
+
+    def damage(self) -> list[str]:
+        """What was found to be damaged or gone, a line for each partition."""
+        found = []
+        for topic in self._topics.values():
+            for number, partition in enumerate(topic.partitions):
+                if partition.log.missing is not None:
+                    found.append(f"{topic.name}/{number}: {partition.log.missing}")
+                if partition.damaged:
+                    found.append(f"{topic.name}/{number}: {len(partition.damaged)} damaged messages were left out")
+        return found
 
     def _check_open(self) -> None:
         if self._closing:

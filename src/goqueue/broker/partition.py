@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from goqueue.model.errors import GoQueueError, TopicNotFound
+from goqueue.model.logging import get_logger
 from goqueue.model.settings import FsyncPolicy
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.log import Log
 from goqueue.wire.batch import CheckedBatch, FrameRun
 
+log = get_logger(__name__)
+
 _ON_LOOP_BYTES = 256 << 10
+_MOST_DAMAGED = 10_000
 
 
 class Partition:
@@ -19,7 +23,8 @@ class Partition:
     def __init__(self, log: Log, commits: CommitScheduler, policy: FsyncPolicy) -> None:
         self.log = log
         self.policy: FsyncPolicy = policy
-        self.damaged_messages = 0
+        self.damaged: set[int] = set()
+        """Offsets that readers met and that fail their checksum; as many as are worth remembering."""
         self.closed = False
         self.stopping = False
         self._commits = commits
@@ -57,6 +62,12 @@ class Partition:
         if self.log.is_active(offset) and found.size <= _ON_LOOP_BYTES:
             return found.load(), found.next_offset
         return await asyncio.to_thread(found.load), found.next_offset
+
+    def note_damage(self, offsets: list[int]) -> None:
+        new = set(offsets) - self.damaged
+        if new and len(self.damaged) < _MOST_DAMAGED:
+            self.damaged |= new
+            log.error("messages fail their checksum", folder=str(self.log.folder), offsets=sorted(new)[:20])
 
     def has_news(self, offset: int) -> bool:
         """Whether waiting for what comes at ``offset`` is over: it is there, or nothing will come any more."""

@@ -19,6 +19,7 @@ from goqueue.wire.internal_headers import RESERVED_PREFIX
 from goqueue.wire.verify import FrameRules, verify_batch
 
 _LARGE_BATCH_BYTES = 256 << 10
+_PARTITIONS_AT_A_STRETCH = 8
 
 
 @dataclass(slots=True)
@@ -49,8 +50,8 @@ class Publisher:
             raise TopicNotFound(f"topic {topic.name!r} was deleted")
         written: list[tuple[_Share, int, asyncio.Future[None]]] = []
         for turn, share in enumerate(shares):
-            if turn and share.size >= _LARGE_BATCH_BYTES:
-                # A large request must not hold up everyone else while it is written.
+            if turn and (share.size >= _LARGE_BATCH_BYTES or turn % _PARTITIONS_AT_A_STRETCH == 0):
+                # A large request must not hold up everyone else while it is written; first writes make files.
                 await asyncio.sleep(0)
             partition = topic.partitions[share.number]
             try:

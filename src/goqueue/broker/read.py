@@ -6,11 +6,8 @@ import asyncio
 from dataclasses import dataclass
 
 from goqueue.broker.partition import Partition
-from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
 from goqueue.wire.batch import FrameRun, decode_run
-
-log = get_logger(__name__)
 
 UNBOUNDED = 1 << 30
 
@@ -40,6 +37,8 @@ class MessagesRead:
     messages: list[Message]
     next_offset: int
     high_watermark: int
+    damaged: list[int]
+    """Offsets of messages that fail their checksum and were left out."""
 
 
 def start_of(partition: Partition, offset: int | None, from_time_ns: int | None) -> int:
@@ -63,6 +62,7 @@ async def read_frames(partition: Partition, offset: int, bounds: Bounds) -> Fram
 async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> MessagesRead:
     """Like ``read_frames``, over as many segments as it takes to fill the bounds."""
     messages: list[Message] = []
+    left_out: list[int] = []
     left_bytes, left_messages, wait_ms = bounds.max_bytes, bounds.max_messages, bounds.wait_ms
     while left_messages > 0 and (left_bytes > 0 or not messages):
         found = await read_frames(partition, offset, Bounds(left_bytes, left_messages, wait_ms))
@@ -74,17 +74,12 @@ async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> Me
         offset, wait_ms = found.next_offset, 0
         decoded, damaged = decode_run(found.run)
         if damaged:
-            partition.damaged_messages += len(damaged)
-            log.error(
-                "messages that fail their checksum were left out of a read",
-                folder=str(partition.log.folder),
-                messages=len(damaged),
-                before_offset=offset,
-            )
+            left_out += [offset - len(found.run) + place for place in damaged]
+            partition.note_damage(left_out)
         messages += decoded
         left_bytes -= len(found.run.frames)
         left_messages -= len(found.run)
-    return MessagesRead(messages, offset, partition.high_watermark)
+    return MessagesRead(messages, offset, partition.high_watermark, left_out)
 
 
 async def wait_for_any(places: list[tuple[Partition, int]], wait_ms: int) -> bool:

@@ -31,6 +31,8 @@ class RecoveryPoint(msgspec.Struct, frozen=True, array_like=True):
     max_timestamp_ns: int
     last_append_ns: int
     cleaned_to: int
+    segments: int = 0
+    """How many there were from the start on; 0: not noted."""
 
 
 class CheckpointFile:

@@ -35,6 +35,8 @@ class LogOptions:
 
     segment_bytes: int = 64 << 20
     index_interval_bytes: int = 4_096
+    compacted: bool = False
+    """Whether segments may be joined or emptied by compaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class Log:
         self.end_offset = active.base + active.count
         self.durable_offset = self.end_offset
         self.failure: str | None = None
+        self.missing: str | None = None
+        """What a start found to be gone, if anything."""
         self.on_durable: Callable[[], None] = _nothing
         """Called when ``durable_offset`` has moved."""
         self._unsynced: list[Segment] = []
@@ -165,6 +169,7 @@ class Log:
         return RecoveryPoint(
             self.start_offset, active.base, active.size, active.count, active.index_checksum, active.time_entries,
             active.time_checksum, active.max_timestamp_ns, active.last_append_ns, self.cleaned_to,
+            len(self.segments) - self._segment_at(self.start_offset),
         )  # fmt: skip
 
     # Reading

@@ -44,6 +44,7 @@ def open_log(
     if point is not None and point.base not in bases and (bases or given_out != start):
         # Not an error in itself: files are made by the first append, and compaction joins segments.
         log.warning("recovery point names a segment that is not there; scanning everything", folder=str(folder))
+    missing = _missing_segments(bases, point, options)
     segments: list[Segment] = []
     scanned = False
     trusted_below = point.base if point is not None and point.base in bases else 0
@@ -62,10 +63,10 @@ def open_log(
     if scanned:
         # A process that was killed may have left names in memory only; from here on the segments count as durable.
         files.sync_dir(folder)
-    _end_with_active(segments, open_files, folder, now_ns, given_out)
+    missing = _end_with_active(segments, open_files, folder, now_ns, given_out) or missing
     for segment, following in pairwise(segments):
         segment.below = following.base
-    return Log(
+    opened = Log(
         open_files,
         folder,
         options,
@@ -74,22 +75,37 @@ def open_log(
         start_offset=segments[0].base if start is None else start,
         cleaned_to=point.cleaned_to if point else 0,
     )
+    if missing is not None:
+        opened.missing = missing
+        log.error("messages are missing", folder=str(folder), what=missing)
+    return opened
+
+
+def _missing_segments(bases: list[int], point: RecoveryPoint | None, options: LogOptions) -> str | None:
+    """What can be told without opening any file. Compaction may join segments, so its logs are not judged."""
+    if point is None or options.compacted or point.cleaned_to or not point.segments:
+        return None
+    found = sum(base <= point.base for base in bases)
+    if found >= point.segments:
+        return None
+    return f"{point.segments - found} of {point.segments} segments below offset {point.base + point.count} are gone"
 
 
 def _end_with_active(
     segments: list[Segment], open_files: OpenFiles, folder: Path, now_ns: Callable[[], int], given_out: int
-) -> None:
+) -> str | None:
     """Make sure that the last segment takes appends, and gives out no offset that a recovery point has seen used."""
     if not segments:
         segments.append(Segment(open_files, folder, given_out, now_ns))
-        return
+        return f"everything below offset {given_out} is gone" if given_out else None
     last = segments[-1]
     last_offset = last.last_offset() if last.sealed else last.base + last.count - 1
     end = last.base if last_offset is None else last_offset + 1
     if not last.sealed and end >= given_out:
-        return
+        return None
+    missing = None
     if end < given_out:
-        log.error("messages are missing at the end", folder=str(folder), first=end, until=given_out)
+        missing = f"offsets {end} to {given_out - 1}, at the end, are gone"
         end = given_out
     if not last.sealed:
         last.seal()
@@ -99,6 +115,7 @@ def _end_with_active(
     segments.append(Segment(open_files, folder, end, now_ns))
     # Recovery takes the last segment for one without gaps: from now on that must not be the one before.
     segments[-1].files()
+    return missing
 
 
 def _limits(files: Files, folder: Path, bases: list[int]) -> list[int]:

@@ -142,12 +142,14 @@ class ConsumeMessage(Struct, omit_defaults=True, gc=False):
     compressed: bool = False
 
 
-class ConsumeResponse(Struct):
+class ConsumeResponse(Struct, omit_defaults=True):
     """Messages in offset order; go on at ``next_offset``."""
 
     messages: list[ConsumeMessage]
     next_offset: int
     high_watermark: int
+    damaged: list[int] | UnsetType = UNSET
+    """Offsets that were left out because they fail their checksum."""
 
 
 class ConsumeAllResponse(Struct, omit_defaults=True):
@@ -156,6 +158,7 @@ class ConsumeAllResponse(Struct, omit_defaults=True):
     messages: list[ConsumeMessage]
     next_offsets: dict[str, int]
     next_offset: int | UnsetType = UNSET
+    damaged: dict[str, list[int]] | UnsetType = UNSET
 
 
 class FramesPublished(Struct):
@@ -167,10 +170,11 @@ class FramesPublished(Struct):
 
 
 class HealthResponse(Struct):
-    """``degraded``: reading works, some writing does not."""
+    """``degraded``: some writing does not work, or something stored is damaged or gone; ``problems`` say what."""
 
     status: Literal["ok", "degraded", "fail"]
     timestamp: str
+    problems: list[str]
 
 
 class LivenessResponse(Struct):

@@ -39,7 +39,8 @@ def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
 
     @get("/health", tags=_TAGS, responses=documented(), summary="How the broker is")
     async def health() -> HealthResponse:
-        return HealthResponse("degraded" if broker.problems() else "ok", now())
+        problems = [*broker.problems().values(), *broker.damage()]
+        return HealthResponse("degraded" if problems else "ok", now(), problems[:100])
 
     @get(["/healthz", "/livez"], tags=_TAGS, responses=documented(), summary="Whether the process works")
     async def live() -> LivenessResponse:
@@ -98,5 +99,5 @@ def _stats(topic: Topic) -> TopicStats:
         messages=sum(each.high_watermark - each.log.start_offset for each in topic.partitions),
         size_bytes=_size(topic),
         segments=sum(len(each.log.segments) for each in topic.partitions),
-        damaged_messages=sum(each.damaged_messages for each in topic.partitions),
+        damaged_messages=sum(len(each.damaged) for each in topic.partitions),
     )
