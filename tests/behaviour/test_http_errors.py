@@ -304,3 +304,12 @@ def test_garbage_behind_a_request_that_is_still_being_answered_is_no_defect(
         connection.drain()
     until(lambda: not host.server.server_state.tasks)
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/topics"), ("PATCH", "/topics/t")])
+def test_far_too_many_settings_are_refused_in_one_sentence(client: httpx.Client, method: str, path: str) -> None:
+    body: dict[str, Any] = {"settings": {f"color{number}": 1 for number in range(150_000)}}
+    if method == "POST":
+        body["name"] = "many"
+    answer = check(client.request(method, path, json=body), 400, "invalid_settings")
+    assert answer["error"] == "there are 150000 settings; at most 100 are looked at"

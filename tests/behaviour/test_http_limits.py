@@ -239,3 +239,27 @@ def test_bodies_together_are_bounded_by_memory(begin: Begin) -> None:
             retry_later(second.answer())
     until(lambda: not host.server.server_state.tasks)
     assert ask(host.port, request("POST", "/topics/t/messages", ONE)).status == 200
+
+
+@pytest.mark.parametrize("header", ["Connection: close", "Connection: keep-alive"])
+def test_a_client_that_does_not_read_its_answer_is_cut_off(begin: Begin, header: str) -> None:
+    host = begin(write_timeout_ms=300, keep_alive_ms=1_000)
+    large = json.dumps({"messages": [{"value": "x" * (15 << 20)}]}).encode()
+    assert ask(host.port, request("POST", "/topics/t/messages", large)).status == 200
+    connections = host.server.server_state.connections
+    until(lambda: not connections)
+    with RawConnection(host.port) as connection:
+        connection.send(request("GET", "/topics/t/partitions/0/messages?encoding=base64", b"", header))
+        until(lambda: any(each.transport.get_write_buffer_size() for each in list(connections)))
+        until(lambda: not connections, within_s=10)
+
+
+@pytest.mark.parametrize("value", ["", "x" * 100])
+@pytest.mark.parametrize("path", ["/topics/t/messages", "/v1/topics/t/messages/"])
+def test_more_messages_in_a_request_than_allowed_are_refused(begin: Begin, path: str, value: str) -> None:
+    host = begin(max_publish_messages=10)
+    messages = [{"value": value, "partition": 0}] * 11
+    for number, status in ((11, 400), (10, 200)):
+        answer = ask(host.port, request("POST", path, json.dumps({"messages": messages[:number]}).encode()))
+        assert answer.status == status
+    assert stored(host) == 10

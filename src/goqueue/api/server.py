@@ -7,6 +7,8 @@ import gc
 import resource
 import signal
 import socket
+from collections.abc import Callable
+from contextlib import closing
 from typing import cast
 
 import uvicorn
@@ -35,26 +37,31 @@ def serve(config: Config) -> int:
 
 
 async def _serve(config: Config) -> None:
-    listener = bind(config.http)
-    try:
-        async with Broker(config) as broker:
-            server = HttpServer(broker, config.http)
-            grpc = GrpcServer(broker, config.grpc)
-            if config.grpc.enabled:
-                await grpc.start()
-            # What is there now stays; collecting it again and again would cost pauses for nothing.
-            gc.collect()
-            gc.freeze()
-            server.take_signals()
-            host, port = listener.getsockname()[:2]
-            log.info("listening", host=host, port=port, grpc_port=grpc.port, data=config.storage.path)
-            try:
-                await server.serve(sockets=[listener])
-            finally:
-                await grpc.stop(config.http.shutdown_timeout_ms / 1_000)
+    broker = Broker(config)
+    grpc = GrpcServer(broker, config.grpc)
+    with closing(bind(config.http)) as listener:
+        if config.grpc.enabled:
+            grpc.bind()
+        async with broker:
+            await _serve_broker(broker, grpc, listener)
         log.info("stopped", data=config.storage.path)
+
+
+async def _serve_broker(broker: Broker, grpc: GrpcServer, listener: socket.socket) -> None:
+    config = broker.config
+    server = HttpServer(broker, config.http, on_stop=grpc.leave)
+    if config.grpc.enabled:
+        await grpc.start()
+    # What is there now stays; collecting it again and again would cost pauses for nothing.
+    gc.collect()
+    gc.freeze()
+    server.take_signals()
+    host, port = listener.getsockname()[:2]
+    log.info("listening", host=host, port=port, grpc_port=grpc.port, data=config.storage.path)
+    try:
+        await server.serve(sockets=[listener])
     finally:
-        listener.close()
+        await grpc.stop(config.http.shutdown_timeout_ms / 1_000)
 
 
 def bind(config: HttpConfig) -> socket.socket:
@@ -72,7 +79,7 @@ def bind(config: HttpConfig) -> socket.socket:
 class HttpServer(uvicorn.Server):
     """uvicorn with our deadlines, stopping in our order."""
 
-    def __init__(self, broker: Broker, config: HttpConfig) -> None:
+    def __init__(self, broker: Broker, config: HttpConfig, on_stop: Callable[[], None] = lambda: None) -> None:
         protocol = type("BoundConnection", (Connection,), {"limits": config})
         super().__init__(
             uvicorn.Config(
@@ -91,6 +98,7 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._broker = broker
+        self._on_stop = on_stop
 
     def take_signals(self) -> None:
         """Before anyone is told that the server listens: whoever is told may send one at once.
@@ -112,6 +120,7 @@ class HttpServer(uvicorn.Server):
     def _stop(self, number: signal.Signals) -> None:
         """First take nothing new, so that those who wait are answered; then close connections. Twice: at once."""
         log.info("told to stop, finishing what was accepted", signal=number.name)
+        self._on_stop()
         self._broker.stop_accepting()
         self.force_exit = self.should_exit
         self.should_exit = True

@@ -108,6 +108,13 @@ class HttpConfig:
         minimum=100,
         maximum=_HOUR_MS,
     )
+    write_timeout_ms: int = setting(
+        60_000,
+        "How long a client may take to read any part of its answer.",
+        "ms",
+        minimum=100,
+        maximum=_HOUR_MS,
+    )
     keep_alive_ms: int = setting(75_000, "How long an idle connection is kept.", "ms", minimum=1_000, maximum=_HOUR_MS)
     max_connections: int = setting(
         4_096,
@@ -186,6 +193,13 @@ class GrpcConfig:
     max_concurrent_calls: int = setting(
         2_048,
         "How many calls, streams included, are served at once; one more is refused.",
+        "count",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    max_fetch_streams: int = setting(
+        1_024,
+        "How many streams may fetch at once; one more is refused. Never more than half of max_concurrent_calls.",
         "count",
         minimum=1,
         maximum=1_000_000,

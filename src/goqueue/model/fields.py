@@ -24,6 +24,8 @@ from goqueue.model.units import (
 
 Unit = Literal["ms", "bytes", "count", "ratio", "text", "flag", "choice"]
 UNLIMITED = "unlimited"
+MAX_FIELDS = 100
+"""More are refused unseen: looking at each, and for what it might mean, would take its time."""
 _SPEC = "goqueue"
 
 
@@ -149,9 +151,15 @@ def specs(kind: type) -> dict[str, FieldSpec]:
     return {field.name: field.metadata[_SPEC] for field in dataclasses.fields(kind)}
 
 
+def too_many_fields(count: int) -> str:
+    return f"there are {count} settings; at most {MAX_FIELDS} are looked at"
+
+
 def parse_fields(kind: type, raw: dict[str, object]) -> tuple[dict[str, Any], list[str]]:
     """Parse every field; return the good values and a sentence for each problem."""
     declared = specs(kind)
+    if len(raw) > MAX_FIELDS:
+        return {}, [too_many_fields(len(raw))]
     values: dict[str, Any] = {}
     problems: list[str] = []
     for name, value in raw.items():

@@ -15,6 +15,7 @@ FsyncPolicy = Literal["always", "interval", "never"]
 _DAY_MS = 86_400_000
 _TEN_YEARS_MS = 3_650 * _DAY_MS
 MAX_PARTITIONS = 10_000
+_MAX_PROBLEMS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ def parse_topic_settings(raw: dict[str, object], *, existing: bool = False) -> d
     if existing:
         declared = specs(TopicSettings)
         problems += [f"{name}: cannot be changed once the topic exists" for name in values if declared[name].fixed]
+    if len(problems) > _MAX_PROBLEMS:
+        problems[_MAX_PROBLEMS:] = [f"and {len(problems) - _MAX_PROBLEMS} more"]
     if problems:
         raise InvalidSettings("; ".join(problems))
     return values

@@ -98,10 +98,10 @@ async def test_a_call_that_takes_longer_than_allowed_ends(serve: Serve) -> None:
 @pytest.mark.parametrize("connections", [1, 2])
 async def test_one_call_more_than_allowed_is_refused_on_any_connection(serve: Serve, connections: int) -> None:
     async with serve(max_concurrent_calls=3) as served:
-        follow = pb.FetchRequest(topic="t", follow=True)
-        calls = [served.messages.Fetch(follow) for _ in range(3)]
+        calls = [served.messages.PublishStream() for _ in range(3)]
         reads = [asyncio.ensure_future(call.read()) for call in calls]
-        await until(lambda: served.waiting_readers() == 3)
+        publishing = served.server._messages._taking
+        await until(lambda: len(publishing) == 3)
         channel = served.channel if connections == 1 else served.connect()
         listing = channel.unary_unary(
             "/goqueue.v1.Topics/ListTopics",
@@ -111,10 +111,55 @@ async def test_one_call_more_than_allowed_is_refused_on_any_connection(serve: Se
         for _ in range(3):
             assert (await error_of(listing(pb.ListTopicsRequest()))).status is grpc.StatusCode.RESOURCE_EXHAUSTED
         calls[0].cancel()
-        await until(lambda: served.waiting_readers() == 2)
+        await until(lambda: len(publishing) == 2)
         assert list((await listing(pb.ListTopicsRequest())).names) == ["t"]
         for call in calls:
             call.cancel()
         await asyncio.gather(*reads, return_exceptions=True)
         if channel is not served.channel:
             await channel.close()
+
+
+@pytest.mark.parametrize("method", ["CreateTopic", "ChangeTopic"])
+async def test_far_too_many_settings_are_refused_in_one_sentence(serve: Serve, method: str) -> None:
+    async with serve() as served:
+        request = getattr(pb, f"{method}Request")(name="t", settings={f"color{n}": "1" for n in range(50_000)})
+        error = await error_of(getattr(served.topics, method)(request))
+        assert (error.status, error.code) == (grpc.StatusCode.INVALID_ARGUMENT, "invalid_settings")
+        assert error.details == "there are 50000 settings; at most 100 are looked at"
+
+
+async def test_more_topics_than_are_described_at_once_are_refused(serve: Serve) -> None:
+    async with serve() as served:
+        names = [f"topic-{number}" for number in range(1_001)]
+        assert (
+            len((await served.metadata.DescribeCluster(pb.DescribeClusterRequest(topics=names[:-1]))).topics) == 1_000
+        )
+        error = await error_of(served.metadata.DescribeCluster(pb.DescribeClusterRequest(topics=names)))
+        assert (error.status, error.code) == (grpc.StatusCode.INVALID_ARGUMENT, "invalid_request")
+
+
+async def test_a_topic_that_is_named_often_is_described_once(serve: Serve) -> None:
+    async with serve() as served:
+        answer = await served.metadata.DescribeCluster(pb.DescribeClusterRequest(topics=["t", "nope", "t"]))
+        assert [each.name for each in answer.topics] == ["t", "nope"]
+
+
+@pytest.mark.parametrize("bounds", [{"max_fetch_streams": 2}, {"max_concurrent_calls": 4}])
+async def test_readers_leave_room_for_other_calls(serve: Serve, bounds: dict[str, int]) -> None:
+    async with serve(**bounds) as served:
+        follow = pb.FetchRequest(topic="t", follow=True)
+        calls = [served.messages.Fetch(follow) for _ in range(2)]
+        reads = [asyncio.ensure_future(call.read()) for call in calls]
+        await until(lambda: served.waiting_readers() == 2)
+        error = await error_of(served.messages.Fetch(follow))
+        assert (error.status, error.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "overloaded")
+        assert (error.retriable, error.retry_after_ms) == ("true", "1000")
+        assert list((await served.topics.ListTopics(pb.ListTopicsRequest())).names) == ["t"]
+        calls[0].cancel()
+        await until(lambda: served.waiting_readers() == 1)
+        assert (await served.messages.Publish(publish(b"v"))).stored.first_offset == 0
+        assert (await served.messages.Fetch(pb.FetchRequest(topic="t")).read()).next_offset == 1
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)

@@ -78,6 +78,39 @@ async def test_a_port_that_is_in_use_is_a_clear_error(serve: Serve) -> None:
         await second.stop(1)
 
 
+async def test_a_port_is_taken_before_the_broker_is_ready(serve: Serve) -> None:
+    async with serve() as served:
+        second = GrpcServer(served.broker, GrpcConfig(port=0))
+        second.bind()
+        third = GrpcServer(served.broker, GrpcConfig(port=second.port))
+        with pytest.raises(InvalidConfiguration, match=f"127.0.0.1:{second.port}.*--grpc-port"):
+            third.bind()
+
+
+async def test_a_call_that_comes_before_the_broker_is_ready_waits_for_it(serve: Serve) -> None:
+    async with serve() as served:
+        second = GrpcServer(served.broker, GrpcConfig(port=0))
+        second.bind()
+        early = Served(served.broker, second)
+        listing = asyncio.ensure_future(early.topics.ListTopics(pb.ListTopicsRequest(), wait_for_ready=True))
+        await second.start()
+        assert list((await listing).names) == ["t"]
+        await early.channel.close()
+        await second.stop(1)
+
+
+async def test_the_health_is_bad_as_soon_as_the_stop_begins_while_calls_are_still_answered(serve: Serve) -> None:
+    async with serve() as served:
+        health = health_pb2_grpc.HealthStub(served.channel)
+        watch = health.Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == SERVING
+        served.server.leave()
+        served.server.leave()
+        assert (await watch.read()).status == NOT_SERVING
+        assert (await health.Check(health_pb2.HealthCheckRequest())).status == NOT_SERVING
+        assert (await served.messages.Publish(publish(b"v"))).stored.first_offset == 0
+
+
 async def test_a_server_that_was_never_started_stops(serve: Serve) -> None:
     async with serve() as served:
         await GrpcServer(served.broker, GrpcConfig()).stop(1)

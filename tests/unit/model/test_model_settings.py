@@ -42,3 +42,25 @@ def test_what_is_not_fixed_can_be_changed_once_the_topic_exists() -> None:
 def test_settings_cannot_be_assigned_to() -> None:
     with pytest.raises(AttributeError):
         TopicSettings().partitions = 4  # type: ignore[misc]
+
+
+def test_of_many_bad_settings_ten_are_named_and_the_others_counted() -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        parse_topic_settings({f"color{number}": 1 for number in range(15)})
+    *named, last = str(caught.value).split("; and ")
+    assert named[0].count("no such setting") == 10
+    assert last == "5 more"
+
+
+def test_ten_bad_settings_are_all_named() -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        parse_topic_settings({f"color{number}": 1 for number in range(10)})
+    assert str(caught.value).count("no such setting") == 10
+    assert "more" not in str(caught.value)
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_far_too_many_settings_are_refused_in_one_sentence(existing: bool) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        parse_topic_settings({f"color{number}": 1 for number in range(101)}, existing=existing)
+    assert str(caught.value) == "there are 101 settings; at most 100 are looked at"

@@ -14,7 +14,7 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.partition import Partition
 from goqueue.broker.read import Bounds, start_of
 from goqueue.model.config import GrpcConfig
-from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded
 from goqueue.wire.batch import parse_batch
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
@@ -48,6 +48,8 @@ class MessagesService(pb_grpc.MessagesServicer):
         self._config = config
         self.calls = calls
         self._taking: set[asyncio.Task[None]] = set()
+        self._max_fetches = min(config.max_fetch_streams, max(1, config.max_concurrent_calls // 2))
+        self._fetches = 0
 
     @answered
     async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:  # noqa: N802
@@ -109,6 +111,19 @@ class MessagesService(pb_grpc.MessagesServicer):
     @streamed
     async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # noqa: N802
         self.calls.begin(resumable=True)
+        if self._fetches >= self._max_fetches:
+            raise Overloaded(
+                f"{self._fetches} streams fetch already; grpc.max_fetch_streams and half of grpc.max_concurrent_calls "
+                f"are the bounds",
+                retry_after_s=1,
+            )
+        self._fetches += 1
+        try:
+            await self._fetch(request, context)
+        finally:
+            self._fetches -= 1
+
+    async def _fetch(self, request: pb.FetchRequest, context: Context) -> None:
         most = min(self._config.max_batch_bytes, self._config.max_message_bytes - self._config.max_message_bytes // 8)
         if request.max_batch_bytes > most:
             raise InvalidRequest(f"max_batch_bytes is {request.max_batch_bytes}; grpc.max_batch_bytes allows {most}")

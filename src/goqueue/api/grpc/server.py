@@ -37,10 +37,12 @@ class GrpcServer:
         self._health = health_aio.HealthServicer()
         self._calls = Calls(config.max_call_ms / 1_000)
         self._messages = MessagesService(broker, config, self._calls)
+        self._leaving: asyncio.Task[None] | None = None
+        self._started = False
         self.port = 0
 
-    async def start(self) -> None:
-        """Listen; the broker must be ready."""
+    def bind(self) -> None:
+        """Take the port: if it is in use, say so before anything is recovered. Calls wait until ``start``."""
         address = _join(self._config.host, self._config.port)
         try:
             self.port = self._server.add_insecure_port(address)
@@ -50,6 +52,11 @@ class GrpcServer:
             raise InvalidConfiguration(
                 f"cannot listen on {address} for gRPC; choose another with --grpc-port, or stop what uses it"
             )
+
+    async def start(self) -> None:
+        """Serve; the broker must be ready."""
+        if not self.port:
+            self.bind()
         metadata = MetadataService(self._broker, self._advertised(), self._calls)
         pb_grpc.add_MessagesServicer_to_server(self._messages, self._server)
         pb_grpc.add_TopicsServicer_to_server(TopicsService(self._broker, self._calls), self._server)
@@ -62,20 +69,27 @@ class GrpcServer:
         for service in ("", *_SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
+        self._started = True
 
     def _advertised(self) -> str:
         """Empty if only the client knows how it got here: we listen everywhere and were not told."""
         host = self._config.host
         return self._config.advertised_address or ("" if host in _EVERYWHERE else _join(host, self.port))
 
+    def leave(self) -> None:
+        """Tell those who ask for the health that the end is near, so that they go elsewhere."""
+        if self._started and self._leaving is None:
+            self._leaving = asyncio.create_task(self._health.enter_graceful_shutdown())
+
     async def stop(self, grace_s: float) -> None:
         """Answer what was accepted, for at most ``grace_s``; the broker must have been told to stop before."""
-        if not self.port:
+        self.leave()
+        if self._leaving is None:
             return
         # Bounded: someone who watches the health and does not read holds it up.
         with suppress(TimeoutError):
             async with asyncio.timeout(_CUT_AFTER_S):
-                await self._health.enter_graceful_shutdown()
+                await self._leaving
         self._messages.stop_reading()
         await self._calls.finish(grace_s)
         # What is left are streams without an end: those who watch, and readers that do not read.

@@ -10,11 +10,14 @@ from goqueue.api.grpc.errors import Context, to_error
 from goqueue.api.grpc.messages import find_offset
 from goqueue.broker.broker import Broker
 from goqueue.broker.topic import Topic
-from goqueue.model.errors import GoQueueError
-from goqueue.model.fields import specs
+from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidSettings
+from goqueue.model.fields import MAX_FIELDS, specs, too_many_fields
 from goqueue.model.settings import TopicSettings
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
+
+_MAX_TOPICS = 1_000
+"""In one request about the cluster."""
 
 
 class TopicsService(pb_grpc.TopicsServicer):
@@ -58,9 +61,11 @@ class MetadataService(pb_grpc.MetadataServicer):
     async def DescribeCluster(  # noqa: N802
         self, request: pb.DescribeClusterRequest, context: Context
     ) -> pb.DescribeClusterResponse:
+        if len(request.topics) > _MAX_TOPICS:
+            raise InvalidRequest(f"the request names {len(request.topics)} topics; at most {_MAX_TOPICS} are allowed")
         return pb.DescribeClusterResponse(
             nodes=[pb.Node(id=self._broker.node_id, address=self._address)],
-            topics=[self._leaders(name) for name in request.topics],
+            topics=[self._leaders(name) for name in dict.fromkeys(request.topics)],
             version=goqueue.__version__,
         )
 
@@ -78,6 +83,8 @@ class MetadataService(pb_grpc.MetadataServicer):
 
 def _settings(request: pb.CreateTopicRequest | pb.ChangeTopicRequest) -> dict[str, object]:
     """By name: a map has no order on the wire, and problems are to be told in the same order every time."""
+    if len(request.settings) > MAX_FIELDS:
+        raise InvalidSettings(too_many_fields(len(request.settings)))
     return dict(sorted(request.settings.items()))
 
 

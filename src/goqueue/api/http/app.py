@@ -29,4 +29,4 @@ def create_app(broker: Broker, config: HttpConfig) -> ASGIApp:
         request_max_body_size=None,
         logging_config=None,
     )
-    return admission.wrap(PublishPath(publish, app))
+    return admission.wrap(PublishPath(publish, config.max_publish_messages, app))

@@ -1,4 +1,4 @@
-"""One client's connection, with deadlines: a client that sends slowly or nothing at all does not hold it for ever."""
+"""One client's connection, with deadlines: a client that sends nothing, or reads nothing, does not hold it for ever."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = True
         self._answering: RequestResponseCycle | None = None
+        self._unread_bytes = 0
+        self._unread_since = 0.0
         self.deadline: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -106,6 +108,13 @@ class Connection(HttpToolsProtocol):
     def past_deadline(self, now: float) -> bool:
         return self.deadline is not None and now > self.deadline
 
+    def is_unread(self, now: float) -> bool:
+        """Whether the client has taken nothing of what waits for it, for too long."""
+        before, self._unread_bytes = self._unread_bytes, self.transport.get_write_buffer_size()
+        if not before or self._unread_bytes < before:
+            self._unread_since = now
+        return self._unread_bytes > 0 and now - self._unread_since > self.limits.write_timeout_ms / 1_000
+
     def time_out(self) -> None:
         what = "headers" if self._in_head else "body"
         limit_ms = self.limits.header_timeout_ms if self._in_head else self.limits.body_timeout_ms
@@ -117,9 +126,14 @@ class Connection(HttpToolsProtocol):
 
 
 def sweep(connections: set[Any], now: float) -> None:
-    """Close every connection whose client let its deadline pass."""
+    """Close every connection whose client let its deadline pass, or does not read."""
     for connection in list(connections):
-        if isinstance(connection, Connection) and connection.past_deadline(now):
+        if not isinstance(connection, Connection):
+            continue
+        if connection.is_unread(now):
+            # Not ``close``, which would wait until all is read.
+            connection.transport.abort()
+        elif connection.past_deadline(now):
             connection.time_out()
 
 

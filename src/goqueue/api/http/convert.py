@@ -13,7 +13,7 @@ from goqueue.model.errors import CorruptData, InvalidMessage, NotSupported
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers, Message, Priority, parse_priority
 from goqueue.model.publishing import NewMessage, Outcome, Published
 from goqueue.model.units import format_instant_ns, parse_duration_ms, parse_instant_ns
-from goqueue.wire.compression import decompress
+from goqueue.wire.compression import decompress_within
 
 _NORMAL = int(Priority.NORMAL)
 
@@ -76,15 +76,43 @@ def to_result(outcome: Outcome) -> PublishResult:
     return PublishResult(error=str(outcome), code=outcome.code, retriable=outcome.retriable)
 
 
-def to_consumed(message: Message, partition: int, encoding: Encoding | None, max_bytes: int) -> ConsumeMessage:
+class PageOfMessages:
+    """The messages of one answer. What they unpack to is bounded for all of them together; one always fits."""
+
+    def __init__(self, encoding: Encoding | None, max_message_bytes: int, max_bytes: int) -> None:
+        self.messages: list[ConsumeMessage] = []
+        self._encoding = encoding
+        self._max_message_bytes = max_message_bytes
+        self._left_bytes = max_bytes
+
+    def add(self, message: Message, partition: int) -> bool:
+        """False if the message does not fit; it is for another page then."""
+        value, encoding, compressed = message.value, self._encoding, message.compressed
+        room = self._left_bytes if self.messages else max(self._left_bytes, self._max_message_bytes)
+        if compressed:
+            try:
+                unpacked = decompress_within(value, min(room, self._max_message_bytes))
+            except CorruptData:
+                unpacked = None
+            else:
+                if unpacked is None and room < self._max_message_bytes:
+                    return False
+            if unpacked is None:
+                # The producer's own affair: whoever can read it gets the bytes as they are.
+                encoding = "base64"
+            else:
+                value, compressed = unpacked, False
+        if self.messages and len(value) > room:
+            return False
+        self._left_bytes -= len(value)
+        self.messages.append(_to_consumed(message, partition, encoding, value, compressed))
+        return True
+
+
+def _to_consumed(
+    message: Message, partition: int, encoding: Encoding | None, value: bytes, compressed: bool
+) -> ConsumeMessage:
     """As text if the bytes are text and nobody asked for base64, else as base64."""
-    value, compressed = message.value, message.compressed
-    if compressed:
-        try:
-            value, compressed = decompress(value, max_bytes), False
-        except CorruptData:
-            # The producer's own affair: whoever can read it gets the bytes as they are.
-            encoding = "base64"
     if encoding != "base64":
         try:
             return _as_consumed(message, partition, "text", value, compressed, bytes.decode)

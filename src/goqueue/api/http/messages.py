@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from litestar import Request, Response, get, post
@@ -9,15 +10,15 @@ from litestar.datastructures import ResponseHeader
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
+from msgspec import UNSET
 
 from goqueue.api.http.admission import Admission
-from goqueue.api.http.convert import to_consumed
+from goqueue.api.http.convert import PageOfMessages
 from goqueue.api.http.errors import documented
 from goqueue.api.http.frames import FRAMES, FRAMES_BODY, frames_response, instant, wants_frames
 from goqueue.api.http.publish import Publish
 from goqueue.api.http.schemas import (
     ConsumeAllResponse,
-    ConsumeMessage,
     ConsumeResponse,
     Encoding,
     FramesPublished,
@@ -30,7 +31,7 @@ from goqueue.broker.read import UNBOUNDED, Bounds, MessagesRead, start_of
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
 from goqueue.model.fields import shown
-from goqueue.model.units import parse_duration_ms
+from goqueue.model.units import format_duration_ms, parse_duration_ms
 from goqueue.wire.batch import parse_batch
 
 AnyRequest = Request[Any, Any, Any]
@@ -61,21 +62,29 @@ def message_routes(
 ) -> list[HTTPRouteHandler]:
     def bounds(limit: int, wait: str | None, max_bytes: int | None = None) -> Bounds:
         wait_ms = 0 if wait is None else parse_duration_ms(wait)
+        if wait_ms > config.max_wait_ms:
+            raise InvalidRequest(f"wait is {shown(wait)}; at most {format_duration_ms(config.max_wait_ms)} is allowed")
         for name, value, most in (
             ("limit", limit, config.max_read_messages),
-            ("wait", wait_ms, config.max_wait_ms),
             ("max_bytes", max_bytes or 1, config.max_read_bytes),
         ):
             if value > most:
                 raise InvalidRequest(f"{name} is {shown(value)}; at most {most} is allowed")
         return Bounds(max_bytes or config.max_read_bytes, limit, wait_ms)
 
-    async def page(read: MessagesRead, number: int, encoding: Encoding | None) -> ConsumeResponse:
-        most = broker.config.topic.max_message_bytes
-        messages: list[ConsumeMessage] = []
+    def new_page(topic_name: str, encoding: Encoding | None) -> PageOfMessages:
+        return PageOfMessages(encoding, broker.topic(topic_name).settings.max_message_bytes, config.max_read_bytes)
+
+    async def fill(page: PageOfMessages, read: MessagesRead, number: int) -> int:
+        """Add what fits; return where to go on."""
         async for part in in_stretches(read.messages):
-            messages += [to_consumed(message, number, encoding, most) for message in part]
-        return ConsumeResponse(messages, read.next_offset, read.high_watermark)
+            for message in part:
+                if not page.add(message, number):
+                    return message.offset
+                if message.compressed:
+                    # Unpacking takes as long as the producer likes.
+                    await asyncio.sleep(0)
+        return read.next_offset
 
     async def read_one(
         request: AnyRequest, name: str, number: int, limits: Bounds, offset: int | None, from_time: str | None
@@ -111,25 +120,31 @@ def message_routes(
         encoding: EncodingParameter = None,
     ) -> ConsumeAllResponse:
         if partition is not None:
-            read = await read_one(request, topic_name, partition, bounds(limit, wait), offset, from_time)
-            one = await page(read, partition, encoding)
-            return ConsumeAllResponse(one.messages, {str(partition): one.next_offset}, one.next_offset)
+            limits = bounds(limit, wait)
+            page = new_page(topic_name, encoding)
+            read = await read_one(request, topic_name, partition, limits, offset, from_time)
+            next_offset = await fill(page, read, partition)
+            damaged = {str(partition): read.damaged} if read.damaged else UNSET
+            return ConsumeAllResponse(page.messages, {str(partition): next_offset}, next_offset, damaged)
         if wait is not None:
             raise InvalidRequest("wait needs a partition; without one the answer comes at once")
+        if offset:
+            raise InvalidRequest("an offset other than 0 needs a partition: each one counts its own")
         limits = bounds(limit, None)
-        everything = ConsumeAllResponse([], {})
+        page = new_page(topic_name, encoding)
+        everything = ConsumeAllResponse(page.messages, {})
         partitions = broker.topic(topic_name).partitions
         for number, each in enumerate(partitions):
             share = -(-(limit - len(everything.messages)) // (len(partitions) - number))
-            within = None if offset is None else min(max(offset, each.log.start_offset), each.high_watermark)
-            begin = start_of(each, within, instant(offset, from_time))
+            begin = start_of(each, None, instant(offset, from_time))
             everything.next_offsets[str(number)] = begin
             if share and limits.max_bytes > 0:
                 read = await broker.read(topic_name, number, Bounds(limits.max_bytes, share), offset=begin)
                 used = sum(len(message.value) for message in read.messages)
                 limits = Bounds(limits.max_bytes - used)
-                everything.messages += (await page(read, number, encoding)).messages
-                everything.next_offsets[str(number)] = read.next_offset
+                everything.next_offsets[str(number)] = await fill(page, read, number)
+                if read.damaged:
+                    everything.damaged = {**(everything.damaged or {}), str(number): read.damaged}
         return everything
 
     @get(
@@ -161,8 +176,11 @@ def message_routes(
     ) -> Response[Any]:
         if not wants_frames(request):
             limits = bounds(limit, wait, max_bytes)
+            page = new_page(topic_name, encoding)
             read = await read_one(request, topic_name, partition_id, limits, offset, from_time)
-            return Response(await page(read, partition_id, encoding))
+            next_offset = await fill(page, read, partition_id)
+            answer = ConsumeResponse(page.messages, next_offset, read.high_watermark, read.damaged or UNSET)
+            return Response(answer)
         limits = bounds(1, wait, max_bytes)
         # Frames are bounded by bytes, and by messages only if that is asked for.
         most = limit if "limit" in request.query_params else UNBOUNDED
