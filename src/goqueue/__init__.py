@@ -10,10 +10,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from goqueue.model import errors
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from goqueue.broker.broker import Broker
+    from goqueue.broker.read import Bounds
     from goqueue.client.aio import AsyncClient
     from goqueue.client.config import ClientConfig, ProducerConfig
     from goqueue.client.outgoing import Outgoing
@@ -31,6 +34,7 @@ _PLACES = {
     "AsyncClient": "client.aio",
     "AsyncProducer": "client.producer",
     "Batch": "client.reader",
+    "Bounds": "broker.read",
     "Broker": "broker.broker",
     "Client": "client.sync",
     "ClientConfig": "client.config",
@@ -55,6 +59,7 @@ __all__ = [
     "AsyncClient",
     "AsyncProducer",
     "Batch",
+    "Bounds",
     "Broker",
     "Client",
     "ClientConfig",
@@ -72,6 +77,7 @@ __all__ = [
     "TopicInfo",
     "__version__",
     "as_text",
+    "errors",
     "from_json",
     "to_json",
 ]

@@ -47,6 +47,21 @@ def test_an_unknown_path_is_not_found(client: httpx.Client, path: str) -> None:
     check(client.get(path), 404, "not_found")
 
 
+@pytest.mark.parametrize("path", ["/health", "/topics", "/topics/t/messages", "/topics/t/partitions/0/messages"])
+def test_a_query_parameter_that_does_not_exist_is_refused(client: httpx.Client, path: str) -> None:
+    assert "no such parameter: 'ofset'" in check(client.get(f"{path}?ofset=1"), 400, "invalid_request")["error"]
+
+
+def test_a_misspelt_query_parameter_is_told_the_right_one(client: httpx.Client) -> None:
+    answer = client.get("/topics/t/partitions/0/messages?ofset=1")
+    assert "did you mean 'offset'" in check(answer, 400, "invalid_request")["error"]
+
+
+def test_a_misspelt_topic_is_told_the_right_one(client: httpx.Client) -> None:
+    client.post("/topics", json={"name": "invoices"})
+    assert "did you mean 'invoices'" in check(client.get("/topics/invoces"), 404, "topic_not_found")["error"]
+
+
 def test_a_page_of_another_site_cannot_publish_through_its_visitors_browser(client: httpx.Client) -> None:
     body = json.dumps({"name": "planted"})
     foreign = {"Origin": "https://elsewhere.example", "Content-Type": "text/plain"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from goqueue.testing import BrokerProcess
+from goqueue.testing import BrokerProcess, running_broker
 
 START = """
 import sys, threading
@@ -19,9 +20,27 @@ client = Client(address)
 """
 
 
-def run(script: str, broker: BrokerProcess, topic: str) -> subprocess.CompletedProcess[str]:
+def run(script: str, broker: BrokerProcess, topic: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-X", "dev", "-c", START + dedent(script), broker.address, topic]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    environment |= os.environ
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+
+def run_forking(script: str, broker: BrokerProcess, topic: str) -> subprocess.CompletedProcess[str]:
+    """``child()`` of the script runs in a child; what it printed and its exit status are printed by the parent."""
+    script = dedent(script) + dedent(
+        """
+        import os
+        pid = os.fork()
+        if pid == 0:
+            child()
+            sys.exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        """
+    )
+    # gRPC tells on stderr that it was at work during the fork, so nothing is said of that here.
+    command = [sys.executable, "-W", "error", "-c", START + script + "after()", broker.address, topic]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 
 def values(broker: BrokerProcess, topic: str) -> list[bytes]:
@@ -175,3 +194,96 @@ def test_one_loop_after_the_other_leaves_nothing_behind_for_the_next(broker: Bro
         topic,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_forked_child_ends_at_once_and_its_parent_goes_on(broker: BrokerProcess, topic: str) -> None:
+    ended = run_forking(
+        """
+        from goqueue.model.errors import ClientClosed
+        producer = client.producer(linger_ms=60_000)
+        producer.send(topic, "before")
+        records = client.read(topic)
+
+        def child():
+            try:
+                client.list_topics()
+            except ClientClosed as error:
+                print(error, flush=True)
+            producer.close()
+            client.close()
+
+        def after():
+            producer.send(topic, "after")
+        """,
+        broker,
+        topic,
+    )
+    assert ended.stdout.splitlines() == ["made before a fork; make a client in the child", "0"], ended.stderr
+    assert ended.returncode == 0
+    assert values(broker, topic) == [b"before", b"after"]
+
+
+def test_a_forked_child_may_make_its_own_client_if_none_was_at_work(broker: BrokerProcess, topic: str) -> None:
+    ended = run_forking(
+        """
+        def child():
+            Client(address).producer(linger_ms=60_000).send(topic, "child")
+
+        def after():
+            client.producer().send(topic, "parent").result()
+        """,
+        broker,
+        topic,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "0\n"), ended.stderr
+    assert values(broker, topic) == [b"child", b"parent"]
+
+
+def test_a_client_made_in_a_child_of_a_process_that_used_grpc_is_refused_and_does_not_hang(
+    broker: BrokerProcess, topic: str
+) -> None:
+    ended = run_forking(
+        """
+        from goqueue.model.errors import ClientError
+        client.list_topics()
+
+        def child():
+            try:
+                Client(address).list_topics()
+            except ClientError as error:
+                print("spawn" in str(error), flush=True)
+
+        def after():
+            client.list_topics()
+        """,
+        broker,
+        topic,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "True\n0\n"), ended.stderr
+
+
+def test_a_program_does_not_wait_long_at_exit_for_a_broker_that_is_gone_and_says_what_it_gave_up() -> None:
+    with running_broker() as broker:
+        with broker.client() as client:
+            client.create_topic("t", partitions=2)
+        ended = run(
+            """
+            import logging, os, signal
+            handler = logging.StreamHandler(sys.stdout)
+            handler.setFormatter(logging.Formatter("%(message)s %(fields)s"))
+            logging.getLogger("goqueue.client.aio").addHandler(handler)
+            logging.getLogger("goqueue").propagate = False
+            logging.getLogger("goqueue").addHandler(logging.NullHandler())
+            client = Client(address, exit_timeout_ms=200)
+            producer = client.producer()
+            producer.send_many(topic, ["stored"])
+            os.kill(int(os.environ["BROKER"]), signal.SIGKILL)
+            for number in range(5):
+                producer.send(topic, "lost", partition=number % 2)
+            """,
+            broker,
+            "t",
+            BROKER=str(broker.process.pid),
+        )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "messages given up at exit {'messages': 5, 'exit_timeout_ms': 200}\n"

@@ -233,6 +233,26 @@ async def test_closing_the_client_finishes_its_producers_and_refuses_more(broker
     await client.close()
 
 
+async def test_closing_the_client_while_a_producer_closes_loses_nothing(broker: BrokerProcess, topic: str) -> None:
+    client = broker.async_client()
+    producer = client.producer(linger_ms=60_000)
+    sent = [await producer.send(topic, b"v") for _ in range(5)]
+    await asyncio.gather(producer.close(), client.close())
+    assert [each.result().offset for each in sent] == [0, 1, 2, 3, 4]
+
+
+async def test_a_close_that_is_cancelled_leaves_the_messages_to_the_client(broker: BrokerProcess, topic: str) -> None:
+    async with broker.async_client() as client:
+        producer = client.producer(linger_ms=60_000)
+        sent = await producer.send(topic, b"v")
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+    assert sent.result().offset == 0
+
+
 async def test_a_producer_that_is_closed_is_let_go_of(broker: BrokerProcess) -> None:
     async with broker.async_client() as client:
         for _ in range(10):

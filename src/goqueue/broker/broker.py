@@ -27,6 +27,7 @@ from goqueue.broker.upkeep import Upkeep
 from goqueue.coordination.catalog import Catalog, CatalogEvent, CatalogState, TopicRecord
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import CorruptData, InvalidConfiguration, ShuttingDown, TopicNotFound
+from goqueue.model.fields import did_you_mean
 from goqueue.model.ids import check_topic_name
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import Clock, Randomness, SystemClock, SystemRandomness
@@ -46,6 +47,7 @@ log = get_logger(__name__)
 METADATA = "__metadata"
 _PROGRESS_EVERY_S = 2.0
 _OPEN_AT_A_STRETCH = 50
+_MOST_COMPARED = 200
 Result = TypeVar("Result")
 
 
@@ -192,7 +194,8 @@ class Broker:
     def topic(self, name: str) -> Topic:
         found = self._topics.get(name)
         if found is None:
-            raise TopicNotFound(f"topic {name[:200]!r} does not exist")
+            nearly = did_you_mean(name, self._topics) if len(self._topics) <= _MOST_COMPARED else ""
+            raise TopicNotFound(f"topic {name[:200]!r} does not exist{nearly}")
         return found
 
     def topic_names(self) -> list[str]:

@@ -72,6 +72,10 @@ class PartitionQueue:
         if self._expiry is None:
             self._expiry = loop.call_at(parcel.deadline, self._expire)
 
+    @property
+    def unsettled_messages(self) -> int:
+        return sum(len(parcel.frames) for parcel in (*self._under_way, *self._parcels) if not parcel.done.done())
+
     def is_sticky(self) -> bool:
         """Whether a keyless message should still join what waits here."""
         return bool(self._parcels) and not self._is_full()

@@ -8,13 +8,16 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from goqueue.client.config import ClientConfig, ProducerConfig
-from goqueue.client.directory import Directory
+from goqueue.client.directory import Attempt, Directory
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import Batch, Reader, Record, Start, to_start
 from goqueue.client.serializers import Deserializer, Serializer, to_bytes
-from goqueue.client.topics import TopicInfo, to_info, to_settings
-from goqueue.model.errors import InvalidConfiguration
+from goqueue.client.topics import TopicInfo, is_as_asked, to_info, to_settings
+from goqueue.model.errors import InvalidConfiguration, TopicExists, TopicNotFound
+from goqueue.model.logging import get_logger
 from goqueue.wire.proto import goqueue_pb2 as pb
+
+log = get_logger(__name__)
 
 DEFAULT_ADDRESS = "localhost:9090"
 
@@ -42,9 +45,23 @@ class AsyncClient:
     async def close(self) -> None:
         """Finish what producers have taken, then let go of the connections."""
         try:
-            await asyncio.gather(*(producer.close() for producer in list(self._producers)))
+            await self._close_producers()
         finally:
             await self._directory.close()
+
+    async def _close_at_exit(self) -> None:
+        """``close`` for a program that ends: it does not wait long for a broker that is away."""
+        try:
+            async with asyncio.timeout(self.config.exit_timeout_ms / 1_000):
+                await self._close_producers()
+        except TimeoutError:
+            given_up = sum(producer.unsettled_messages for producer in self._producers)
+            log.warning("messages given up at exit", messages=given_up, exit_timeout_ms=self.config.exit_timeout_ms)
+        finally:
+            await self._directory.close()
+
+    async def _close_producers(self) -> None:
+        await asyncio.gather(*(producer.close() for producer in list(self._producers)))
 
     # Messages
 
@@ -107,25 +124,51 @@ class AsyncClient:
     async def create_topic(self, name: str, **settings: object) -> TopicInfo:
         """``await client.create_topic("orders", partitions=6, retention_ms="7d")``."""
         request = pb.CreateTopicRequest(name=name, settings=to_settings(settings))
-        return to_info(await self._directory.any(lambda broker: broker.call(broker.topics.CreateTopic, request)))
+
+        async def create(attempt: Attempt) -> pb.Topic:
+            topics = attempt.broker.topics
+            try:
+                made: pb.Topic = await attempt.command(topics.CreateTopic, request)
+            except TopicExists:
+                if not attempt.maybe_done:
+                    raise
+                made = await attempt.question(topics.DescribeTopic, pb.DescribeTopicRequest(name=name))
+                if not is_as_asked(made, dict(request.settings)):
+                    raise
+            return made
+
+        return to_info(await self._directory.any(create))
 
     async def list_topics(self) -> list[str]:
         request = pb.ListTopicsRequest()
-        return list((await self._directory.any(lambda broker: broker.call(broker.topics.ListTopics, request))).names)
+        found = await self._directory.any(lambda attempt: attempt.question(attempt.broker.topics.ListTopics, request))
+        return list(found.names)
 
     async def describe_topic(self, name: str) -> TopicInfo:
         """Settings in effect, offsets and sizes."""
         request = pb.DescribeTopicRequest(name=name)
-        return to_info(await self._directory.any(lambda broker: broker.call(broker.topics.DescribeTopic, request)))
+        return to_info(
+            await self._directory.any(lambda attempt: attempt.question(attempt.broker.topics.DescribeTopic, request))
+        )
 
     async def change_topic(self, name: str, **settings: object) -> TopicInfo:
         """Change settings while the topic is in use; the others stay."""
         request = pb.ChangeTopicRequest(name=name, settings=to_settings(settings))
-        return to_info(await self._directory.any(lambda broker: broker.call(broker.topics.ChangeTopic, request)))
+        return to_info(
+            await self._directory.any(lambda attempt: attempt.command(attempt.broker.topics.ChangeTopic, request))
+        )
 
     async def delete_topic(self, name: str) -> None:
         request = pb.DeleteTopicRequest(name=name)
-        await self._directory.any(lambda broker: broker.call(broker.topics.DeleteTopic, request))
+
+        async def delete(attempt: Attempt) -> None:
+            try:
+                await attempt.command(attempt.broker.topics.DeleteTopic, request)
+            except TopicNotFound:
+                if not attempt.maybe_done:
+                    raise
+
+        await self._directory.any(delete)
         self._directory.forget(name)
 
 

@@ -58,6 +58,13 @@ class ClientConfig(_Checked):
         minimum=1,
         maximum=_HOUR_MS,
     )
+    exit_timeout_ms: int = setting(
+        10_000,
+        "How long a program that ends without closing its client waits for messages to be acknowledged.",
+        "ms",
+        minimum=1,
+        maximum=_HOUR_MS,
+    )
     prefetch_batches: int = setting(4, "How many batches a reader fetches ahead.", "count", minimum=1, maximum=1_000)
 
 

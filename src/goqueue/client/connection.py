@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -13,6 +14,7 @@ from goqueue.client.config import ClientConfig
 from goqueue.model.errors import (
     BrokerUnavailable,
     ClientClosed,
+    ClientError,
     DeliveryTimeout,
     GoQueueError,
     MessageTooLarge,
@@ -22,12 +24,22 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
 _LOST = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
+_NO_CONNECTION = "failed to connect to all addresses"
+"""What gRPC says of a call that never had a connection; any other loss leaves open what became of the request."""
+
 _STREAMED_BYTES = 3 << 19
 """A batch of several messages is smaller, and every broker takes it; one large message may not be."""
 
 
 _END_WITHIN_S = 0.5
 _LAST_WORDS_S = 0.005
+
+_grpc_runs_in: int | None = None
+"""The process in which gRPC has its threads. A child of it has gRPC's memory without them, and would wait for ever."""
+
+
+class NotConnected(BrokerUnavailable):
+    """The request never left: whatever it asks for was not done."""
 
 
 class Connection:
@@ -36,6 +48,7 @@ class Connection:
     def __init__(self, address: str, config: ClientConfig) -> None:
         self.address = address
         self._config = config
+        _refuse_grpc_of_a_parent()
         self._channel = grpc.aio.insecure_channel(
             address,
             options=[
@@ -213,6 +226,16 @@ class _PublishPipe:
         return ended
 
 
+def _refuse_grpc_of_a_parent() -> None:
+    global _grpc_runs_in
+    _grpc_runs_in = _grpc_runs_in or os.getpid()
+    if _grpc_runs_in != os.getpid():
+        raise ClientError(
+            "a client was at work in this process before it forked, and gRPC does not survive that; fork before the "
+            "first call, or start processes with 'spawn'"
+        )
+
+
 def to_error(error: grpc.aio.AioRpcError, address: str) -> GoQueueError:
     """What a failed call means. The broker's own code travels in the metadata; without one it was the network."""
     metadata = dict(error.trailing_metadata() or ())
@@ -227,6 +250,8 @@ def to_error(error: grpc.aio.AioRpcError, address: str) -> GoQueueError:
         if "larger than max" in details:
             return MessageTooLarge(f"{address}: {details} (grpc.max_message_bytes, or the client's max_message_bytes)")
         return error_from("overloaded", f"{address}: {details}", 1)
+    if error.code() in _LOST and _NO_CONNECTION in details:
+        return NotConnected(f"{address} cannot be reached: {details}")
     if error.code() in _LOST:
         return BrokerUnavailable(f"{address} cannot be reached: {details}")
     return error_from("internal_error", f"{address}: {details}")

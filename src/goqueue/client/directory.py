@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from goqueue.client.backoff import Backoff
 from goqueue.client.config import ClientConfig
-from goqueue.client.connection import Connection, to_exception
+from goqueue.client.connection import Connection, NotConnected, to_exception
 from goqueue.model.errors import (
     BrokerUnavailable,
     ClientClosed,
     DeliveryTimeout,
     GoQueueError,
+    Overloaded,
     PartitionNotFound,
+    ShuttingDown,
     TopicNotFound,
 )
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -29,6 +31,29 @@ class _Known:
 
     leaders: list[str]
     doubted_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of something that any broker can do. ``maybe_done`` if an earlier try may have done it unseen."""
+
+    broker: Connection
+    timeout_ms: int
+    is_last: bool
+    maybe_done: bool
+
+    async def question(self, method: Any, request: Any) -> Any:
+        """Harmless to ask of another broker as well, so it has only its share of the time."""
+        try:
+            return await self.broker.call(method, request, timeout_ms=self.timeout_ms)
+        except DeliveryTimeout as error:
+            if self.is_last:
+                raise
+            raise BrokerUnavailable(str(error)) from None
+
+    async def command(self, method: Any, request: Any) -> Any:
+        """Has all the time of a request: once it has left, there is nothing to look for any more."""
+        return await self.broker.call(method, request)
 
 
 class Directory:
@@ -56,21 +81,30 @@ class Directory:
             found = self._connections[address] = Connection(address, self.config)
         return found
 
-    async def any(self, ask: Callable[[Connection], Awaitable[Reply]]) -> Reply:
-        """Ask the first broker that can be reached, trying again until the connect timeout."""
+    async def any(self, ask: Callable[[Attempt], Awaitable[Reply]]) -> Reply:
+        """Ask the first broker that can be reached, trying again until the connect timeout.
+
+        Those that are yet to be asked in a round share the time that is left, so that one that stalls leaves some.
+        """
+        loop = asyncio.get_running_loop()
         backoff = self.backoff()
-        deadline = asyncio.get_running_loop().time() + self.config.connect_timeout_ms / 1_000
+        deadline = loop.time() + self.config.connect_timeout_ms / 1_000
+        maybe_done = False
         while True:
-            for address in list(self._addresses):
+            addresses = list(self._addresses)
+            for place, address in enumerate(addresses):
+                left = len(addresses) - place
+                share_ms = max(1, int((deadline - loop.time()) * 1_000 / left))
                 try:
-                    return await ask(self.connection(address))
-                except BrokerUnavailable as error:
-                    last = error
+                    return await ask(Attempt(self.connection(address), share_ms, left == 1, maybe_done))
+                except (BrokerUnavailable, ShuttingDown, Overloaded) as error:
+                    last: GoQueueError = error
+                    maybe_done |= isinstance(error, BrokerUnavailable) and not isinstance(error, NotConnected)
                     # Whoever asks next begins with another.
                     self._addresses.remove(address)
                     self._addresses.append(address)
-            pause_s = backoff.next_s()
-            if asyncio.get_running_loop().time() + pause_s > deadline:
+            pause_s = backoff.next_s(last.retry_after_s)
+            if loop.time() + pause_s > deadline:
                 raise last
             await asyncio.sleep(pause_s)
 
@@ -126,7 +160,7 @@ class Directory:
             self.forget(topic)
 
     async def _ask_leaders(self, topic: str) -> _Known:
-        address, response = await self.any(lambda broker: self._describe(broker, topic))
+        address, response = await self.any(lambda attempt: self._describe(attempt, topic))
         described = response.topics[0]
         if described.HasField("error"):
             raise to_exception(described.error)
@@ -136,12 +170,11 @@ class Directory:
         known = self._known[topic] = _Known(leaders, until)
         return known
 
-    async def _describe(self, broker: Connection, topic: str) -> tuple[str, pb.DescribeClusterResponse]:
+    async def _describe(self, attempt: Attempt, topic: str) -> tuple[str, pb.DescribeClusterResponse]:
+        broker = attempt.broker
         try:
-            response = await broker.call(
-                broker.metadata.DescribeCluster,
-                pb.DescribeClusterRequest(topics=[topic]),
-                timeout_ms=self.config.connect_timeout_ms,
+            response = await attempt.question(
+                broker.metadata.DescribeCluster, pb.DescribeClusterRequest(topics=[topic])
             )
         except DeliveryTimeout as error:
             # It listens and does not answer; asking is harmless, so another may be asked instead.

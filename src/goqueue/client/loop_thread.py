@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -14,9 +15,13 @@ Result = TypeVar("Result")
 
 
 class LoopThread:
-    """Takes coroutines from any thread. Nobody who waits here is left waiting when it stops."""
+    """Takes coroutines from any thread. Nobody who waits here is left waiting when it stops.
+
+    A process that forks keeps it; its child has the object and not the thread, so there it counts as stopped.
+    """
 
     def __init__(self) -> None:
+        self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         # Taken again by the same thread if the collector closes an abandoned reader in the middle of a submit.
         self._submitting = threading.RLock()
@@ -28,7 +33,10 @@ class LoopThread:
 
     @property
     def stopped(self) -> bool:
-        return self._stopping is not None
+        return self._stopping is not None or self._is_forked()
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._pid
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Wait for the result. If the caller is interrupted, so is the work."""
@@ -49,13 +57,17 @@ class LoopThread:
         self._submit(work)
 
     def _submit(self, work: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result] | None:
-        with self._submitting:
-            if self._stopping is None:
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        # Asked before the lock: in a child, a thread that is not there may hold it for ever.
+        if not self._is_forked():
+            with self._submitting:
+                if self._stopping is None:
+                    return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
         return None
 
     def _closed(self) -> ClientClosed:
+        if self._is_forked():
+            return ClientClosed("made before a fork; make a client in the child")
         if self.exiting and threading.current_thread().daemon:
             # The program is ending and asks its daemons nothing; an error in one would only be noise.
             threading.Event().wait()
@@ -63,12 +75,9 @@ class LoopThread:
 
     def stop(self, last: Coroutine[Any, Any, None]) -> None:
         """Do ``last``, cancel whatever else still runs, and end the thread. The second to ask waits for the first."""
-        self._refuse_own_thread(last)
-        with self._submitting:
-            if self._stopping is None:
-                self._stopping = asyncio.run_coroutine_threadsafe(self._wind_up(last), self._loop)
-            else:
-                last.close()
+        self.begin_stop(last)
+        if self._stopping is None:
+            return
         try:
             self._stopping.result()
         except BaseException:
@@ -76,6 +85,18 @@ class LoopThread:
             raise
         finally:
             self._thread.join()
+
+    def begin_stop(self, last: Coroutine[Any, Any, None]) -> None:
+        """What ``stop`` does, without waiting for it."""
+        self._refuse_own_thread(last)
+        if self._is_forked():
+            last.close()
+            return
+        with self._submitting:
+            if self._stopping is None:
+                self._stopping = asyncio.run_coroutine_threadsafe(self._wind_up(last), self._loop)
+            else:
+                last.close()
 
     async def _wind_up(self, last: Coroutine[Any, Any, None]) -> None:
         try:

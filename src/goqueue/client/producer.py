@@ -47,7 +47,7 @@ class AsyncProducer:
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._sticky: dict[str, int] = {}
         self._buffer = Buffer(config.buffer_bytes, block=config.block)
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._when_closed = closed
 
     async def __aenter__(self) -> AsyncProducer:
@@ -60,6 +60,11 @@ class AsyncProducer:
     def buffered_bytes(self) -> int:
         """How many bytes of messages wait for their acknowledgement."""
         return self._buffer.used_bytes
+
+    @property
+    def unsettled_messages(self) -> int:
+        """How many messages were taken and neither acknowledged nor failed."""
+        return sum(queue.unsettled_messages for queue in self._queues.values())
 
     async def send(
         self,
@@ -119,10 +124,13 @@ class AsyncProducer:
             await asyncio.wait(last)
 
     async def close(self) -> None:
-        """``flush``, then take nothing more. Bounded by the delivery timeout."""
-        if self._closed:
-            return
-        self._closed = True
+        """``flush``, then take nothing more. Bounded by the delivery timeout; everyone who asks waits for the end."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        # Who loses patience does not take the messages with him: the client waits for this task as well.
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         try:
             async with asyncio.timeout(self._config.delivery_timeout_ms / 1_000):
                 await self.flush()
@@ -134,7 +142,7 @@ class AsyncProducer:
             self._when_closed(self)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closing is not None:
             raise ClientClosed("the producer is closed")
 
     def _route(self, topic: str, message: Outgoing, partitions: int) -> int:
@@ -163,7 +171,7 @@ class AsyncProducer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.delivery_timeout_ms / 1_000
         await self._buffer.take(size, deadline)
-        if self._closed:
+        if self._closing is not None:
             self._buffer.give_back(size)
             self._check_open()
         queue = self._queues.get((topic, number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Literal
@@ -52,15 +53,18 @@ class Batch(msgspec.Struct, frozen=True):
     run: FrameRun
     next_offset: int
 
-    def records(self, deserializer: Deserializer | None = None) -> list[Record]:
-        """Decode. A message that fails its checksum raises: somebody must know of it."""
+    def records(self, deserializer: Deserializer | None = None) -> Iterator[Record]:
+        """Decode. A message that fails its checksum raises at once: somebody must know of it.
+
+        Values are unpacked one by one, as they are taken: a small batch may hold many that unpack to a lot.
+        """
         messages, damaged = decode_run(self.run)
         if damaged:
             raise CorruptData(
                 f"{len(damaged)} messages before offset {self.next_offset} of {self.topic}/{self.partition} are damaged"
             )
         topic, partition = self.topic, self.partition
-        return [
+        return (
             Record(
                 topic,
                 partition,
@@ -72,7 +76,7 @@ class Batch(msgspec.Struct, frozen=True):
                 message.priority,
             )
             for message in messages
-        ]
+        )
 
 
 class Reader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import os
 from collections.abc import Generator, Iterable
 from datetime import timedelta
 from typing import Any, Self
@@ -165,6 +166,15 @@ async def _made(client: AsyncClient, serializer: Serializer, options: dict[str, 
 
 @atexit.register
 def _finish_at_exit() -> None:
-    for client in list(_open_clients):
+    left = list(_open_clients)
+    for client in left:
         client._thread.exiting = True
+        # All at once, so that one that waits in vain does not make the others wait.
+        client._thread.begin_stop(client._client._close_at_exit())
+    for client in left:
         client.close()
+
+
+if hasattr(os, "register_at_fork"):
+    # They are the parent's to finish; a child that tried would wait for a thread that it does not have.
+    os.register_at_fork(after_in_child=_open_clients.clear)

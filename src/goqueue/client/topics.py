@@ -7,7 +7,9 @@ from datetime import datetime
 import msgspec
 
 from goqueue.client.instants import from_nanoseconds
-from goqueue.model.fields import UNLIMITED
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.fields import UNLIMITED, specs
+from goqueue.model.settings import TopicSettings
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 
@@ -32,6 +34,22 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 def to_settings(given: dict[str, object]) -> dict[str, str]:
     return {name: UNLIMITED if value is None else str(value) for name, value in given.items()}
+
+
+def is_as_asked(topic: pb.Topic, asked: dict[str, str]) -> bool:
+    """Whether a topic has these settings of its own, and no others."""
+    if set(topic.overrides) != asked.keys() - {"partitions"}:
+        return False
+    return all(_same(name, value, topic.settings[name]) for name, value in asked.items())
+
+
+def _same(name: str, one: str, other: str) -> bool:
+    """The same value may be written in several ways: ``"60m"`` and ``"1h"``."""
+    declared = specs(TopicSettings).get(name)
+    try:
+        return one == other if declared is None else bool(declared.parse(one) == declared.parse(other))
+    except InvalidRequest:
+        return False
 
 
 def to_info(topic: pb.Topic) -> TopicInfo:

@@ -274,7 +274,7 @@ class CorruptData(GoQueueError):
 
     code = "corrupt_data"
     grpc_status = "DATA_LOSS"
-    remedy = "Restore the data folder from a backup; the broker's log names the file and the place."
+    remedy = "Restore the data folder from a backup; the log and /health name the partition and the offsets."
 
 
 class DataFolderLocked(GoQueueError):

@@ -103,3 +103,5 @@ def running_broker(data: Path | str | None = None, **options: Any) -> Iterator[B
         finally:
             if broker.process.poll() is None:
                 broker.stop()
+            # Also of one that ended by itself.
+            broker._ended()

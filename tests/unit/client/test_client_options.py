@@ -29,6 +29,13 @@ def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
     assert name == "__version__" or (found.__doc__ or "").strip()
 
 
+def test_the_errors_that_users_catch_are_within_reach() -> None:
+    from goqueue import errors
+
+    for name in ("BrokerUnavailable", "BufferFull", "DeliveryTimeout", "TopicExists", "TopicNotFound"):
+        assert issubclass(getattr(errors, name), goqueue.GoQueueError)
+
+
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         goqueue.nonsense  # noqa: B018

@@ -1,0 +1,24 @@
+"""Query parameters are as strict as bodies: a typing error is noticed by the one who made it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request
+
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.fields import did_you_mean, shown
+
+_NOT_IN_THE_QUERY = {"request", "data"}
+
+
+async def refuse_unknown_parameters(request: Request[Any, Any, Any]) -> None:
+    """Runs before every route."""
+    if not request.scope["query_string"]:
+        return
+    declared = request.route_handler.parsed_fn_signature.parameters
+    known = sorted(declared.keys() - request.path_params.keys() - _NOT_IN_THE_QUERY)
+    for name in request.query_params:
+        if name not in known:
+            allowed = f"there are {', '.join(known)}" if known else "this path takes none"
+            raise InvalidRequest(f"no such parameter: {shown(name)}; {allowed}{did_you_mean(name, known)}")

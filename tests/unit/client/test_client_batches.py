@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+import zstandard
+
+from goqueue.client.reader import Batch
+from goqueue.model.errors import CorruptData
+from goqueue.wire.batch import FrameRun, join_frames
+from goqueue.wire.frame import Flag, encode_frame
+
+MIB = 1 << 20
+
+
+def batch_of(frames: list[bytes]) -> Batch:
+    joined = join_frames(frames, 0)
+    return Batch("t", 0, FrameRun(memoryview(joined.frames), joined.positions), len(frames))
+
+
+def test_values_are_unpacked_one_at_a_time() -> None:
+    packed = zstandard.compress(bytes(8 * MIB))
+    batch = batch_of([encode_frame(b"", packed, b"", 1, flags=Flag.COMPRESSED)] * 20)
+    tracemalloc.start()
+    try:
+        assert sum(len(record.value) for record in batch.records()) == 160 * MIB
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 40 * MIB
+
+
+def test_a_damaged_message_is_known_before_the_first_is_taken() -> None:
+    whole, damaged = encode_frame(b"", b"whole", b"", 1), bytearray(encode_frame(b"", b"hurt", b"", 1))
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptData):
+        batch_of([whole, bytes(damaged)]).records()
