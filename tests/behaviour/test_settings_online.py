@@ -90,9 +90,10 @@ def test_retention_by_size_removes_the_oldest_segments(start: Start) -> None:
 
 def test_offset_0_means_from_the_beginning_and_others_that_are_gone_are_out_of_range(start: Start) -> None:
     driver = start(storage=QUICK)
-    driver.create_topic("t", partitions=1, segment_bytes="64KiB", retention_bytes="1MiB")
+    driver.create_topic("t", partitions=1, segment_bytes="64KiB", retention_ms="unlimited")
     for _ in range(40):
         driver.publish_one("t", b"x" * 60_000)
+    driver.change_topic("t", retention_bytes="1MiB")
     until(lambda: driver.describe("t").bounds[0][0] > 0)
     earliest = driver.describe("t").bounds[0][0]
     assert driver.read("t", offset=0, limit=1).offsets == [earliest]

@@ -186,9 +186,16 @@ def test_one_loop_after_the_other_leaves_nothing_behind_for_the_next(broker: Bro
                     await (await producer.send(topic, b"x"))
                 async for record in client.read(topic, follow=True):
                     break
+                async for record in client.read(topic):
+                    break
 
         for _ in range(6):
             asyncio.run(work())
+        for _ in range(6):
+            with Client(address) as another:
+                for record in another.read(topic):
+                    break
+                next(iter(another.read(topic)))
         """,
         broker,
         topic,

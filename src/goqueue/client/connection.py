@@ -32,7 +32,7 @@ _STREAMED_BYTES = 3 << 19
 
 
 _END_WITHIN_S = 0.5
-_LAST_WORDS_S = 0.005
+_LAST_WORDS_S = 0.01
 
 _grpc_runs_in: int | None = None
 """The process in which gRPC has its threads. A child of it has gRPC's memory without them, and would wait for ever."""
@@ -67,6 +67,7 @@ class Connection:
         self.metadata = pb_grpc.MetadataStub(self._channel)
         self._pipe: _PublishPipe | None = None
         self._closed = False
+        self._fetching = 0
         self._cut_short = False
 
     async def call(self, method: Any, request: Any, *, timeout_ms: int | None = None) -> Any:
@@ -113,16 +114,20 @@ class Connection:
     async def fetch(self, request: pb.FetchRequest) -> AsyncGenerator[pb.FetchResponse, None]:
         self._check_open()
         call = self._messages.Fetch(request)
+        self._fetching += 1
+        ended = False
         try:
             async for response in call:
                 yield response
+            ended = True
         except grpc.aio.AioRpcError as error:
             raise to_error(error, self.address) from None
         except asyncio.CancelledError:
             self._check_open()
             raise
         finally:
-            if not call.done():
+            self._fetching -= 1
+            if not ended:
                 call.cancel()
                 self._cut_short = True
 
@@ -136,6 +141,7 @@ class Connection:
         What it reports to a loop that is closed by then would show up as errors in the next one.
         """
         self._closed = True
+        self._cut_short |= self._fetching > 0
         if self._pipe is not None and not await self._pipe.close():
             self._cut_short = True
         await self._channel.close()

@@ -54,18 +54,14 @@ class Batch(msgspec.Struct, frozen=True):
     next_offset: int
 
     def records(self, deserializer: Deserializer | None = None) -> Iterator[Record]:
-        """Decode. A message that fails its checksum raises at once: somebody must know of it.
+        """Decode. At a message that fails its checksum this raises, having given everything before it.
 
         Values are unpacked one by one, as they are taken: a small batch may hold many that unpack to a lot.
         """
         messages, damaged = decode_run(self.run)
-        if damaged:
-            raise CorruptData(
-                f"{len(damaged)} messages before offset {self.next_offset} of {self.topic}/{self.partition} are damaged"
-            )
         topic, partition = self.topic, self.partition
-        return (
-            Record(
+        for message in messages[: damaged[0]] if damaged else messages:
+            yield Record(
                 topic,
                 partition,
                 message.offset,
@@ -75,8 +71,12 @@ class Batch(msgspec.Struct, frozen=True):
                 message.headers,
                 message.priority,
             )
-            for message in messages
-        )
+        if damaged:
+            offset = self.next_offset - len(self.run) + damaged[0]
+            raise CorruptData(
+                f"the message at offset {offset} of {topic}/{partition} fails its checksum; "
+                f"to step over it, read on from {offset + 1}"
+            )
 
 
 class Reader:

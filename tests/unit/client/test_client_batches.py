@@ -30,8 +30,11 @@ def test_values_are_unpacked_one_at_a_time() -> None:
     assert most < 40 * MIB
 
 
-def test_a_damaged_message_is_known_before_the_first_is_taken() -> None:
+def test_a_damaged_message_is_named_after_everything_before_it_was_given() -> None:
     whole, damaged = encode_frame(b"", b"whole", b"", 1), bytearray(encode_frame(b"", b"hurt", b"", 1))
     damaged[-1] ^= 1
-    with pytest.raises(CorruptData):
-        batch_of([whole, bytes(damaged)]).records()
+    batch = batch_of([whole, whole, bytes(damaged), whole])
+    records = batch.records()
+    assert [next(records).value, next(records).value] == [b"whole", b"whole"]
+    with pytest.raises(CorruptData, match=f"read on from {batch.next_offset - 1}"):
+        next(records)
