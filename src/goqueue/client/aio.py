@@ -58,7 +58,7 @@ class AsyncClient:
             given_up = sum(producer.unsettled_messages for producer in self._producers)
             log.warning("messages given up at exit", messages=given_up, exit_timeout_ms=self.config.exit_timeout_ms)
         finally:
-            await self._directory.close()
+            await self._directory.close(at_exit=True)
 
     async def _close_producers(self) -> None:
         await asyncio.gather(*(producer.close() for producer in list(self._producers)))

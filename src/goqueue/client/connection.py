@@ -135,17 +135,18 @@ class Connection:
         if self._closed:
             raise ClientClosed("the client is closed")
 
-    async def close(self) -> None:
+    async def close(self, *, at_exit: bool = False) -> None:
         """The broker is told that nothing more comes, and everything that gRPC still owes this loop is taken in.
 
-        What it reports to a loop that is closed by then would show up as errors in the next one.
+        What it reports to a loop that is closed by then would show up as errors in the next one. ``at_exit`` there is
+        no next one, and nobody should be woken any more.
         """
         self._closed = True
         self._cut_short |= self._fetching > 0
         if self._pipe is not None and not await self._pipe.close():
             self._cut_short = True
         await self._channel.close()
-        if self._cut_short:
+        if self._cut_short and not at_exit:
             await asyncio.sleep(_LAST_WORDS_S)
 
 

@@ -181,14 +181,14 @@ class Directory:
             raise BrokerUnavailable(str(error)) from None
         return broker.address, response
 
-    async def close(self) -> None:
+    async def close(self, *, at_exit: bool = False) -> None:
         self._closed = True
         asking = list(self._asking.values())
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
         for connection in self._connections.values():
-            await connection.close()
+            await connection.close(at_exit=at_exit)
 
 
 def error_no_partition(topic: str, partition: int, count: int) -> PartitionNotFound:
