@@ -210,7 +210,7 @@ class Workload:
         ledger.forgotten_below(log.start_offset)
         await self._save_points()
         if self.process.points[PLAIN].start_offset == log.start_offset:
-            log.drop_below_start()
+            log.drop_below_start(log.start_offset)
             self._fail_soon(0.2)
 
     async def _compaction(self) -> None:

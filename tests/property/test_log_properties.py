@@ -120,7 +120,7 @@ class LogMachine(RuleBasedStateMachine):
     def retain(self, retention_bytes: int) -> None:
         self.start = self.log.start_offset = self.log.expired(None, retention_bytes)
         self.point = self.log.recovery_point()
-        self.log.drop_below_start()
+        self.log.drop_below_start(self.log.start_offset)
         self.model = {offset: message for offset, message in self.model.items() if offset >= self.start}
 
     @rule(max_keys=st.sampled_from([1, 2, 1_000]), tombstones_ms=st.sampled_from([0, 10**9]), stop=st.integers(0, 40))

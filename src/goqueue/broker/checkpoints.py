@@ -58,7 +58,7 @@ class Checkpoints:
                 return
             self.points = points
             for each in changed:
-                each.drop_below_start()
+                each.drop_below_start(current[each].start_offset)
 
     async def forget(self, folder: Path) -> None:
         """Durably drop one log's point."""

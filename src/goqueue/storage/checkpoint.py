@@ -32,7 +32,7 @@ class RecoveryPoint(msgspec.Struct, frozen=True, array_like=True):
     last_append_ns: int
     cleaned_to: int
     segments: int = 0
-    """How many there were from the start on; 0: not noted."""
+    """How many with messages in them there were from the start on; 0: not noted."""
 
 
 class CheckpointFile:

@@ -169,7 +169,7 @@ class Log:
         return RecoveryPoint(
             self.start_offset, active.base, active.size, active.count, active.index_checksum, active.time_entries,
             active.time_checksum, active.max_timestamp_ns, active.last_append_ns, self.cleaned_to,
-            len(self.segments) - self._segment_at(self.start_offset),
+            len(self.segments) - self._segment_at(self.start_offset) - (not active.count),
         )  # fmt: skip
 
     # Reading
@@ -295,10 +295,10 @@ class Log:
             start = max(start, following.base)
         return start
 
-    def drop_below_start(self) -> int:
-        """Remove the files of segments that lie below ``start_offset``, which must be on the disk by now."""
+    def drop_below_start(self, durable_start: int) -> int:
+        """Remove the files of segments below a start that is on the disk: ``start_offset`` may have moved on since."""
         dropped = 0
-        while len(self.segments) > 1 and self.segments[1].base <= self.start_offset:
+        while len(self.segments) > 1 and self.segments[1].base <= durable_start:
             self.remove_files(self.segments.pop(0))
             dropped += 1
         return dropped

@@ -10,7 +10,7 @@ from doubles.messages import Ticking, batch_of, values_of
 from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.checkpoints import Checkpoints
-from goqueue.storage.checkpoint import CheckpointFile
+from goqueue.storage.checkpoint import CheckpointFile, RecoveryPoint
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.log import Log, LogOptions
 from goqueue.storage.open_files import OpenFiles
@@ -172,3 +172,23 @@ def test_damaged_points_cost_a_scan_and_nothing_else(ruin: Callable[[bytes], byt
         assert values_of(bench.log("a")) == [b"1", b"2"]
 
     with_checkpoints(look, disk)
+
+
+def test_segments_are_removed_only_below_a_start_that_was_written_down() -> None:
+    async def work(bench: Bench) -> None:
+        log = bench.log("a")
+        for value in (b"1", b"2", b"3"):
+            log.append(batch_of([value]))
+            log.roll()
+        log.start_offset = 1
+        write_down = bench.checkpoints._file.save
+
+        def while_retention_goes_on(points: dict[str, RecoveryPoint]) -> None:
+            log.start_offset = 3
+            write_down(points)
+
+        bench.checkpoints._file.save = while_retention_goes_on  # type: ignore[method-assign]
+        await bench.checkpoints.save([log])
+        assert log.segments[0].base == 1
+
+    with_checkpoints(work)

@@ -77,8 +77,17 @@ def test_a_whole_log_is_not_reported(tmp_path: Path) -> None:
 
     async def work(broker: Broker) -> None:
         assert broker.damage() == []
+        await broker.create_topic("never-written", {"partitions": 3})
+        await broker.change_topic("t", {"retention_bytes": "1MiB"})
+        await broker._upkeep.expire()
+        broker.topic("t").partitions[0].log.roll()
 
     run(tmp_path, work)
+
+    async def again(broker: Broker) -> None:
+        assert broker.damage() == []
+
+    run(tmp_path, again)
 
 
 def test_a_broker_without_its_metadata_does_not_take_topics_for_strangers(tmp_path: Path) -> None:

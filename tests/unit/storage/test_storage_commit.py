@@ -153,7 +153,7 @@ async def test_a_segment_that_retention_took_before_its_fsync_harms_nobody(
         for _ in range(3):
             log.append(batch_of([b"x" * 300]))
         log.start_offset = log.active.base
-        log.drop_below_start()
+        log.drop_below_start(log.start_offset)
         await scheduler.durable(log, 3)
     assert log.durable_offset == 3
 

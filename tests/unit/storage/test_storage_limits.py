@@ -127,7 +127,7 @@ def test_a_slice_survives_the_removal_of_its_segment(reopen: OpenLog) -> None:
     taken = log.locate(0, 1 << 20)
     assert taken is not None
     log.start_offset = log.active.base
-    log.drop_below_start()
+    log.drop_below_start(log.start_offset)
     messages, damaged = decode_run(taken.load())
     assert messages[0].value == b"0" * 40
     assert not damaged
