@@ -1,16 +1,10 @@
-"""Names and numbers that identify things, and the rules a topic's name obeys."""
+"""The rules that a topic's name obeys."""
 
 from __future__ import annotations
 
 import re
-from typing import NewType
 
 from goqueue.model.errors import InvalidTopicName, ReservedTopicName
-
-Offset = NewType("Offset", int)
-PartitionId = NewType("PartitionId", int)
-TopicId = NewType("TopicId", str)
-"""A topic's UUID in hex. A topic that is deleted and made again gets a new one."""
 
 INTERNAL_PREFIX = "__"
 MAX_TOPIC_NAME_LENGTH = 200

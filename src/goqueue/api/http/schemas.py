@@ -14,8 +14,6 @@ Encoding = Literal["text", "base64"]
 HeaderValues = str | list[str]
 """One value, or several under the same name."""
 
-Limit = Annotated[int, Meta(ge=1)]
-
 
 class ErrorResponse(Struct):
     """What went wrong. ``code`` is stable; ``retriable`` tells whether the same request may succeed later."""
