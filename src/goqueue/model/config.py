@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from goqueue.model.fields import setting
+from goqueue.model.group_settings import GroupSettings
 from goqueue.model.settings import TopicSettings
 
 _HOUR_MS = 3_600_000
@@ -204,6 +205,13 @@ class GrpcConfig:
         minimum=1,
         maximum=1_000_000,
     )
+    max_subscriptions: int = setting(
+        1_024,
+        "How many members may subscribe at once; one more is refused. Never more than half of max_concurrent_calls.",
+        "count",
+        minimum=1,
+        maximum=1_000_000,
+    )
     max_in_flight_batches: int = setting(
         64,
         "How many batches of one publish stream may wait for their answer; then the broker stops reading it.",
@@ -245,6 +253,29 @@ class LimitsConfig:
         minimum=1,
         maximum=1_000_000,
     )
+    max_groups: int = setting(10_000, "How many groups there may be.", "count", minimum=1, maximum=1_000_000)
+    max_group_members: int = setting(1_000, "How many members a group may have.", "count", minimum=1, maximum=100_000)
+    max_group_partitions: int = setting(
+        10_000, "How many partitions a group may subscribe to.", "count", minimum=1, maximum=1_000_000
+    )
+    max_poll_messages: int = setting(
+        1_000, "The most messages that one poll answers with.", "count", minimum=1, maximum=100_000
+    )
+    max_outstanding: int = setting(
+        100_000,
+        "How many messages of one partition a group may have in flight, waiting for a retry or on their way to the "
+        "dead letters; no new ones are delivered beyond.",
+        "count",
+        minimum=1,
+        maximum=10_000_000,
+    )
+    max_parked: int = setting(
+        10_000,
+        "Under 'ordering: key', how many messages of one partition may wait for their key.",
+        "count",
+        minimum=1,
+        maximum=1_000_000,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,10 +295,11 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that can be configured. ``topic`` holds the defaults for topics that do not say otherwise."""
+    """Everything that can be configured. ``topic`` and ``group`` hold what is so unless one of them says otherwise."""
 
     storage: StorageConfig = field(default_factory=StorageConfig)
     topic: TopicSettings = field(default_factory=TopicSettings)
+    group: GroupSettings = field(default_factory=GroupSettings)
     http: HttpConfig = field(default_factory=HttpConfig)
     grpc: GrpcConfig = field(default_factory=GrpcConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)

@@ -5,6 +5,8 @@
     GoQueueError
     ├── InvalidRequest           what was sent cannot be understood or is out of bounds
     │   ├── InvalidTopicName
+    │   ├── InvalidGroupName
+    │   ├── InvalidReceipt
     │   ├── ReservedTopicName
     │   ├── InvalidSettings
     │   ├── InvalidMessage
@@ -16,6 +18,13 @@
     ├── TopicNotFound
     ├── PartitionNotFound
     ├── TopicExists
+    ├── GroupNotFound
+    ├── GroupConflict
+    ├── UnknownMember
+    ├── MemberFenced
+    ├── StaleGeneration
+    ├── NotAssigned
+    ├── StaleReceipt
     ├── OffsetOutOfRange
     ├── NotSupported
     ├── NotFound / MethodNotAllowed / UnsupportedMediaType
@@ -164,6 +173,83 @@ class TopicExists(GoQueueError):
     http_status = 409
     grpc_status = "ALREADY_EXISTS"
     remedy = "Use it, choose another name, or delete it first."
+
+
+class InvalidGroupName(InvalidRequest):
+    """A group's name is empty, too long, or has characters that are not allowed."""
+
+    code = "invalid_group_name"
+    remedy = "Use 1 to 200 ASCII letters, digits, '.', '_' and '-', not beginning with '__'."
+
+
+class InvalidReceipt(InvalidRequest):
+    """A receipt cannot be read, was altered, or was never issued."""
+
+    code = "invalid_receipt"
+    remedy = "Send the receipt_handle exactly as a poll answered it."
+
+
+class GroupNotFound(GoQueueError):
+    """There is no group of that name."""
+
+    code = "group_not_found"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    remedy = "A group is made by its first join, or by PUT /groups/{name}."
+
+
+class GroupConflict(GoQueueError):
+    """The group exists and differs in something that is fixed, or is in use."""
+
+    code = "group_conflict"
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Join with the group's own settings, choose another group, or delete this one first."
+
+
+class UnknownMember(GoQueueError):
+    """The group has no such member: it never joined, left, or was silent for longer than its session timeout."""
+
+    code = "unknown_member"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    remedy = "Join again, and use the member_id of that answer. Send heartbeats more often than the session timeout."
+
+
+class MemberFenced(GoQueueError):
+    """Another process has joined with the same instance_id; this one has to stop."""
+
+    code = "member_fenced"
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Give every process an instance_id of its own; if this is an old one, let it end."
+
+
+class StaleGeneration(GoQueueError):
+    """The group was rebalanced since the generation that the request names."""
+
+    code = "stale_generation"
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Send a heartbeat and go on with the generation and the partitions that it answers."
+
+
+class NotAssigned(GoQueueError):
+    """The partition is not the member's, or not any more."""
+
+    code = "not_assigned"
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Commit only what is assigned to the member; the partition's new owner goes on from the committed offset."
+
+
+class StaleReceipt(GoQueueError):
+    """The message was settled, delivered again, reset or removed since this receipt was issued."""
+
+    code = "stale_receipt"
+    http_status = 410
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Let go of the message: whoever got it since has a newer receipt. Extend the visibility of slow work."
 
 
 class OffsetOutOfRange(GoQueueError):

@@ -24,6 +24,8 @@ from goqueue.model.units import (
 
 Unit = Literal["ms", "bytes", "count", "ratio", "text", "flag", "choice"]
 UNLIMITED = "unlimited"
+INHERITED = "topic"
+"""What a group's setting says when the topic's own holds."""
 MAX_FIELDS = 100
 """More are refused unseen: looking at each, and for what it might mean, would take its time."""
 _SPEC = "goqueue"
@@ -40,11 +42,15 @@ class FieldSpec:
     choices: tuple[str, ...] = ()
     unlimited: bool = False
     fixed: bool = False
-    """True for a topic's setting that cannot change once the topic exists."""
+    """True for a setting that cannot change once the topic or group exists."""
+    inherits: bool = False
+    """True for a group's setting that is the topic's own unless it is set."""
 
     def parse(self, raw: object) -> Any:
         """Turn what a user wrote into the field's value, or raise saying what would be right."""
         if self.unlimited and (raw is None or raw == UNLIMITED):
+            return None
+        if self.inherits and (raw is None or raw == INHERITED):
             return None
         if self.unit == "flag":
             return _parse_flag(raw)
@@ -55,7 +61,7 @@ class FieldSpec:
     def format(self, value: object) -> str:
         """The value as a user would write it."""
         if value is None:
-            return UNLIMITED if self.unlimited else ""
+            return UNLIMITED if self.unlimited else INHERITED if self.inherits else ""
         if self.unit == "ms" and isinstance(value, int):
             return format_duration_ms(value)
         if self.unit == "bytes" and isinstance(value, int):
@@ -73,7 +79,9 @@ class FieldSpec:
         if self.unit == "text":
             return f"{int(self.minimum)} to {int(self.maximum)} printable characters"
         low, high = (self.format(self._whole(bound)) for bound in (self.minimum, self.maximum))
-        return f"{low} to {high}" + (f", or {UNLIMITED}" if self.unlimited else "")
+        return f"{low} to {high}" + (
+            f", or {UNLIMITED}" if self.unlimited else f", or {INHERITED}" if self.inherits else ""
+        )
 
     def _whole(self, number: float) -> float:
         return number if self.unit == "ratio" else int(number)

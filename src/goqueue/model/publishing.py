@@ -9,7 +9,10 @@ from goqueue.model.message import NO_HEADERS, Headers
 
 
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message to be stored. ``value=None`` is a tombstone; ``timestamp_ns=None`` is now."""
+    """A message to be stored. ``value=None`` is a tombstone; ``timestamp_ns=None`` is now.
+
+    ``ttl_ms``: how long after its timestamp groups may still get it.
+    """
 
     value: bytes | None
     key: bytes | None = None
@@ -17,6 +20,7 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     partition: int | None = None
     priority: int = 2
     timestamp_ns: int | None = None
+    ttl_ms: int | None = None
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):

@@ -12,7 +12,10 @@ from goqueue.model.fields import parse_fields, setting, specs
 Cleanup = Literal["delete", "compact"]
 FsyncPolicy = Literal["always", "interval", "never"]
 
+Expired = Literal["skip", "dead_letter"]
+
 _DAY_MS = 86_400_000
+MAX_VISIBILITY_MS = _DAY_MS // 2
 _TEN_YEARS_MS = 3_650 * _DAY_MS
 MAX_PARTITIONS = 10_000
 _MAX_PROBLEMS = 10
@@ -86,6 +89,50 @@ class TopicSettings:
         "ms",
         minimum=0,
         maximum=_TEN_YEARS_MS,
+    )
+
+    visibility_timeout_ms: int = setting(
+        30_000,
+        "How long a message that was polled stays hidden from others in its group, unless it is settled or extended.",
+        "ms",
+        minimum=100,
+        maximum=MAX_VISIBILITY_MS,
+    )
+    max_retries: int = setting(
+        3,
+        "How often a message is delivered again before it becomes a dead letter.",
+        "count",
+        minimum=0,
+        maximum=1_000_000,
+    )
+    retry_backoff_ms: int = setting(
+        1_000,
+        "How long a nacked message waits for its first retry; each further wait is twice as long.",
+        "ms",
+        minimum=0,
+        maximum=_DAY_MS,
+    )
+    max_retry_backoff_ms: int = setting(60_000, "The longest wait before a retry.", "ms", minimum=0, maximum=_DAY_MS)
+    dead_letter_topic: str = setting(
+        "",
+        "Where dead letters go; empty: to the topic's own name with '.dlq' behind it. Made when first needed.",
+        "text",
+        minimum=0,
+        maximum=200,
+    )
+    message_ttl_ms: int | None = setting(
+        None,
+        "A message that no poll of a group has delivered within this time is skipped by it.",
+        "ms",
+        minimum=1,
+        maximum=_TEN_YEARS_MS,
+        unlimited=True,
+    )
+    expired_messages: Expired = setting(
+        "skip",
+        "What becomes of a message whose time to live is over before a group got it.",
+        "choice",
+        choices=("skip", "dead_letter"),
     )
 
     def with_overrides(self, overrides: dict[str, Any]) -> TopicSettings:

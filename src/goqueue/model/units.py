@@ -11,6 +11,7 @@ from goqueue.model.ports import NANOS_PER_SECOND
 
 _DURATION_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION_PART = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ms|s|m|h|d)", re.ASCII)
+_MAX_DURATION_LENGTH = 200
 _SIZE_UNITS = {
     "": 1, "b": 1,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -27,7 +28,8 @@ _INSTANT_LIMIT_NS = 1 << 63
 def parse_duration_ms(text: str) -> int:
     """``"1h30m"`` -> 5_400_000, to the nearest millisecond. Bare numbers are refused: nobody knows their unit."""
     position, total = 0, Fraction(0)
-    stripped = text.strip()
+    # A text of a megabyte would take seconds to add up.
+    stripped = text.strip() if len(text) <= _MAX_DURATION_LENGTH else ""
     while match := _DURATION_PART.match(stripped, position):
         total += Fraction(match[1]) * _DURATION_UNITS_MS[match[2]]
         position = match.end()

@@ -54,6 +54,7 @@ HEADER_COLUMNS = np.dtype(
 _OFFSET_AT = 8
 _OFFSET = Struct(">q")
 _MAGIC_NUMBER = int.from_bytes(MAGIC)
+_ONE: Positions = np.zeros(1, np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,9 @@ class CheckedBatch:
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    def to_wire(self) -> bytes:
+        return FrameRun(memoryview(self.frames), self.positions).to_wire()
 
     def stamp(self, first_offset: int) -> None:
         """Write consecutive offsets into the frames, in place."""
@@ -154,6 +158,34 @@ def is_whole(run: FrameRun, columns: Columns) -> bool:
     return not any(bad.any() for bad, _ in _layout_faults(run, columns))
 
 
+def damaged_places(run: FrameRun, columns: Columns) -> list[int]:
+    """Which frames are not whole."""
+    faults = [bad for bad, _ in _layout_faults(run, columns)]
+    if not any(bad.any() for bad in faults):
+        return []
+    return [int(place) for place in np.flatnonzero(np.logical_or.reduce(faults))]
+
+
+def select_frames(run: FrameRun, places: list[int]) -> FrameRun:
+    """Some frames of a run as a run of their own."""
+    if len(places) == len(run):
+        return run
+    starts, ends = run.positions.tolist(), run.ends().tolist()
+    if places and places[-1] - places[0] == len(places) - 1:
+        low, high = starts[places[0]], ends[places[-1]]
+        return FrameRun(run.frames[low:high], run.positions[places[0] : places[-1] + 1] - np.uint32(low))
+    return join_runs([FrameRun(run.frames[starts[place] : ends[place]], _ONE) for place in places])
+
+
+def join_runs(runs: list[FrameRun]) -> FrameRun:
+    """Several runs as one."""
+    if len(runs) == 1:
+        return runs[0]
+    sizes = np.cumsum([0, *(len(run.frames) for run in runs[:-1])]).astype(np.uint32)
+    positions = np.concatenate([run.positions + size for run, size in zip(runs, sizes, strict=True)])
+    return FrameRun(memoryview(b"".join(run.frames for run in runs)), positions)
+
+
 def _layout_faults(run: FrameRun, columns: Columns) -> list[tuple[NDArray[np.bool_], str]]:
     ends = run.ends()
     sizes = columns["key_length"].astype(np.int64) + columns["value_length"] + columns["headers_length"] + HEADER_SIZE
@@ -179,8 +211,7 @@ def decode_run(run: FrameRun, *, verify: bool = True) -> tuple[list[Message], li
     ends = run.ends()
     damaged: list[int] = []
     if verify:
-        faults = [bad for bad, _ in _layout_faults(run, columns)]
-        damaged = np.flatnonzero(np.logical_or.reduce(faults)).tolist()
+        damaged = damaged_places(run, columns)
     skip = set(damaged)
     data = bytes(run.frames)
     messages: list[Message] = []

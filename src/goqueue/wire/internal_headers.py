@@ -35,3 +35,31 @@ def producer_stamp(packed_headers: bytes | memoryview) -> ProducerStamp | None:
     if len(packed_headers) < _PRODUCER_VALUE_AT + _PRODUCER_VALUE.size:
         return None
     return ProducerStamp(*_PRODUCER_VALUE.unpack_from(packed_headers, _PRODUCER_VALUE_AT))
+
+
+# What follows is written as text, so that people can read it wherever headers are shown.
+
+TTL = "goqueue-ttl-ms"
+"""How long after its timestamp a message is worth delivering. The one header that producers may set themselves."""
+MAX_TTL_MS = 3_650 * 86_400_000
+FOR_GROUP = "goqueue-for-group"
+"""On a message that was redriven: the group that it is meant for. Polls of other groups pass it by."""
+COPY_OF = "goqueue-copy-of"
+"""On every message that the broker moved: which one it was. After a crash this tells whether it was copied."""
+ORIGIN_TOPIC = "goqueue-origin-topic"
+ORIGIN_PARTITION = "goqueue-origin-partition"
+ORIGIN_OFFSET = "goqueue-origin-offset"
+ORIGIN_TIMESTAMP = "goqueue-origin-timestamp"
+ERROR = "goqueue-error"
+DELIVERIES = "goqueue-deliveries"
+GROUP = "goqueue-group"
+PROVENANCE = {ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP, ERROR, DELIVERIES, GROUP}
+"""What a dead letter tells of itself."""
+
+
+def parse_ttl_ms(value: bytes) -> int | None:
+    """``None`` if it is none."""
+    if not value.isdigit() or len(value) > len(str(MAX_TTL_MS)):
+        return None
+    ttl_ms = int(value)
+    return ttl_ms if 0 < ttl_ms <= MAX_TTL_MS else None

@@ -15,10 +15,10 @@ from goqueue.model.errors import (
     NotSupported,
     TimestampOutOfRange,
 )
-from goqueue.model.message import PRIORITY_LABELS
+from goqueue.model.message import PRIORITY_LABELS, Headers
 from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, check_layout
 from goqueue.wire.frame import Flag, decode_headers
-from goqueue.wire.internal_headers import RESERVED_PREFIX
+from goqueue.wire.internal_headers import MAX_TTL_MS, RESERVED_PREFIX, TTL, parse_ttl_ms
 
 _ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE)
 _LATER_FLAGS = int(Flag.DELAYED | Flag.TRANSACTIONAL)
@@ -98,13 +98,21 @@ def _check_headers(run: FrameRun, columns: Columns) -> None:
         except InvalidFrame as error:
             raise InvalidFrame(f"message {place} of the batch: {error}") from None
         if _RESERVED in packed:
-            refuse_reserved(place, [name for name, _ in headers])
+            refuse_reserved(place, headers)
 
 
-def refuse_reserved(place: int, names: list[str]) -> None:
-    """Producers may not make up the system's own headers."""
-    for name in names:
-        if name.startswith(RESERVED_PREFIX):
+def refuse_reserved(place: int, headers: Headers) -> None:
+    """Producers may not make up the system's own headers, but for one that they may set."""
+    seen_ttl = False
+    for name, value in headers:
+        if name == TTL:
+            if seen_ttl or parse_ttl_ms(value) is None:
+                raise InvalidFrame(
+                    f"message {place} of the batch has a header {TTL!r}; it may come once, as a number from 1 to "
+                    f"{MAX_TTL_MS}"
+                )
+            seen_ttl = True
+        elif name.startswith(RESERVED_PREFIX):
             raise InvalidFrame(
                 f"message {place} of the batch has a header {name[:60]!r}; names that begin with "
                 f"{RESERVED_PREFIX!r} are the broker's"
