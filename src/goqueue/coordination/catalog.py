@@ -12,6 +12,8 @@ import msgspec
 
 from goqueue.model.errors import InvalidRequest, TopicExists, TopicNotFound
 
+_WHOLE = "catalog"
+
 
 class TopicRecord(msgspec.Struct, frozen=True):
     """A topic as the catalog knows it. ``overrides`` are the settings that differ from the broker's defaults."""
@@ -48,7 +50,13 @@ class TopicPurged(msgspec.Struct, frozen=True, tag="topic_purged"):
     topic_id: str
 
 
-CatalogEvent = TopicCreated | TopicChanged | TopicDeleted | TopicPurged
+class ReceiptKeyMade(msgspec.Struct, frozen=True, tag="receipt_key_made"):
+    """Receipts are proved with this key from now on."""
+
+    key: bytes
+
+
+CatalogEvent = TopicCreated | TopicChanged | TopicDeleted | TopicPurged | ReceiptKeyMade
 
 
 class CatalogState(msgspec.Struct):
@@ -57,20 +65,22 @@ class CatalogState(msgspec.Struct):
     topics: dict[str, TopicRecord] = {}
     deleted: dict[str, str] = {}
     """Names of deleted topics by id, until their folders are gone: only these may be removed at a start."""
+    receipt_key: bytes = b""
 
 
 class Catalog:
     """The state machine of ``__metadata``."""
 
-    def __init__(self, state: CatalogState | None = None) -> None:
-        self.state = state or CatalogState()
-        self._ids_by_name = {topic.name: topic_id for topic_id, topic in self.state.topics.items()}
+    def __init__(self) -> None:
+        self.state = CatalogState()
+        self._ids_by_name: dict[str, str] = {}
 
-    def find(self, name: str) -> TopicRecord:
-        topic_id = self._ids_by_name.get(name)
-        if topic_id is None:
+    def find(self, name: str, topic_id: str | None = None) -> TopicRecord:
+        """The topic of this name; if an id is given, only that one and no namesake that came after it."""
+        found = self._ids_by_name.get(name)
+        if found is None or topic_id not in {None, found}:
             raise TopicNotFound(f"topic {name!r} does not exist")
-        return self.state.topics[topic_id]
+        return self.state.topics[found]
 
     def decide_create(self, topic: TopicRecord, max_topics: int, max_total_partitions: int) -> list[CatalogEvent]:
         if topic.name in self._ids_by_name:
@@ -85,16 +95,20 @@ class Catalog:
             )
         return [TopicCreated(topic)]
 
-    def decide_change(self, name: str, changes: dict[str, Any]) -> list[CatalogEvent]:
-        topic = self.find(name)
+    def decide_change(self, name: str, changes: dict[str, Any], topic_id: str | None = None) -> list[CatalogEvent]:
+        topic = self.find(name, topic_id)
         overrides = topic.overrides | changes
         return [TopicChanged(topic.topic_id, overrides)] if overrides != topic.overrides else []
 
-    def decide_delete(self, name: str) -> list[CatalogEvent]:
-        return [TopicDeleted(self.find(name).topic_id)]
+    def decide_delete(self, name: str, topic_id: str | None = None) -> list[CatalogEvent]:
+        return [TopicDeleted(self.find(name, topic_id).topic_id)]
 
     def decide_purged(self, topic_id: str) -> list[CatalogEvent]:
         return [TopicPurged(topic_id)] if topic_id in self.state.deleted else []
+
+    def decide_receipt_key(self, key: bytes) -> list[CatalogEvent]:
+        """Made once: receipts must stay good after a restart."""
+        return [] if self.state.receipt_key else [ReceiptKeyMade(key)]
 
     def apply(self, event: CatalogEvent) -> None:
         state = self.state
@@ -110,3 +124,20 @@ class Catalog:
                 state.deleted[topic_id] = name
             case TopicPurged(topic_id):
                 del state.deleted[topic_id]
+            case ReceiptKeyMade(key):
+                state.receipt_key = key
+
+    # Snapshots
+
+    def parts(self) -> list[str]:
+        return [_WHOLE]
+
+    def part_of(self, event: CatalogEvent) -> str:
+        return _WHOLE
+
+    def dump(self, part: str) -> bytes:
+        return msgspec.json.encode(self.state)
+
+    def restore(self, part: str, payload: bytes) -> None:
+        self.state = msgspec.json.decode(payload, type=CatalogState)
+        self._ids_by_name = {topic.name: topic_id for topic_id, topic in self.state.topics.items()}

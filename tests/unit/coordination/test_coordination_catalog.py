@@ -98,6 +98,18 @@ def test_what_is_not_there_cannot_be_found(decide: str) -> None:
         getattr(Catalog(), decide)("t")
 
 
+def test_rule_3_whoever_means_a_topic_by_its_id_never_gets_a_namesake() -> None:
+    catalog = Catalog()
+    create(catalog, record("t", "one"))
+    do(catalog, catalog.decide_delete("t", "one"))
+    create(catalog, record("t", "two"))
+    with pytest.raises(TopicNotFound):
+        catalog.decide_delete("t", "one")
+    with pytest.raises(TopicNotFound):
+        catalog.decide_change("t", {"retention_ms": 1}, "one")
+    assert catalog.decide_delete("t", "two") == [TopicDeleted("two")]
+
+
 def test_two_catalogs_do_not_share_their_state() -> None:
     first, second = Catalog(), Catalog()
     create(first, record("t"))
@@ -151,7 +163,9 @@ def test_a_snapshot_and_the_events_behind_it_give_the_same_state(
     catalog, events = run(commands)
     before = Catalog()
     do(before, events[:cut])
-    restored = Catalog(msgspec.json.decode(msgspec.json.encode(before.state), type=CatalogState))
+    restored = Catalog()
+    for part in before.parts():
+        restored.restore(part, before.dump(part))
     do(restored, events[cut:])
     assert restored.state == catalog.state
     for topic in catalog.state.topics.values():

@@ -1,0 +1,274 @@
+"""One group: its members, who owns which partition, and what changes that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from goqueue.coordination.assignment import assign_range, assign_sticky
+from goqueue.model.errors import MemberFenced, StaleGeneration, UnknownMember
+from goqueue.model.fields import shown
+
+MAX_REMEMBERED_FENCED = 100
+
+
+class Member(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Someone who works for the group."""
+
+    member_id: str
+    client_id: str
+    topics: list[str]
+    session_timeout_ms: int
+    instance_id: str = ""
+    auto_commit: bool = False
+
+
+class Handover(msgspec.Struct, frozen=True, array_like=True):
+    """A partition that leaves its owner: ``to`` gets it when the owner has let go, at the latest at the deadline."""
+
+    to: str
+    deadline_ns: int
+
+
+class GroupEvent(msgspec.Struct, frozen=True):
+    """Something that happened to the group ``group``."""
+
+    group: str
+
+
+class GroupMade(GroupEvent, frozen=True, tag="group_made"):
+    """A group exists from now on. ``identity`` tells it from groups that had the name before.
+
+    ``fixed`` are the settings that never change, also where they were the defaults of that day.
+    """
+
+    identity: str
+    overrides: dict[str, Any]
+    at_ns: int
+    fixed: dict[str, Any] = {}
+
+
+class GroupChanged(GroupEvent, frozen=True, tag="group_changed"):
+    """Its settings are these from now on, all of them."""
+
+    overrides: dict[str, Any]
+
+
+class GroupDeleted(GroupEvent, frozen=True, tag="group_deleted"):
+    """It is gone, and everything it knew."""
+
+
+class MemberJoined(GroupEvent, frozen=True, tag="joined"):
+    """In place of ``replaces`` if that is set: the same instance, in another process."""
+
+    member: Member
+    replaces: str = ""
+
+
+class MemberLeft(GroupEvent, frozen=True, tag="left"):
+    """Of itself, or because nothing was heard of it."""
+
+    member_id: str
+    at_ns: int
+
+
+class Rebalanced(GroupEvent, frozen=True, tag="rebalanced"):
+    """Who owns what from now on, and what is to change hands."""
+
+    generation: int
+    owners: dict[str, str]
+    handovers: dict[str, Handover]
+
+
+class HandedOver(GroupEvent, frozen=True, tag="handed_over"):
+    """These partitions belong to those who waited for them."""
+
+    partitions: list[str]
+
+
+AnyGroupEvent = GroupMade | GroupChanged | GroupDeleted | MemberJoined | MemberLeft | Rebalanced | HandedOver
+
+
+class GroupState(msgspec.Struct):
+    """What a snapshot holds of a group."""
+
+    name: str
+    identity: str
+    overrides: dict[str, Any]
+    created_at_ns: int
+    empty_since_ns: int
+    generation: int = 0
+    members: dict[str, Member] = {}
+    owners: dict[str, str] = {}
+    handovers: dict[str, Handover] = {}
+    fixed: dict[str, Any] = {}
+    fenced: list[str] = []
+    """Members whose instance came back under another id; so many as are worth a better error."""
+
+
+def new_state(made: GroupMade) -> GroupState:
+    return GroupState(made.group, made.identity, made.overrides, made.at_ns, made.at_ns, fixed=made.fixed)
+
+
+class Group:
+    """Looks and decides; ``apply`` changes."""
+
+    def __init__(self, state: GroupState, in_flight: dict[str, int]) -> None:
+        self.state = state
+        self.in_flight = in_flight
+        """How many messages each member has in flight; kept by the group's queues."""
+
+    @property
+    def name(self) -> str:
+        return self.state.name
+
+    def member(self, member_id: str) -> Member:
+        found = self.state.members.get(member_id)
+        if found is not None:
+            return found
+        if member_id in self.state.fenced:
+            raise MemberFenced(
+                f"member {shown(member_id)} of group {self.name!r} was replaced by another process with its instance_id"
+            )
+        raise UnknownMember(f"group {self.name!r} has no member {shown(member_id)}; it has to join")
+
+    def check_generation(self, generation: int | None) -> None:
+        """A request that names another generation than the present one comes from the past."""
+        if generation is not None and generation != self.state.generation:
+            raise StaleGeneration(
+                f"generation {shown(generation)} of group {self.name!r} is over; it is {self.state.generation} now"
+            )
+
+    def instance(self, instance_id: str) -> Member | None:
+        return next((each for each in self.state.members.values() if each.instance_id == instance_id), None)
+
+    def owned(self) -> dict[str, list[str]]:
+        """What each member may take messages from: not what it is about to hand over."""
+        found: dict[str, list[str]] = {member_id: [] for member_id in self.state.members}
+        for partition, owner in self.state.owners.items():
+            if partition not in self.state.handovers:
+                found[owner].append(partition)
+        return found
+
+    def owned_by(self, member_id: str) -> list[str]:
+        state = self.state
+        return [each for each, owner in state.owners.items() if owner == member_id and each not in state.handovers]
+
+    def leaving(self, member_id: str) -> list[str]:
+        """What a member is to let go of."""
+        state = self.state
+        return [partition for partition in state.handovers if state.owners.get(partition) == member_id]
+
+    def decide_join(self, member: Member, partitions: Mapping[str, Sequence[str]], rules: Rules) -> list[AnyGroupEvent]:
+        """``partitions`` are those of every topic that any member names."""
+        replaced = self.instance(member.instance_id) if member.instance_id else None
+        joined = MemberJoined(self.name, member, replaced.member_id if replaced else "")
+        members = dict(self.state.members)
+        if replaced is not None:
+            del members[replaced.member_id]
+        members[member.member_id] = member
+        owners, handovers = self.state.owners, self.state.handovers
+        if replaced is not None:
+            # What the instance had, or was to have, it keeps: a quick restart moves nothing.
+            owners = _renamed(owners, replaced.member_id, member.member_id)
+            handovers = _redirected(handovers, replaced.member_id, member.member_id)
+        return [joined, self._rebalance(members, owners, handovers, partitions, rules)]
+
+    def decide_leave(
+        self, gone: Sequence[str], partitions: Mapping[str, Sequence[str]], rules: Rules
+    ) -> list[AnyGroupEvent]:
+        members = {name: member for name, member in self.state.members.items() if name not in gone}
+        events: list[AnyGroupEvent] = [MemberLeft(self.name, each, rules.now_ns) for each in gone]
+        return [*events, self._rebalance(members, self.state.owners, self.state.handovers, partitions, rules)]
+
+    def decide_rebalance(self, partitions: Mapping[str, Sequence[str]], rules: Rules) -> list[AnyGroupEvent]:
+        """Topics have come, gone, or grown."""
+        event = self._rebalance(self.state.members, self.state.owners, self.state.handovers, partitions, rules)
+        is_news = event.owners != self.state.owners or event.handovers != self.state.handovers
+        return [event] if is_news else []
+
+    def decide_handovers(self, released: Sequence[str]) -> list[AnyGroupEvent]:
+        done = [partition for partition in released if partition in self.state.handovers]
+        return [HandedOver(self.name, done)] if done else []
+
+    def overdue(self, now_ns: int) -> list[str]:
+        """Partitions whose old owner has had its time."""
+        return [partition for partition, each in self.state.handovers.items() if each.deadline_ns <= now_ns]
+
+    def _rebalance(
+        self,
+        members: Mapping[str, Member],
+        owners: Mapping[str, str],
+        begun: Mapping[str, Handover],
+        partitions: Mapping[str, Sequence[str]],
+        rules: Rules,
+    ) -> Rebalanced:
+        generation = self.state.generation + 1
+        # By instance where there is one: one that comes back under another id has its old place among the others.
+        ranked = sorted(members.values(), key=lambda member: (member.instance_id or member.member_id, member.member_id))
+        subscribed = {member.member_id: member.topics for member in ranked}
+        if rules.kind == "shared":
+            return Rebalanced(self.name, generation, {}, {})
+        if rules.kind == "range":
+            return Rebalanced(self.name, generation, assign_range(partitions, subscribed), {})
+        # A partition that is changing hands counts as its next owner's, if that is still there.
+        settled = {
+            partition: begun[partition].to if partition in begun and begun[partition].to in members else owner
+            for partition, owner in owners.items()
+        }
+        target = assign_sticky(partitions, subscribed, settled, owners)
+        now: dict[str, str] = {}
+        handovers: dict[str, Handover] = {}
+        for partition, member in target.items():
+            owner = owners.get(partition)
+            if owner is None or owner == member or owner not in members:
+                now[partition] = member
+                continue
+            now[partition] = owner
+            # Whoever it goes to in the end: its owner was told once, and has that long.
+            deadline_ns = begun[partition].deadline_ns if partition in begun else rules.handover_deadline_ns
+            handovers[partition] = Handover(member, deadline_ns)
+        return Rebalanced(self.name, generation, now, handovers)
+
+    def apply(self, event: AnyGroupEvent) -> None:
+        state = self.state
+        match event:
+            case GroupChanged(_, overrides):
+                state.overrides = overrides
+            case MemberJoined(_, member, replaces):
+                if replaces:
+                    state.members.pop(replaces, None)
+                    state.fenced = [*state.fenced[1 - MAX_REMEMBERED_FENCED :], replaces]
+                    state.owners = _renamed(state.owners, replaces, member.member_id)
+                    state.handovers = _redirected(state.handovers, replaces, member.member_id)
+                state.members[member.member_id] = member
+            case MemberLeft(_, member_id, at_ns):
+                state.members.pop(member_id, None)
+                if not state.members:
+                    state.empty_since_ns = at_ns
+            case Rebalanced(_, generation, owners, handovers):
+                state.generation, state.owners, state.handovers = generation, owners, handovers
+            case HandedOver(_, partitions):
+                state.owners = state.owners | {each: state.handovers[each].to for each in partitions}
+                state.handovers = {name: each for name, each in state.handovers.items() if name not in partitions}
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What a decision about members goes by."""
+
+    kind: str
+    now_ns: int
+    handover_deadline_ns: int = 0
+
+
+def _renamed(owners: Mapping[str, str], before: str, now: str) -> dict[str, str]:
+    return {partition: now if owner == before else owner for partition, owner in owners.items()}
+
+
+def _redirected(handovers: Mapping[str, Handover], before: str, now: str) -> dict[str, Handover]:
+    return {
+        partition: Handover(now, each.deadline_ns) if each.to == before else each
+        for partition, each in handovers.items()
+    }

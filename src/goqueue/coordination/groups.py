@@ -1,0 +1,138 @@
+"""The state machine of ``__groups``: groups, and what each knows of its partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from goqueue.coordination.group import (
+    AnyGroupEvent,
+    Group,
+    GroupDeleted,
+    GroupMade,
+    GroupState,
+    new_state,
+)
+from goqueue.delivery.events import AnyQueueEvent, QueueClosed, QueueEvent, QueueOpened
+from goqueue.delivery.queue import Queue, QueueDump
+from goqueue.model.errors import GroupNotFound
+from goqueue.model.fields import shown
+
+GroupsEvent = AnyGroupEvent | AnyQueueEvent
+
+_GROUP = "g:"
+_QUEUE = "q:"
+
+
+def queue_key(identity: str, topic_id: str, partition: int) -> str:
+    """Unique for ever: neither a group nor a topic that was deleted and made again inherits anything."""
+    return f"{identity}/{topic_id}/{partition}"
+
+
+class Groups:
+    """Events that name a group or a queue which is no more change nothing: they belong to what was deleted."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, Group] = {}
+        self._queues: dict[str, Queue] = {}
+        # By identity: while a snapshot was taken a group may have been deleted and another made under its name.
+        self._queues_of: dict[str, dict[str, Queue]] = {}
+        self._in_flight: dict[str, dict[str, int]] = {}
+
+    # Looking
+
+    def names(self) -> list[str]:
+        return sorted(self._groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def get(self, name: str) -> Group | None:
+        return self._groups.get(name)
+
+    def find(self, name: str) -> Group:
+        found = self._groups.get(name)
+        if found is None:
+            raise GroupNotFound(f"group {shown(name)} does not exist")
+        return found
+
+    def queue(self, key: str) -> Queue | None:
+        return self._queues.get(key)
+
+    def queue_at(self, key: str) -> Queue:
+        """One that there is."""
+        return self._queues[key]
+
+    def queues(self) -> list[Queue]:
+        return list(self._queues.values())
+
+    def queues_of(self, group: Group) -> list[Queue]:
+        return list(self._queues_of.get(group.state.identity, {}).values())
+
+    # Changing
+
+    def apply(self, event: GroupsEvent) -> None:
+        if isinstance(event, QueueEvent):
+            self._apply_to_queue(event)
+        elif isinstance(event, GroupMade):
+            self._add(new_state(event))
+        elif isinstance(event, GroupDeleted):
+            group = self._groups.pop(event.group, None)
+            if group is not None:
+                for key in self._queues_of.pop(group.state.identity, {}):
+                    del self._queues[key]
+                self._in_flight.pop(group.state.identity, None)
+        elif event.group in self._groups:
+            self._groups[event.group].apply(event)
+
+    def _add(self, state: GroupState) -> None:
+        self._groups[state.name] = Group(state, self._in_flight.setdefault(state.identity, {}))
+
+    def _apply_to_queue(self, event: Any) -> None:
+        if isinstance(event, QueueOpened):
+            self._open(Queue(event, self._in_flight_of(event.q)))
+            return
+        queue = self._queues.get(event.q)
+        if queue is None:
+            return
+        if isinstance(event, QueueClosed):
+            queue.close()
+            del self._queues[event.q]
+            del self._queues_of[_identity(event.q)][event.q]
+        else:
+            queue.apply(event)
+
+    def _open(self, queue: Queue) -> None:
+        self._queues[queue.key] = queue
+        self._queues_of.setdefault(_identity(queue.key), {})[queue.key] = queue
+
+    def _in_flight_of(self, key: str) -> dict[str, int]:
+        return self._in_flight.setdefault(_identity(key), {})
+
+    # Snapshots
+
+    def parts(self) -> list[str]:
+        return [_GROUP + name for name in self._groups] + [_QUEUE + key for key in self._queues]
+
+    def part_of(self, event: GroupsEvent) -> str:
+        return _QUEUE + event.q if isinstance(event, QueueEvent) else _GROUP + event.group
+
+    def dump(self, part: str) -> bytes | None:
+        """``None`` if it is gone meanwhile."""
+        if part.startswith(_GROUP):
+            group = self._groups.get(part.removeprefix(_GROUP))
+            return None if group is None else msgspec.json.encode(group.state)
+        queue = self._queues.get(part.removeprefix(_QUEUE))
+        return None if queue is None else msgspec.json.encode(queue.dump())
+
+    def restore(self, part: str, payload: bytes) -> None:
+        if part.startswith(_GROUP):
+            self._add(msgspec.json.decode(payload, type=GroupState))
+            return
+        key = part.removeprefix(_QUEUE)
+        self._open(Queue.load(key, msgspec.json.decode(payload, type=QueueDump), self._in_flight_of(key)))
+
+
+def _identity(key: str) -> str:
+    return key.partition("/")[0]

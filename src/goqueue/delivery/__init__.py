@@ -1,0 +1,1 @@
+"""What becomes visible to whom and when. Pure: no files, no clock, no network."""

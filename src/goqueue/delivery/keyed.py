@@ -1,0 +1,92 @@
+"""One message of a key at a time, in the order of their offsets.
+
+Derived: which offsets are outstanding is the queue's to know, which keys they have is in the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+
+
+class KeyOrder:
+    """A key is busy while one of its messages is outstanding; later ones are parked until it is done."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, bytes] = {}
+        """Of every offset that is outstanding or parked and has a key."""
+        self._busy: dict[bytes, int] = {}
+        self._parked: dict[bytes, deque[int]] = {}
+        self._ready: dict[int, None] = {}
+        """Parked offsets whose key is free, in the order in which it became so; the key is theirs already."""
+        self.parked_count = 0
+
+    @property
+    def has_ready(self) -> bool:
+        return bool(self._ready)
+
+    def is_busy(self, key: bytes) -> bool:
+        """Whether the key is another message's now."""
+        return key in self._busy
+
+    def hold(self, offset: int, key: bytes) -> None:
+        """This message is outstanding."""
+        if key:
+            self._keys[offset] = key
+            self._busy[key] = offset
+
+    def park(self, offset: int, key: bytes) -> None:
+        """This one has to wait for the one that holds its key. Offsets of a key come in ascending order."""
+        self._keys[offset] = key
+        self._parked.setdefault(key, deque()).append(offset)
+        self.parked_count += 1
+
+    def make_ready(self, offset: int, key: bytes) -> None:
+        """Not outstanding, and its key is free: it is its turn."""
+        self.hold(offset, key)
+        self._ready[offset] = None
+        self.parked_count += 1
+
+    def ready(self, most: int) -> list[int]:
+        """The first of those whose turn it is."""
+        return list(islice(self._ready, most))
+
+    def is_ready(self, offset: int) -> bool:
+        return offset in self._ready
+
+    def take(self, offset: int) -> None:
+        """A parked message whose turn has come is delivered."""
+        del self._ready[offset]
+        self.parked_count -= 1
+
+    def release(self, first: int, end: int) -> None:
+        """These are done: the next of their keys has its turn."""
+        if end - first > len(self._keys):
+            offsets = [offset for offset in self._keys if first <= offset < end]
+        else:
+            offsets = [offset for offset in range(first, end) if offset in self._keys]
+        for offset in offsets:
+            self._release_one(offset)
+
+    def _release_one(self, offset: int) -> None:
+        key = self._keys.pop(offset)
+        if self._busy.get(key) != offset:
+            # Parked and yet done: it has left the log.
+            waiting = self._parked.get(key)
+            if waiting is not None and offset in waiting:
+                waiting.remove(offset)
+                self.parked_count -= 1
+                if not waiting:
+                    del self._parked[key]
+            return
+        if offset in self._ready:
+            self.take(offset)
+        waiting = self._parked.get(key)
+        if waiting:
+            following = waiting.popleft()
+            if not waiting:
+                del self._parked[key]
+            self._busy[key] = following
+            self._ready[following] = None
+        else:
+            del self._busy[key]

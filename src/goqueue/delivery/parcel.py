@@ -1,0 +1,49 @@
+"""Messages of one lease that share their fate."""
+
+from __future__ import annotations
+
+import msgspec
+
+from goqueue.delivery.runs import Runs, bits_to_runs, to_bits
+
+SPAN = 1_024
+"""A lease covers offsets within so many of its first, which keeps its bits small."""
+
+READY = 0
+"""``at_ns`` of a parcel that waits for nobody but a poll."""
+
+
+class Parcel(msgspec.Struct, gc=False):
+    """In flight with ``member`` until ``at_ns``; without a member, waiting to be delivered again at ``at_ns``.
+
+    Parcels of one lease hang together by ``next``: a lease splits when some of its messages are extended or returned.
+    They have the same ``first``, so that their bits stand for the same offsets.
+    """
+
+    lease: int
+    first: int
+    bits: int
+    count: int
+    member: str | None
+    at_ns: int
+    error: str = ""
+    next: Parcel | None = None
+
+    @property
+    def runs(self) -> Runs:
+        return bits_to_runs(self.first, self.bits)
+
+    def among(self, runs: Runs) -> int:
+        """The bits of this parcel that are in ``runs``, wherever these lie."""
+        return to_bits(runs, self.first, SPAN) & self.bits
+
+
+class ParcelDump(msgspec.Struct, frozen=True, array_like=True):
+    """As it goes into a snapshot."""
+
+    lease: int
+    runs: Runs
+    count: int
+    member: str | None
+    at_ns: int
+    error: str
