@@ -66,6 +66,11 @@ class Checkpoints:
             if self.points.pop(self._name(folder), None) is not None:
                 await asyncio.to_thread(self._file.save, dict(self.points))
 
+    def forget_at_start(self, folder: Path) -> None:
+        """The same while a broker starts and nobody else is there."""
+        if self.points.pop(self._name(folder), None) is not None:
+            self._file.save(dict(self.points))
+
     def _to_sync(self, changed: list[Log]) -> list[File] | None:
         """The files that the new points vouch for, or ``None`` if they are so many that ``syncfs`` is cheaper."""
         segments = []

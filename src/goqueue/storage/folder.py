@@ -19,7 +19,8 @@ from goqueue.model.errors import CorruptData, DataFolderTooNew
 from goqueue.storage.atomic import read_checked, write_atomically
 from goqueue.storage.files import Files
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2 brought the journals of groups, and snapshots in parts; those of 1 are read as they are."""
 _SEPARATOR = "~"
 
 
@@ -60,6 +61,9 @@ class DataFolder:
             raise DataFolderTooNew(
                 f"{self.root} has format {found}; this version of GoQueue knows formats up to {FORMAT_VERSION}"
             )
+        if found < FORMAT_VERSION:
+            # From here on an older version would not know everything that is in it.
+            write_atomically(self.files, path, str(FORMAT_VERSION).encode())
 
     def topic_folder(self, name: str, topic_id: str) -> Path:
         return self.logs / f"{name}{_SEPARATOR}{topic_id}"

@@ -12,6 +12,7 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.journal import Journal
 from goqueue.model.errors import CorruptData, InvalidRequest, StorageFailed
+from goqueue.storage.atomic import write_atomically
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.log import Log, LogOptions
 from goqueue.storage.open_files import OpenFiles
@@ -32,10 +33,10 @@ class Total(msgspec.Struct):
 
 
 class Sums:
-    """The smallest state machine."""
+    """The smallest state machine, all in one part."""
 
-    def __init__(self, state: Total | None = None) -> None:
-        self.state = state or Total()
+    def __init__(self) -> None:
+        self.state = Total()
 
     def decide_add(self, amount: int) -> list[Added]:
         if amount < 0:
@@ -45,6 +46,18 @@ class Sums:
     def apply(self, event: Added) -> None:
         self.state.total += event.amount
         self.state.events += 1
+
+    def parts(self) -> list[str]:
+        return ["sum"]
+
+    def part_of(self, event: Added) -> str:
+        return "sum"
+
+    def dump(self, part: str) -> bytes:
+        return msgspec.json.encode(self.state)
+
+    def restore(self, part: str, payload: bytes) -> None:
+        self.state = msgspec.json.decode(payload, type=Total)
 
 
 @dataclass
@@ -65,13 +78,13 @@ class Bench:
         return self.journal.machine.state.total
 
 
-def opened(disk: PowerLossDisk, snapshot_every: int = 3, start: int = 0) -> Bench:
+def opened(disk: PowerLossDisk, snapshot_every: int = 3, start: int = 0, vouched_end: int = 0) -> Bench:
     for folder in (FOLDER, SNAPSHOT.parent):
         disk.make_dirs(folder)
     log = open_log(OpenFiles(disk, 100), FOLDER, LogOptions(), Ticking())
     log.start_offset = max(log.start_offset, start)
     commits = CommitScheduler(disk, ROOT)
-    journal = Journal(log, commits, SNAPSHOT, Sums, Total, Added, snapshot_every)
+    journal = Journal(log, commits, SNAPSHOT, Sums, Added, snapshot_every, vouched_end)
     return Bench(disk, commits, log, journal)
 
 
@@ -193,13 +206,59 @@ def test_rule_2_the_start_moves_only_once_the_snapshot_is_durable() -> None:
 
 def test_nothing_that_is_not_durable_gets_into_a_snapshot() -> None:
     async def work(bench: Bench) -> None:
+        await bench.add(1)
+        bench.disk.sync_fault = lambda site, count: "commit" in site
         submitted = asyncio.create_task(bench.add(5))
         await asyncio.sleep(0)
-        await bench.journal.snapshot()
+        with pytest.raises(StorageFailed):
+            await bench.journal.snapshot()
         assert not bench.disk.exists(SNAPSHOT)
-        await submitted
+        with pytest.raises(StorageFailed):
+            await submitted
+        assert bench.total == 1
 
     with_bench(work)
+
+
+def test_a_failed_fsync_reads_the_journal_again_once_however_many_wait() -> None:
+    async def work(bench: Bench) -> None:
+        await bench.add(1)
+        bench.disk.sync_fault = lambda site, count: True
+        waiting = [asyncio.create_task(bench.add(number)) for number in range(1, 50)]
+        await asyncio.gather(*waiting, return_exceptions=True)
+        machine = bench.journal.machine
+        with pytest.raises(StorageFailed):
+            await bench.add(1)
+        assert bench.journal.machine is machine
+        assert bench.total == 1
+
+    with_bench(work)
+
+
+def test_large_events_make_a_snapshot_due_before_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("goqueue.broker.journal.SNAPSHOT_EVERY_BYTES", 100)
+
+    async def work(bench: Bench) -> None:
+        await bench.add(1)
+        assert not bench.journal.snapshot_due
+        await bench.add(10**30)
+        assert bench.journal.snapshot_due
+        await bench.journal.snapshot()
+        assert not bench.journal.snapshot_due
+
+    with_bench(work)
+
+
+def test_rule_4_a_snapshot_of_the_first_format_is_read() -> None:
+    async def write(bench: Bench) -> None:
+        await bench.add(1, 2, 3)
+        old = msgspec.json.encode({"offset": 2, "state": {"total": 30, "events": 2}})
+        write_atomically(bench.disk, SNAPSHOT, old)
+
+    async def look(bench: Bench) -> None:
+        assert bench.total == 33
+
+    with_bench(look, with_bench(write))
 
 
 def test_a_damaged_snapshot_is_made_up_for_by_the_whole_journal() -> None:
@@ -272,3 +331,68 @@ def test_the_events_of_one_decision_are_all_there_after_a_crash_or_none() -> Non
         assert bench.total == 6
 
     with_bench(read, disk)
+
+
+def damage_record(disk: PowerLossDisk, value: bytes) -> None:
+    """Turn one byte over in the record that holds ``value``."""
+    for name in disk.list_dir(FOLDER):
+        content = disk.content(FOLDER / name)
+        at = content.find(value)
+        if name.endswith(".log") and at >= 0:
+            disk.damage(FOLDER / name, lambda content, at=at: content[:at] + b"#" + content[at + 1 :])
+            return
+    raise AssertionError("there is no such record")
+
+
+def test_events_that_a_power_loss_tore_and_all_behind_them_are_cut_off() -> None:
+    """None of them was durable, so nobody was told of any; what is written later must not look like damage."""
+
+    async def write(bench: Bench) -> None:
+        await bench.add(1)
+        bench.journal.propose([Added(20)])
+        bench.journal.propose([Added(300)])
+
+    disk = with_bench(write)
+    damage_record(disk, b"20")
+
+    async def go_on(bench: Bench) -> None:
+        assert (bench.total, bench.log.end_offset) == (1, 1)
+        await bench.add(5)
+
+    async def look(bench: Bench) -> None:
+        assert bench.total == 6
+
+    with_bench(look, with_bench(go_on, disk))
+
+
+def test_events_that_were_durable_and_are_damaged_are_not_made_up_for() -> None:
+    async def write(bench: Bench) -> None:
+        await bench.add(1, 20, 300)
+
+    disk = with_bench(write)
+    damage_record(disk, b"20")
+    with pytest.raises(CorruptData, match="lost events near offset 1"):
+        opened(disk)
+
+
+def test_what_a_recovery_point_vouches_for_is_not_cut_off() -> None:
+    async def write(bench: Bench) -> None:
+        bench.journal.propose([Added(20)])
+        bench.journal.propose([Added(300)])
+
+    disk = with_bench(write)
+    damage_record(disk, b"20")
+    with pytest.raises(CorruptData, match="lost events near offset 0"):
+        opened(disk, vouched_end=2)
+
+
+def test_events_missing_at_the_end_of_a_segment_are_noticed() -> None:
+    async def write(bench: Bench) -> None:
+        await bench.add(1, 20)
+        bench.log.roll()
+        await bench.add(300, 4_000)
+
+    disk = with_bench(write)
+    damage_record(disk, b"20")
+    with pytest.raises(CorruptData, match="lost events near offset 1"):
+        opened(disk)

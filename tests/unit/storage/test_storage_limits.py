@@ -11,9 +11,9 @@ from doubles.messages import OpenLog, Ticking, batch_of, values_of
 from doubles.power_loss import PowerLossDisk
 
 from goqueue.model.errors import CorruptData, DataFolderLocked, DataFolderTooNew, DiskFull, StorageFailed
-from goqueue.storage.atomic import write_atomically
+from goqueue.storage.atomic import read_checked, write_atomically
 from goqueue.storage.files import OsFiles
-from goqueue.storage.folder import DataFolder
+from goqueue.storage.folder import FORMAT_VERSION, DataFolder
 from goqueue.storage.log import LogOptions
 from goqueue.storage.open_files import OpenFiles
 from goqueue.storage.recovery import open_log
@@ -143,9 +143,16 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     DataFolder(OsFiles(), tmp_path).close()
-    write_atomically(OsFiles(), tmp_path / "FORMAT", b"2")
-    with pytest.raises(DataFolderTooNew, match="format 2"):
+    write_atomically(OsFiles(), tmp_path / "FORMAT", str(FORMAT_VERSION + 1).encode())
+    with pytest.raises(DataFolderTooNew, match=f"format {FORMAT_VERSION + 1}"):
         DataFolder(OsFiles(), tmp_path)
+
+
+def test_rule_4_a_folder_of_an_older_format_is_taken_and_marked_as_newer(tmp_path: Path) -> None:
+    DataFolder(OsFiles(), tmp_path).close()
+    write_atomically(OsFiles(), tmp_path / "FORMAT", b"1")
+    DataFolder(OsFiles(), tmp_path).close()
+    assert read_checked(OsFiles(), tmp_path / "FORMAT") == str(FORMAT_VERSION).encode()
 
 
 def test_a_folder_with_logs_and_no_format_is_refused(tmp_path: Path) -> None:
