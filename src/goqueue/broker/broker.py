@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -18,15 +18,18 @@ import msgspec
 
 from goqueue.broker.checkpoints import Checkpoints
 from goqueue.broker.disk_guard import DiskGuard
-from goqueue.broker.journal import Journal
+from goqueue.broker.group_shards import GroupShards
+from goqueue.broker.groups import GroupService
+from goqueue.broker.journal import Journal, Machine
 from goqueue.broker.partition import Partition
 from goqueue.broker.publish import Publisher
 from goqueue.broker.read import Bounds, FramesRead, MessagesRead, read_frames, read_messages, start_of
 from goqueue.broker.topic import Topic
 from goqueue.broker.upkeep import Upkeep
-from goqueue.coordination.catalog import Catalog, CatalogEvent, CatalogState, TopicRecord
+from goqueue.coordination.catalog import Catalog, CatalogEvent, TopicRecord
+from goqueue.coordination.groups import Groups, GroupsEvent
 from goqueue.model.config import Config, StorageConfig
-from goqueue.model.errors import CorruptData, InvalidConfiguration, ShuttingDown, TopicNotFound
+from goqueue.model.errors import CorruptData, GoQueueError, InvalidConfiguration, ShuttingDown, TopicNotFound
 from goqueue.model.fields import did_you_mean
 from goqueue.model.ids import check_topic_name
 from goqueue.model.logging import get_logger
@@ -45,6 +48,13 @@ from goqueue.wire.batch import FrameRun
 log = get_logger(__name__)
 
 METADATA = "__metadata"
+GROUPS = "__groups"
+_GROUP_SHARDS = 4
+"""Fixed for good: a group's name decides where it is kept."""
+_GROUP_SNAPSHOT_EVERY = 20_000
+_JOURNAL_SEGMENT_BYTES = 8 << 20
+"""Journals are trimmed by whole segments, so these are small whatever topics have."""
+_KEY_BYTES = 32
 _PROGRESS_EVERY_S = 2.0
 _OPEN_AT_A_STRETCH = 50
 _MOST_COMPARED = 200
@@ -67,9 +77,10 @@ class Broker:
         self.config = config
         self.clock: Clock = clock or SystemClock()
         self._files: Files = files or OsFiles()
-        self._randomness: Randomness = randomness or SystemRandomness()
+        self.randomness: Randomness = randomness or SystemRandomness()
         self._root = Path(config.storage.path).absolute()
         self._topics: dict[str, Topic] = {}
+        self._topics_by_id: dict[str, Topic] = {}
         self._commands: set[asyncio.Task[Any]] = set()
         self._started_ns = self.clock.monotonic_ns()
         self._running = False
@@ -101,17 +112,11 @@ class Broker:
             self._checkpoints = Checkpoints(self._files, root, checkpoint_file, self._commits)
             self.disk = DiskGuard(self._files, root, storage.min_free_bytes, self.clock)
             self._publisher = Publisher(self.disk, self.clock)
-            self._metadata = self._open_log(self._folder.logs / METADATA / "0", self.config.topic)
-            if self._metadata.missing is not None:
-                # Without it every topic would look like a stranger's folder.
-                raise CorruptData(
-                    f"{self._metadata.folder}: {self._metadata.missing}; restore the data folder from a backup"
-                )
-            self._catalog: Journal[Catalog] = Journal(
-                self._metadata, self._commits, self._folder.snapshots / METADATA, Catalog, CatalogState, CatalogEvent
-            )
+            self._metadata = self._open_journal(self._folder.logs / METADATA / "0")
+            self._catalog: Journal[Catalog] = self._journal(self._metadata, METADATA, Catalog, CatalogEvent, 1_000)
             await self._open_topics()
             await self._settle_folders()
+            await self._open_groups()
         except BaseException:
             self._folder.close()
             raise
@@ -122,6 +127,7 @@ class Broker:
     def stop_accepting(self) -> None:
         """Refuse new publishes and wake every reader that waits."""
         self._closing = True
+        self.groups.shards.stop()
         for topic in self._topics.values():
             for partition in topic.partitions:
                 partition.stop_waiting()
@@ -133,6 +139,7 @@ class Broker:
         self._running = False
         self.stop_accepting()
         await asyncio.gather(*self._commands, return_exceptions=True)
+        await self.groups.stop()
         await self._upkeep.stop()
         logs = list(self.logs())
         await self._checkpoints.save(logs)
@@ -141,10 +148,46 @@ class Broker:
             each.close()
         self._folder.close()
 
-    def _open_log(self, folder: Path, settings: TopicSettings) -> Log:
-        return open_log(
-            self._open_files, folder, self._log_options(settings), self.clock.now_ns, self._checkpoints.point(folder)
+    async def _open_groups(self) -> None:
+        key = self.randomness.random_bytes(_KEY_BYTES)
+        await self._catalog.submit(lambda catalog: catalog.decide_receipt_key(key))
+        self._group_journals: list[Journal[Groups]] = []
+        for number in range(_GROUP_SHARDS):
+            kept = self._open_journal(self._folder.logs / GROUPS / str(number))
+            self._group_journals.append(
+                self._journal(kept, f"{GROUPS}-{number}", Groups, GroupsEvent, _GROUP_SNAPSHOT_EVERY)
+            )
+        shards = GroupShards(self, self._group_journals, self._catalog.machine.state.receipt_key)
+        self.groups = GroupService(shards, self._commits, self._create_topic, self.disk.check)
+        try:
+            await self.groups.start()
+        except BaseException:
+            await self.groups.stop()
+            raise
+
+    def _journal(self, kept: Log, name: str, make: Callable[[], Machine], events: Any, every: int) -> Journal[Machine]:
+        point = self._checkpoints.point(kept.folder)
+        return Journal(
+            kept,
+            self._commits,
+            self._folder.snapshots / name,
+            make,
+            events,
+            every,
+            0 if point is None else point.base + point.count,
+            lambda: self._checkpoints.forget_at_start(kept.folder),
         )
+
+    def _open_journal(self, folder: Path) -> Log:
+        size = min(_JOURNAL_SEGMENT_BYTES, self.config.topic.segment_bytes)
+        found = self._open_log(folder, LogOptions(size, self.config.storage.index_interval_bytes))
+        if found.missing is not None:
+            # Without it every topic would look like a stranger's folder, and every group would begin again.
+            raise CorruptData(f"{folder}: {found.missing}; restore the data folder from a backup")
+        return found
+
+    def _open_log(self, folder: Path, options: LogOptions) -> Log:
+        return open_log(self._open_files, folder, options, self.clock.now_ns, self._checkpoints.point(folder))
 
     def _log_options(self, settings: TopicSettings) -> LogOptions:
         return LogOptions(
@@ -156,11 +199,14 @@ class Broker:
         total = sum(record.partitions for record in records)
         opened, said_at = 0, time.monotonic()
         for record in records:
-            self._topics[record.name] = await self._open_topic(record)
+            self._know(await self._open_topic(record))
             opened += record.partitions
             if time.monotonic() - said_at > _PROGRESS_EVERY_S:
                 said_at = time.monotonic()
                 log.info("recovering", partitions_done=opened, partitions_total=total)
+
+    def _know(self, topic: Topic) -> None:
+        self._topics[topic.name] = self._topics_by_id[topic.record.topic_id] = topic
 
     async def _open_topic(self, record: TopicRecord) -> Topic:
         settings = self._effective(record)
@@ -172,7 +218,8 @@ class Broker:
             place = folder / str(number)
             if not self._files.exists(place):
                 log.error("a partition's folder is missing; it begins empty", topic=record.name, partition=number)
-            partitions.append(Partition(self._open_log(place, settings), self._commits, settings.fsync))
+            opened_log = self._open_log(place, self._log_options(settings))
+            partitions.append(Partition(opened_log, self._commits, settings.fsync))
         return Topic(record, settings, partitions)
 
     async def _settle_folders(self) -> None:
@@ -198,6 +245,9 @@ class Broker:
             raise TopicNotFound(f"topic {name[:200]!r} does not exist{nearly}")
         return found
 
+    def topic_by_id(self, topic_id: str) -> Topic | None:
+        return self._topics_by_id.get(topic_id)
+
     def topic_names(self) -> list[str]:
         return sorted(self._topics)
 
@@ -206,20 +256,22 @@ class Broker:
 
     def logs(self) -> Iterable[Log]:
         yield self._metadata
+        for journal in self._group_journals:
+            yield journal.log
         for topic in self._topics.values():
             for partition in topic.partitions:
                 yield partition.log
 
     async def create_topic(self, name: str, raw_settings: dict[str, object] | None = None) -> Topic:
         """Make a topic; it is durable when this returns."""
-        self._check_open()
+        self.check_open()
         return await self._to_the_end(self._create_topic(name, raw_settings or {}))
 
     async def _create_topic(self, name: str, raw_settings: dict[str, object]) -> Topic:
         self.disk.check()
         overrides = parse_topic_settings(raw_settings)
         partitions = overrides.pop("partitions", self.config.topic.partitions)
-        topic_id = UUID(bytes=self._randomness.random_bytes(16), version=4).hex
+        topic_id = UUID(bytes=self.randomness.random_bytes(16), version=4).hex
         record = TopicRecord(topic_id, check_topic_name(name), partitions, self.clock.now_ns(), overrides)
         limits = self.config.limits
 
@@ -240,20 +292,22 @@ class Broker:
                 topic.close()
             await asyncio.to_thread(self._files.remove_tree, folder)
             raise
-        self._topics[name] = topic
+        self._know(topic)
+        self.groups.topic_created(topic)
         log.info("topic created", topic=name, partitions=partitions)
         return topic
 
     async def change_topic(self, name: str, raw_settings: dict[str, object]) -> Topic:
         """Change a topic's settings while it is in use."""
-        self._check_open()
+        self.check_open()
         return await self._to_the_end(self._change_topic(name, raw_settings))
 
     async def _change_topic(self, name: str, raw_settings: dict[str, object]) -> Topic:
         topic = self.topic(name)
         changes = parse_topic_settings(raw_settings, existing=True)
         # Only what was decided here takes effect: the catalog may hold later changes that are not durable yet.
-        for event in await self._catalog.submit(lambda catalog: catalog.decide_change(name, changes)):
+        topic_id = topic.record.topic_id
+        for event in await self._catalog.submit(lambda catalog: catalog.decide_change(name, changes, topic_id)):
             record = msgspec.structs.replace(topic.record, overrides=event.overrides)
             settings = self._effective(record)
             topic.change(record, settings, self._log_options(settings))
@@ -261,14 +315,19 @@ class Broker:
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its messages. If this is interrupted after it was decided, the next start finishes it."""
-        self._check_open()
+        self.check_open()
         await self._to_the_end(self._delete_topic(name))
 
     async def _delete_topic(self, name: str) -> None:
         topic = self.topic(name)
-        await self._catalog.submit(lambda catalog: catalog.decide_delete(name))
-        del self._topics[name]
+        # By its id: the name may be free already, or that of another topic that is coming.
+        topic_id = topic.record.topic_id
+        await self._catalog.submit(lambda catalog: catalog.decide_delete(name, topic_id))
+        if self._topics.get(name) is topic:
+            del self._topics[name]
+        del self._topics_by_id[topic_id]
         topic.close()
+        self.groups.topic_deleted(topic)
         folder = self._folder.topic_folder(name, topic.record.topic_id)
         await asyncio.to_thread(self._folder.remove_topic, folder)
         await self._forget_deleted(topic.record.topic_id)
@@ -289,24 +348,30 @@ class Broker:
         return self.config.topic.with_overrides(overrides)
 
     async def snapshot_if_due(self) -> None:
-        if self._catalog.snapshot_due:
-            await self._catalog.snapshot()
+        journals: list[Journal[Any]] = [self._catalog, *self._group_journals]
+        for journal in journals:
+            try:
+                if journal.snapshot_due:
+                    await journal.snapshot()
+            except (OSError, GoQueueError) as error:
+                # The others are none the worse for it, and this one has its log.
+                log.error("a snapshot cannot be written, it will be tried again", error=str(error))
 
     # Messages
 
     async def publish(self, name: str, messages: Sequence[NewMessage]) -> list[Outcome]:
         """Store messages; one outcome for each, in order."""
-        self._check_open()
+        self.check_open()
         return await self._publisher.publish(self.topic(name), messages)
 
     async def publish_frames(self, name: str, partition: int, run: FrameRun) -> int:
         """Store a batch that a client has encoded, whole or not at all; return its first offset."""
-        self._check_open()
+        self.check_open()
         return await self._publisher.publish_frames(self.topic(name), partition, run)
 
     def append_frames(self, name: str, partition: int, run: FrameRun) -> tuple[int, asyncio.Future[None]]:
         """Like ``publish_frames`` without waiting: the first offset, and a future for the acknowledgement."""
-        self._check_open()
+        self.check_open()
         return self._publisher.append_frames(self.topic(name), partition, run)
 
     async def read(
@@ -366,6 +431,6 @@ class Broker:
                     found.append(f"{topic.name}/{number}: {len(partition.damaged)} damaged messages were left out")
         return found
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self._closing:
             raise ShuttingDown("the broker is stopping and takes nothing new", retry_after_s=1)

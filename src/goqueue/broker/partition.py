@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.logging import get_logger
@@ -27,13 +28,22 @@ class Partition:
         """Offsets that readers met and that fail their checksum; as many as are worth remembering."""
         self.closed = False
         self.stopping = False
+        self._shown = 0
+        """What readers could see when the policy was changed, they can see under the next one."""
         self._commits = commits
         self._waiters: set[asyncio.Future[None]] = set()
+        self.watcher: Callable[[], None] | None = None
+        """Called whenever those who wait are woken."""
         log.on_durable = self.wake
 
     @property
     def high_watermark(self) -> int:
-        return self.log.durable_offset if self.policy == "always" else self.log.end_offset
+        return max(self.log.durable_offset, self._shown) if self.policy == "always" else self.log.end_offset
+
+    def change_policy(self, policy: FsyncPolicy) -> None:
+        """The watermark never goes back: a message that someone has in hand would look like one that is gone."""
+        self._shown = self.high_watermark
+        self.policy = policy
 
     def append(self, batch: CheckedBatch) -> int:
         """Write a batch and return its first offset. It counts once ``acknowledge`` is done."""
@@ -86,6 +96,8 @@ class Partition:
             if not waiter.done():
                 waiter.set_result(None)
         self._waiters.clear()
+        if self.watcher is not None:
+            self.watcher()
 
     def stop_waiting(self) -> None:
         """From now on nobody waits for messages here."""

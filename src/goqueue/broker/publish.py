@@ -10,12 +10,13 @@ from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.pacing import in_stretches
 from goqueue.broker.topic import Topic
 from goqueue.model.errors import GoQueueError, InvalidMessage, MessageTooLarge, TimestampOutOfRange, TopicNotFound
-from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS
+from goqueue.model.fields import shown
+from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers
 from goqueue.model.ports import NANOS_PER_MS, Clock
 from goqueue.model.publishing import NewMessage, Outcome, Published
 from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, join_frames
 from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
-from goqueue.wire.internal_headers import RESERVED_PREFIX
+from goqueue.wire.internal_headers import MAX_TTL_MS, RESERVED_PREFIX, TTL
 from goqueue.wire.verify import FrameRules, verify_batch
 
 _LARGE_BATCH_BYTES = 256 << 10
@@ -155,14 +156,23 @@ def _encode_one(topic: Topic, message: NewMessage, now_ns: int) -> bytes:
     if timestamp_ns != now_ns:
         _check_timestamp(timestamp_ns, now_ns, settings.max_timestamp_ahead_ms)
     headers = b""
-    if message.headers is not NO_HEADERS:
-        for name, _ in message.headers:
-            if name.startswith(RESERVED_PREFIX):
-                raise InvalidMessage(
-                    f"header {name[:60]!r} is not allowed; names that begin with {RESERVED_PREFIX!r} are the broker's"
-                )
-        headers = encode_headers(message.headers)
+    if message.headers is not NO_HEADERS or message.ttl_ms is not None:
+        headers = encode_headers(_all_headers(message))
     return encode_frame(key, value, headers, timestamp_ns, message.priority, flags)
+
+
+def _all_headers(message: NewMessage) -> Headers:
+    """The producer's own, and the one that says how long the message lives."""
+    for name, _ in message.headers:
+        if name.startswith(RESERVED_PREFIX):
+            raise InvalidMessage(
+                f"header {name[:60]!r} is not allowed; names that begin with {RESERVED_PREFIX!r} are the broker's"
+            )
+    if message.ttl_ms is None:
+        return message.headers
+    if not 1 <= message.ttl_ms <= MAX_TTL_MS:
+        raise InvalidMessage(f"ttl is {shown(message.ttl_ms)} ms; 1 to {MAX_TTL_MS} are allowed")
+    return (*message.headers, (TTL, b"%d" % message.ttl_ms))
 
 
 def _check_timestamp(timestamp_ns: int, now_ns: int, max_ahead_ms: int) -> None:

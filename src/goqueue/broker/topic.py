@@ -48,7 +48,7 @@ class Topic:
         """New settings take effect at once, for what comes from now on."""
         self.record, self.settings = record, settings
         for partition in self.partitions:
-            partition.policy = settings.fsync
+            partition.change_policy(settings.fsync)
             partition.log.options = options
             # Under another policy readers may see more.
             partition.wake()

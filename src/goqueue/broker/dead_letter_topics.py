@@ -1,0 +1,44 @@
+"""Where a topic's dead letters go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from goqueue.broker.group_shards import Host
+from goqueue.broker.topic import Topic
+from goqueue.delivery.events import Acked, Moved, Moving, Parts, Target
+from goqueue.delivery.queue import Queue
+from goqueue.delivery.runs import Runs
+from goqueue.model.errors import TopicNotFound
+
+MAX_REASON_LENGTH = 1_000
+_SUFFIX = ".dlq"
+_MAX_STEM = 196
+
+
+def dead_letter_topic(host: Host, topic: Topic) -> str | None:
+    """Its name; it may not be there yet. Dead letters have no dead letters."""
+    if topic.name.endswith(_SUFFIX):
+        return None
+    if any(each.settings.dead_letter_topic == topic.name for each in host.running_topics()):
+        return None
+    return topic.settings.dead_letter_topic or topic.name[:_MAX_STEM] + _SUFFIX
+
+
+def moving(
+    host: Host, queue: Queue, topic: Topic, parts: Parts, fresh: Runs, reason: str
+) -> Sequence[Moving | Acked | Moved]:
+    """Off to the dead letters. A dead letter itself is done instead: it stays where it lies."""
+    name = dead_letter_topic(host, topic)
+    if name is None:
+        return [Acked(queue.key, parts), Moved(queue.key, fresh)]
+    return [Moving(queue.key, parts, fresh, reason[:MAX_REASON_LENGTH], _target(host, name, queue.partition))]
+
+
+def _target(host: Host, name: str, partition: int) -> Target:
+    try:
+        topic = host.topic(name)
+    except TopicNotFound:
+        return Target(name, "", partition, 0)
+    number = partition % len(topic.partitions)
+    return Target(name, topic.record.topic_id, number, topic.partitions[number].log.end_offset)

@@ -1,0 +1,127 @@
+"""What a broker remembers of a group only while it runs: who was heard of, who waits, where streams are."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from goqueue.delivery.receipts import Seal
+from goqueue.model.group_settings import GroupSettings
+
+
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """A poll that found nothing. ``partitions`` are those it would take messages from."""
+
+    member: str
+    partitions: frozenset[str]
+    has_room: bool
+    woken: asyncio.Future[None]
+
+    def wake(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(None)
+
+
+@dataclass(slots=True)
+class Session:
+    """When a member was heard of. One that has a call open is there, however long that takes."""
+
+    heard_ns: int
+    calls: int = 0
+    turn: int = 0
+    """Which of its partitions comes first in the next poll."""
+    committed_at_ns: int = 0
+    positions: dict[str, int] = field(default_factory=dict)
+    """Of a stream member: the next offset to read, by queue."""
+
+    def go_back(self, steps: dict[str, tuple[int | None, int | None]]) -> None:
+        """Undo steps (from, to) by queue, where nothing else has happened since."""
+        for key, (before, after) in steps.items():
+            if self.positions.get(key) == after:
+                self.positions.pop(key, None)
+                if before is not None:
+                    self.positions[key] = before
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a member may take messages from, under two names: of queues and of partitions."""
+
+    queues: dict[str, None]
+    partitions: frozenset[str]
+
+
+class GroupRuntime:
+    """Lost with the process: after a restart every member gets a new session."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.waiters: dict[Waiter, None] = {}
+        self.reading: set[str] = set()
+        """Queues that some poll is reading; others leave them alone."""
+        self.seals: dict[str, Seal] = {}
+        self.version = 0
+        """Rises with every change of who owns what."""
+        self.shares: dict[str, Share] = {}
+        """By member; worked out when asked for, void when who owns what changes."""
+        self.settings: tuple[dict[str, Any], GroupSettings] | None = None
+        """Worked out from the overrides beside them."""
+        self._changed: set[asyncio.Future[None]] = set()
+
+    def session(self, member: str, now_ns: int) -> Session:
+        """The member was heard of just now."""
+        found = self.session_or_new(member, now_ns)
+        found.heard_ns = now_ns
+        return found
+
+    def session_or_new(self, member: str, now_ns: int) -> Session:
+        found = self.sessions.get(member)
+        if found is None:
+            found = self.sessions[member] = Session(now_ns)
+        return found
+
+    def changed(self) -> None:
+        """Someone owns something else now: polls look again, and streams tell their members."""
+        self.version += 1
+        self.shares.clear()
+        for waiter in self.waiters:
+            waiter.wake()
+        for each in self._changed:
+            if not each.done():
+                each.set_result(None)
+        self._changed.clear()
+
+    async def wait_for_change(self, seen: int) -> int:
+        """Return the version when it is another than ``seen``."""
+        while self.version == seen:
+            change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._changed.add(change)
+            try:
+                await change
+            finally:
+                self._changed.discard(change)
+        return self.version
+
+    @property
+    def has_takers(self) -> bool:
+        """Whether anyone waits who can take something and was not woken yet."""
+        return any(waiter.has_room and not waiter.woken.done() for waiter in self.waiters)
+
+    def wake_one(self, partition: str) -> None:
+        """The one who has waited longest for this partition, and can take something."""
+        for waiter in self.waiters:
+            if waiter.has_room and partition in waiter.partitions and not waiter.woken.done():
+                waiter.wake()
+                return
+
+    def wake_member(self, member: str) -> None:
+        """It has room again."""
+        for waiter in self.waiters:
+            if waiter.member == member:
+                waiter.wake()
+
+    def wake_all(self) -> None:
+        for waiter in self.waiters:
+            waiter.wake()

@@ -1,0 +1,206 @@
+"""Everything about groups, behind one face."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Literal
+
+from goqueue.broker.dead_letters import DeadLetters
+from goqueue.broker.group_shards import GroupShards
+from goqueue.broker.membership import Assignment, Join, Membership
+from goqueue.broker.offsets import GroupOffsets, Offsets, PartitionLag
+from goqueue.broker.polling import Polling
+from goqueue.broker.settling import Settling
+from goqueue.broker.subscriptions import Subscriptions
+from goqueue.broker.topic import Topic
+from goqueue.broker.transfers import CreateTopic, Transfers
+from goqueue.coordination.group import Group, GroupDeleted
+from goqueue.delivery.events import CutTo
+from goqueue.delivery.queue import Queue
+from goqueue.model.errors import GoQueueError, GroupConflict, StorageFailed
+from goqueue.model.group_settings import parse_group_settings
+from goqueue.model.ids import check_group_name
+from goqueue.model.logging import get_logger
+from goqueue.model.ports import NANOS_PER_SECOND
+from goqueue.storage.commit import CommitScheduler
+
+__all__ = ["Assignment", "GroupService", "GroupStateName", "Join", "Offsets", "PartitionLag"]
+
+log = get_logger(__name__)
+
+GroupStateName = Literal["empty", "rebalancing", "stable"]
+_TRY_AGAIN_NS = NANOS_PER_SECOND
+
+
+class GroupService:
+    """The broker's face for everything about groups."""
+
+    def __init__(
+        self,
+        shards: GroupShards,
+        commits: CommitScheduler,
+        create: CreateTopic,
+        check_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.shards = shards
+        self.settling = Settling(shards)
+        self.polling = Polling(shards, self.settling)
+        self._subscriptions = Subscriptions(shards, self.settling)
+        self._membership = Membership(shards, self.settling, self._subscriptions)
+        self._offsets = GroupOffsets(shards, self.settling, self._subscriptions)
+        self._transfers = Transfers(shards, self.settling, commits, create, check_room)
+        self.dead_letters = DeadLetters(shards, self._transfers)
+        shards.on_due = self._tend_queue
+        shards.on_group_due = self._tend_group
+        shards.on_moving = self._transfers.begin
+
+    # Life
+
+    async def start(self) -> None:
+        """Take up where the journals end: what a crash took from a log is taken from its groups as well.
+
+        That is durable when this returns, and before anything can be published: a second crash must not find a group
+        ahead of a log that has grown again, or it would take new messages for those that are done.
+        """
+        for journal in self.shards.journals:
+            for queue in journal.machine.queues():
+                self._take_up(queue)
+            for name in journal.machine.names():
+                self._membership.take_up(journal.machine.find(name))
+                self._subscriptions.keep_up(name)
+        for journal in self.shards.journals:
+            await journal.settled()
+
+    def _take_up(self, queue: Queue) -> None:
+        place = self.shards.place(queue)
+        if place is None:
+            return
+        topic, partition = place
+        end = partition.log.end_offset
+        # What is done may lie beyond the cursor: nobody polls the broker's own group, and others may have gone back.
+        known = max([queue.cursor, queue.acked.end, *(offset + 1 for offset in queue.moving)])
+        if known > end:
+            log.warning(
+                "a group was ahead of its partition, which a crash cut short; it goes on at the end",
+                group=queue.group,
+                topic=topic.name,
+                partition=queue.partition,
+                group_at=known,
+                end_offset=end,
+            )
+            self.shards.change(queue.group, [CutTo(queue.key, end)])
+        self.shards.watch(queue)
+        self.shards.rearm(queue)
+        self._transfers.resume(queue)
+
+    async def stop(self) -> None:
+        self.shards.stop()
+        await self._transfers.stop()
+
+    # Members
+
+    async def join(self, name: str, request: Join) -> Assignment:
+        """Add a member; make the group if this is its first."""
+        return await self._membership.join(name, request)
+
+    async def heartbeat(self, name: str, member_id: str, generation: int | None) -> Assignment:
+        """A sign of life; the answer tells what the member has now."""
+        return await self._membership.heartbeat(name, member_id, generation)
+
+    async def resume(self, name: str, member_id: str, held: Collection[tuple[str, int, int]]) -> Assignment:
+        """The member is back after a broken connection, with these leases (topic, partition, lease) and no others."""
+        return await self._membership.resume(name, member_id, held)
+
+    async def leave(self, name: str, member_id: str) -> None:
+        """What the member has in flight is given back at once."""
+        await self._membership.leave(name, member_id)
+
+    def assignment(self, name: str, member_id: str) -> Assignment:
+        """What a member has now."""
+        return self._membership.assignment(name, member_id)
+
+    async def next_assignment(self, name: str, member_id: str, seen: int) -> Assignment:
+        """What the member has, when that is news to someone who knows version ``seen``."""
+        return await self._membership.next_assignment(name, member_id, seen)
+
+    def attach(self, name: str, member_id: str, change: int) -> None:
+        """A stream of the member's has begun (1) or ended (-1): as long as it is there, so is the member."""
+        self._membership.attach(name, member_id, change)
+
+    # Offsets
+
+    async def commit(self, name: str, member_id: str, offsets: Offsets, generation: int | None = None) -> None:
+        """In a stream: everything below is done. In a queue: what was delivered below is, and nothing else."""
+        await self._offsets.commit(name, member_id, offsets, generation)
+
+    async def offsets(self, name: str, topic: str | None = None) -> dict[str, dict[int, int]]:
+        """Committed offsets: the end of what is done without a gap."""
+        return await self._offsets.committed(name, topic)
+
+    async def reset(self, name: str, offsets: Offsets) -> None:
+        """Begin again at these offsets, back or forward; receipts from before are void."""
+        await self._offsets.reset(name, offsets)
+
+    def lag(self, name: str) -> list[PartitionLag]:
+        """Where the group is in each of its partitions."""
+        return self._offsets.lag(name)
+
+    # Groups
+
+    def state(self, name: str) -> GroupStateName:
+        """Whether anyone is there, and whether partitions are changing hands."""
+        state = self.shards.find(name).state
+        if not state.members:
+            return "empty"
+        return "rebalancing" if state.handovers else "stable"
+
+    async def configure(self, name: str, raw_settings: Mapping[str, object]) -> Group:
+        """Make a group, or change what can be changed of it."""
+        check_group_name(name)
+        settings = parse_group_settings(dict(raw_settings))
+        group = self.shards.journal(name).machine.get(name)
+        if group is None:
+            self.shards.change(name, [self._membership.made(name, settings)])
+        else:
+            self._membership.check_fits(group, settings)
+            self.shards.change(name, self._membership.changed(group, settings))
+        self._membership.arm(self.shards.find(name))
+        self.shards.runtime(name).wake_all()
+        await self.shards.journal(name).settled()
+        return self.shards.find(name)
+
+    async def delete(self, name: str) -> None:
+        """Forget a group that has no members, and everything it knew."""
+        group = self.shards.find(name)
+        if group.state.members:
+            raise GroupConflict(f"group {name!r} has {len(group.state.members)} members; they must leave first")
+        if any(queue.moving for queue in self.shards.queues_of(group)):
+            raise GroupConflict(f"group {name!r} has messages on their way to the dead letters; try again")
+        self.shards.change(name, [GroupDeleted(name)])
+        await self.shards.journal(name).settled()
+
+    def topic_created(self, topic: Topic) -> None:
+        self._subscriptions.topic_created(topic)
+
+    def topic_deleted(self, topic: Topic) -> None:
+        self._subscriptions.topic_deleted(topic)
+
+    # Time
+
+    def _tend_queue(self, name: str, queue: Queue) -> None:
+        try:
+            self.settling.tend(queue)
+        except StorageFailed as error:
+            log.error("a group stands still until the broker is restarted", group=name, error=str(error))
+        except GoQueueError as error:
+            log.warning("messages cannot be given back for now", group=name, error=str(error))
+            self.shards.look_again(queue, _TRY_AGAIN_NS)
+
+    def _tend_group(self, name: str) -> None:
+        try:
+            self._membership.tend(name)
+        except StorageFailed as error:
+            log.error("a group stands still until the broker is restarted", group=name, error=str(error))
+        except GoQueueError as error:
+            log.warning("a group cannot be seen to for now", group=name, error=str(error))
+            self.shards.group_times.set(name, self.shards.clock.now_ns() + _TRY_AGAIN_NS)

@@ -1,0 +1,132 @@
+"""Where groups are: committing, asking, and beginning somewhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from goqueue.broker.group_shards import GroupShards, partition_name
+from goqueue.broker.partition import Partition
+from goqueue.broker.settling import Settling
+from goqueue.broker.subscriptions import Subscriptions
+from goqueue.coordination.group import Group
+from goqueue.coordination.groups import GroupsEvent, queue_key
+from goqueue.delivery.events import Acked, Committed, ResetTo
+from goqueue.delivery.queue import Queue
+from goqueue.model.errors import NotAssigned, OffsetOutOfRange
+from goqueue.model.fields import shown
+
+Offsets = Mapping[str, Mapping[int, int]]
+"""By topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """Where a group is in one partition."""
+
+    topic: str
+    partition: int
+    committed: int
+    latest: int
+    lag: int
+    in_flight: int
+    waiting: int
+    owner: str | None
+
+
+class GroupOffsets:
+    def __init__(self, shards: GroupShards, settling: Settling, subscriptions: Subscriptions) -> None:
+        self._shards = shards
+        self._host = shards.host
+        self._clock = shards.clock
+        self._settling = settling
+        self._subscriptions = subscriptions
+
+    async def commit(self, name: str, member_id: str, offsets: Offsets, generation: int | None) -> None:
+        group = self._shards.find(name)
+        group.member(member_id)
+        settings = self._shards.settings(group)
+        if settings.kind == "range" or generation is None or generation > group.state.generation:
+            group.check_generation(generation)
+        self._shards.runtime(name).session(member_id, self._clock.monotonic_ns())
+        events: list[GroupsEvent] = []
+        for queue, partition, offset in self._named_queues(group, offsets):
+            place = partition_name(queue.topic_id, queue.partition)
+            if settings.kind != "shared" and group.state.owners.get(place) != member_id:
+                raise NotAssigned(
+                    f"partition {queue.partition} of that topic is not assigned to member {member_id!r} of {name!r}"
+                )
+            if not 0 <= offset <= partition.high_watermark:
+                raise OffsetOutOfRange(f"offset {shown(offset)} is not there; the latest is {partition.high_watermark}")
+            if settings.mode == "stream":
+                if offset > queue.committed:
+                    events.append(Committed(queue.key, offset))
+            elif parts := queue.delivered_below(offset):
+                events.append(Acked(queue.key, parts))
+        self._shards.change(name, events)
+        self._settling.release(group, member_id)
+        self._shards.runtime(name).wake_all()
+        await self._shards.journal(name).settled()
+
+    def _named_queues(self, group: Group, offsets: Offsets) -> list[tuple[Queue, Partition, int]]:
+        found = []
+        for topic_name, by_partition in offsets.items():
+            topic = self._host.topic(topic_name)
+            for number, offset in by_partition.items():
+                partition = topic.partition(number)
+                queue = self._shards.queue(group, topic.record.topic_id, number)
+                if queue is None:
+                    raise NotAssigned(f"group {group.name!r} does not read topic {topic_name!r}")
+                found.append((queue, partition, offset))
+        return found
+
+    async def committed(self, name: str, topic: str | None) -> dict[str, dict[int, int]]:
+        if topic is not None:
+            self._host.topic(topic)
+        found: dict[str, dict[int, int]] = {}
+        for each in self.lag(name):
+            if topic is None or each.topic == topic:
+                found.setdefault(each.topic, {})[each.partition] = each.committed
+        await self._shards.journal(name).settled()
+        return found
+
+    async def reset(self, name: str, offsets: Offsets) -> None:
+        group = self._shards.find(name)
+        events: list[GroupsEvent] = []
+        topics = [self._host.topic(each) for each in offsets]
+        events += self._subscriptions.opened(group, topics, self._shards.settings(group))
+        for topic in topics:
+            for number, offset in offsets[topic.name].items():
+                partition = topic.partition(number)
+                start, end = partition.log.start_offset, partition.high_watermark
+                if not start <= offset <= end:
+                    raise OffsetOutOfRange(f"offset {shown(offset)} is not there; there are {start} to {end}")
+                events.append(ResetTo(queue_key(group.state.identity, topic.record.topic_id, number), offset))
+        self._shards.change(name, events)
+        self._subscriptions.watch(group, topics)
+        self._shards.runtime(name).wake_all()
+        await self._shards.journal(name).settled()
+
+    def lag(self, name: str) -> list[PartitionLag]:
+        group = self._shards.find(name)
+        found = []
+        for queue in self._shards.queues_of(group):
+            place = self._shards.place(queue)
+            if place is None:
+                continue
+            topic, partition = place
+            in_flight = queue.in_flight
+            latest = partition.high_watermark
+            found.append(
+                PartitionLag(
+                    topic.name,
+                    queue.partition,
+                    queue.committed,
+                    latest,
+                    queue.lag(partition.log.start_offset, latest),
+                    in_flight,
+                    queue.outstanding - in_flight,
+                    group.state.owners.get(partition_name(queue.topic_id, queue.partition)),
+                )
+            )
+        return sorted(found, key=lambda each: (each.topic, each.partition))

@@ -1,0 +1,348 @@
+"""What becomes of messages after their delivery: done, tried again, given more time, or moved to the dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from goqueue.broker.dead_letter_topics import moving
+from goqueue.broker.group_shards import GroupShards
+from goqueue.broker.orders import LeaseClaim, Order, Verb
+from goqueue.broker.timing import timing_of
+from goqueue.broker.topic import Topic
+from goqueue.coordination.group import Group
+from goqueue.coordination.groups import GroupsEvent
+from goqueue.delivery.events import Acked, Committed, Extended, Parts, Released, Returned
+from goqueue.delivery.parcel import READY, Parcel
+from goqueue.delivery.queue import Queue, total
+from goqueue.delivery.receipts import parse_receipt
+from goqueue.delivery.runs import Runs, bits_to_runs, pairs, size_of, to_runs
+from goqueue.model.errors import GoQueueError, InvalidReceipt, StaleReceipt
+from goqueue.model.ports import NANOS_PER_MS
+
+__all__ = ["LeaseClaim", "Order", "Settling", "Tally", "Verb"]
+
+_TIMED_OUT = "its visibility timed out"
+_LEFT = "its consumer left"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counted since the broker started."""
+
+    acks: int = 0
+    nacks: int = 0
+    rejects: int = 0
+    extensions: int = 0
+    redeliveries: int = 0
+    visibility_timeouts: int = 0
+    dead_letters: int = 0
+    redriven: int = 0
+    expired: int = 0
+
+
+@dataclass(slots=True)
+class _Share:
+    """What one request wants of one queue."""
+
+    group: Group
+    queue: Queue
+    topic: Topic
+    claimed: list[tuple[Parcel, int]] = field(default_factory=list)
+
+
+class Settling:
+    def __init__(self, shards: GroupShards) -> None:
+        self._shards = shards
+        self._clock = shards.clock
+        self.tally = Tally()
+
+    # By receipt or lease
+
+    async def settle_receipts(self, receipts: Sequence[str], order: Order) -> list[GoQueueError | None]:
+        """One outcome for each receipt; those that hold are carried out whatever becomes of the others."""
+        order.check()
+        outcomes: list[GoQueueError | None] = [None] * len(receipts)
+        shares: dict[str, _Share] = {}
+        for place, text in enumerate(receipts):
+            try:
+                self._claim_receipt(text, order, shares)
+            except GoQueueError as error:
+                outcomes[place] = error
+        await self._carry_out(shares, order)
+        return outcomes
+
+    async def settle_leases(self, claims: Sequence[LeaseClaim], order: Order) -> list[tuple[Runs, GoQueueError | None]]:
+        """One outcome for each claim: which of its messages could not be settled, and why."""
+        order.check()
+        outcomes: list[tuple[Runs, GoQueueError | None]] = []
+        shares: dict[str, _Share] = {}
+        for claim in claims:
+            try:
+                outcomes.append(self._claim_lease(claim, order, shares))
+            except GoQueueError as error:
+                outcomes.append((claim.runs, error))
+        await self._carry_out(shares, order)
+        return outcomes
+
+    def _share(self, group: str, topic: str, partition: int, shares: dict[str, _Share]) -> _Share:
+        try:
+            found = self._shards.find(group)
+            at = self._shards.host.topic(topic)
+        except GoQueueError as error:
+            raise StaleReceipt(f"the receipt is void: {error}") from None
+        queue = self._shards.queue(found, at.record.topic_id, partition)
+        if queue is None:
+            raise InvalidReceipt(f"group {group!r} has never had anything of partition {partition} of {topic!r}")
+        share = shares.get(queue.key)
+        if share is None:
+            share = shares[queue.key] = _Share(found, queue, at)
+        return share
+
+    def _claim_receipt(self, text: str, order: Order, shares: dict[str, _Share]) -> None:
+        receipt = parse_receipt(text)
+        share = self._share(receipt.group, receipt.topic, receipt.partition, shares)
+        seal = self._shards.seal(share.group, share.queue)
+        if seal is None:
+            raise StaleReceipt("the receipt is void: its topic was deleted")
+        seal.check(receipt)
+        parcel = share.queue.find(receipt.lease, receipt.offset)
+        if parcel is not None and order.fits(parcel):
+            share.claimed.append((parcel, 1 << (receipt.offset - parcel.first)))
+        elif not self._is_so_already(share.queue, receipt.offset, order, parcel):
+            raise self._refusal(share.queue, receipt.offset, parcel)
+
+    def _claim_lease(
+        self, claim: LeaseClaim, order: Order, shares: dict[str, _Share]
+    ) -> tuple[Runs, GoQueueError | None]:
+        share = self._share(claim.group, claim.topic, claim.partition, shares)
+        seal = self._shards.seal(share.group, share.queue)
+        if seal is None:
+            raise StaleReceipt("the lease is void: its topic was deleted")
+        seal.check_token(claim.token, claim.count, claim.lease)
+        claim.check()
+        found = 0
+        for parcel in share.queue.parcels(claim.lease):
+            bits = parcel.among(claim.runs)
+            if bits and order.fits(parcel):
+                share.claimed.append((parcel, bits))
+                found += bits.bit_count()
+        if found == size_of(claim.runs):
+            return [], None
+        refused = [
+            offset
+            for first, end in pairs(claim.runs)
+            for offset in range(first, end)
+            if (held := share.queue.find(claim.lease, offset)) is None or not order.fits(held)
+            if not self._is_so_already(share.queue, offset, order, held)
+        ]
+        if not refused:
+            return [], None
+        return to_runs(refused), self._refusal(share.queue, refused[0], share.queue.find(claim.lease, refused[0]))
+
+    def _is_so_already(self, queue: Queue, offset: int, order: Order, held: Parcel | None) -> bool:
+        """Whether what is asked for a message was done before."""
+        if held is not None:
+            return False
+        if offset in queue.moving:
+            return order.verb == "reject"
+        return order.verb == "ack" and offset in queue.acked
+
+    def _refusal(self, queue: Queue, offset: int, held: Parcel | None) -> GoQueueError:
+        """Why a message cannot be settled."""
+        if held is not None:
+            return StaleReceipt(f"offset {offset}: {_TIMED_OUT}, and others may get the message any moment")
+        if offset in queue.moving:
+            return StaleReceipt(f"offset {offset}: the message is on its way to the dead letters")
+        if offset in queue.acked:
+            return StaleReceipt(f"offset {offset}: the message is settled already")
+        return StaleReceipt(f"offset {offset}: the message was delivered again since, or the group was reset")
+
+    async def _carry_out(self, shares: dict[str, _Share], order: Order) -> None:
+        for share in shares.values():
+            if share.claimed:
+                self._change(share, self._events(share, _parts(share.claimed), order))
+        # Also what is the case already may not be durable yet.
+        journals = {share.group.name for share in shares.values()}
+        for name in journals:
+            await self._shards.journal(name).settled()
+
+    def _change(self, share: _Share, events: list[GroupsEvent]) -> None:
+        """Whoever had the messages in hand has room again, and may be free to hand their partition over."""
+        members = {parcel.member for parcel, _ in share.claimed if parcel.member is not None}
+        self._shards.change(share.group.name, events)
+        runtime = self._shards.runtime(share.group.name)
+        for member in members:
+            self.release(share.group, member)
+            runtime.wake_member(member)
+
+    def _events(self, share: _Share, parts: Parts, order: Order) -> list[GroupsEvent]:
+        key, count = share.queue.key, total(parts)
+        match order.verb:
+            case "ack":
+                self.tally.acks += count
+                return [Acked(key, parts)]
+            case "extend":
+                self.tally.extensions += count
+                timing = timing_of(self._shards.settings(share.group), share.topic)
+                more_ns = timing.visibility_ns if order.delay_ms is None else order.delay_ms * NANOS_PER_MS
+                return [Extended(key, parts, self._clock.now_ns() + more_ns)]
+            case "release":
+                return [Released(key, parts)]
+            case "reject":
+                self.tally.rejects += count
+                return [*self._moving(share, parts, order.reason or "rejected")]
+            case _:
+                self.tally.nacks += count
+                return self._give_back(share, share.claimed, order.reason or "nacked", order.delay_ms, backs_off=True)
+
+    def _give_back(
+        self,
+        share: _Share,
+        given: list[tuple[Parcel, int]],
+        reason: str,
+        delay_ms: int | None = None,
+        *,
+        backs_off: bool,
+    ) -> list[GroupsEvent]:
+        """To be tried again, or to the dead letters if it was tried often enough."""
+        timing = timing_of(self._shards.settings(share.group), share.topic)
+        now_ns = self._clock.now_ns()
+        later: dict[int, list[tuple[Parcel, int]]] = {}
+        exhausted: list[tuple[Parcel, int]] = []
+        for parcel, bits in given:
+            if parcel.count > timing.max_retries:
+                exhausted.append((parcel, bits))
+                continue
+            wait_ns = 0
+            if delay_ms is not None:
+                wait_ns = delay_ms * NANOS_PER_MS
+            elif backs_off:
+                wait_ns = timing.backoff(parcel.count)
+            later.setdefault(wait_ns, []).append((parcel, bits))
+        key = share.queue.key
+        events: list[GroupsEvent] = [
+            Returned(key, _parts(some), now_ns + wait_ns if wait_ns else 0, reason) for wait_ns, some in later.items()
+        ]
+        if exhausted:
+            events += self._moving(share, _parts(exhausted), reason)
+        return events
+
+    def _moving(self, share: _Share, parts: Parts, reason: str) -> Sequence[GroupsEvent]:
+        return moving(self._shards.host, share.queue, share.topic, parts, [], reason)
+
+    # By time
+
+    def tend(self, queue: Queue) -> None:
+        """Let time do its work on a queue: retries become ready, what was not settled in time is given back."""
+        now_ns = self._clock.now_ns()
+        at_ns = queue.next_time_ns()
+        if at_ns is None or at_ns > now_ns:
+            # The alarm may have been for a message that was settled since, and know of no later one.
+            self._shards.rearm(queue)
+            return
+        place = self._shards.place(queue)
+        if place is None:
+            return
+        expired = queue.ripen(now_ns)
+        if expired:
+            given = [(parcel, parcel.bits) for parcel in expired]
+            self.tally.visibility_timeouts += sum(bits.bit_count() for _, bits in given)
+            group = self._shards.journal(queue.group).machine.find(queue.group)
+            share = _Share(group, queue, place[0], given)
+            self._change(share, self._give_back(share, given, _TIMED_OUT, backs_off=False))
+        self._shards.rearm(queue)
+        self._shards.offer(queue.group, queue)
+
+    def give_back_of(self, group: Group, member_id: str, *, orderly: bool) -> list[GroupsEvent]:
+        """What a member that goes has in flight is anyone's again, at once.
+
+        If it went without a word, one of these messages may have been the reason: those that were tried often enough
+        become dead letters, or such a one would come back for ever.
+        """
+        events: list[GroupsEvent] = []
+        for queue in self._shards.queues_of(group):
+            place = self._shards.place(queue)
+            if place is None or not queue.in_hand(member_id):
+                continue
+            given = [(parcel, parcel.bits) for parcel in queue.parcels() if parcel.member == member_id]
+            if orderly:
+                events.append(Returned(queue.key, _parts(given), READY, _LEFT))
+            else:
+                events += self._give_back(_Share(group, queue, place[0], given), given, _LEFT, backs_off=False)
+        return events
+
+    def give_back_unseen(
+        self, group: Group, member_id: str, is_unseen: Callable[[tuple[str, int, int]], bool]
+    ) -> list[GroupsEvent]:
+        """What a member has in flight and never got is anyone's again, and the delivery does not count.
+
+        ``is_unseen`` tells by topic, partition and lease.
+        """
+        events: list[GroupsEvent] = []
+        for queue in self._shards.queues_of(group):
+            place = self._shards.place(queue)
+            if place is None or not queue.in_hand(member_id):
+                continue
+            unseen = [
+                (parcel, parcel.bits)
+                for parcel in queue.parcels()
+                if parcel.member == member_id and is_unseen((place[0].name, queue.partition, parcel.lease))
+            ]
+            if unseen:
+                events.append(Released(queue.key, _parts(unseen)))
+        return events
+
+    # Handing over
+
+    def release(self, group: Group, member_id: str) -> None:
+        """A member that has nothing more in hand of a partition that is to leave it lets go of it."""
+        if not group.state.handovers:
+            return
+        done = [name for name in group.leaving(member_id) if not self._in_hand(group, member_id, name)]
+        if done:
+            self._shards.change(group.name, group.decide_handovers(done))
+
+    def _in_hand(self, group: Group, member_id: str, partition: str) -> bool:
+        queue = self._shards.journal(group.name).machine.queue(f"{group.state.identity}/{partition}")
+        if queue is None:
+            return False
+        if self._shards.settings(group).mode == "queue":
+            return queue.in_hand(member_id) > 0
+        session = self._shards.runtime(group.name).sessions.get(member_id)
+        return session is not None and session.positions.get(queue.key, queue.committed) > queue.committed
+
+    # By offset
+
+    def auto_commit(self, group: Group, member_id: str, *, now: bool = False) -> None:
+        """Of a stream member: it has come back for more, so what it got before is done."""
+        member = group.member(member_id)
+        session = self._shards.runtime(group.name).sessions.get(member_id)
+        if not member.auto_commit or session is None:
+            return
+        interval_ns = self._shards.settings(group).auto_commit_ms * NANOS_PER_MS
+        if not now and self._clock.monotonic_ns() - session.committed_at_ns < interval_ns and not group.state.handovers:
+            return
+        session.committed_at_ns = self._clock.monotonic_ns()
+        machine = self._shards.journal(group.name).machine
+        events: list[GroupsEvent] = []
+        for key, position in session.positions.items():
+            queue = machine.queue(key)
+            if queue is not None and position > queue.committed:
+                events.append(Committed(key, position))
+        self._shards.change(group.name, events)
+
+
+def _parts(claimed: Sequence[tuple[Parcel, int]]) -> Parts:
+    """By lease, its runs in order. The same message may be claimed twice in one request."""
+    by_lease: dict[int, list[tuple[Parcel, int]]] = {}
+    for parcel, bits in claimed:
+        by_lease.setdefault(parcel.lease, []).append((parcel, bits))
+    parts: Parts = []
+    for lease, some in by_lease.items():
+        first = min(parcel.first for parcel, _ in some)
+        merged = 0
+        for parcel, bits in some:
+            merged |= bits << (parcel.first - first)
+        parts.append((lease, bits_to_runs(first, merged)))
+    return parts

@@ -1,0 +1,54 @@
+"""What a message looks like that the broker moved to another topic, and what it tells of where it came from."""
+
+from __future__ import annotations
+
+from goqueue.delivery.queue import Move, Queue
+from goqueue.model.logging import get_logger
+from goqueue.model.message import Headers, Message
+from goqueue.model.units import format_instant_ns
+from goqueue.wire import internal_headers as system
+from goqueue.wire.frame import MAX_HEADERS_BYTES, Flag, encode_frame, encode_headers
+
+log = get_logger(__name__)
+
+REDRIVE = "__redrive"
+"""The broker's own group: what it has done with of a dead-letter topic was redriven."""
+
+
+def mark_of(queue: Queue, offset: int) -> str:
+    """Unique for ever: by it a copy is known after a crash."""
+    return f"{queue.key}/{offset}"
+
+
+def copy_of(message: Message, queue: Queue, source: str, move: Move, now_ns: int) -> bytes:
+    """The frame to append to the target. ``source`` is the name of the topic that the message lies in."""
+    kept = [(name, value) for name, value in message.headers if not name.startswith(system.RESERVED_PREFIX)]
+    if queue.group == REDRIVE:
+        told = dict(message.headers)
+        added = {system.FOR_GROUP: told.get(system.GROUP, b"").decode()}
+        if system.ORIGIN_TIMESTAMP in told:
+            added[system.ORIGIN_TIMESTAMP] = told[system.ORIGIN_TIMESTAMP].decode()
+    else:
+        added = {
+            system.ORIGIN_TOPIC: source,
+            system.ORIGIN_PARTITION: str(queue.partition),
+            system.ORIGIN_OFFSET: str(message.offset),
+            system.ORIGIN_TIMESTAMP: format_instant_ns(message.timestamp_ns),
+            system.GROUP: queue.group,
+            system.DELIVERIES: str(move.count),
+            system.ERROR: move.reason,
+        }
+    added[system.COPY_OF] = mark_of(queue, message.offset)
+    headers = _fitting(kept, [(name, value.encode()) for name, value in added.items()])
+    flags = int(Flag.TOMBSTONE) * message.tombstone | int(Flag.COMPRESSED) * message.compressed
+    return encode_frame(message.key or b"", message.value, headers, now_ns, message.priority, flags)
+
+
+def _fitting(kept: list[tuple[str, bytes]], added: list[tuple[str, bytes]]) -> bytes:
+    """The message's own headers and what is added to them; its own make room if they are too large together."""
+    headers: Headers = (*kept, *added)
+    while sum(len(name.encode()) + len(value) + 4 for name, value in headers) + 2 > MAX_HEADERS_BYTES and kept:
+        dropped = kept.pop(max(range(len(kept)), key=lambda place: len(kept[place][1])))
+        log.warning("a header does not fit beside those of a dead letter and is dropped", header=dropped[0][:60])
+        headers = (*kept, *added)
+    return encode_headers(headers)

@@ -1,0 +1,69 @@
+"""What a consumer was told holds after a power loss at any call, and no wait for the disk is there for nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from functools import cache
+
+import pytest
+from doubles.group_scripts import SCRIPTS, Stage, do_as_chance_says, run_clamping, run_group_script
+from doubles.ledger import Broken
+from doubles.wait_sites import wait_sites, without
+
+Script = Callable[[Stage], Awaitable[None]]
+NOT_SHOWN_HERE = {"dead_letters.py"}
+"""Matters only while copying pauses for longer than a redrive waits, which takes longer than a test should."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Hundreds of recoveries report what they find."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_every_promise_to_a_consumer_survives_a_power_loss_at_any_call_of(script: Script) -> None:
+    assert run_group_script(script, seed=0, outcomes=2) > 100
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_every_promise_to_a_consumer_survives_whatever_came_before(seed: int) -> None:
+    run_group_script(do_as_chance_says, seed)
+
+
+def test_rule_2_a_group_is_never_ahead_of_a_log_that_a_power_loss_cut() -> None:
+    for seed in range(40):
+        run_clamping(seed)
+
+
+@cache
+def scripts_that_reach() -> dict[str, list[Script]]:
+    found: dict[str, list[Script]] = {}
+    for script in SCRIPTS:
+        with without("") as reached:
+            run_group_script(script, seed=0, outcomes=0)
+        for site in reached:
+            found.setdefault(site, []).append(script)
+    return found
+
+
+def breaks_without(site: str) -> bool:
+    with without(site), suppress(Broken):
+        for seed in range(12):
+            run_clamping(seed)
+        for seed in range(8):
+            for script in scripts_that_reach()[site]:
+                run_group_script(script, seed)
+        return False
+    return True
+
+
+@pytest.mark.parametrize("site", wait_sites())
+def test_every_wait_for_the_disk_is_needed(site: str) -> None:
+    assert site in scripts_that_reach(), f"{site}: no script comes here"
+    if site.partition(":")[0] not in NOT_SHOWN_HERE:
+        assert breaks_without(site), f"{site}: nothing breaks without this wait; test what it protects, or remove it"
