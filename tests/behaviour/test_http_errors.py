@@ -323,8 +323,26 @@ def test_garbage_behind_a_request_that_is_still_being_answered_is_no_defect(
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/topics"), ("PATCH", "/topics/t")])
 def test_far_too_many_settings_are_refused_in_one_sentence(client: httpx.Client, method: str, path: str) -> None:
-    body: dict[str, Any] = {"settings": {f"color{number}": 1 for number in range(150_000)}}
+    body: dict[str, Any] = {"settings": {f"color{number}": 1 for number in range(50_000)}}
     if method == "POST":
         body["name"] = "many"
     answer = check(client.request(method, path, json=body), 400, "invalid_settings")
-    assert answer["error"] == "there are 150000 settings; at most 100 are looked at"
+    assert answer["error"] == "there are 50000 settings; at most 100 are looked at"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/topics"), ("PUT", "/groups/g"), ("POST", "/groups/g/join"), ("POST", "/topics/t/redrive")],
+)
+def test_a_body_that_carries_no_messages_is_small(client: httpx.Client, method: str, path: str) -> None:
+    body = b'{"settings": {"kind": "%b"}}' % (b"x" * (1 << 20))
+    for sent in (body, iter([body])):
+        check(client.request(method, path, content=sent, headers=JSON), 413, "body_too_large")
+    assert client.get("/livez").status_code == 200
+
+
+def test_a_body_with_as_many_receipts_as_are_allowed_fits(client: httpx.Client) -> None:
+    answer = client.post("/messages/ack", json={"receipt_handles": ["x" * 1_024] * 10_000})
+    assert answer.json()["acknowledged"] is False
+    body = {"receipt_handles": ["x" * 2_048] * 10_000}
+    check(client.post("/messages/ack", json=body), 413, "body_too_large")

@@ -5,17 +5,24 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
-from goqueue.api.http.schemas import ConsumeMessage, Encoding, HeaderValues, PublishMessage, PublishResult
+from goqueue.api.http.durations import bounded_ms
+from goqueue.api.http.schemas import Encoding, HeaderValues, PublishMessage, PublishResult
 from goqueue.model.errors import CorruptData, InvalidMessage, NotSupported
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers, Message, Priority, parse_priority
 from goqueue.model.publishing import NewMessage, Outcome, Published
 from goqueue.model.units import format_instant_ns, parse_duration_ms, parse_instant_ns
 from goqueue.wire.compression import decompress_within
+from goqueue.wire.internal_headers import MAX_TTL_MS, PROVENANCE, RESERVED_PREFIX, TTL
+
+Written = TypeVar("Written")
 
 _NORMAL = int(Priority.NORMAL)
+_TOLD = {TTL, *PROVENANCE}
+"""Of the system's own headers, those that are anyone's business."""
 
 
 def to_new_message(given: PublishMessage, now_ns: int) -> NewMessage:
@@ -35,6 +42,7 @@ def to_new_message(given: PublishMessage, now_ns: int) -> NewMessage:
         given.partition,
         _NORMAL if given.priority is None else int(parse_priority(given.priority)),
         None if given.timestamp is None else parse_instant_ns(given.timestamp),
+        None if given.ttl is None else bounded_ms("ttl", given.ttl, MAX_TTL_MS, 1),
     )
 
 
@@ -76,78 +84,85 @@ def to_result(outcome: Outcome) -> PublishResult:
     return PublishResult(error=str(outcome), code=outcome.code, retriable=outcome.retriable)
 
 
-class PageOfMessages:
+class PageOfMessages(Generic[Written]):
     """The messages of one answer. What they unpack to is bounded for all of them together; one always fits."""
 
-    def __init__(self, encoding: Encoding | None, max_message_bytes: int, max_bytes: int) -> None:
-        self.messages: list[ConsumeMessage] = []
+    def __init__(self, encoding: Encoding | None, max_bytes: int) -> None:
+        self.messages: list[Written] = []
         self._encoding = encoding
-        self._max_message_bytes = max_message_bytes
         self._left_bytes = max_bytes
 
-    def add(self, message: Message, partition: int) -> bool:
-        """False if the message does not fit; it is for another page then."""
+    def add(
+        self, message: Message, max_message_bytes: int, make: Callable[..., Written], *, must: bool = False
+    ) -> bool:
+        """False if the message does not fit; it is for another page then.
+
+        ``make`` gets what ``ConsumeMessage`` has, but for the partition. A message that ``must`` be in the answer is
+        left packed if it does not fit unpacked.
+        """
         value, encoding, compressed = message.value, self._encoding, message.compressed
-        room = self._left_bytes if self.messages else max(self._left_bytes, self._max_message_bytes)
+        room = self._left_bytes if self.messages else max(self._left_bytes, max_message_bytes)
         if compressed:
             try:
-                unpacked = decompress_within(value, min(room, self._max_message_bytes))
+                unpacked = decompress_within(value, min(room, max_message_bytes))
             except CorruptData:
                 unpacked = None
             else:
-                if unpacked is None and room < self._max_message_bytes:
-                    return False
+                if unpacked is None and room < max_message_bytes:
+                    if not must:
+                        return False
+                    # Trying the same with all that follow could take any time.
+                    self._left_bytes = 0
             if unpacked is None:
                 # The producer's own affair: whoever can read it gets the bytes as they are.
                 encoding = "base64"
             else:
                 value, compressed = unpacked, False
-        if self.messages and len(value) > room:
+        if self.messages and len(value) > room and not must:
             return False
-        self._left_bytes -= len(value)
-        self.messages.append(_to_consumed(message, partition, encoding, value, compressed))
+        self._left_bytes = max(0, self._left_bytes - len(value))
+        self.messages.append(_to_consumed(message, make, encoding, value, compressed))
         return True
 
 
 def _to_consumed(
-    message: Message, partition: int, encoding: Encoding | None, value: bytes, compressed: bool
-) -> ConsumeMessage:
+    message: Message, make: Callable[..., Written], encoding: Encoding | None, value: bytes, compressed: bool
+) -> Written:
     """As text if the bytes are text and nobody asked for base64, else as base64."""
     if encoding != "base64":
         try:
-            return _as_consumed(message, partition, "text", value, compressed, bytes.decode)
+            return _as_consumed(message, make, "text", value, compressed, bytes.decode)
         except UnicodeDecodeError:
             pass
-    return _as_consumed(message, partition, "base64", value, compressed, _to_base64)
+    return _as_consumed(message, make, "base64", value, compressed, _to_base64)
 
 
 def _as_consumed(
     message: Message,
-    partition: int,
+    make: Callable[..., Written],
     encoding: Encoding,
     value: bytes,
     compressed: bool,
     write: Callable[[bytes], str],
-) -> ConsumeMessage:
-    headers: dict[str, HeaderValues] | UnsetType = UNSET
-    if message.headers:
-        headers = {}
-        for name, content in message.headers:
-            before, written = headers.get(name), write(content)
-            if before is None:
-                headers[name] = written
-            else:
-                headers[name] = [*([before] if isinstance(before, str) else before), written]
-    return ConsumeMessage(
-        partition,
-        message.offset,
-        format_instant_ns(message.timestamp_ns),
-        None if message.tombstone else write(value),
-        PRIORITY_LABELS[message.priority],
-        encoding,
-        UNSET if message.key is None else write(message.key),
-        headers,
-        compressed,
+) -> Written:
+    headers: dict[str, HeaderValues] = {}
+    for name, content in message.headers:
+        if name.startswith(RESERVED_PREFIX) and name not in _TOLD:
+            continue
+        before, written = headers.get(name), write(content)
+        if before is None:
+            headers[name] = written
+        else:
+            headers[name] = [*([before] if isinstance(before, str) else before), written]
+    return make(
+        offset=message.offset,
+        timestamp=format_instant_ns(message.timestamp_ns),
+        value=None if message.tombstone else write(value),
+        priority=PRIORITY_LABELS[message.priority],
+        encoding=encoding,
+        key=UNSET if message.key is None else write(message.key),
+        headers=headers or UNSET,
+        compressed=compressed,
     )
 
 

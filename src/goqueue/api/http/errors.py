@@ -11,6 +11,7 @@ from litestar.openapi.datastructures import ResponseSpec
 
 from goqueue.api.http.schemas import ErrorResponse
 from goqueue.model.errors import (
+    BodyTooLarge,
     GoQueueError,
     InternalError,
     InvalidRequest,
@@ -22,12 +23,18 @@ from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
 
-_BY_STATUS: dict[int, type[GoQueueError]] = {404: NotFound, 405: MethodNotAllowed, 415: UnsupportedMediaType}
+_BY_STATUS: dict[int, type[GoQueueError]] = {
+    404: NotFound,
+    405: MethodNotAllowed,
+    413: BodyTooLarge,
+    415: UnsupportedMediaType,
+}
 _MEANINGS = {
     400: "The request is wrong; nothing was changed.",
     403: "The name is kept for the broker, or the request comes from another site's page.",
-    404: "There is no such topic or partition.",
-    409: "It exists already.",
+    404: "There is no such topic, partition, group or member.",
+    409: "It exists already, or is not as the request takes it to be.",
+    410: "The receipt is void: the message was settled, or delivered again.",
     413: "A message or the body is too large.",
     415: "The body has another content type than this path takes.",
     416: "The offset was removed or is not there yet.",

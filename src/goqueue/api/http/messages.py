@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated, Any
 
 from litestar import Request, Response, get, post
@@ -14,11 +15,13 @@ from msgspec import UNSET
 
 from goqueue.api.http.admission import Admission
 from goqueue.api.http.convert import PageOfMessages
+from goqueue.api.http.durations import bounded_ms
 from goqueue.api.http.errors import documented
 from goqueue.api.http.frames import FRAMES, FRAMES_BODY, frames_response, instant, wants_frames
 from goqueue.api.http.publish import Publish
 from goqueue.api.http.schemas import (
     ConsumeAllResponse,
+    ConsumeMessage,
     ConsumeResponse,
     Encoding,
     FramesPublished,
@@ -31,10 +34,10 @@ from goqueue.broker.read import UNBOUNDED, Bounds, MessagesRead, start_of
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
 from goqueue.model.fields import shown
-from goqueue.model.units import format_duration_ms, parse_duration_ms
 from goqueue.wire.batch import parse_batch
 
 AnyRequest = Request[Any, Any, Any]
+Page = PageOfMessages[ConsumeMessage]
 
 _TAGS = ["Messages"]
 _MAX_OFFSET = (1 << 63) - 1
@@ -61,9 +64,7 @@ def message_routes(
     broker: Broker, admission: Admission, config: HttpConfig, publish_answer: Publish
 ) -> list[HTTPRouteHandler]:
     def bounds(limit: int, wait: str | None, max_bytes: int | None = None) -> Bounds:
-        wait_ms = 0 if wait is None else parse_duration_ms(wait)
-        if wait_ms > config.max_wait_ms:
-            raise InvalidRequest(f"wait is {shown(wait)}; at most {format_duration_ms(config.max_wait_ms)} is allowed")
+        wait_ms = 0 if wait is None else bounded_ms("wait", wait, config.max_wait_ms)
         for name, value, most in (
             ("limit", limit, config.max_read_messages),
             ("max_bytes", max_bytes or 1, config.max_read_bytes),
@@ -72,14 +73,13 @@ def message_routes(
                 raise InvalidRequest(f"{name} is {shown(value)}; at most {most} is allowed")
         return Bounds(max_bytes or config.max_read_bytes, limit, wait_ms)
 
-    def new_page(topic_name: str, encoding: Encoding | None) -> PageOfMessages:
-        return PageOfMessages(encoding, broker.topic(topic_name).settings.max_message_bytes, config.max_read_bytes)
-
-    async def fill(page: PageOfMessages, read: MessagesRead, number: int) -> int:
+    async def fill(page: Page, read: MessagesRead, topic_name: str, number: int) -> int:
         """Add what fits; return where to go on."""
+        max_message_bytes = broker.topic(topic_name).settings.max_message_bytes
+        make = partial(ConsumeMessage, number)
         async for part in in_stretches(read.messages):
             for message in part:
-                if not page.add(message, number):
+                if not page.add(message, max_message_bytes, make):
                     return message.offset
                 if message.compressed:
                     # Unpacking takes as long as the producer likes.
@@ -97,6 +97,7 @@ def message_routes(
         tags=_TAGS,
         status_code=200,
         responses=documented(404, 413, 415, 501, 507),
+        request_max_body_size=None,
         summary="Publish one message or many",
     )
     async def publish(topic_name: FromPath[str], data: JSONBody[PublishRequest]) -> Response[PublishResponse]:
@@ -121,9 +122,9 @@ def message_routes(
     ) -> ConsumeAllResponse:
         if partition is not None:
             limits = bounds(limit, wait)
-            page = new_page(topic_name, encoding)
+            page = Page(encoding, config.max_read_bytes)
             read = await read_one(request, topic_name, partition, limits, offset, from_time)
-            next_offset = await fill(page, read, partition)
+            next_offset = await fill(page, read, topic_name, partition)
             damaged = {str(partition): read.damaged} if read.damaged else UNSET
             return ConsumeAllResponse(page.messages, {str(partition): next_offset}, next_offset, damaged)
         if wait is not None:
@@ -131,7 +132,7 @@ def message_routes(
         if offset:
             raise InvalidRequest("an offset other than 0 needs a partition: each one counts its own")
         limits = bounds(limit, None)
-        page = new_page(topic_name, encoding)
+        page = Page(encoding, config.max_read_bytes)
         everything = ConsumeAllResponse(page.messages, {})
         partitions = broker.topic(topic_name).partitions
         for number, each in enumerate(partitions):
@@ -142,7 +143,7 @@ def message_routes(
                 read = await broker.read(topic_name, number, Bounds(limits.max_bytes, share), offset=begin)
                 used = sum(len(message.value) for message in read.messages)
                 limits = Bounds(limits.max_bytes - used)
-                everything.next_offsets[str(number)] = await fill(page, read, number)
+                everything.next_offsets[str(number)] = await fill(page, read, topic_name, number)
                 if read.damaged:
                     everything.damaged = {**(everything.damaged or {}), str(number): read.damaged}
         return everything
@@ -176,9 +177,9 @@ def message_routes(
     ) -> Response[Any]:
         if not wants_frames(request):
             limits = bounds(limit, wait, max_bytes)
-            page = new_page(topic_name, encoding)
+            page = Page(encoding, config.max_read_bytes)
             read = await read_one(request, topic_name, partition_id, limits, offset, from_time)
-            next_offset = await fill(page, read, partition_id)
+            next_offset = await fill(page, read, topic_name, partition_id)
             answer = ConsumeResponse(page.messages, next_offset, read.high_watermark, read.damaged or UNSET)
             return Response(answer)
         limits = bounds(1, wait, max_bytes)
@@ -200,6 +201,7 @@ def message_routes(
         tags=_TAGS,
         status_code=200,
         responses=documented(404, 413, 415, 501, 507),
+        request_max_body_size=None,
         summary="Publish a batch of frames",
         operation_class=FRAMES_BODY,
     )

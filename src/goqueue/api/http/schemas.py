@@ -85,7 +85,10 @@ class DeleteTopicResponse(Struct):
 
 
 class PublishMessage(Request):
-    """``encoding`` says how key, value and header values are written. A null value deletes the key when compacted."""
+    """``encoding`` says how key, value and header values are written. A null value deletes the key when compacted.
+
+    ``ttl``: how long groups may still get it, such as ``1h``, counted from its timestamp.
+    """
 
     value: str | None
     key: str | None = None
@@ -96,6 +99,7 @@ class PublishMessage(Request):
     headers: dict[str, HeaderValues] | None = None
     encoding: Encoding = "text"
     timestamp: str | None = None
+    ttl: str | None = None
 
 
 class PublishRequest(Request):

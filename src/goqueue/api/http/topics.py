@@ -19,9 +19,9 @@ from goqueue.api.http.schemas import (
     TopicDetails,
     TopicListResponse,
 )
+from goqueue.api.http.settings import with_fields
 from goqueue.broker.broker import Broker
 from goqueue.broker.topic import Topic
-from goqueue.model.errors import InvalidSettings
 from goqueue.model.units import format_instant_ns
 
 _TAGS = ["Topics"]
@@ -32,7 +32,7 @@ def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
     async def list_topics() -> TopicListResponse:
         return TopicListResponse(broker.topic_names())
 
-    @post("/topics", tags=_TAGS, responses=documented(409, 507), summary="Create a topic")
+    @post("/topics", tags=_TAGS, responses=documented(409, 413, 507), summary="Create a topic")
     async def create_topic(data: JSONBody[CreateTopicRequest]) -> CreateTopicResponse:
         topic = await broker.create_topic(data.name, _all_settings(data))
         return CreateTopicResponse(topic.name, len(topic.partitions), created=True)
@@ -41,7 +41,7 @@ def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
     async def describe_topic(topic_name: FromPath[str]) -> TopicDetails:
         return _details(broker.topic(topic_name))
 
-    @patch("/topics/{topic_name:str}", tags=_TAGS, responses=documented(404), summary="Change a topic's settings")
+    @patch("/topics/{topic_name:str}", tags=_TAGS, responses=documented(404, 413), summary="Change a topic's settings")
     async def change_topic(topic_name: FromPath[str], data: JSONBody[ChangeTopicRequest]) -> TopicDetails:
         return _details(await broker.change_topic(topic_name, data.settings))
 
@@ -61,17 +61,8 @@ def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
 
 def _all_settings(data: CreateTopicRequest) -> dict[str, Any]:
     """``num_partitions`` and ``retention_hours`` are the older names of two settings."""
-    settings = dict(data.settings)
-    for name, value in (
-        ("partitions", data.num_partitions),
-        ("retention_ms", None if data.retention_hours is None else data.retention_hours * 3_600_000),
-    ):
-        if value is None:
-            continue
-        if name in settings:
-            raise InvalidSettings(f"{name}: given twice, in settings and under its older name")
-        settings[name] = value
-    return settings
+    retention_ms = None if data.retention_hours is None else data.retention_hours * 3_600_000
+    return with_fields(data.settings, {"partitions": data.num_partitions, "retention_ms": retention_ms})
 
 
 def _details(topic: Topic) -> TopicDetails:

@@ -1,0 +1,107 @@
+"""Polling: the next messages for a member of a group."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Any
+
+from litestar import Request, get
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath, QueryParameter
+from msgspec import UNSET, UnsetType
+
+from goqueue.api.http.admission import Admission
+from goqueue.api.http.convert import PageOfMessages
+from goqueue.api.http.durations import bounded_ms
+from goqueue.api.http.errors import documented
+from goqueue.api.http.group_schemas import PollMessage, PollResponse
+from goqueue.api.http.schemas import Encoding
+from goqueue.broker.broker import Broker
+from goqueue.broker.pacing import in_stretches
+from goqueue.broker.polling import Delivery, PollBounds
+from goqueue.model.config import HttpConfig
+from goqueue.model.errors import InvalidRequest, TopicNotFound
+from goqueue.model.fields import shown
+from goqueue.wire.batch import decode_run
+
+Page = PageOfMessages[PollMessage]
+_DEFAULT_WAIT_MS = 30_000
+
+
+def poll_routes(broker: Broker, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
+    def bounds(max_messages: int, timeout: str | None) -> PollBounds:
+        most = broker.config.limits.max_poll_messages
+        if max_messages > most:
+            raise InvalidRequest(
+                f"max_messages is {shown(max_messages)}; limits.max_poll_messages allows at most {most}"
+            )
+        if timeout is None:
+            return PollBounds(max_messages, config.max_read_bytes, min(_DEFAULT_WAIT_MS, config.max_wait_ms))
+        return PollBounds(max_messages, config.max_read_bytes, bounded_ms("timeout", timeout, config.max_wait_ms))
+
+    @get(
+        "/groups/{group_id:str}/poll",
+        tags=["Groups"],
+        responses=documented(404, 409),
+        summary="Get the next messages, waiting for them if there are none",
+    )
+    async def poll(
+        request: Request[Any, Any, Any],
+        group_id: FromPath[str],
+        member_id: Annotated[str, QueryParameter(description="As the join answered it.")],
+        max_messages: Annotated[int, QueryParameter(ge=1, description="The most messages to answer with.")] = 100,
+        timeout: Annotated[
+            str | None, QueryParameter(description="How long to wait for a message; 30s if left out.")
+        ] = None,
+        encoding: Annotated[
+            Encoding | None,
+            QueryParameter(description="base64: every message so; text or nothing: only those that are not text."),
+        ] = None,
+    ) -> PollResponse:
+        limits = bounds(max_messages, timeout)
+        polling = broker.groups.polling.poll(group_id, member_id, limits)
+        found = await (admission.waiting_read(request.receive, polling) if limits.wait_ms else polling)
+        page = Page(encoding, config.max_read_bytes)
+        for delivery in found:
+            await _write(broker, page, delivery)
+        return PollResponse(page.messages, _next_offsets(found))
+
+    return [poll]
+
+
+async def _write(broker: Broker, page: Page, delivery: Delivery) -> None:
+    """All of it: what is not in the answer would stay hidden from everyone until its time is over."""
+    messages, damaged = decode_run(delivery.run)
+    max_message_bytes = broker.config.topic.max_message_bytes
+    with suppress(TopicNotFound):
+        # It may have been deleted a moment ago; the messages are here all the same.
+        topic = broker.topic(delivery.topic)
+        max_message_bytes = topic.settings.max_message_bytes
+        if damaged:
+            offsets = delivery.run.columns()["offset"].tolist()
+            topic.partition(delivery.partition).note_damage([offsets[place] for place in damaged])
+    async for part in in_stretches(messages):
+        for message in part:
+            receipt = delivery.receipt(message.offset)
+            make = partial(
+                PollMessage,
+                topic=delivery.topic,
+                partition=delivery.partition,
+                deliveries=delivery.count if receipt else UNSET,
+                receipt_handle=receipt or UNSET,
+            )
+            page.add(message, max_message_bytes, make, must=True)
+            if message.compressed:
+                # Unpacking takes as long as the producer likes.
+                await asyncio.sleep(0)
+
+
+def _next_offsets(found: list[Delivery]) -> dict[str, dict[str, int]] | UnsetType:
+    """Of a stream; in a queue receipts say what is done."""
+    offsets: dict[str, dict[str, int]] = {}
+    for delivery in found:
+        if delivery.seal is None:
+            offsets.setdefault(delivery.topic, {})[str(delivery.partition)] = delivery.next_offset
+    return offsets or UNSET

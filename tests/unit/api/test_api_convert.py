@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import zstandard
+
+from goqueue.api.http import convert
+from goqueue.api.http.convert import PageOfMessages
+from goqueue.api.http.durations import bounded_ms
+from goqueue.api.http.schemas import ConsumeMessage
+from goqueue.api.http.settings import with_fields
+from goqueue.model.errors import InvalidRequest, InvalidSettings
+from goqueue.model.message import Message
+
+MAKE = partial(ConsumeMessage, 0)
+MAX_MESSAGE = 1_000
+
+
+def packed(size: int) -> Message:
+    return Message(0, 0, None, zstandard.compress(b"x" * size), compressed=True)
+
+
+def plain(size: int) -> Message:
+    return Message(0, 0, None, b"x" * size)
+
+
+def sizes(page: PageOfMessages[ConsumeMessage]) -> list[int]:
+    return [len(each.value or "") for each in page.messages if not each.compressed]
+
+
+def test_a_message_that_must_be_there_is_left_packed_if_there_is_no_room() -> None:
+    page = PageOfMessages[ConsumeMessage](None, 100)
+    assert page.add(packed(80), MAX_MESSAGE, MAKE)
+    assert not page.add(packed(30), MAX_MESSAGE, MAKE)
+    assert page.add(packed(30), MAX_MESSAGE, MAKE, must=True)
+    assert page.add(plain(500), MAX_MESSAGE, MAKE, must=True)
+    assert sizes(page) == [80, 500]
+    assert [each.compressed for each in page.messages] == [False, True, False]
+
+
+def test_once_there_is_no_room_unpacking_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = PageOfMessages[ConsumeMessage](None, 100)
+    page.add(plain(10), MAX_MESSAGE, MAKE, must=True)
+    bounds: list[int] = []
+    unpack = convert.decompress_within
+    monkeypatch.setattr(convert, "decompress_within", lambda value, most: bounds.append(most) or unpack(value, most))
+    for _ in range(3):
+        page.add(packed(500), MAX_MESSAGE, MAKE, must=True)
+    assert bounds == [90, 0, 0]
+
+
+def test_a_duration_is_named_and_bounded() -> None:
+    assert bounded_ms("delay", "1m30s", 90_000) == 90_000
+    with pytest.raises(InvalidRequest, match="delay is '90001ms'; 0s to 1m30s is allowed"):
+        bounded_ms("delay", "90001ms", 90_000)
+    with pytest.raises(InvalidRequest, match="ttl is '0s'; 1ms to 10s is allowed"):
+        bounded_ms("ttl", "0s", 10_000, 1)
+
+
+def test_a_duration_that_would_take_long_to_add_up_is_none() -> None:
+    with pytest.raises(InvalidRequest, match=r"delay: .* is not a duration"):
+        bounded_ms("delay", "1s" * 1_000, 1 << 40)
+
+
+def test_a_setting_is_given_once() -> None:
+    assert with_fields({"a": 1}, {"b": 2, "c": None}) == {"a": 1, "b": 2}
+    with pytest.raises(InvalidSettings, match="a: given twice"):
+        with_fields({"a": 1}, {"a": 1})
