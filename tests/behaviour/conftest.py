@@ -1,7 +1,8 @@
-"""Brokers for the behaviour suite: one that many tests share, and one of a test's own."""
+"""Brokers for the behaviour suite: those that many tests share, and one of a test's own."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from behaviour.clock import ManualClock
 from behaviour.driver import Driver
 from behaviour.in_process import InProcessDriver
 from behaviour.over_grpc import GrpcDriver
@@ -22,6 +24,14 @@ _names = count()
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """A broker for tests that only touch their own topics."""
     driver = WAYS_IN[request.param](tmp_path_factory.mktemp("shared"))
+    yield driver
+    driver.close()
+
+
+@pytest.fixture(scope="session", params=WAYS_IN)
+def timed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """The same, where time passes only when a test says so (``let_pass``)."""
+    driver = WAYS_IN[request.param](tmp_path_factory.mktemp("timed"), clock=ManualClock(time.time_ns()))
     yield driver
     driver.close()
 

@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from behaviour.host import Host, config_for
 from goqueue.model.publishing import NewMessage
 from goqueue.model.settings import TopicSettings
+
+if TYPE_CHECKING:
+    from behaviour.groups import Groups
 
 T = TypeVar("T")
 
@@ -74,9 +77,11 @@ class Driver(ABC):
     """One way in. Calls block; ``background`` runs one beside the test."""
 
     over_http = False
+    groups: Groups
 
     def __init__(self, path: Path, *, files: Any = None, clock: Any = None, **config: dict[str, Any]) -> None:
         self.host = Host(config_for(path, **config), http=self.over_http, files=files, clock=clock)
+        self.clock = clock
         self._pool = ThreadPoolExecutor(16)
 
     def background(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
@@ -92,6 +97,17 @@ class Driver(ABC):
 
     def waiting_readers(self, topic: str, partition: int) -> int:
         return self.host.waiting_readers(topic, partition)
+
+    def waiting_polls(self, group: str) -> int:
+        return len(self.host.broker.groups.shards.runtime(group).waiters)
+
+    def let_pass(self, milliseconds: int) -> None:
+        """Of a broker with a clock of the test's own: so much later, with everything done that was due meanwhile."""
+        self.clock.advance_ms(milliseconds)
+        self.host.thread.run(self._ring())
+
+    async def _ring(self) -> None:
+        self.host.broker.groups.shards.ring()
 
     def publish_one(self, topic: str, value: bytes | None, **fields: Any) -> Stored:
         """Publish one message that is expected to be stored."""

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from behaviour.driver import Described, Driver, Got, Page, Refused, Result, Stored
+from behaviour.driver import Described, Driver, Got, Page, Result, Stored
+from behaviour.groups_in_process import GroupsInProcess, refused
 from goqueue.broker.read import Bounds
 from goqueue.model.errors import GoQueueError
 from goqueue.model.message import PRIORITY_LABELS, Message
@@ -16,6 +17,10 @@ T = TypeVar("T")
 
 
 class InProcessDriver(Driver):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.groups = GroupsInProcess(self.host)
+
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             return self.host.thread.run(work)
@@ -61,10 +66,6 @@ class InProcessDriver(Driver):
         bounds = Bounds(max_bytes or 4 << 20, limit, wait_ms)
         found = self._run(self.host.broker.read(topic, partition, bounds, offset=offset, from_time_ns=from_time_ns))
         return Page([_got(message, partition) for message in found.messages], found.next_offset, found.high_watermark)
-
-
-def refused(error: GoQueueError) -> Refused:
-    return Refused(error.code, str(error), retriable=error.retriable)
 
 
 def _result(outcome: Outcome) -> Result:

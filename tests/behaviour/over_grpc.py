@@ -1,18 +1,20 @@
-"""The broker reached over gRPC: topics and publishing through the client, reading through the stubs."""
+"""The broker reached over gRPC: topics and publishing through the client, reading and groups through the stubs."""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
 
 from behaviour.driver import Described, Driver, Got, Page, Refused, Result, Stored
+from behaviour.groups_in_process import refused
+from behaviour.groups_over_grpc import GroupsOverGrpc
 from behaviour.host import Host, LoopThread, config_for
-from behaviour.in_process import refused
-from goqueue import AsyncClient, Outgoing
+from goqueue import AsyncClient
 from goqueue.api.grpc.server import GrpcServer
 from goqueue.client.connection import to_error
 from goqueue.client.producer import AsyncProducer
@@ -61,8 +63,10 @@ class GrpcDriver(Driver):
 
     def __init__(self, path: Path, *, files: Any = None, clock: Any = None, **config: dict[str, Any]) -> None:
         self.host = GrpcHost(config_for(path, **config), files=files, clock=clock)
+        self.clock = clock
         self._pool = ThreadPoolExecutor(16)
         self._connect()
+        self.groups = GroupsOverGrpc(lambda: self._channel)
 
     def _connect(self) -> None:
         # On a loop of its own, as a client is that lives in another process.
@@ -175,17 +179,17 @@ async def _open(address: str) -> tuple[AsyncClient, AsyncProducer]:
 async def _publish(producer: AsyncProducer, topic: str, messages: Sequence[NewMessage]) -> list[Result]:
     sent: list[Any] = []
     for each in messages:
-        outgoing = Outgoing(each.value, each.key, each.headers, each.partition, each.priority, each.timestamp_ns)
         try:
             sent.append(
                 await producer.send(
                     topic,
-                    outgoing.value,
-                    key=outgoing.key,
-                    headers=outgoing.headers,
-                    partition=outgoing.partition,
-                    priority=outgoing.priority,
-                    timestamp=outgoing.timestamp,
+                    each.value,
+                    key=each.key,
+                    headers=each.headers,
+                    partition=each.partition,
+                    priority=each.priority,
+                    timestamp=each.timestamp_ns,
+                    ttl=None if each.ttl_ms is None else timedelta(milliseconds=each.ttl_ms),
                 )
             )
         except GoQueueError as error:

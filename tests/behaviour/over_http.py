@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from behaviour.driver import Described, Driver, Got, Page, Refused, Result, Stored
+from behaviour.groups_over_http import GroupsOverHttp
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.model.publishing import NewMessage
 from goqueue.model.units import format_instant_ns, parse_instant_ns
@@ -22,6 +23,7 @@ class HttpDriver(Driver):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.client = self._connect()
+        self.groups = GroupsOverHttp(self._call, _got)
 
     def _connect(self) -> httpx.Client:
         limits = httpx.Limits(max_keepalive_connections=4)
@@ -114,6 +116,8 @@ def _to_json(message: NewMessage) -> dict[str, Any]:
         given["priority"] = PRIORITY_LABELS[message.priority] if known else message.priority
     if message.timestamp_ns is not None:
         given["timestamp"] = format_instant_ns(message.timestamp_ns)
+    if message.ttl_ms is not None:
+        given["ttl"] = f"{message.ttl_ms}ms"
     return given
 
 

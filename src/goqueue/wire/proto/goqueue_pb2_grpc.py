@@ -555,3 +555,729 @@ class Metadata:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class GroupsStub:
+    """Groups: consuming a topic together, as a queue or as a stream.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Subscribe = channel.stream_stream(
+                '/goqueue.v1.Groups/Subscribe',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SubscribeRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SubscribeResponse.FromString,
+                _registered_method=True)
+        self.Join = channel.unary_unary(
+                '/goqueue.v1.Groups/Join',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.JoinRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Assignment.FromString,
+                _registered_method=True)
+        self.Heartbeat = channel.unary_unary(
+                '/goqueue.v1.Groups/Heartbeat',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.HeartbeatRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Assignment.FromString,
+                _registered_method=True)
+        self.Leave = channel.unary_unary(
+                '/goqueue.v1.Groups/Leave',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.LeaveRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.LeaveResponse.FromString,
+                _registered_method=True)
+        self.Poll = channel.unary_unary(
+                '/goqueue.v1.Groups/Poll',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PollRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PollResponse.FromString,
+                _registered_method=True)
+        self.Settle = channel.unary_unary(
+                '/goqueue.v1.Groups/Settle',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SettleRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SettleResponse.FromString,
+                _registered_method=True)
+        self.CommitOffsets = channel.unary_unary(
+                '/goqueue.v1.Groups/CommitOffsets',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommitOffsetsRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommitOffsetsResponse.FromString,
+                _registered_method=True)
+        self.FetchOffsets = channel.unary_unary(
+                '/goqueue.v1.Groups/FetchOffsets',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FetchOffsetsRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FetchOffsetsResponse.FromString,
+                _registered_method=True)
+        self.ResetOffsets = channel.unary_unary(
+                '/goqueue.v1.Groups/ResetOffsets',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ResetOffsetsRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FetchOffsetsResponse.FromString,
+                _registered_method=True)
+        self.ListGroups = channel.unary_unary(
+                '/goqueue.v1.Groups/ListGroups',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListGroupsRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListGroupsResponse.FromString,
+                _registered_method=True)
+        self.DescribeGroup = channel.unary_unary(
+                '/goqueue.v1.Groups/DescribeGroup',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DescribeGroupRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Group.FromString,
+                _registered_method=True)
+        self.ConfigureGroup = channel.unary_unary(
+                '/goqueue.v1.Groups/ConfigureGroup',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ConfigureGroupRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Group.FromString,
+                _registered_method=True)
+        self.DeleteGroup = channel.unary_unary(
+                '/goqueue.v1.Groups/DeleteGroup',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteGroupRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteGroupResponse.FromString,
+                _registered_method=True)
+        self.ReliabilityStats = channel.unary_unary(
+                '/goqueue.v1.Groups/ReliabilityStats',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ReliabilityStatsRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ReliabilityStatsResponse.FromString,
+                _registered_method=True)
+        self.ListDeadLetters = channel.unary_unary(
+                '/goqueue.v1.Groups/ListDeadLetters',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListDeadLettersRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListDeadLettersResponse.FromString,
+                _registered_method=True)
+        self.Redrive = channel.unary_unary(
+                '/goqueue.v1.Groups/Redrive',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RedriveRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RedriveResponse.FromString,
+                _registered_method=True)
+
+
+class GroupsServicer:
+    """Groups: consuming a topic together, as a queue or as a stream.
+    """
+
+    def Subscribe(self, request_iterator, context):
+        """Become a member: everything in one stream. The first request is a join; the first answer its assignment. Messages
+        are pushed as long as the member may have more in flight; notices tell of partitions that come and go. While the
+        stream is open the member needs no heartbeats.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Join(self, request, context):
+        """The same, call by call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Heartbeat(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Leave(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Poll(self, request, context):
+        """Waits up to wait_ms for messages; an empty answer is no error.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Settle(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CommitOffsets(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FetchOffsets(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResetOffsets(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGroups(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeGroup(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConfigureGroup(self, request, context):
+        """Makes the group if it does not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteGroup(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReliabilityStats(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDeadLetters(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Redrive(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_GroupsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Subscribe': grpc.stream_stream_rpc_method_handler(
+                    servicer.Subscribe,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SubscribeRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SubscribeResponse.SerializeToString,
+            ),
+            'Join': grpc.unary_unary_rpc_method_handler(
+                    servicer.Join,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.JoinRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Assignment.SerializeToString,
+            ),
+            'Heartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.Heartbeat,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.HeartbeatRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Assignment.SerializeToString,
+            ),
+            'Leave': grpc.unary_unary_rpc_method_handler(
+                    servicer.Leave,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.LeaveRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.LeaveResponse.SerializeToString,
+            ),
+            'Poll': grpc.unary_unary_rpc_method_handler(
+                    servicer.Poll,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PollRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PollResponse.SerializeToString,
+            ),
+            'Settle': grpc.unary_unary_rpc_method_handler(
+                    servicer.Settle,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SettleRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SettleResponse.SerializeToString,
+            ),
+            'CommitOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitOffsets,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommitOffsetsRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommitOffsetsResponse.SerializeToString,
+            ),
+            'FetchOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.FetchOffsets,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FetchOffsetsRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FetchOffsetsResponse.SerializeToString,
+            ),
+            'ResetOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetOffsets,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ResetOffsetsRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FetchOffsetsResponse.SerializeToString,
+            ),
+            'ListGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGroups,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListGroupsRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListGroupsResponse.SerializeToString,
+            ),
+            'DescribeGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeGroup,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DescribeGroupRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Group.SerializeToString,
+            ),
+            'ConfigureGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConfigureGroup,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ConfigureGroupRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Group.SerializeToString,
+            ),
+            'DeleteGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGroup,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteGroupRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteGroupResponse.SerializeToString,
+            ),
+            'ReliabilityStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReliabilityStats,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ReliabilityStatsRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ReliabilityStatsResponse.SerializeToString,
+            ),
+            'ListDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeadLetters,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListDeadLettersRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListDeadLettersResponse.SerializeToString,
+            ),
+            'Redrive': grpc.unary_unary_rpc_method_handler(
+                    servicer.Redrive,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RedriveRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RedriveResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'goqueue.v1.Groups', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('goqueue.v1.Groups', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Groups:
+    """Groups: consuming a topic together, as a queue or as a stream.
+    """
+
+    @staticmethod
+    def Subscribe(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/goqueue.v1.Groups/Subscribe',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SubscribeRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SubscribeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Join(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/Join',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.JoinRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Assignment.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Heartbeat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/Heartbeat',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.HeartbeatRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Assignment.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Leave(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/Leave',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.LeaveRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.LeaveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Poll(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/Poll',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PollRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PollResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Settle(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/Settle',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SettleRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SettleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/CommitOffsets',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommitOffsetsRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommitOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/FetchOffsets',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FetchOffsetsRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FetchOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/ResetOffsets',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ResetOffsetsRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FetchOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/ListGroups',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListGroupsRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/DescribeGroup',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DescribeGroupRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Group.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConfigureGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/ConfigureGroup',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ConfigureGroupRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Group.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/DeleteGroup',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteGroupRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReliabilityStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/ReliabilityStats',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ReliabilityStatsRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ReliabilityStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/ListDeadLetters',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListDeadLettersRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Redrive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/Redrive',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RedriveRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RedriveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -198,3 +198,187 @@ class MetadataServicer(metaclass=_abc_1.ABCMeta):
         """The offset of an instant, of the earliest or of the latest message."""
 
 def add_MetadataServicer_to_server(servicer: MetadataServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class GroupsStub:
+    """Groups: consuming a topic together, as a queue or as a stream."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> GroupsAsyncStub: ...
+    Subscribe: _grpc.StreamStreamMultiCallable[_goqueue_pb2.SubscribeRequest, _goqueue_pb2.SubscribeResponse]
+    """Become a member: everything in one stream. The first request is a join; the first answer its assignment. Messages
+    are pushed as long as the member may have more in flight; notices tell of partitions that come and go. While the
+    stream is open the member needs no heartbeats.
+    """
+    Join: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.JoinRequest, _goqueue_pb2.Assignment]
+    """The same, call by call."""
+    Heartbeat: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.HeartbeatRequest, _goqueue_pb2.Assignment]
+    Leave: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.LeaveRequest, _goqueue_pb2.LeaveResponse]
+    Poll: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.PollRequest, _goqueue_pb2.PollResponse]
+    """Waits up to wait_ms for messages; an empty answer is no error."""
+    Settle: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.SettleRequest, _goqueue_pb2.SettleResponse]
+    CommitOffsets: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.CommitOffsetsRequest, _goqueue_pb2.CommitOffsetsResponse]
+    FetchOffsets: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.FetchOffsetsRequest, _goqueue_pb2.FetchOffsetsResponse]
+    ResetOffsets: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ResetOffsetsRequest, _goqueue_pb2.FetchOffsetsResponse]
+    ListGroups: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ListGroupsRequest, _goqueue_pb2.ListGroupsResponse]
+    DescribeGroup: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.DescribeGroupRequest, _goqueue_pb2.Group]
+    ConfigureGroup: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ConfigureGroupRequest, _goqueue_pb2.Group]
+    """Makes the group if it does not exist."""
+    DeleteGroup: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.DeleteGroupRequest, _goqueue_pb2.DeleteGroupResponse]
+    ReliabilityStats: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ReliabilityStatsRequest, _goqueue_pb2.ReliabilityStatsResponse]
+    ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ListDeadLettersRequest, _goqueue_pb2.ListDeadLettersResponse]
+    Redrive: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.RedriveRequest, _goqueue_pb2.RedriveResponse]
+
+@_typing.type_check_only
+class GroupsAsyncStub(GroupsStub):
+    """Groups: consuming a topic together, as a queue or as a stream."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Subscribe: _aio.StreamStreamMultiCallable[_goqueue_pb2.SubscribeRequest, _goqueue_pb2.SubscribeResponse]  # type: ignore[assignment]
+    """Become a member: everything in one stream. The first request is a join; the first answer its assignment. Messages
+    are pushed as long as the member may have more in flight; notices tell of partitions that come and go. While the
+    stream is open the member needs no heartbeats.
+    """
+    Join: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.JoinRequest, _goqueue_pb2.Assignment]  # type: ignore[assignment]
+    """The same, call by call."""
+    Heartbeat: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.HeartbeatRequest, _goqueue_pb2.Assignment]  # type: ignore[assignment]
+    Leave: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.LeaveRequest, _goqueue_pb2.LeaveResponse]  # type: ignore[assignment]
+    Poll: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.PollRequest, _goqueue_pb2.PollResponse]  # type: ignore[assignment]
+    """Waits up to wait_ms for messages; an empty answer is no error."""
+    Settle: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.SettleRequest, _goqueue_pb2.SettleResponse]  # type: ignore[assignment]
+    CommitOffsets: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.CommitOffsetsRequest, _goqueue_pb2.CommitOffsetsResponse]  # type: ignore[assignment]
+    FetchOffsets: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.FetchOffsetsRequest, _goqueue_pb2.FetchOffsetsResponse]  # type: ignore[assignment]
+    ResetOffsets: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ResetOffsetsRequest, _goqueue_pb2.FetchOffsetsResponse]  # type: ignore[assignment]
+    ListGroups: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ListGroupsRequest, _goqueue_pb2.ListGroupsResponse]  # type: ignore[assignment]
+    DescribeGroup: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.DescribeGroupRequest, _goqueue_pb2.Group]  # type: ignore[assignment]
+    ConfigureGroup: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ConfigureGroupRequest, _goqueue_pb2.Group]  # type: ignore[assignment]
+    """Makes the group if it does not exist."""
+    DeleteGroup: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.DeleteGroupRequest, _goqueue_pb2.DeleteGroupResponse]  # type: ignore[assignment]
+    ReliabilityStats: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ReliabilityStatsRequest, _goqueue_pb2.ReliabilityStatsResponse]  # type: ignore[assignment]
+    ListDeadLetters: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ListDeadLettersRequest, _goqueue_pb2.ListDeadLettersResponse]  # type: ignore[assignment]
+    Redrive: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.RedriveRequest, _goqueue_pb2.RedriveResponse]  # type: ignore[assignment]
+
+class GroupsServicer(metaclass=_abc_1.ABCMeta):
+    """Groups: consuming a topic together, as a queue or as a stream."""
+
+    @_abc_1.abstractmethod
+    def Subscribe(
+        self,
+        request_iterator: _MaybeAsyncIterator[_goqueue_pb2.SubscribeRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_goqueue_pb2.SubscribeResponse], _abc.AsyncIterator[_goqueue_pb2.SubscribeResponse]]:
+        """Become a member: everything in one stream. The first request is a join; the first answer its assignment. Messages
+        are pushed as long as the member may have more in flight; notices tell of partitions that come and go. While the
+        stream is open the member needs no heartbeats.
+        """
+
+    @_abc_1.abstractmethod
+    def Join(
+        self,
+        request: _goqueue_pb2.JoinRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.Assignment, _abc.Awaitable[_goqueue_pb2.Assignment]]:
+        """The same, call by call."""
+
+    @_abc_1.abstractmethod
+    def Heartbeat(
+        self,
+        request: _goqueue_pb2.HeartbeatRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.Assignment, _abc.Awaitable[_goqueue_pb2.Assignment]]: ...
+
+    @_abc_1.abstractmethod
+    def Leave(
+        self,
+        request: _goqueue_pb2.LeaveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.LeaveResponse, _abc.Awaitable[_goqueue_pb2.LeaveResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Poll(
+        self,
+        request: _goqueue_pb2.PollRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.PollResponse, _abc.Awaitable[_goqueue_pb2.PollResponse]]:
+        """Waits up to wait_ms for messages; an empty answer is no error."""
+
+    @_abc_1.abstractmethod
+    def Settle(
+        self,
+        request: _goqueue_pb2.SettleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.SettleResponse, _abc.Awaitable[_goqueue_pb2.SettleResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CommitOffsets(
+        self,
+        request: _goqueue_pb2.CommitOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.CommitOffsetsResponse, _abc.Awaitable[_goqueue_pb2.CommitOffsetsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def FetchOffsets(
+        self,
+        request: _goqueue_pb2.FetchOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.FetchOffsetsResponse, _abc.Awaitable[_goqueue_pb2.FetchOffsetsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ResetOffsets(
+        self,
+        request: _goqueue_pb2.ResetOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.FetchOffsetsResponse, _abc.Awaitable[_goqueue_pb2.FetchOffsetsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListGroups(
+        self,
+        request: _goqueue_pb2.ListGroupsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.ListGroupsResponse, _abc.Awaitable[_goqueue_pb2.ListGroupsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DescribeGroup(
+        self,
+        request: _goqueue_pb2.DescribeGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.Group, _abc.Awaitable[_goqueue_pb2.Group]]: ...
+
+    @_abc_1.abstractmethod
+    def ConfigureGroup(
+        self,
+        request: _goqueue_pb2.ConfigureGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.Group, _abc.Awaitable[_goqueue_pb2.Group]]:
+        """Makes the group if it does not exist."""
+
+    @_abc_1.abstractmethod
+    def DeleteGroup(
+        self,
+        request: _goqueue_pb2.DeleteGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.DeleteGroupResponse, _abc.Awaitable[_goqueue_pb2.DeleteGroupResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ReliabilityStats(
+        self,
+        request: _goqueue_pb2.ReliabilityStatsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.ReliabilityStatsResponse, _abc.Awaitable[_goqueue_pb2.ReliabilityStatsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListDeadLetters(
+        self,
+        request: _goqueue_pb2.ListDeadLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.ListDeadLettersResponse, _abc.Awaitable[_goqueue_pb2.ListDeadLettersResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Redrive(
+        self,
+        request: _goqueue_pb2.RedriveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.RedriveResponse, _abc.Awaitable[_goqueue_pb2.RedriveResponse]]: ...
+
+def add_GroupsServicer_to_server(servicer: GroupsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,252 @@
+"""What the Groups service says, made from what the broker knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+
+from goqueue.api.grpc.errors import to_error
+from goqueue.broker.broker import Broker
+from goqueue.broker.dead_letters import DeadLetter, Filter, Redriven
+from goqueue.broker.groups import Assignment, Join
+from goqueue.broker.polling import Delivery
+from goqueue.broker.settling import LeaseClaim, Order, Verb
+from goqueue.delivery.runs import Runs, size_of
+from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidSettings
+from goqueue.model.fields import MAX_FIELDS, specs, too_many_fields
+from goqueue.model.group_settings import GroupSettings
+from goqueue.wire.batch import join_frames
+from goqueue.wire.frame import Flag, encode_frame, encode_headers
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+MAX_CLAIMED = 10_000
+"""Leases, runs or receipts in one request."""
+_MAX_MESSAGES = 100_000
+"""In one request: as many as a member can have in flight."""
+MOST_HEARTBEAT_MS = 3_000
+_VERBS: dict[int, Verb] = {
+    pb.VERB_ACK: "ack",
+    pb.VERB_NACK: "nack",
+    pb.VERB_REJECT: "reject",
+    pb.VERB_EXTEND: "extend",
+    pb.VERB_RELEASE: "release",
+}
+
+
+def settings_of(given: Mapping[str, str]) -> dict[str, object]:
+    """By name: a map has no order on the wire, and problems are to be told in the same order every time."""
+    if len(given) > MAX_FIELDS:
+        raise InvalidSettings(too_many_fields(len(given)))
+    return dict(sorted(given.items()))
+
+
+def shown_settings(settings: GroupSettings) -> dict[str, str]:
+    declared = specs(GroupSettings)
+    return {name: declared[name].format(value) for name, value in asdict(settings).items()}
+
+
+def to_join(request: pb.JoinRequest) -> Join:
+    return Join(
+        request.client_id,
+        list(request.topics),
+        settings_of(request.settings),
+        request.session_timeout_ms or None,
+        request.instance_id,
+        request.auto_commit,
+    )
+
+
+def to_assignment(broker: Broker, assignment: Assignment) -> pb.Assignment:
+    member = broker.groups.shards.find(assignment.group).member(assignment.member_id)
+    return pb.Assignment(
+        member_id=assignment.member_id,
+        generation=assignment.generation,
+        leader=assignment.is_leader,
+        assigned=_places(assignment.assigned),
+        revoking=_places(assignment.revoking),
+        session_timeout_ms=member.session_timeout_ms,
+        heartbeat_interval_ms=min(MOST_HEARTBEAT_MS, member.session_timeout_ms // 3),
+        settings=shown_settings(assignment.settings),
+    )
+
+
+def _places(listed: Sequence[tuple[str, int]]) -> list[pb.TopicPartition]:
+    return [pb.TopicPartition(topic=topic, partition=partition) for topic, partition in listed]
+
+
+def to_poll_response(found: Sequence[Delivery]) -> pb.PollResponse:
+    return pb.PollResponse(
+        deliveries=[
+            pb.Delivery(
+                topic=each.topic,
+                partition=each.partition,
+                lease=each.lease,
+                deliveries=each.count,
+                token=each.token,
+                visible_until_ns=each.until_ns,
+                next_offset=each.next_offset,
+                batch=each.run.to_wire(),
+            )
+            for each in found
+        ]
+    )
+
+
+async def settle(broker: Broker, request: pb.SettleRequest) -> pb.SettleResponse:
+    """Carry out what can be carried out; refusals name the rest."""
+    order = _order(request)
+    claims = [_claim(request.group, each) for each in request.leases]
+    if len(claims) + len(request.receipts) > MAX_CLAIMED or sum(len(each.runs) for each in claims) > 2 * MAX_CLAIMED:
+        raise InvalidRequest(f"a request settles at most {MAX_CLAIMED} leases, runs and receipts")
+    if sum(size_of(each.runs) for each in claims) > _MAX_MESSAGES:
+        raise InvalidRequest(f"a request settles at most {_MAX_MESSAGES} messages")
+    settling = broker.groups.settling
+    response = pb.SettleResponse(correlation_id=request.correlation_id)
+    if claims:
+        for place, (runs, error) in enumerate(await settling.settle_leases(claims, order)):
+            if error is not None:
+                response.refusals.append(pb.Refusal(lease=place, runs=runs, error=to_error(error)))
+    if request.receipts:
+        for place, problem in enumerate(await settling.settle_receipts(list(request.receipts), order)):
+            if problem is not None:
+                response.refusals.append(pb.Refusal(receipt=place, error=to_error(problem)))
+    return response
+
+
+def _order(request: pb.SettleRequest) -> Order:
+    verb = _VERBS.get(request.verb)
+    if verb is None:
+        raise InvalidRequest(
+            f"verb is {request.verb}; there are 0 (ack), 1 (nack), 2 (reject), 3 (extend) and 4 (release)"
+        )
+    delay_ms = request.delay_ms if request.HasField("delay_ms") else None
+    if verb == "extend" and delay_ms is None:
+        raise InvalidRequest("an extension needs delay_ms: for how long the message stays hidden")
+    return Order(verb, delay_ms, request.reason)
+
+
+def _claim(group: str, claim: pb.LeaseClaim) -> LeaseClaim:
+    runs: Runs = list(claim.runs)
+    _check_runs(runs)
+    return LeaseClaim(group, claim.topic, claim.partition, claim.lease, claim.deliveries, claim.token, runs)
+
+
+def _check_runs(runs: Runs) -> None:
+    is_whole = len(runs) % 2 == 0 and len(runs) > 0 and runs[0] >= 0
+    if not is_whole or any(end <= first for first, end in pairwise(runs)):
+        raise InvalidRequest("runs must be pairs of first and end, each greater than the one before")
+    if runs[-1] - runs[0] > MAX_CLAIMED:
+        raise InvalidRequest(f"the runs of one lease lie within {MAX_CLAIMED} offsets")
+
+
+def to_offsets(listed: Sequence[pb.PartitionOffset]) -> dict[str, dict[int, int]]:
+    if len(listed) > MAX_CLAIMED:
+        raise InvalidRequest(f"a request names {len(listed)} partitions; {MAX_CLAIMED} are allowed")
+    found: dict[str, dict[int, int]] = {}
+    for each in listed:
+        found.setdefault(each.topic, {})[each.partition] = each.offset
+    return found
+
+
+def from_offsets(offsets: Mapping[str, Mapping[int, int]]) -> pb.FetchOffsetsResponse:
+    return pb.FetchOffsetsResponse(
+        offsets=[
+            pb.PartitionOffset(topic=topic, partition=partition, offset=offset)
+            for topic, by_partition in offsets.items()
+            for partition, offset in by_partition.items()
+        ]
+    )
+
+
+def describe(broker: Broker, name: str) -> pb.Group:
+    groups = broker.groups
+    group = groups.shards.find(name)
+    state = group.state
+    return pb.Group(
+        name=name,
+        state=groups.state(name),
+        generation=state.generation,
+        members=[
+            pb.GroupMember(
+                member_id=member.member_id,
+                client_id=member.client_id,
+                instance_id=member.instance_id,
+                topics=member.topics,
+                assigned=_places(groups.assignment(name, member.member_id).assigned),
+                in_flight=group.in_flight.get(member.member_id, 0),
+            )
+            for member in state.members.values()
+        ],
+        settings=shown_settings(groups.shards.settings(group)),
+        overrides=sorted(state.overrides),
+        partitions=[
+            pb.PartitionLag(
+                topic=each.topic,
+                partition=each.partition,
+                committed=each.committed,
+                latest=each.latest,
+                lag=each.lag,
+                in_flight=each.in_flight,
+                waiting=each.waiting,
+                owner=each.owner or "",
+            )
+            for each in groups.lag(name)
+        ],
+        created_at_ns=state.created_at_ns,
+    )
+
+
+def to_filter(given: pb.DeadLetterFilter) -> Filter:
+    if len(given.messages) > MAX_CLAIMED:
+        raise InvalidRequest(f"the filter names {len(given.messages)} messages; {MAX_CLAIMED} are allowed")
+    places = frozenset((each.partition, each.offset) for each in given.messages)
+    return Filter(
+        given.group or None, given.error or None, given.since_ns or None, given.until_ns or None, places or None
+    )
+
+
+def to_dead_letter(letter: DeadLetter) -> pb.DeadLetter:
+    message = letter.message
+    flags = int(Flag.TOMBSTONE) * message.tombstone | int(Flag.COMPRESSED) * message.compressed
+    frame = encode_frame(
+        message.key or b"",
+        message.value,
+        encode_headers(message.headers),
+        message.timestamp_ns,
+        message.priority,
+        flags,
+        message.offset,
+    )
+    batch = join_frames([frame], message.timestamp_ns)
+    return pb.DeadLetter(
+        partition=letter.partition,
+        offset=message.offset,
+        died_at_ns=message.timestamp_ns,
+        origin_topic=letter.topic,
+        origin_partition=letter.origin_partition,
+        origin_offset=letter.origin_offset,
+        group=letter.group,
+        error=letter.error,
+        deliveries=letter.deliveries,
+        redriven=letter.redriven,
+        message=batch.to_wire(),
+    )
+
+
+def to_redrive_response(report: Redriven) -> pb.RedriveResponse:
+    partition, offset = report.next or (0, 0)
+    return pb.RedriveResponse(
+        matched=report.matched,
+        redriven=report.redriven,
+        already=report.already,
+        by_topic=report.by_topic,
+        more=report.next is not None,
+        unreachable=report.unreachable,
+        next_partition=partition,
+        next_offset=offset,
+    )
+
+
+def settle_failed(correlation_id: int, error: GoQueueError) -> pb.SettleResponse:
+    return pb.SettleResponse(correlation_id=correlation_id, error=to_error(error))

@@ -1,0 +1,242 @@
+"""One member on one stream: messages and notices go out, settlements and commits come in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import grpc.aio
+
+from goqueue.api.grpc.calls import shutting_down
+from goqueue.api.grpc.errors import Context, to_error, unexpected
+from goqueue.api.grpc.group_messages import (
+    MAX_CLAIMED,
+    settle,
+    settle_failed,
+    to_assignment,
+    to_join,
+    to_offsets,
+    to_poll_response,
+)
+from goqueue.broker.broker import Broker
+from goqueue.broker.groups import Assignment
+from goqueue.broker.polling import PollBounds
+from goqueue.model.config import GrpcConfig
+from goqueue.model.errors import (
+    GoQueueError,
+    GroupNotFound,
+    InvalidRequest,
+    MemberFenced,
+    RequestTimeout,
+    UnknownMember,
+)
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+_WAIT_MS = 30_000
+_MAX_CREDIT = 10_000
+_MOST_WAITING = 64
+"""Requests that wait for the disk; then no more is read from the stream."""
+
+
+class Subscription:
+    """Three things at once, of which the first that ends is the end: taking requests, pushing messages, telling of
+    partitions that come and go."""
+
+    def __init__(self, broker: Broker, config: GrpcConfig, context: Context) -> None:
+        self._broker = broker
+        self._config = config
+        self._context = context
+        self._group = self._member = ""
+        self._mode = "queue"
+        self._writing = asyncio.Lock()
+        self._slots = asyncio.Semaphore(_MOST_WAITING)
+        self._answering: set[asyncio.Task[None]] = set()
+        self._credit = asyncio.Semaphore(0)
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+
+    async def run(self, others: dict[tuple[str, str], asyncio.Task[Any]]) -> None:
+        """``others`` are the streams of all members: a member that comes back has left its old one behind."""
+        try:
+            async with asyncio.timeout(self._config.max_call_ms / 1_000):
+                first = await self._context.read()
+        except TimeoutError:
+            raise RequestTimeout(f"no join came within {self._config.max_call_ms} ms (grpc.max_call_ms)") from None
+        if first is grpc.aio.EOF:
+            return
+        if first.WhichOneof("request") != "join":
+            raise InvalidRequest("the first request of a subscription must be a join")
+        await _end_of(others, (first.join.group, first.join.member_id))
+        joined = await self._join(first.join)
+        await self._write(pb.SubscribeResponse(assignment=to_assignment(self._broker, joined)))
+        who = (self._group, self._member)
+        # Another may have come as the same member meanwhile.
+        await _end_of(others, who)
+        task = others[who] = asyncio.create_task(self._serve(first.join, joined))
+        self._broker.groups.attach(*who, 1)
+        try:
+            await task
+        except asyncio.CancelledError:
+            if task.cancelled() and others.get(who) is not task:
+                raise MemberFenced("the member has subscribed once more; this stream is over") from None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            raise
+        finally:
+            self._broker.groups.attach(*who, -1)
+            if others.get(who) is task:
+                del others[who]
+
+    async def _join(self, request: pb.JoinRequest) -> Assignment:
+        limit = self._broker.config.limits.max_poll_messages
+        if request.max_messages > limit:
+            raise InvalidRequest(f"max_messages is {request.max_messages}; limits.max_poll_messages allows {limit}")
+        if len(request.held) > MAX_CLAIMED:
+            raise InvalidRequest(f"{len(request.held)} leases are held; {MAX_CLAIMED} are allowed")
+        groups = self._broker.groups
+        self._group = request.group
+        joined: Assignment | None = None
+        if request.member_id:
+            try:
+                held = {(each.topic, each.partition, each.lease) for each in request.held}
+                joined = await groups.resume(request.group, request.member_id, held)
+            except (UnknownMember, GroupNotFound):
+                # It was away for too long: it comes as a new one.
+                joined = None
+        if joined is None:
+            joined = await groups.join(request.group, to_join(request))
+        self._member, self._mode = joined.member_id, joined.settings.mode
+        self._give(request.credit)
+        return joined
+
+    async def _serve(self, request: pb.JoinRequest, joined: Assignment) -> None:
+        taking = asyncio.create_task(self._take())
+        going_out = [asyncio.create_task(self._push(request)), asyncio.create_task(self._tell(joined.version))]
+        try:
+            done, _ = await asyncio.wait([taking, *going_out], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            if taking.result():
+                async with self._writing:
+                    # Not in the middle of an answer; and before they find out that there is no such member any more.
+                    await _end(*going_out)
+                await self._broker.groups.leave(self._group, self._member)
+                await self._write(pb.SubscribeResponse(left=pb.LeaveResponse()))
+        finally:
+            await _end(taking, *going_out, *self._answering)
+
+    async def _write(self, response: pb.SubscribeResponse) -> None:
+        async with self._writing:
+            await self._context.write(response)
+
+    # In
+
+    async def _take(self) -> bool:
+        """Whether the member wants to leave; else its stream has just ended."""
+        while (request := await self._context.read()) is not grpc.aio.EOF:
+            match request.WhichOneof("request"):
+                case "settle":
+                    await self._answer(self._settle, request.settle)
+                case "commit":
+                    await self._answer(self._commit, request.commit)
+                case "credit":
+                    self._give(request.credit.answers)
+                case "pause" if request.pause.paused:
+                    self._flowing.clear()
+                case "pause":
+                    self._flowing.set()
+                case "leave":
+                    await self._settled()
+                    return True
+                case _:
+                    raise InvalidRequest("a member settles, commits, gives credit, pauses or leaves")
+        await self._settled()
+        return False
+
+    def _give(self, answers: int) -> None:
+        if answers > _MAX_CREDIT:
+            raise InvalidRequest(f"credit is {answers}; at most {_MAX_CREDIT} answers at a time are allowed")
+        for _ in range(answers):
+            self._credit.release()
+
+    async def _answer(self, work: Callable[[Any], Coroutine[Any, Any, None]], request: Any) -> None:
+        """Begin in the order of arrival; the answer waits for the disk, and the next request does not."""
+        await self._slots.acquire()
+        task = asyncio.create_task(work(request))
+        self._answering.add(task)
+        task.add_done_callback(self._answered)
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._answering.discard(task)
+        self._slots.release()
+
+    async def _settled(self) -> None:
+        while self._answering:
+            await asyncio.wait(set(self._answering))
+
+    async def _settle(self, request: pb.SettleRequest) -> None:
+        request.group = self._group
+        try:
+            response = await settle(self._broker, request)
+        except GoQueueError as error:
+            response = settle_failed(request.correlation_id, error)
+        except Exception as error:
+            response = settle_failed(request.correlation_id, unexpected(error, "Subscribe"))
+        await self._write(pb.SubscribeResponse(settled=response))
+
+    async def _commit(self, request: pb.CommitOffsetsRequest) -> None:
+        response = pb.CommitOffsetsResponse(correlation_id=request.correlation_id)
+        try:
+            await self._broker.groups.commit(
+                self._group, self._member, to_offsets(request.offsets), request.generation or None
+            )
+        except GoQueueError as error:
+            response.error.CopyFrom(to_error(error))
+        except Exception as error:
+            response.error.CopyFrom(to_error(unexpected(error, "Subscribe")))
+        await self._write(pb.SubscribeResponse(committed=response))
+
+    # Out
+
+    async def _push(self, request: pb.JoinRequest) -> None:
+        bounds = PollBounds(
+            request.max_messages or self._broker.config.limits.max_poll_messages,
+            self._config.max_batch_bytes,
+            _WAIT_MS,
+            request.max_in_flight or None,
+        )
+        polling = self._broker.groups.polling
+        while True:
+            await self._flowing.wait()
+            if self._mode == "stream":
+                await self._credit.acquire()
+            found = await polling.poll(self._group, self._member, bounds)
+            if found:
+                try:
+                    await self._write(pb.SubscribeResponse(messages=to_poll_response(found)))
+                except BaseException:
+                    polling.give_back(self._group, self._member, found)
+                    raise
+            elif self._broker.is_stopping:
+                raise shutting_down()
+            elif self._mode == "stream":
+                self._credit.release()
+
+    async def _tell(self, seen: int) -> None:
+        while True:
+            news = await self._broker.groups.next_assignment(self._group, self._member, seen)
+            seen = news.version
+            await self._write(pb.SubscribeResponse(assignment=to_assignment(self._broker, news)))
+
+
+async def _end_of(others: dict[tuple[str, str], asyncio.Task[Any]], who: tuple[str, str]) -> None:
+    """End a member's other stream. It is out of ``others`` first: by that it knows that it was replaced."""
+    while (task := others.pop(who, None)) is not None:
+        await _end(task)
+
+
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
