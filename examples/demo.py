@@ -1,6 +1,6 @@
-"""The first minute with GoQueue: publish, read by offset, replay from an instant, crash, recover.
+"""The first minute with GoQueue: publish, read, replay, crash, recover; then a queue, with a crash in the middle.
 
-Starts a broker on a temporary folder, talks to it over HTTP, checks everything it shows, and leaves nothing behind.
+Starts a broker on a temporary folder, talks to it, checks everything it shows, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -21,34 +21,39 @@ from urllib.parse import quote
 from rich.console import Console
 from rich.table import Table
 
+from goqueue import Client
+
 ORDERS = 20_000
 BATCH = 1_000
 BEFORE_THE_CRASH = 300
 COLUMNS = ("partition", "offset", "key", "value")
+JOBS = 600
+JOBS_BEFORE_THE_CRASH = 250
+POISON = {"job 13", "job 400"}
 say = Console(highlight=False)
 
 
 class Broker:
     """A broker process, and one connection to it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, grpc_port: int = 0) -> None:
         self.folder = folder
-        command = [sys.executable, "-m", "goqueue", "serve", "--data", str(folder), "--port", "0", "--grpc-port", "0"]
-        self.process = subprocess.Popen(
-            [*command, "--log-format", "json", "--log-level", "info"], stderr=subprocess.PIPE, text=True
-        )
-        self.port = self._wait_until_listening()
+        command = [sys.executable, "-m", "goqueue", "serve", "--data", str(folder), "--port", "0"]
+        command += ["--grpc-port", str(grpc_port), "--log-format", "json", "--log-level", "info"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.port, self.grpc_port = self._wait_until_listening()
         # The broker goes on logging; somebody has to read it.
         threading.Thread(target=self._drain, daemon=True).start()
         self.connection = self.connect()
 
-    def _wait_until_listening(self) -> int:
+    def _wait_until_listening(self) -> tuple[int, int]:
         seen = []
         assert self.process.stderr is not None
         for line in self.process.stderr:
             seen.append(line)
             if line.startswith("{") and "listening" in line:
-                return int(json.loads(line)["port"])
+                told = json.loads(line)
+                return int(told["port"]), int(told["grpc_port"])
         raise SystemExit("The broker did not start:\n" + "".join(seen))
 
     def _drain(self) -> None:
@@ -180,6 +185,53 @@ def recover(folder: Path, acknowledged: list[tuple[int, int, str]]) -> Broker:
     return broker
 
 
+def work_through_a_crash(broker: Broker, client: Client) -> Broker:
+    step(7, "The same broker as a queue", "client.consumer('workers', 'jobs'): ack what is done, reject what cannot be")
+    client.create_topic("jobs")
+    with client.producer() as producer:
+        producer.send_many("jobs", [f"job {number}" for number in range(JOBS)])
+    done: list[str] = []
+    crashed = False
+    with client.consumer("workers", "jobs", kind="shared") as consumer:
+        while len(done) + len(POISON) < JOBS:
+            for message in consumer.poll(50, timeout=30):
+                job = message.value.decode()
+                if job in POISON:
+                    message.reject("this one cannot be done").result()
+                else:
+                    message.ack().result()
+                    done.append(job)
+            if not crashed and len(done) >= JOBS_BEFORE_THE_CRASH:
+                say.print(f"  kill -9 after {len(done)} acks, start again; the consumer goes on by itself")
+                broker.kill()
+                broker = Broker(broker.folder, broker.grpc_port)
+                crashed = True
+    check(len(done) == len(set(done)), "an acked job came again")
+    say.print(f"  [bold green]{len(done)} jobs done, each once[/], {len(POISON)} given up; acks survived the crash")
+    return broker
+
+
+def look_at_dead_letters(client: Client) -> None:
+    step(8, "Dead letters, and back again", "client.dead_letters('jobs'); client.redrive('jobs')")
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for column in ("value", "from", "group", "error"):
+        table.add_column(column, no_wrap=True)
+    letters = list(client.dead_letters("jobs"))
+    for letter in letters:
+        place = f"{letter.origin_topic}/{letter.origin_partition}@{letter.origin_offset}"
+        table.add_row(letter.value.decode(), place, letter.group, letter.error)
+    say.print(table)
+    check({letter.value.decode() for letter in letters} == POISON, "not the jobs that were rejected")
+    check(client.redrive("jobs").redriven == len(POISON), "not all dead letters went back")
+    with client.consumer("workers", "jobs", kind="shared") as consumer:
+        again = set()
+        while again != POISON:
+            for message in consumer.poll(10, timeout=30):
+                again.add(message.value.decode())
+                message.ack().result()
+    say.print("  redriven, delivered to the same group once more, and done")
+
+
 def main() -> None:
     began = time.perf_counter()
     say.print("[bold]GoQueue in a minute[/] [dim](a real broker on a temporary folder)[/]")
@@ -195,6 +247,9 @@ def main() -> None:
             replay_from_an_instant(broker)
             acknowledged = crash(broker)
             broker = recover(folder, acknowledged)
+            with Client(f"127.0.0.1:{broker.grpc_port}") as client:
+                broker = work_through_a_crash(broker, client)
+                look_at_dead_letters(client)
             broker.stop()
         finally:
             if broker.process.poll() is None:

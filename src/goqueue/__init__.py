@@ -18,13 +18,26 @@ if TYPE_CHECKING:
     from goqueue.broker.broker import Broker
     from goqueue.broker.read import Bounds
     from goqueue.client.aio import AsyncClient
-    from goqueue.client.config import ClientConfig, ProducerConfig
+    from goqueue.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+    from goqueue.client.consumer import AsyncConsumer
+    from goqueue.client.delivery import AsyncReceivedMessage, ReceivedMessage
+    from goqueue.client.groups import (
+        DeadLetter,
+        GroupInfo,
+        GroupMember,
+        GroupPartition,
+        RedriveReport,
+        ReliabilityStats,
+    )
     from goqueue.client.outgoing import Outgoing
     from goqueue.client.producer import AsyncProducer
     from goqueue.client.reader import Batch, Record
     from goqueue.client.serializers import as_text, from_json, to_json
+    from goqueue.client.stream import TopicPartition
     from goqueue.client.sync import Client, Producer
+    from goqueue.client.sync_consumer import Consumer
     from goqueue.client.topics import PartitionInfo, TopicInfo
+    from goqueue.client.verdicts import Reject, Retry
     from goqueue.model.config import Config
     from goqueue.model.errors import GoQueueError
     from goqueue.model.message import Message, Priority
@@ -32,14 +45,22 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "AsyncClient": "client.aio",
+    "AsyncConsumer": "client.consumer",
     "AsyncProducer": "client.producer",
+    "AsyncReceivedMessage": "client.delivery",
     "Batch": "client.reader",
     "Bounds": "broker.read",
     "Broker": "broker.broker",
     "Client": "client.sync",
     "ClientConfig": "client.config",
     "Config": "model.config",
+    "Consumer": "client.sync_consumer",
+    "ConsumerConfig": "client.config",
+    "DeadLetter": "client.groups",
     "GoQueueError": "model.errors",
+    "GroupInfo": "client.groups",
+    "GroupMember": "client.groups",
+    "GroupPartition": "client.groups",
     "Message": "model.message",
     "NewMessage": "model.publishing",
     "Outgoing": "client.outgoing",
@@ -48,8 +69,14 @@ _PLACES = {
     "Producer": "client.sync",
     "ProducerConfig": "client.config",
     "Published": "model.publishing",
+    "ReceivedMessage": "client.delivery",
     "Record": "client.reader",
+    "RedriveReport": "client.groups",
+    "Reject": "client.verdicts",
+    "ReliabilityStats": "client.groups",
+    "Retry": "client.verdicts",
     "TopicInfo": "client.topics",
+    "TopicPartition": "client.stream",
     "as_text": "client.serializers",
     "from_json": "client.serializers",
     "to_json": "client.serializers",
@@ -57,14 +84,22 @@ _PLACES = {
 
 __all__ = [
     "AsyncClient",
+    "AsyncConsumer",
     "AsyncProducer",
+    "AsyncReceivedMessage",
     "Batch",
     "Bounds",
     "Broker",
     "Client",
     "ClientConfig",
     "Config",
+    "Consumer",
+    "ConsumerConfig",
+    "DeadLetter",
     "GoQueueError",
+    "GroupInfo",
+    "GroupMember",
+    "GroupPartition",
     "Message",
     "NewMessage",
     "Outgoing",
@@ -73,8 +108,14 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "Published",
+    "ReceivedMessage",
     "Record",
+    "RedriveReport",
+    "Reject",
+    "ReliabilityStats",
+    "Retry",
     "TopicInfo",
+    "TopicPartition",
     "__version__",
     "as_text",
     "errors",

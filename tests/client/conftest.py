@@ -37,3 +37,9 @@ def wide_topic(broker: BrokerProcess) -> str:
     with broker.client() as client:
         client.create_topic(name, partitions=4)
     return name
+
+
+@pytest.fixture
+def group() -> str:
+    """The name of a group that no other test has."""
+    return f"group-{next(_numbers)}"

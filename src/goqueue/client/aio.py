@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
-from goqueue.client.config import ClientConfig, ProducerConfig
+from goqueue.client.administration import GroupAdministration, to_group_settings
+from goqueue.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.directory import Attempt, Directory
+from goqueue.client.membership import JoinTerms
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import Batch, Reader, Record, Start, to_start
+from goqueue.client.rebalance import OnPartitions
 from goqueue.client.serializers import Deserializer, Serializer, to_bytes
 from goqueue.client.topics import TopicInfo, is_as_asked, to_info, to_settings
+from goqueue.client.verdicts import Span
+from goqueue.client.worker import Handler, check_concurrency
 from goqueue.model.errors import InvalidConfiguration, TopicExists, TopicNotFound
+from goqueue.model.group_settings import GroupKind, GroupMode, GroupSettings, Ordering, StartAt
 from goqueue.model.logging import get_logger
 from goqueue.wire.proto import goqueue_pb2 as pb
 
@@ -22,7 +29,7 @@ log = get_logger(__name__)
 DEFAULT_ADDRESS = "localhost:9090"
 
 
-class AsyncClient:
+class AsyncClient(GroupAdministration):
     """Brokers at ``addresses`` (one, or several of a cluster); options are those of ``ClientConfig``.
 
     Everything raises a ``GoQueueError``; connections open when first used.
@@ -35,6 +42,7 @@ class AsyncClient:
         self.config = _configured(ClientConfig, options)
         self._directory = Directory(listed, self.config)
         self._producers: set[AsyncProducer] = set()
+        self._consumers: set[AsyncConsumer] = set()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -43,9 +51,9 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Finish what producers have taken, then let go of the connections."""
+        """Let consumers leave, finish what producers have taken, then let go of the connections."""
         try:
-            await self._close_producers()
+            await self._close_users()
         finally:
             await self._directory.close()
 
@@ -53,15 +61,17 @@ class AsyncClient:
         """``close`` for a program that ends: it does not wait long for a broker that is away."""
         try:
             async with asyncio.timeout(self.config.exit_timeout_ms / 1_000):
-                await self._close_producers()
+                await self._close_users()
         except TimeoutError:
             given_up = sum(producer.unsettled_messages for producer in self._producers)
             log.warning("messages given up at exit", messages=given_up, exit_timeout_ms=self.config.exit_timeout_ms)
         finally:
             await self._directory.close(at_exit=True)
 
-    async def _close_producers(self) -> None:
+    async def _close_users(self) -> None:
+        # A handler may have sent something before its message was acked.
         await asyncio.gather(*(producer.close() for producer in list(self._producers)))
+        await asyncio.gather(*(consumer.close() for consumer in list(self._consumers)))
 
     # Messages
 
@@ -72,6 +82,72 @@ class AsyncClient:
         producer = AsyncProducer(self._directory, config, serializer, closed=self._producers.discard)
         self._producers.add(producer)
         return producer
+
+    def consumer(
+        self,
+        group: str,
+        topics: str | Iterable[str],
+        *,
+        kind: GroupKind | None = None,
+        mode: GroupMode | None = None,
+        ordering: Ordering | None = None,
+        start: StartAt | None = None,
+        instance_id: str = "",
+        deserializer: Deserializer | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        **options: Any,
+    ) -> AsyncConsumer:
+        """A member of a group. ``options`` are those of ``ConsumerConfig``, and settings of the group.
+
+        The settings make the group if it does not exist; if it does, those that are fixed must fit, and the others are
+        changed. With an ``instance_id`` it stays a member when it is closed, until its session is over. Closed with
+        the client, or by its own context.
+        """
+        fixed = {"kind": kind, "mode": mode, "ordering": ordering, "start": start}
+        given = options | {name: value for name, value in fixed.items() if value is not None}
+        return self._consumer(
+            group, topics, instance_id, given, deserializer=deserializer, on_assigned=on_assigned, on_revoked=on_revoked
+        )
+
+    def _consumer(
+        self, group: str, topics: str | Iterable[str], instance_id: str, options: dict[str, Any], **more: Any
+    ) -> AsyncConsumer:
+        self._directory.check_open()
+        own = {field.name for field in dataclasses.fields(ConsumerConfig)}
+        of_group = {field.name for field in dataclasses.fields(GroupSettings)}
+        unknown = sorted(options.keys() - own - of_group)
+        if unknown:
+            known = ", ".join(sorted(own | of_group))
+            raise InvalidConfiguration(f"no such option: {', '.join(unknown)}; there are {known}")
+        config = ConsumerConfig(**{name: value for name, value in options.items() if name in own})
+        settings = {name: value for name, value in options.items() if name not in own}
+        listed = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
+        terms = JoinTerms(group, listed, to_group_settings(settings), instance_id, config)
+        consumer = AsyncConsumer(self._directory, terms, closed=self._consumers.discard, **more)
+        self._consumers.add(consumer)
+        return consumer
+
+    async def worker(
+        self,
+        handler: Handler,
+        *,
+        group: str,
+        topics: str | Iterable[str],
+        concurrency: int = 16,
+        shutdown_timeout: Span = 30.0,
+        signals: bool = True,
+        **options: Any,
+    ) -> None:
+        """Handle the messages of a queue, ``concurrency`` at a time, until SIGTERM or SIGINT.
+
+        A handler that returns acks its message; one that raises nacks it, with the error as the reason. ``Reject``
+        makes it a dead letter, ``Retry`` chooses when it comes again. At the end what is in hand is finished, for up
+        to ``shutdown_timeout``, and the rest is given back. Other options are those of ``consumer``.
+        """
+        options.setdefault("max_in_flight", 2 * check_concurrency(concurrency))
+        consumer = self.consumer(group, topics, **options)
+        await consumer.run(handler, concurrency=concurrency, shutdown_timeout=shutdown_timeout, signals=signals)
 
     async def read(
         self,

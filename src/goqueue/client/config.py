@@ -1,4 +1,4 @@
-"""How a client and a producer behave. Every default is here, with its bounds."""
+"""How a client, a producer and a consumer behave. Every default is here, with its bounds."""
 
 from __future__ import annotations
 
@@ -96,4 +96,53 @@ class ProducerConfig(_Checked):
         "ms",
         minimum=1,
         maximum=24 * _HOUR_MS,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig(_Checked):
+    """How much a consumer has in hand, and what it does by itself."""
+
+    max_in_flight: int = setting(
+        1_000,
+        "How many messages of a queue the consumer has at most, waiting in it or being handled; never more than the "
+        "group's max_in_flight.",
+        "count",
+        minimum=1,
+        maximum=100_000,
+    )
+    prefetch_batches: int = setting(
+        4, "How many batches of a stream are fetched ahead.", "count", minimum=1, maximum=1_000
+    )
+    max_lease_ms: int = setting(
+        _HOUR_MS,
+        "How long the consumer keeps a message hidden from others by extending its lease; 0: it does not extend.",
+        "ms",
+        minimum=0,
+        maximum=7 * 24 * _HOUR_MS,
+    )
+    auto_commit: bool = setting(
+        True, "Whether a consumer of a stream commits by itself what its user has finished.", "flag"
+    )
+    auto_commit_ms: int = setting(5_000, "How often it does.", "ms", minimum=10, maximum=_HOUR_MS)
+    settle_timeout_ms: int = setting(
+        60_000,
+        "How long an ack, nack, reject, extension or commit may take, retries included, before it fails.",
+        "ms",
+        minimum=1,
+        maximum=24 * _HOUR_MS,
+    )
+    close_timeout_ms: int = setting(
+        10_000, "How long closing waits for the broker's last answers.", "ms", minimum=1, maximum=_HOUR_MS
+    )
+    session_timeout_ms: int = setting(
+        0,
+        "How long the group waits for a consumer whose connection broke before others get its work; 0: as long as "
+        "the group's setting says.",
+        "ms",
+        minimum=0,
+        maximum=30 * 60_000,
+    )
+    client_id: str = setting(
+        "", "What the consumer is called in its group; empty: host and process.", "text", minimum=0, maximum=150
     )

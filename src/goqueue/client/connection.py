@@ -65,6 +65,7 @@ class Connection:
         self._messages = pb_grpc.MessagesStub(self._channel)
         self.topics = pb_grpc.TopicsStub(self._channel)
         self.metadata = pb_grpc.MetadataStub(self._channel)
+        self.groups = pb_grpc.GroupsStub(self._channel)
         self._pipe: _PublishPipe | None = None
         self._closed = False
         self._fetching = 0
@@ -130,6 +131,15 @@ class Connection:
             if not ended:
                 call.cancel()
                 self._cut_short = True
+
+    def subscribe(self) -> Any:
+        """A stream for one member of a group; whoever asks for it ends it."""
+        self._check_open()
+        return self.groups.Subscribe()
+
+    def was_cut_short(self) -> None:
+        """A stream of this connection did not come to its proper end."""
+        self._cut_short = True
 
     def _check_open(self) -> None:
         if self._closed:

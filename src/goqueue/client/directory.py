@@ -108,6 +108,15 @@ class Directory:
                 raise last
             await asyncio.sleep(pause_s)
 
+    def first(self) -> Connection:
+        """The broker to begin with."""
+        return self.connection(self._addresses[0])
+
+    def pass_over(self, connection: Connection) -> None:
+        """It did not serve: whoever asks next begins with another."""
+        if self._addresses[0] == connection.address:
+            self._addresses.append(self._addresses.pop(0))
+
     async def partitions(self, topic: str) -> int:
         """How many a topic has. Does not wait for a broker once that is known, so that routing goes on without one."""
         self.check_open()

@@ -14,10 +14,12 @@ from goqueue.client.serializers import Serializer, to_bytes
 from goqueue.model.errors import InvalidMessage, MessageTooLarge, NotSupported, TimestampOutOfRange
 from goqueue.model.message import Headers, Priority, parse_priority
 from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
-from goqueue.wire.internal_headers import RESERVED_PREFIX
+from goqueue.wire.internal_headers import MAX_TTL_MS, RESERVED_PREFIX, TTL
 
 _AROUND_A_FRAME_BYTES = 1 << 10
 _MAX_NS = (1 << 63) - 1
+_MS = timedelta(milliseconds=1)
+_DAY_MS = 86_400_000
 Instant = datetime | int
 """A datetime with its zone, or Unix nanoseconds."""
 HeadersGiven = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
@@ -34,6 +36,8 @@ class Outgoing(msgspec.Struct, frozen=True):
     priority: Priority | str | int = Priority.NORMAL
     timestamp: Instant | None = None
     delay: timedelta | None = None
+    ttl: timedelta | None = None
+    """How long after its timestamp it is worth delivering by a group."""
 
 
 class Encoder:
@@ -59,7 +63,10 @@ class Encoder:
                 value = to_bytes(value)
         lane = int(parse_priority(message.priority))
         moment = time_ns() if message.timestamp is None else _nanoseconds(message.timestamp)
-        headers = b"" if not message.headers else encode_headers(_pairs(message.headers))
+        pairs = () if not message.headers else _pairs(message.headers)
+        if message.ttl is not None:
+            pairs = (*pairs, (TTL, _ttl(message.ttl)))
+        headers = encode_headers(pairs)
         if len(key) + len(value) + len(headers) > self._max_bytes:
             raise MessageTooLarge(
                 f"the message has {len(key) + len(value) + len(headers)} bytes; "
@@ -78,6 +85,14 @@ def key_bytes(key: bytes | str | None) -> bytes:
     if len(packed) > MAX_KEY_BYTES:
         raise MessageTooLarge(f"the key has {len(packed)} bytes; {MAX_KEY_BYTES} are allowed")
     return packed
+
+
+def _ttl(ttl: timedelta) -> bytes:
+    """Whole milliseconds as text, rounded up: a message never goes before its time."""
+    ttl_ms = -(-ttl // _MS)
+    if not 1 <= ttl_ms <= MAX_TTL_MS:
+        raise InvalidMessage(f"ttl is {ttl}; more than nothing and at most {MAX_TTL_MS // _DAY_MS} days are allowed")
+    return b"%d" % ttl_ms
 
 
 def _nanoseconds(moment: Instant) -> int:

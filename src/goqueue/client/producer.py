@@ -77,10 +77,11 @@ class AsyncProducer:
         priority: Priority | str | int = Priority.NORMAL,
         timestamp: Instant | None = None,
         delay: timedelta | None = None,
+        ttl: timedelta | None = None,
     ) -> asyncio.Future[Published]:
         """Hand a message over. Waits only for room in the buffer; the future tells where the message is stored."""
         self._check_open()
-        message = Outgoing(value, key, headers, partition, priority, timestamp, delay)
+        message = Outgoing(value, key, headers, partition, priority, timestamp, delay, ttl)
         frame, lane = self._encoder.encode(message)
         number = self._route(topic, message, await self._directory.partitions(topic))
         delivery: asyncio.Future[Published] = asyncio.get_running_loop().create_future()

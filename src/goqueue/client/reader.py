@@ -67,7 +67,7 @@ class Batch(msgspec.Struct, frozen=True):
                 message.offset,
                 message.timestamp_ns,
                 message.key,
-                _value(message, deserializer),
+                unpacked(message, deserializer),
                 message.headers,
                 message.priority,
             )
@@ -173,7 +173,8 @@ class Reader:
         return int((await leader.call(leader.metadata.FindOffset, request)).offset)
 
 
-def _value(message: Message, deserializer: Deserializer | None) -> Any:
+def unpacked(message: Message, deserializer: Deserializer | None) -> Any:
+    """The value as a user gets it."""
     if message.tombstone:
         return None
     value = decompress(message.value, _MAX_UNPACKED_BYTES) if message.compressed else message.value

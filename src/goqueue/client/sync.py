@@ -11,12 +11,18 @@ from datetime import timedelta
 from typing import Any, Self
 
 from goqueue.client.aio import DEFAULT_ADDRESS, AsyncClient
+from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.outgoing import HeadersGiven, Instant
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import Batch, Record, Start
+from goqueue.client.rebalance import OnPartitions
 from goqueue.client.serializers import Deserializer, Serializer, to_bytes
+from goqueue.client.sync_administration import SyncGroupAdministration
+from goqueue.client.sync_consumer import Consumer, in_thread
 from goqueue.client.topics import TopicInfo
+from goqueue.client.verdicts import Span
+from goqueue.client.worker import Handler, check_concurrency
 from goqueue.model.message import Priority
 from goqueue.model.publishing import Published
 
@@ -24,7 +30,7 @@ _open_clients: set[Client] = set()
 """Held until they are closed: what their producers have taken is finished at exit, whoever else let go of them."""
 
 
-class Client:
+class Client(SyncGroupAdministration):
     """Blocks where ``AsyncClient`` awaits. May be shared by threads; what is left open is finished at exit."""
 
     def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Any) -> None:
@@ -39,13 +45,42 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Finish what producers have taken, then stop. Doing it twice does no harm."""
+        """Let consumers leave, finish what producers have taken, then stop. Doing it twice does no harm."""
         _open_clients.discard(self)
         self._thread.stop(self._client.close())
 
     def producer(self, *, serializer: Serializer = to_bytes, **options: Any) -> Producer:
         """Options are those of ``ProducerConfig``."""
         return Producer(self._thread.run(_made(self._client, serializer, options)), self._thread)
+
+    def consumer(
+        self,
+        group: str,
+        topics: str | Iterable[str],
+        *,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        **options: Any,
+    ) -> Consumer:
+        """As ``AsyncClient.consumer``. The callbacks run in a thread of their own."""
+        callbacks = {"on_assigned": in_thread(on_assigned), "on_revoked": in_thread(on_revoked)}
+        return Consumer(self._thread.run(_consumer(self._client, group, topics, options | callbacks)), self._thread)
+
+    def worker(
+        self,
+        handler: Handler,
+        *,
+        group: str,
+        topics: str | Iterable[str],
+        concurrency: int = 16,
+        shutdown_timeout: Span = 30.0,
+        signals: bool = True,
+        **options: Any,
+    ) -> None:
+        """As ``AsyncClient.worker``; handlers run in threads. Returns after SIGTERM or SIGINT in the main thread."""
+        options.setdefault("max_in_flight", 2 * check_concurrency(concurrency))
+        consumer = self.consumer(group, topics, **options)
+        consumer.run(handler, concurrency=concurrency, shutdown_timeout=shutdown_timeout, signals=signals)
 
     def read(
         self,
@@ -115,6 +150,7 @@ class Producer:
         priority: Priority | str | int = Priority.NORMAL,
         timestamp: Instant | None = None,
         delay: timedelta | None = None,
+        ttl: timedelta | None = None,
     ) -> concurrent.futures.Future[Published]:
         """Hand a message over; ``.result()`` of the future waits until it is stored. Blocks only for room."""
         return self._thread.run(
@@ -127,6 +163,7 @@ class Producer:
                 priority=priority,
                 timestamp=timestamp,
                 delay=delay,
+                ttl=ttl,
             )
         )
 
@@ -162,6 +199,14 @@ def _copy_outcome(done: asyncio.Future[Published], delivery: concurrent.futures.
 
 async def _made(client: AsyncClient, serializer: Serializer, options: dict[str, Any]) -> AsyncProducer:
     return client.producer(serializer=serializer, **options)
+
+
+async def _consumer(
+    client: AsyncClient, group: str, topics: str | Iterable[str], options: dict[str, Any]
+) -> AsyncConsumer:
+    consumer = client.consumer(group, topics, **options)
+    consumer._use_threads()
+    return consumer
 
 
 @atexit.register

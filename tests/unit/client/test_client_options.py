@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 import goqueue
-from goqueue import AsyncClient, ClientConfig, Outgoing, ProducerConfig
+from goqueue import AsyncClient, ClientConfig, ConsumerConfig, Outgoing, ProducerConfig
 from goqueue.client.instants import from_nanoseconds, to_nanoseconds
 from goqueue.client.outgoing import Encoder
 from goqueue.client.reader import to_start
@@ -46,7 +46,7 @@ def test_importing_goqueue_loads_neither_grpc_nor_numpy() -> None:
     assert subprocess.run([sys.executable, "-W", "error", "-c", script], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("kind", [ClientConfig, ProducerConfig])
+@pytest.mark.parametrize("kind", [ClientConfig, ProducerConfig, ConsumerConfig])
 def test_every_option_has_a_default(kind: type) -> None:
     kind()
 

@@ -1,0 +1,187 @@
+"""Groups and dead letters as a client sees them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from goqueue.client.instants import from_nanoseconds, to_nanoseconds
+from goqueue.client.reader import unpacked
+from goqueue.client.stream import TopicPartition
+from goqueue.model.message import Headers
+from goqueue.wire.batch import decode_run, parse_batch
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    """One consumer of a group. ``in_flight`` counts messages that it got and has not settled."""
+
+    member_id: str
+    client_id: str
+    instance_id: str
+    topics: list[str]
+    assigned: list[TopicPartition]
+    in_flight: int
+
+
+class GroupPartition(msgspec.Struct, frozen=True):
+    """Where a group is in one partition. ``waiting`` counts messages that wait for a retry."""
+
+    topic: str
+    partition: int
+    committed: int
+    latest: int
+    lag: int
+    in_flight: int
+    waiting: int
+    owner: str
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """``state`` is stable, rebalancing or empty; ``settings`` are those in effect, as a user would write them."""
+
+    name: str
+    state: str
+    generation: int
+    members: list[GroupMember]
+    settings: dict[str, str]
+    overrides: list[str]
+    partitions: list[GroupPartition]
+    created_at: datetime
+
+    @property
+    def lag(self) -> int:
+        """How many messages are yet to be done, in all partitions."""
+        return sum(each.lag for each in self.partitions)
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A message that a group could not handle. ``partition`` and ``offset`` are its place in the dead-letter topic."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: Any
+    headers: Headers
+    priority: int
+    died_at: datetime
+    origin_topic: str
+    origin_partition: int
+    origin_offset: int
+    group: str
+    error: str
+    deliveries: int
+    redriven: bool
+
+
+class RedriveReport(msgspec.Struct, frozen=True):
+    """What a redrive did; of a dry run, what it would do.
+
+    ``already`` were redriven before; ``unreachable`` cannot go back, because their topic or their group is gone.
+    """
+
+    matched: int
+    redriven: int
+    already: int
+    unreachable: int
+    by_topic: dict[str, int]
+
+
+class ReliabilityStats(msgspec.Struct, frozen=True):
+    """Counted since the broker started."""
+
+    acks: int
+    nacks: int
+    rejects: int
+    extensions: int
+    redeliveries: int
+    visibility_timeouts: int
+    dead_letters: int
+    redriven: int
+    expired: int
+
+
+def to_group_info(group: pb.Group) -> GroupInfo:
+    return GroupInfo(
+        name=group.name,
+        state=group.state,
+        generation=group.generation,
+        members=[
+            GroupMember(
+                member_id=each.member_id,
+                client_id=each.client_id,
+                instance_id=each.instance_id,
+                topics=list(each.topics),
+                assigned=[TopicPartition(place.topic, place.partition) for place in each.assigned],
+                in_flight=each.in_flight,
+            )
+            for each in group.members
+        ],
+        settings=dict(group.settings),
+        overrides=list(group.overrides),
+        partitions=[
+            GroupPartition(
+                each.topic,
+                each.partition,
+                each.committed,
+                each.latest,
+                each.lag,
+                each.in_flight,
+                each.waiting,
+                each.owner,
+            )
+            for each in group.partitions
+        ],
+        created_at=from_nanoseconds(group.created_at_ns),
+    )
+
+
+def to_dead_letter(letter: pb.DeadLetter) -> DeadLetter:
+    [message], _ = decode_run(parse_batch(letter.message), verify=False)
+    return DeadLetter(
+        partition=letter.partition,
+        offset=letter.offset,
+        key=message.key,
+        value=unpacked(message, None),
+        headers=message.headers,
+        priority=message.priority,
+        died_at=from_nanoseconds(letter.died_at_ns),
+        origin_topic=letter.origin_topic,
+        origin_partition=letter.origin_partition,
+        origin_offset=letter.origin_offset,
+        group=letter.group,
+        error=letter.error,
+        deliveries=letter.deliveries,
+        redriven=letter.redriven,
+    )
+
+
+def to_filter(
+    group: str | None, error: str | None, since: datetime | None, until: datetime | None
+) -> pb.DeadLetterFilter:
+    return pb.DeadLetterFilter(
+        group=group or "",
+        error=error or "",
+        since_ns=0 if since is None else to_nanoseconds(since),
+        until_ns=0 if until is None else to_nanoseconds(until),
+    )
+
+
+def add_up(reports: list[pb.RedriveResponse]) -> RedriveReport:
+    by_topic: dict[str, int] = {}
+    for each in reports:
+        for topic, count in each.by_topic.items():
+            by_topic[topic] = by_topic.get(topic, 0) + count
+    return RedriveReport(
+        matched=sum(each.matched for each in reports),
+        redriven=sum(each.redriven for each in reports),
+        already=sum(each.already for each in reports),
+        unreachable=sum(each.unreachable for each in reports),
+        by_topic=by_topic,
+    )
+
+
+def to_offsets(response: pb.FetchOffsetsResponse) -> dict[TopicPartition, int]:
+    return {TopicPartition(each.topic, each.partition): each.offset for each in response.offsets}

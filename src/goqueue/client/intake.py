@@ -1,0 +1,225 @@
+"""What has come and was not handed out yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+from typing import Any, Protocol
+
+from goqueue.client.serializers import Deserializer
+from goqueue.client.stream import Progress, TopicPartition
+
+
+class Parcel(Protocol):
+    """Messages of one partition that came together."""
+
+    place: TopicPartition
+    next_offset: int
+    ends_answer: bool
+
+    def open(self, deserializer: Deserializer | None) -> Iterator[Any]: ...
+
+
+class Intake:
+    """Parcels are opened one after the other. Several tasks may take from it.
+
+    ``records`` and ``last`` are for the fast path: whoever finds one in ``records`` notes it in ``last`` and needs
+    nothing else of this.
+    """
+
+    def __init__(
+        self, progress: Progress, deserializer: Deserializer | None, taken_up: Callable[[Parcel], None]
+    ) -> None:
+        self._progress = progress
+        self._deserializer = deserializer
+        self._taken_up = taken_up
+        self._parcels: deque[Parcel] = deque()
+        self._withheld: dict[TopicPartition, list[Parcel]] = {}
+        self._current: Parcel | None = None
+        self._arrived = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._deferred: Exception | None = None
+        self._ended = False
+        self._rest: Iterator[Any] = iter(())
+        """Of the parcel that was open at the end."""
+        self.records: Iterator[Any] = iter(())
+        self.last: Any = None
+
+    # In
+
+    def put(self, parcel: Parcel) -> None:
+        held = self._withheld.get(parcel.place)
+        if held is not None:
+            held.append(parcel)
+            return
+        self._parcels.append(parcel)
+        self._arrived.set()
+
+    def withhold(self, places: Collection[TopicPartition]) -> None:
+        """Hand nothing of these out before ``release``."""
+        for place in places:
+            self._withheld.setdefault(place, [])
+
+    def release(self, places: Collection[TopicPartition]) -> None:
+        for place in places:
+            self._parcels.extend(self._withheld.pop(place, ()))
+        self._arrived.set()
+
+    def hurry(self, places: Collection[TopicPartition]) -> None:
+        """These come first."""
+        first = [each for each in self._parcels if each.place in places]
+        if first:
+            self._parcels = deque([*first, *(each for each in self._parcels if each.place not in places)])
+
+    def drop(self, places: Collection[TopicPartition] | None = None) -> None:
+        """Hand nothing more out of these, or of anything."""
+        kept: deque[Parcel] = deque()
+        for each in self._parcels:
+            if places is None or each.place in places:
+                self._taken_up(each)
+            else:
+                kept.append(each)
+        self._parcels = kept
+        for place in list(self._withheld):
+            if places is None or place in places:
+                for each in self._withheld.pop(place):
+                    self._taken_up(each)
+        current = self._current
+        if current is not None and (places is None or current.place in places):
+            self.records = iter(())
+            self._current = None
+            self.last = None
+            self._taken_up(current)
+        self._moved.set()
+
+    def forget_answers(self) -> None:
+        """What is here came by a stream that is over: taking it up is nobody's news."""
+        for each in (*self._parcels, *(each for some in self._withheld.values() for each in some)):
+            each.ends_answer = False
+        if self._current is not None:
+            self._current.ends_answer = False
+
+    def fail(self, error: BaseException) -> None:
+        """Whoever asks from now on meets this."""
+        self._failure = self._failure or error
+        self._arrived.set()
+
+    def end(self) -> None:
+        """Whoever asks from now on gets nothing."""
+        if not self._ended:
+            self._ended = True
+            self._rest, self.records = self.records, iter(())
+        self._arrived.set()
+
+    def take_back(self) -> list[Any]:
+        """After the end: what was not handed out, and is not here any more from now on."""
+        rest = list(self._rest)
+        for parcel in (*self._parcels, *(each for some in self._withheld.values() for each in some)):
+            rest += parcel.open(self._deserializer)
+        self.drop()
+        return rest
+
+    # Out
+
+    async def next(self) -> Any:
+        """The next record; ``None`` at the end."""
+        while True:
+            for record in self.records:
+                self.last = record
+                return record
+            self._close_current()
+            self._finish()
+            # Others have their turn, also when there is always something here.
+            await asyncio.sleep(0)
+            if not await self._advance():
+                return None
+
+    async def take(self, most: int) -> list[Any]:
+        """At least one record, none only at the end; more if they are there already, and then without waiting."""
+        found: list[Any] = []
+        if self.last is not None and self._current is not None:
+            self._progress.hand_out(self._current.place, self.last.offset + 1)
+        self._finish()
+        in_hand = self._progress.in_hand
+        if self._deferred is not None:
+            error, self._deferred = self._deferred, None
+            raise error
+        while len(found) < most:
+            some: list[Any] = []
+            try:
+                some.extend(islice(self.records, most - len(found)))
+            except Exception as problem:
+                if not found and not some:
+                    raise
+                # What stands before it is handed out first.
+                self._deferred = problem
+            if some and self._current is not None:
+                found += some
+                in_hand.setdefault(self._current.place, some[0].offset)
+                self._progress.hand_out(self._current.place, some[-1].offset + 1)
+            if self._deferred is not None:
+                break
+            if some:
+                continue
+            self._close_current()
+            if (found and not self._parcels) or not await self._advance():
+                break
+        return found
+
+    def _close_current(self) -> None:
+        """There is nothing left in it; or it is the end, and what is left will not be handed out."""
+        if self._current is not None:
+            if not self._ended:
+                self._progress.hand_out(self._current.place, self._current.next_offset)
+            elif self.last is not None:
+                self._progress.hand_out(self._current.place, self.last.offset + 1)
+            self._taken_up(self._current)
+            self._current = None
+
+    def _finish(self) -> None:
+        """The user asks for more: he is done with what he got."""
+        self.last = None
+        self._progress.in_hand.clear()
+        self._moved.set()
+
+    async def _advance(self) -> bool:
+        """Open the next parcel, waiting for one; whether there is one."""
+        while not self._ended:
+            if self._failure is not None:
+                raise self._failure
+            if self._open_next():
+                return True
+            self._arrived.clear()
+            await self._arrived.wait()
+        return False
+
+    def _open_next(self) -> bool:
+        """Whether a parcel is open: perhaps someone else has opened one meanwhile."""
+        if self._current is None and self._parcels:
+            parcel = self._parcels.popleft()
+            self.records = parcel.open(self._deserializer)
+            self._current = parcel
+        return self._current is not None
+
+    # Looking
+
+    def positions(self, *, finished: bool) -> dict[TopicPartition, int]:
+        return self._progress.positions(self.last, finished=finished)
+
+    def is_drained(self, place: TopicPartition) -> bool:
+        """Whether everything of a partition was handed out, and finished."""
+        current = self._current
+        return (
+            (current is None or current.place != place)
+            and place not in self._progress.in_hand
+            and all(each.place != place for each in self._parcels)
+            and not self._withheld.get(place)
+        )
+
+    async def moved(self) -> None:
+        """Wait until the user has asked for more."""
+        self._moved.clear()
+        await self._moved.wait()

@@ -1,0 +1,201 @@
+"""Leases: messages that were delivered together, and are this consumer's for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import pairwise
+from weakref import WeakSet
+
+from goqueue.model.errors import GoQueueError
+from goqueue.model.logging import get_logger
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+log = get_logger(__name__)
+
+_EARLY = 3
+"""A lease is extended after this part of its time: two attempts may fail before it is lost."""
+_SOONEST_S = 0.01
+_NEARLY, _LEAST = 0.7, 0.1
+_MOST_AT_ONCE = 1_000
+
+
+class Lease:
+    """Messages of one delivery. ``left`` are the offsets that are neither settled nor lost."""
+
+    __slots__ = (
+        "__weakref__",
+        "count",
+        "held",
+        "left",
+        "lost",
+        "number",
+        "partition",
+        "renewed_at",
+        "taken_at",
+        "token",
+        "topic",
+        "visibility_s",
+    )
+
+    def __init__(self, delivery: pb.Delivery, offsets: Iterable[int], visibility_s: float, now: float) -> None:
+        self.topic = delivery.topic
+        self.partition = delivery.partition
+        self.number = delivery.lease
+        self.count = delivery.deliveries
+        self.token = delivery.token
+        self.left = set(offsets)
+        self.lost: set[int] = set()
+        self.visibility_s = visibility_s
+        self.taken_at = self.renewed_at = now
+        self.held: dict[int, float] = {}
+        """Until when the user himself has extended some, so that this is not cut short."""
+
+    def claim(self, offsets: Iterable[int]) -> pb.LeaseClaim:
+        return pb.LeaseClaim(
+            topic=self.topic,
+            partition=self.partition,
+            lease=self.number,
+            deliveries=self.count,
+            token=self.token,
+            runs=to_runs(offsets),
+        )
+
+    def lose(self, offsets: set[int]) -> None:
+        """The broker does not take them for this consumer's any more."""
+        self.left -= offsets
+        self.lost |= offsets
+
+    def due_at(self) -> float:
+        return self.renewed_at + self.visibility_s / _EARLY
+
+
+def granted_s(known_s: float, until_ns: int, now_ns: int) -> float:
+    """For how long a message is granted: as long as is known of its topic, or less if that was changed since.
+
+    The broker's clock may differ from this one's, so what the two of them tell is not taken at its word.
+    """
+    told_s = (until_ns - now_ns) / 1e9
+    if told_s >= known_s * _NEARLY:
+        return known_s
+    return max(float(f"{told_s:.1g}"), known_s * _LEAST)
+
+
+def to_runs(offsets: Iterable[int]) -> list[int]:
+    """Flat half-open runs of offsets, in any order, each once or more."""
+    ordered = sorted(set(offsets))
+    if ordered[-1] - ordered[0] == len(ordered) - 1:
+        return [ordered[0], ordered[-1] + 1]
+    runs = [ordered[0]]
+    for before, offset in pairwise(ordered):
+        if offset != before + 1:
+            runs += (before + 1, offset)
+    runs.append(ordered[-1] + 1)
+    return runs
+
+
+def from_runs(runs: Iterable[int]) -> set[int]:
+    flat = list(runs)
+    return {offset for first, end in zip(flat[::2], flat[1::2], strict=True) for offset in range(first, end)}
+
+
+class LeaseKeeper:
+    """Extends every lease in time, all in one request, for as long as its messages are in hand."""
+
+    def __init__(self, settle: Callable[[pb.SettleRequest], Awaitable[pb.SettleResponse]], max_lease_s: float) -> None:
+        self._settle = settle
+        self._max_lease_s = max_lease_s
+        self._leases: set[Lease] = set()
+        self._given_up: WeakSet[Lease] = WeakSet()
+        """Those that are not extended any more, as long as someone has their messages."""
+        self._something_to_keep = asyncio.Event()
+        self._shortest_s = float("inf")
+        self._keeping: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def add(self, lease: Lease) -> None:
+        self._leases.add(lease)
+        if lease.visibility_s < self._shortest_s:
+            self._shortest_s = lease.visibility_s
+        self._something_to_keep.set()
+
+    def drop(self, lease: Lease) -> None:
+        self._leases.discard(lease)
+        self._given_up.discard(lease)
+
+    def open(self) -> set[Lease]:
+        """Those of which something is neither settled nor lost, as far as is known here."""
+        return {lease for lease in (*self._leases, *self._given_up) if lease.left}
+
+    def start(self) -> None:
+        if self._max_lease_s > 0:
+            self._keeping = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        self._leases.clear()
+        self._given_up.clear()
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._leases:
+                self._something_to_keep.clear()
+                await self._something_to_keep.wait()
+            next_at = min(lease.due_at() for lease in self._leases)
+            # One that comes meanwhile is due no sooner than this.
+            soon = min(next_at - loop.time(), self._shortest_s / _EARLY)
+            await asyncio.sleep(max(_SOONEST_S, soon))
+            await self._extend_due(loop.time())
+
+    async def _extend_due(self, now: float) -> None:
+        """Those that are nearly due go along."""
+        by_time: dict[float, list[Lease]] = {}
+        for lease in list(self._leases):
+            slack_s = lease.visibility_s / _EARLY / 2
+            if lease.due_at() - slack_s > now:
+                continue
+            if now - lease.taken_at > self._max_lease_s:
+                log.warning(
+                    "a message is not extended any more; others will get it",
+                    topic=lease.topic, partition=lease.partition, offset=min(lease.left), held_s=now - lease.taken_at,
+                )  # fmt: skip
+                self._leases.discard(lease)
+                self._given_up.add(lease)
+                continue
+            by_time.setdefault(lease.visibility_s, []).append(lease)
+        for visibility_s, leases in by_time.items():
+            for at in range(0, len(leases), _MOST_AT_ONCE):
+                await self._extend(leases[at : at + _MOST_AT_ONCE], visibility_s)
+
+    async def _extend(self, leases: list[Lease], visibility_s: float) -> None:
+        now = asyncio.get_running_loop().time()
+        horizon = now + visibility_s
+        chosen: list[tuple[Lease, set[int]]] = []
+        for lease in leases:
+            offsets = {each for each in lease.left if lease.held.get(each, 0.0) < horizon} if lease.held else lease.left
+            lease.renewed_at = now
+            if offsets:
+                chosen.append((lease, set(offsets)))
+        if not chosen:
+            return
+        request = pb.SettleRequest(
+            verb=pb.VERB_EXTEND,
+            delay_ms=int(visibility_s * 1_000),
+            leases=[lease.claim(offsets) for lease, offsets in chosen],
+        )
+        try:
+            response = await self._settle(request)
+        except GoQueueError as error:
+            log.warning("leases could not be extended", leases=len(chosen), error=str(error))
+            return
+        for refusal in response.refusals:
+            lease = chosen[refusal.lease][0]
+            # What was settled meanwhile is refused as well, and is not in ``left`` any more.
+            lease.lose(from_runs(refusal.runs) & lease.left)
+            if not lease.left:
+                self._leases.discard(lease)

@@ -1,0 +1,107 @@
+"""Consuming a queue: deliveries become leases and messages as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Iterator, Sequence
+from time import time_ns
+from typing import Any
+
+from goqueue.client.delivery import AsyncReceivedMessage, Hand, Received, ReceivedMessage
+from goqueue.client.leases import Lease, LeaseKeeper, granted_s
+from goqueue.client.serializers import Deserializer
+from goqueue.client.settler import Claim, Settler
+from goqueue.client.stream import TopicPartition
+from goqueue.client.verdicts import to_reject
+from goqueue.model.errors import ClientClosed
+from goqueue.model.logging import get_logger
+from goqueue.wire.batch import decode_run, parse_batch
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+log = get_logger(__name__)
+
+
+class QueueParcel:
+    """Messages of one lease. Those that are lost before their turn comes are not handed out."""
+
+    __slots__ = ("_messages", "ends_answer", "next_offset", "place")
+
+    def __init__(self, place: TopicPartition, next_offset: int, messages: Sequence[Received[Any]]) -> None:
+        self.place = place
+        self.next_offset = next_offset
+        self.ends_answer = False
+        self._messages = messages
+
+    def open(self, deserializer: Deserializer | None) -> Iterator[Received[Any]]:
+        return filter(_is_ours, self._messages)
+
+
+def _is_ours(message: Received[Any]) -> bool:
+    return message._message.offset in message._lease.left
+
+
+class AsyncHand:
+    """For users on the consumer's own loop."""
+
+    received = AsyncReceivedMessage
+
+    def __init__(self, settler: Settler, deserializer: Deserializer | None) -> None:
+        self._settler = settler
+        self._loop = asyncio.get_running_loop()
+        self.deserializer = deserializer
+
+    def settle(self, order: Any, claims: list[Claim]) -> asyncio.Future[None]:
+        done = self._loop.create_future()
+        self._settler.put(order, claims, done)
+        return done
+
+
+class ThreadHand:
+    """For users in other threads."""
+
+    received = ReceivedMessage
+
+    def __init__(self, settler: Settler, deserializer: Deserializer | None) -> None:
+        self._settler = settler
+        self._loop = asyncio.get_running_loop()
+        self.deserializer = deserializer
+
+    def settle(self, order: Any, claims: list[Claim]) -> concurrent.futures.Future[None]:
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        try:
+            self._loop.call_soon_threadsafe(self._settler.put, order, claims, done)
+        except RuntimeError:
+            done.set_exception(ClientClosed("the client is closed; what it had was given back"))
+        return done
+
+
+class QueueSide:
+    """Makes messages of deliveries."""
+
+    def __init__(self, keeper: LeaseKeeper, settler: Settler, hand: AsyncHand | ThreadHand) -> None:
+        self._keeper = keeper
+        self._settler = settler
+        self.hand = hand
+        self.visibility_s: dict[str, float] = {}
+        """By topic: for how long a message is hidden from others."""
+
+    def open(self, delivery: pb.Delivery) -> QueueParcel:
+        run = parse_batch(delivery.batch)
+        messages, damaged = decode_run(run)
+        visibility_s = granted_s(self.visibility_s[delivery.topic], delivery.visible_until_ns, time_ns())
+        lease = Lease(delivery, [each.offset for each in messages], visibility_s, self.hand._loop.time())
+        if damaged:
+            self._put_away(lease, [int(run.columns()["offset"][place]) for place in damaged])
+        self._keeper.add(lease)
+        kind: Any = self.hand.received
+        hand: Hand[Any] = self.hand
+        place = TopicPartition(delivery.topic, delivery.partition)
+        return QueueParcel(place, delivery.next_offset, [kind(message, lease, hand) for message in messages])
+
+    def _put_away(self, lease: Lease, offsets: list[int]) -> None:
+        """Nobody can handle what fails its checksum; the dead letters are where someone looks at it."""
+        log.error("messages fail their checksum", topic=lease.topic, partition=lease.partition, offsets=offsets[:10])
+        lease.left.update(offsets)
+        done = self.hand._loop.create_future()
+        self._settler.put(to_reject("it fails its checksum"), [(lease, offsets)], done)

@@ -1,0 +1,63 @@
+"""What can be asked about groups and dead letters, without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from goqueue.client.groups import DeadLetter, GroupInfo, RedriveReport, ReliabilityStats, to_filter
+from goqueue.client.loop_thread import LoopThread
+from goqueue.client.reader import Start
+from goqueue.client.stream import TopicPartition
+
+if TYPE_CHECKING:
+    from goqueue.client.aio import AsyncClient
+
+
+class SyncGroupAdministration:
+    """Each method as in ``AsyncClient``."""
+
+    _client: AsyncClient
+    _thread: LoopThread
+
+    def list_groups(self) -> list[str]:
+        return self._thread.run(self._client.list_groups())
+
+    def describe_group(self, name: str) -> GroupInfo:
+        return self._thread.run(self._client.describe_group(name))
+
+    def configure_group(self, name: str, **settings: object) -> GroupInfo:
+        return self._thread.run(self._client.configure_group(name, **settings))
+
+    def delete_group(self, name: str) -> None:
+        self._thread.run(self._client.delete_group(name))
+
+    def group_offsets(self, group: str, topic: str | None = None) -> dict[TopicPartition, int]:
+        return self._thread.run(self._client.group_offsets(group, topic))
+
+    def reset_offsets(
+        self, group: str, topic: str, to: Start, partitions: Iterable[int] | None = None
+    ) -> dict[TopicPartition, int]:
+        return self._thread.run(self._client.reset_offsets(group, topic, to, partitions))
+
+    def dead_letters(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        error: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Generator[DeadLetter, None, None]:
+        wanted = to_filter(group, error, since, until)
+        place: tuple[int, int] | None = (0, 0)
+        while place is not None:
+            page, place = self._thread.run(self._client._dead_letters_from(topic, wanted, place))
+            yield from page
+
+    def redrive(self, topic: str, **options: Any) -> RedriveReport:
+        return self._thread.run(self._client.redrive(topic, **options))
+
+    def reliability_stats(self) -> ReliabilityStats:
+        return self._thread.run(self._client.reliability_stats())

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from doubles.async_tests import until
+
+from goqueue import AsyncClient, Outgoing
+from goqueue.model.errors import StaleReceipt
+from goqueue.testing import BrokerProcess
+
+
+async def fill(client: AsyncClient, topic: str, count: int) -> None:
+    async with client.producer() as producer:
+        await producer.send_many(topic, [b"%d" % number for number in range(count)])
+
+
+async def until_extended(client: AsyncClient, messages: int) -> None:
+    before = (await client.reliability_stats()).extensions
+    while (await client.reliability_stats()).extensions < before + messages:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
+async def test_a_slow_handler_keeps_its_message(broker: BrokerProcess, topic: str, group: str) -> None:
+    async with broker.async_client() as client:
+        await fill(client, topic, 20)
+        options = {"visibility_timeout_ms": 200}
+        async with client.consumer(group, topic, **options) as slow:
+            [first, *_] = await slow.poll(1)
+            timeouts = (await client.reliability_stats()).visibility_timeouts
+            # Those that wait behind it are kept as well: for longer than the timeout, all in all.
+            await until_extended(client, 6 * 20)
+            assert (await client.reliability_stats()).visibility_timeouts == timeouts
+            await first.ack()
+            rest = await slow.poll(20)
+            assert [each.deliveries for each in rest] == [1] * 19
+            await slow.ack(rest)
+            assert len(slow._keeper) == 0
+        assert (await client.describe_group(group)).lag == 0
+
+
+async def test_the_topics_own_timeout_is_what_counts_if_the_group_has_none(broker: BrokerProcess, group: str) -> None:
+    async with broker.async_client() as client:
+        await client.create_topic(f"short-{group}", partitions=1, visibility_timeout_ms=200)
+        await fill(client, f"short-{group}", 1)
+        async with client.consumer(group, f"short-{group}") as consumer:
+            [message] = await consumer.poll()
+            assert message._lease.visibility_s == 0.2
+            await until_extended(client, 4)
+            assert not message.lost
+
+
+async def test_a_message_that_is_not_extended_comes_again_and_the_first_receipt_is_void(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
+    async with broker.async_client() as client:
+        await fill(client, topic, 1)
+        async with client.consumer(group, topic, visibility_timeout_ms=100, max_lease_ms=0) as consumer:
+            [first] = await consumer.poll()
+            [again] = await consumer.poll()
+            assert (again.offset, again.deliveries) == (0, 2)
+            with pytest.raises(StaleReceipt):
+                await first.ack()
+            assert first.lost
+            assert not again.lost
+            await again.ack()
+
+
+async def test_a_message_that_is_lost_knows_it_and_those_behind_it_are_dropped(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
+    async with broker.async_client() as client:
+        await fill(client, topic, 3)
+        async with client.consumer(group, topic, visibility_timeout_ms=200) as consumer:
+            [first] = await consumer.poll(1)
+            await client.reset_offsets(group, topic, "earliest")
+            await until(lambda: first.lost)
+            with pytest.raises(StaleReceipt):
+                await first.ack()
+            # Two of the first delivery still waited here; now all three come once.
+            again = await consumer.poll(3)
+            assert [each.offset for each in again] == [0, 1, 2]
+            await consumer.ack(again)
+            assert await consumer.poll(timeout=0.02) == []
+
+
+async def test_one_request_extends_everything(broker: BrokerProcess, wide_topic: str, group: str) -> None:
+    async with broker.async_client() as client:
+        async with client.producer() as producer:
+            await producer.send_many(wide_topic, [Outgoing(b"v", partition=number % 4) for number in range(40)])
+        async with client.consumer(group, wide_topic, visibility_timeout_ms=300) as consumer:
+            asked: list[int] = []
+            settle = consumer._keeper._settle
+
+            async def counting(request: object) -> object:
+                asked.append(len(request.leases))  # type: ignore[attr-defined]
+                return await settle(request)  # type: ignore[arg-type]
+
+            consumer._keeper._settle = counting  # type: ignore[assignment]
+            await consumer.poll(1)
+            await until(lambda: len(asked) >= 3)
+            assert asked[-1] == len(consumer._keeper) > 1
+
+
+async def test_a_message_is_not_kept_for_ever(broker: BrokerProcess, topic: str, group: str) -> None:
+    async with broker.async_client() as client:
+        await fill(client, topic, 1)
+        async with client.consumer(group, topic, visibility_timeout_ms=150, max_lease_ms=200) as consumer:
+            [stuck] = await consumer.poll()
+            [again] = await consumer.poll()
+            assert (again.offset, again.deliveries) == (0, 2)
+            with pytest.raises(StaleReceipt):
+                await stuck.ack()
+
+
+async def test_extending_by_hand(broker: BrokerProcess, topic: str, group: str) -> None:
+    async with broker.async_client() as client:
+        await fill(client, topic, 1)
+        async with client.consumer(group, topic, visibility_timeout_ms=150) as consumer:
+            [message] = await consumer.poll()
+            await message.extend(60)
+            # From here on nobody extends it, and it stays hidden all the same.
+            await consumer._keeper.stop()
+            assert await consumer.poll(timeout=0.4) == []
+            await message.ack()
