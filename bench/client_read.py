@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
-from bench.client_under_test import TOPIC, ClientUnderTest, Work, measure_client
+from bench.client_under_test import TOPIC, ClientUnderTest, Work, fill_topic, measure_client
 from bench.harness import Measured, note, rounded
-from bench.workload import BATCH_MESSAGES, byte_batches
 from goqueue.client.aio import AsyncClient
 
 _MESSAGES = 600_000
@@ -39,7 +38,7 @@ def measure_frames() -> Measured:
 
 
 async def _measure(label: str, under: ClientUnderTest, read: Callable[[AsyncClient], Awaitable[int]]) -> Measured:
-    await _fill(under)
+    await fill_topic(under, _MESSAGES)
     await _read_all(under.client, read)
     work = Work(under.broker)
     runs = []
@@ -49,15 +48,6 @@ async def _measure(label: str, under: ClientUnderTest, read: Callable[[AsyncClie
         runs.append(_MESSAGES / (time.perf_counter() - started))
         note(f"{label}: run {number + 1} of {_RUNS}: {rounded(runs[-1]):,}")
     return Measured(runs, {**work.per_message(_RUNS * _MESSAGES), "topic_messages": _MESSAGES, "page_cache": "warm"})
-
-
-async def _fill(under: ClientUnderTest) -> None:
-    note(f"writing {_MESSAGES:,} messages to read")
-    batches = byte_batches()
-    async with under.client.producer(acks="leader") as producer:
-        for number in range(_MESSAGES // BATCH_MESSAGES):
-            await producer.send_many(TOPIC, batches[number % len(batches)])
-    under.check_stored(_MESSAGES)
 
 
 async def _read_all(client: AsyncClient, read: Callable[[AsyncClient], Awaitable[int]]) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import uvloop
 
-from bench.harness import BrokerProcess, Measured, broker_process, fsync_ms, rounded, scratch_folder
-from bench.workload import VALUE_BYTES
+from bench.harness import BrokerProcess, Measured, broker_process, fsync_ms, note, rounded, scratch_folder
+from bench.workload import BATCH_MESSAGES, VALUE_BYTES, byte_batches
 from goqueue.client.aio import AsyncClient
 
 TOPIC = "bench"
@@ -48,6 +48,16 @@ class Work:
             "broker_cpu_us_per_message": rounded(broker_s / messages * 1e6),
             "client_cpu_share": rounded(client_s / (time.perf_counter() - self._wall_s)),
         }
+
+
+async def fill_topic(under: ClientUnderTest, messages: int) -> None:
+    """Something to consume."""
+    note(f"writing {messages:,} messages to read")
+    batches = byte_batches()
+    async with under.client.producer(acks="leader") as producer:
+        for number in range(messages // BATCH_MESSAGES):
+            await producer.send_many(TOPIC, batches[number % len(batches)])
+    under.check_stored(messages)
 
 
 def measure_client(fsync: str, work: Callable[[ClientUnderTest], Awaitable[Measured]]) -> Measured:
