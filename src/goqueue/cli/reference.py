@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from goqueue.cli.config_loader import SECTIONS, env_name
-from goqueue.client.config import ClientConfig, ProducerConfig
+from goqueue.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from goqueue.model.config import Config
 from goqueue.model.errors import error_table
 from goqueue.model.fields import FieldSpec, specs
@@ -67,13 +67,14 @@ Whatever goes wrong is answered with a fitting HTTP status and this body:
   says, where that header is sent."""
 
 _FIXED_NOTE = """\
-These are the defaults for topics that do not say otherwise; each can be set for one topic when it is created.
-Once a topic exists, these of its settings **cannot be changed**: {names}. The others can."""
+These are the defaults for {kind}s that do not say otherwise; each can be set for one {kind} when it is created.
+Once a {kind} exists, these of its settings **cannot be changed**: {names}. The others can."""
 
 
 _OPTIONS = {
     "Client": (ClientConfig, "Arguments of `Client(…)` and `AsyncClient(…)`; a broker does not know them."),
     "Producer": (ProducerConfig, "Arguments of `client.producer(…)`."),
+    "Consumer": (ConsumerConfig, "Arguments of `client.consumer(…)`, beside settings of the group."),
 }
 
 
@@ -84,7 +85,7 @@ def configuration_page() -> str:
         parts += [f"## `[{section}]`", _sentence(kind)]
         declared = specs(kind)
         if fixed := [f"`{name}`" for name, spec in declared.items() if spec.fixed]:
-            parts.append(_FIXED_NOTE.format(names=", ".join(fixed)))
+            parts.append(_FIXED_NOTE.format(kind=section, names=", ".join(fixed)))
         rows = [_setting_row(section, name, spec) for name, spec in declared.items()]
         parts.append(_table(("Setting", "Variable", "Default", "Allowed", "Meaning"), rows))
     for title, (kind, how) in _OPTIONS.items():
@@ -141,7 +142,7 @@ def main(arguments: Sequence[str], folder: Path = Path("docs")) -> int:
 
 def _setting_row(section: str, name: str, spec: FieldSpec) -> tuple[str, ...]:
     default = spec.format(getattr(getattr(Config(), section), name))
-    meaning = spec.doc + (" Cannot be changed once the topic exists." if spec.fixed else "")
+    meaning = spec.doc + (f" Cannot be changed once the {section} exists." if spec.fixed else "")
     return (f"`{name}`", f"`{env_name(f'{section}.{name}')}`", f"`{default}`", spec.bounds(), meaning)
 
 

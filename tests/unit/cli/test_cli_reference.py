@@ -10,7 +10,7 @@ import pytest
 
 from goqueue.cli.config_loader import env_name, setting_specs
 from goqueue.cli.reference import PAGES, _row, configuration_page, errors_page, main, stale_pages
-from goqueue.client.config import ClientConfig, ProducerConfig
+from goqueue.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from goqueue.model.errors import error_table
 from goqueue.model.fields import specs
 
@@ -54,7 +54,7 @@ def test_every_setting_has_a_row_with_its_variable_and_its_meaning(setting: str)
     assert setting_specs()[setting].doc in row
 
 
-@pytest.mark.parametrize("kind", [ClientConfig, ProducerConfig])
+@pytest.mark.parametrize("kind", [ClientConfig, ProducerConfig, ConsumerConfig])
 def test_every_option_of_a_client_has_a_row_with_its_default_and_its_meaning(kind: type) -> None:
     rows = configuration_page().splitlines()
     for name, spec in specs(kind).items():
@@ -62,10 +62,12 @@ def test_every_option_of_a_client_has_a_row_with_its_default_and_its_meaning(kin
         assert f"| `{name}` | `{default}` | {spec.bounds()} | {spec.doc} |" in rows
 
 
-def test_the_page_says_which_topic_settings_cannot_be_changed() -> None:
+def test_the_page_says_which_settings_cannot_be_changed() -> None:
     fixed = {setting for setting, spec in setting_specs().items() if spec.fixed}
-    assert fixed == {"topic.partitions"}
-    assert "**cannot be changed**: `partitions`." in configuration_page()
+    assert fixed == {"topic.partitions", "group.kind", "group.mode", "group.ordering"}
+    page = configuration_page()
+    assert "Once a topic exists, these of its settings **cannot be changed**: `partitions`." in page
+    assert "Once a group exists, these of its settings **cannot be changed**: `kind`, `mode`, `ordering`." in page
 
 
 def test_every_error_has_a_row_with_its_statuses_and_its_remedy() -> None:
