@@ -227,7 +227,7 @@ async def redrive_to_several_topics(stage: Stage) -> None:
     await stage.settle("reject", await stage.poll(4))
     await settled(stage.broker)
     stage.told.may_redrive |= stage.told.dead
-    report = await stage.broker.groups.dead_letters.redrive(TOPIC, Filter(), 10, None, dry_run=False)
+    report = await stage.broker.groups.dead_letters.redrive(DEAD, Filter(), 10, None, dry_run=False)
     assert report.by_topic == {TOPIC: 2, "u": 2}
     stage.told.redriven |= stage.told.dead
 
