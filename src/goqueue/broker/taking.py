@@ -27,7 +27,10 @@ from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal
 from goqueue.delivery.runs import bits_to_runs, lowest, to_bits, to_runs
 from goqueue.model.errors import TopicNotFound
+from goqueue.model.logging import get_logger
 from goqueue.wire.batch import FrameRun, select_frames
+
+log = get_logger(__name__)
 
 _LOOKS = 64
 """How often one poll looks on in a queue whose next messages are for nobody."""
@@ -205,6 +208,14 @@ class Taking:
                 queue.keys.hold(offset, key)
             for offset, key in looked.parked:
                 queue.keys.park(offset, key)
+            if looked.parked and queue.keys.parked_count >= self._shards.host.config.limits.max_parked:
+                log.warning(
+                    "a partition waits: as many messages as limits.max_parked allows wait for their keys",
+                    group=visit.group.name,
+                    topic=visit.topic.name,
+                    partition=queue.partition,
+                    parked=queue.keys.parked_count,
+                )
         if not looked.offsets:
             return []
         chosen = run if looked.places is None else select_frames(run, looked.places)

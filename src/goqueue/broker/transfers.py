@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from goqueue.broker.group_shards import GroupShards, Host
 from goqueue.broker.partition import Partition
@@ -133,7 +134,7 @@ class Transfers:
                 failures = 0
             except Exception as error:
                 # Whatever it was: what is known of copies that were made must not be forgotten, and nothing given up.
-                told = {"group": queue.group, "messages": len(queue.moving), "error": str(error)}
+                told: dict[str, Any] = {"group": queue.group, "messages": len(queue.moving), "error": str(error)}
                 if isinstance(error, GoQueueError):
                     log.warning("messages cannot be moved for now", **told)
                 else:

@@ -18,7 +18,7 @@ from goqueue.client.rebalance import OnPartitions
 from goqueue.client.serializers import Deserializer, Serializer, to_bytes
 from goqueue.client.topics import TopicInfo, is_as_asked, to_info, to_settings
 from goqueue.client.verdicts import Span
-from goqueue.client.worker import Handler, check_concurrency
+from goqueue.client.worker import Handler, check_callable, check_concurrency
 from goqueue.model.errors import InvalidConfiguration, TopicExists, TopicNotFound
 from goqueue.model.group_settings import GroupKind, GroupMode, GroupSettings, Ordering, StartAt
 from goqueue.model.logging import get_logger
@@ -120,9 +120,11 @@ class AsyncClient(GroupAdministration):
         if unknown:
             known = ", ".join(sorted(own | of_group))
             raise InvalidConfiguration(f"no such option: {', '.join(unknown)}; there are {known}")
+        for name in ("deserializer", "on_assigned", "on_revoked"):
+            check_callable(name, more.get(name))
         config = ConsumerConfig(**{name: value for name, value in options.items() if name in own})
         settings = {name: value for name, value in options.items() if name not in own}
-        listed = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
+        listed = [topics] if isinstance(topics, str) else _listed(topics)
         terms = JoinTerms(group, listed, to_group_settings(settings), instance_id, config)
         consumer = AsyncConsumer(self._directory, terms, closed=self._consumers.discard, **more)
         self._consumers.add(consumer)
@@ -246,6 +248,14 @@ class AsyncClient(GroupAdministration):
 
         await self._directory.any(delete)
         self._directory.forget(name)
+
+
+def _listed(topics: object) -> list[str]:
+    found: list[object] = list(topics) if isinstance(topics, Iterable) else [topics]
+    named = [each for each in dict.fromkeys(found) if isinstance(each, str)]
+    if len(named) != len(set(found)):
+        raise InvalidConfiguration(f"topics is {topics!r}; it must be a topic's name, or several")
+    return named
 
 
 def _configured(kind: type[Any], options: dict[str, Any]) -> Any:

@@ -72,12 +72,15 @@ class AsyncConsumer:
         self._committing: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._when_closed = closed
+        self._all_finished = False
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        # Whoever leaves in good order has finished with the last record as well.
+        self._all_finished = kind is None
         await self.close()
 
     # Life
@@ -201,21 +204,22 @@ class AsyncConsumer:
         """The next messages, as many as are there; waits for the first. None if the time is up, or at the end."""
         if max_messages < 1:
             raise InvalidRequest(f"max_messages is {max_messages}; ask for 1 or more")
+        limit_s = None if timeout is None else to_seconds(timeout)
         if self._closing is not None:
-            return []
+            raise ClientClosed("the consumer is closed")
         if not self._is_started:
             await self.start()
         # Others have their turn, also when there is always something here.
         await asyncio.sleep(0)
         try:
-            async with asyncio.timeout(None if timeout is None else to_seconds(timeout)):
+            async with asyncio.timeout(limit_s):
                 return await self._intake.take(max_messages)
         except TimeoutError:
             return []
 
     async def batches(self, max_messages: int = 100) -> AsyncGenerator[list[Any], None]:
         """``poll`` again and again, until the consumer is closed."""
-        while batch := await self.poll(max_messages):
+        while self._closing is None and (batch := await self.poll(max_messages)):
             yield batch
 
     async def run(
@@ -279,7 +283,7 @@ class AsyncConsumer:
 
     async def _commit_finished(self) -> None:
         if self._config.auto_commit:
-            positions = self._intake.positions(finished=True)
+            positions = self._intake.positions(finished=not self._all_finished)
             await self._commit({place: at for place, at in positions.items() if self._rebalancer.owns(place)})
 
     async def _commit(self, positions: dict[TopicPartition, int]) -> None:

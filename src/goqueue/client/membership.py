@@ -297,7 +297,11 @@ class Membership:
         if is_there and not self._terms.instance_id:
             await self._say_goodbye()
         elif not is_there and self._keeping is not None and self._failure is None:
-            log.warning("left without a word: the broker is away", group=self._terms.group)
+            log.warning(
+                "left without a word: the broker is away, and keeps this member's partitions until its session ends",
+                group=self._terms.group,
+                member_id=self._member_id,
+            )
         self._parted_from = None
         self._failure = self._failure or ClientClosed("the consumer is closed")
         self._available.set()

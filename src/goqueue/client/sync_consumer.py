@@ -40,7 +40,8 @@ class Consumer:
         self._thread.run(self._consumer.start())
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._consumer._all_finished = kind is None
         self.close()
 
     def close(self) -> None:
@@ -82,7 +83,7 @@ class Consumer:
 
     def batches(self, max_messages: int = 100) -> Generator[list[Any], None, None]:
         """``poll`` again and again, until the consumer is closed."""
-        while batch := self.poll(max_messages):
+        while self._consumer._closing is None and (batch := self.poll(max_messages)):
             yield batch
 
     def run(

@@ -12,6 +12,7 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 MAX_REASON_LENGTH = 1_000
 _MS = timedelta(milliseconds=1)
+_MAX_S = 366 * 86_400
 
 Span = timedelta | float
 """A timedelta, or seconds."""
@@ -60,7 +61,7 @@ def to_reject(reason: str) -> Order:
 
 def to_ms(span: Span) -> int:
     """Whole milliseconds, rounded up."""
-    given = span if isinstance(span, timedelta) else timedelta(seconds=span)
+    given = timedelta(seconds=to_seconds(span))
     found = -(-given // _MS)
     if not 0 <= found <= MAX_VISIBILITY_MS:
         raise InvalidRequest(f"the time is {given}; up to {timedelta(milliseconds=MAX_VISIBILITY_MS)} is allowed")
@@ -68,4 +69,13 @@ def to_ms(span: Span) -> int:
 
 
 def to_seconds(span: Span) -> float:
-    return span.total_seconds() if isinstance(span, timedelta) else float(span)
+    """A time that someone gave, checked."""
+    if isinstance(span, timedelta):
+        seconds = span.total_seconds()
+    elif isinstance(span, int | float) and not isinstance(span, bool):
+        seconds = float(span)
+    else:
+        raise InvalidRequest(f"the time is {span!r}; give seconds as a number, or a timedelta")
+    if not 0 <= seconds <= _MAX_S:
+        raise InvalidRequest(f"the time is {span!r}; 0 to {_MAX_S:,} seconds are allowed")
+    return seconds

@@ -11,8 +11,8 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from goqueue.client.settler import Order
-from goqueue.client.verdicts import verdict_on
-from goqueue.model.errors import InvalidRequest
+from goqueue.client.verdicts import Reject, Retry, verdict_on
+from goqueue.model.errors import InvalidConfiguration, InvalidRequest
 from goqueue.model.logging import get_logger
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ async def run_handlers(
 ) -> None:
     """Until a signal, or until the consumer is closed. Then what is in hand is finished, and the group is left."""
     check_concurrency(concurrency)
+    if handler is None:
+        raise InvalidConfiguration("handler is None; it must be a function")
+    check_callable("handler", handler)
     worker = _Worker(consumer, handler, concurrency)
     with _stopping_on_signals(consumer.stop_taking) if signals else nullcontext():
         try:
@@ -40,7 +43,15 @@ async def run_handlers(
             await consumer.close()
 
 
+def check_callable(name: str, given: object) -> None:
+    """Before anything is joined: what cannot be called would fail on every message."""
+    if given is not None and not callable(given):
+        raise InvalidConfiguration(f"{name} is {given!r}; it must be a function")
+
+
 def check_concurrency(concurrency: int) -> int:
+    if type(concurrency) is not int:
+        raise InvalidRequest(f"concurrency is {concurrency!r}; it must be a whole number")
     if not 1 <= concurrency <= _MAX_CONCURRENCY:
         raise InvalidRequest(f"concurrency is {concurrency}; 1 to {_MAX_CONCURRENCY} are allowed")
     return concurrency
@@ -99,8 +110,11 @@ class _Worker:
                 await asyncio.get_running_loop().run_in_executor(self._pool, self._handler, message)
         except Exception as error:
             order = verdict_on(error)
+            # Those that it raised on purpose need no traceback.
+            planned = isinstance(error, Reject | Retry)
             log.warning(
                 "handler failed",
+                exc_info=None if planned else error,
                 topic=message.topic, partition=message.partition, offset=message.offset,
                 deliveries=message.deliveries, error=order.reason if order else str(error),
             )  # fmt: skip

@@ -11,6 +11,27 @@ _CALLER = 3
 """Frames between ``logging`` and whoever called ``Logger.info`` and its kin."""
 
 
+class Said:
+    """An event with its fields. As a text it holds both, so that any formatter shows them."""
+
+    __slots__ = ("event", "fields")
+
+    def __init__(self, event: str, fields: dict[str, object]) -> None:
+        self.event = event
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return " ".join([self.event, *(f"{name}={_shown(value)}" for name, value in self.fields.items())])
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:
+        # A line must come out whatever it is about.
+        return f"<{type(value).__name__}>"
+
+
 class Logger:
     """A ``logging.Logger`` that takes fields: ``log.info("recovered partition", topic="x", cut_bytes=12)``.
 
@@ -29,8 +50,8 @@ class Logger:
     def info(self, event: str, /, **fields: object) -> None:
         self._write(logging.INFO, event, fields)
 
-    def warning(self, event: str, /, **fields: object) -> None:
-        self._write(logging.WARNING, event, fields)
+    def warning(self, event: str, /, exc_info: BaseException | None = None, **fields: object) -> None:
+        self._write(logging.WARNING, event, fields, exc_info)
 
     def error(self, event: str, /, exc_info: BaseException | None = None, **fields: object) -> None:
         """Something failed; ``exc_info`` adds that exception with its traceback."""
@@ -52,7 +73,8 @@ class Logger:
         exc_info: BaseException | bool | None = None,
     ) -> None:
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, event, exc_info=exc_info, extra={"fields": fields}, stacklevel=_CALLER)
+            said = Said(event, fields)
+            self._logger.log(level, said, exc_info=exc_info, extra={"fields": fields}, stacklevel=_CALLER)
 
 
 def get_logger(name: str) -> Logger:

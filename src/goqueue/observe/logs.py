@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.logging import Said
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _OURS = "goqueue"
@@ -43,7 +44,7 @@ class JsonFormatter(logging.Formatter):
             "ts": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": _logger_name(record),
-            "event": record.getMessage(),
+            "event": _event(record),
         }
         for key, value in _fields(record).items():
             line[key] = _plain(value)
@@ -62,7 +63,7 @@ class ConsoleFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = record.levelname.lower()
         moment = datetime.fromtimestamp(record.created).strftime("%H:%M:%S") + f".{int(record.msecs):03d}"
-        event = escape(record.getMessage())
+        event = escape(_event(record))
         fields = " ".join(
             f"{self._paint(escape(key) + '=', _DIM)}{_console_value(value)}"
             for key, value in (_fields(record) | {"logger": _logger_name(record)}).items()
@@ -144,6 +145,10 @@ def _formatter(format: str, stream: TextIO, environ: Mapping[str, str]) -> loggi
 def _logger_name(record: logging.LogRecord) -> str:
     # The server's main logger is called "uvicorn.error" whatever it says, which reads like a failure.
     return "uvicorn" if record.name == "uvicorn.error" else record.name
+
+
+def _event(record: logging.LogRecord) -> str:
+    return record.msg.event if isinstance(record.msg, Said) else record.getMessage()
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

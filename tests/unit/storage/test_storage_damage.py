@@ -39,7 +39,7 @@ def served(log: Log) -> dict[int, bytes]:
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if hasattr(record, "fields")]
+    return [record.msg.event for record in caplog.records if hasattr(record, "fields")]
 
 
 def each_byte_of(path: Path) -> list[bytes]:
