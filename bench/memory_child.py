@@ -14,6 +14,7 @@ from pathlib import Path
 import uvloop
 
 from bench.in_process_broker import TOPIC, broker_over
+from bench.own_memory import peak_bytes
 from bench.workload import BATCH_MESSAGES, wire_batches
 from goqueue.broker.broker import Broker
 from goqueue.broker.read import Bounds
@@ -24,14 +25,6 @@ _BATCHES_PER_READ = 16
 _FRAMES = Bounds(max_bytes=1 << 20)
 _DECODED = Bounds(max_bytes=1 << 20, max_messages=1_000)
 _SEED = 5
-
-
-def peak_bytes() -> int:
-    """The high-water mark of this program. (``ru_maxrss`` would be that of whoever started it, if larger.)"""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1_024
-    raise RuntimeError("/proc/self/status has no VmHWM")
 
 
 async def fill_and_read(folder: Path, messages: int) -> dict[str, int]:

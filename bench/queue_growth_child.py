@@ -15,6 +15,7 @@ from statistics import median
 import uvloop
 
 from bench.in_process_broker import TOPIC, broker_over
+from bench.own_memory import resident_bytes
 from bench.queue_under_test import ack, fill, join, poll
 from bench.report import note
 from goqueue.broker.broker import Broker
@@ -24,13 +25,6 @@ _POLL = 100
 _SMALL = 200_000
 _POLLS = 300
 _ROUNDS = 3
-
-
-def resident_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1_024
-    raise RuntimeError("/proc/self/status has no VmRSS")
 
 
 async def _poll_ms(broker: Broker, group: str, member: str) -> float:

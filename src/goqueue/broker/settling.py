@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from goqueue.broker.dead_letter_topics import moving
@@ -261,15 +261,11 @@ class Settling:
         become dead letters, or such a one would come back for ever.
         """
         events: list[GroupsEvent] = []
-        for queue in self._shards.queues_of(group):
-            place = self._shards.place(queue)
-            if place is None or not queue.in_hand(member_id):
-                continue
-            given = [(parcel, parcel.bits) for parcel in queue.parcels() if parcel.member == member_id]
+        for share in self._in_flight_of(group, member_id):
             if orderly:
-                events.append(Returned(queue.key, _parts(given), READY, _LEFT))
+                events.append(Returned(share.queue.key, _parts(share.claimed), READY, _LEFT))
             else:
-                events += self._give_back(_Share(group, queue, place[0], given), given, _LEFT, backs_off=False)
+                events += self._give_back(share, share.claimed, _LEFT, backs_off=False)
         return events
 
     def give_back_unseen(
@@ -280,18 +276,20 @@ class Settling:
         ``is_unseen`` tells by topic, partition and lease.
         """
         events: list[GroupsEvent] = []
+        for share in self._in_flight_of(group, member_id):
+            here = share.topic.name, share.queue.partition
+            unseen = [each for each in share.claimed if is_unseen((*here, each[0].lease))]
+            if unseen:
+                events.append(Released(share.queue.key, _parts(unseen)))
+        return events
+
+    def _in_flight_of(self, group: Group, member_id: str) -> Iterator[_Share]:
+        """Everything that a member has in flight, queue by queue."""
         for queue in self._shards.queues_of(group):
             place = self._shards.place(queue)
-            if place is None or not queue.in_hand(member_id):
-                continue
-            unseen = [
-                (parcel, parcel.bits)
-                for parcel in queue.parcels()
-                if parcel.member == member_id and is_unseen((place[0].name, queue.partition, parcel.lease))
-            ]
-            if unseen:
-                events.append(Released(queue.key, _parts(unseen)))
-        return events
+            if place is not None and queue.in_hand(member_id):
+                held = [(parcel, parcel.bits) for parcel in queue.parcels() if parcel.member == member_id]
+                yield _Share(group, queue, place[0], held)
 
     # Handing over
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from goqueue.delivery.queue import Move, Queue
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Headers, Message
 from goqueue.model.units import format_instant_ns
 from goqueue.wire import internal_headers as system
-from goqueue.wire.frame import MAX_HEADERS_BYTES, Flag, encode_frame, encode_headers
+from goqueue.wire.frame import MAX_HEADERS_BYTES, encode_message
 
 log = get_logger(__name__)
 
@@ -40,15 +42,14 @@ def copy_of(message: Message, queue: Queue, source: str, move: Move, now_ns: int
         }
     added[system.COPY_OF] = mark_of(queue, message.offset)
     headers = _fitting(kept, [(name, value.encode()) for name, value in added.items()])
-    flags = int(Flag.TOMBSTONE) * message.tombstone | int(Flag.COMPRESSED) * message.compressed
-    return encode_frame(message.key or b"", message.value, headers, now_ns, message.priority, flags)
+    return encode_message(replace(message, headers=headers, timestamp_ns=now_ns))
 
 
-def _fitting(kept: list[tuple[str, bytes]], added: list[tuple[str, bytes]]) -> bytes:
+def _fitting(kept: list[tuple[str, bytes]], added: list[tuple[str, bytes]]) -> Headers:
     """The message's own headers and what is added to them; its own make room if they are too large together."""
     headers: Headers = (*kept, *added)
     while sum(len(name.encode()) + len(value) + 4 for name, value in headers) + 2 > MAX_HEADERS_BYTES and kept:
         dropped = kept.pop(max(range(len(kept)), key=lambda place: len(kept[place][1])))
         log.warning("a header does not fit beside those of a dead letter and is dropped", header=dropped[0][:60])
         headers = (*kept, *added)
-    return encode_headers(headers)
+    return headers

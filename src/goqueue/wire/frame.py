@@ -22,7 +22,7 @@ from struct import error as StructError  # noqa: N812
 from crc32c import crc32c
 
 from goqueue.model.errors import InvalidFrame, InvalidMessage, MessageTooLarge
-from goqueue.model.message import NO_HEADERS, Headers, Priority
+from goqueue.model.message import NO_HEADERS, Headers, Message, Priority
 
 MAGIC = b"GQ"
 VERSION = 1
@@ -63,6 +63,20 @@ def encode_frame(
     """Encode one message. ``headers`` are already encoded (``encode_headers``); lengths are the caller's to bound."""
     body = _BODY.pack(timestamp_ns, priority, flags, len(key), len(value), len(headers)) + key + value + headers
     return _PREFIXES[flags] + _STAMP.pack(crc32c(body), offset) + body
+
+
+def encode_message(message: Message) -> bytes:
+    """The frame that a decoded message came from."""
+    flags = int(Flag.TOMBSTONE) * message.tombstone | int(Flag.COMPRESSED) * message.compressed
+    return encode_frame(
+        message.key or b"",
+        message.value,
+        encode_headers(message.headers),
+        message.timestamp_ns,
+        message.priority,
+        flags,
+        message.offset,
+    )
 
 
 def encode_headers(headers: Headers) -> bytes:

@@ -7,17 +7,18 @@ from dataclasses import asdict
 from itertools import pairwise
 
 from goqueue.api.grpc.errors import to_error
+from goqueue.api.grpc.settings import settings_of
 from goqueue.broker.broker import Broker
 from goqueue.broker.dead_letters import DeadLetter, Filter, Redriven
 from goqueue.broker.groups import Assignment, Join
 from goqueue.broker.polling import Delivery
 from goqueue.broker.settling import LeaseClaim, Order, Verb
 from goqueue.delivery.runs import Runs, size_of
-from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidSettings
-from goqueue.model.fields import MAX_FIELDS, specs, too_many_fields
+from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.model.fields import specs
 from goqueue.model.group_settings import GroupSettings
 from goqueue.wire.batch import join_frames
-from goqueue.wire.frame import Flag, encode_frame, encode_headers
+from goqueue.wire.frame import encode_message
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 MAX_CLAIMED = 10_000
@@ -32,13 +33,6 @@ _VERBS: dict[int, Verb] = {
     pb.VERB_EXTEND: "extend",
     pb.VERB_RELEASE: "release",
 }
-
-
-def settings_of(given: Mapping[str, str]) -> dict[str, object]:
-    """By name: a map has no order on the wire, and problems are to be told in the same order every time."""
-    if len(given) > MAX_FIELDS:
-        raise InvalidSettings(too_many_fields(len(given)))
-    return dict(sorted(given.items()))
 
 
 def shown_settings(settings: GroupSettings) -> dict[str, str]:
@@ -208,17 +202,7 @@ def to_filter(given: pb.DeadLetterFilter) -> Filter:
 
 def to_dead_letter(letter: DeadLetter) -> pb.DeadLetter:
     message = letter.message
-    flags = int(Flag.TOMBSTONE) * message.tombstone | int(Flag.COMPRESSED) * message.compressed
-    frame = encode_frame(
-        message.key or b"",
-        message.value,
-        encode_headers(message.headers),
-        message.timestamp_ns,
-        message.priority,
-        flags,
-        message.offset,
-    )
-    batch = join_frames([frame], message.timestamp_ns)
+    batch = join_frames([encode_message(message)], message.timestamp_ns)
     return pb.DeadLetter(
         partition=letter.partition,
         offset=message.offset,

@@ -10,7 +10,6 @@ from goqueue.api.grpc.errors import Context
 from goqueue.api.grpc.group_messages import (
     describe,
     from_offsets,
-    settings_of,
     settle,
     to_assignment,
     to_dead_letter,
@@ -21,6 +20,7 @@ from goqueue.api.grpc.group_messages import (
     to_redrive_response,
 )
 from goqueue.api.grpc.messages import find_offset
+from goqueue.api.grpc.settings import settings_of
 from goqueue.api.grpc.subscription import Subscription
 from goqueue.broker.broker import Broker
 from goqueue.broker.polling import PollBounds

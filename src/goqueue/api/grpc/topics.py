@@ -8,10 +8,11 @@ import goqueue
 from goqueue.api.grpc.calls import Calls, answered
 from goqueue.api.grpc.errors import Context, to_error
 from goqueue.api.grpc.messages import find_offset
+from goqueue.api.grpc.settings import settings_of
 from goqueue.broker.broker import Broker
 from goqueue.broker.topic import Topic
-from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidSettings
-from goqueue.model.fields import MAX_FIELDS, specs, too_many_fields
+from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.model.fields import specs
 from goqueue.model.settings import TopicSettings
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
@@ -29,7 +30,7 @@ class TopicsService(pb_grpc.TopicsServicer):
 
     @answered
     async def CreateTopic(self, request: pb.CreateTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
-        return _describe(await self._broker.create_topic(request.name, _settings(request)))
+        return _describe(await self._broker.create_topic(request.name, settings_of(request.settings)))
 
     @answered
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:  # noqa: N802
@@ -41,7 +42,7 @@ class TopicsService(pb_grpc.TopicsServicer):
 
     @answered
     async def ChangeTopic(self, request: pb.ChangeTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
-        return _describe(await self._broker.change_topic(request.name, _settings(request)))
+        return _describe(await self._broker.change_topic(request.name, settings_of(request.settings)))
 
     @answered
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:  # noqa: N802
@@ -79,13 +80,6 @@ class MetadataService(pb_grpc.MetadataServicer):
         except GoQueueError as error:
             return pb.TopicLeaders(name=name, error=to_error(error))
         return pb.TopicLeaders(name=name, id=topic.record.topic_id, leaders=[0] * len(topic.partitions))
-
-
-def _settings(request: pb.CreateTopicRequest | pb.ChangeTopicRequest) -> dict[str, object]:
-    """By name: a map has no order on the wire, and problems are to be told in the same order every time."""
-    if len(request.settings) > MAX_FIELDS:
-        raise InvalidSettings(too_many_fields(len(request.settings)))
-    return dict(sorted(request.settings.items()))
 
 
 def _describe(topic: Topic) -> pb.Topic:
