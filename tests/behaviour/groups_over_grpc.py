@@ -28,11 +28,11 @@ from behaviour.groups import (
 )
 from behaviour.groups_in_process import refused
 from goqueue.client.connection import to_error
-from goqueue.delivery.runs import pairs, to_runs
 from goqueue.model.errors import error_from
 from goqueue.model.fields import specs
 from goqueue.model.group_settings import GroupSettings
 from goqueue.model.message import PRIORITY_LABELS
+from goqueue.model.runs import pairs, to_runs
 from goqueue.wire.batch import decode_run, parse_batch
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
-from goqueue.delivery.runs import to_runs
+from goqueue.model.runs import to_runs
 from goqueue.testing import BrokerProcess
 from goqueue.wire.batch import decode_run, join_frames, parse_batch
 from goqueue.wire.frame import encode_frame

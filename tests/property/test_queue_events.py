@@ -24,7 +24,7 @@ from goqueue.delivery.events import (
     Target,
 )
 from goqueue.delivery.queue import Queue, QueueDump
-from goqueue.delivery.runs import pairs, to_runs
+from goqueue.model.runs import pairs, to_runs
 
 Q = "g/t/0"
 TARGET = Target("t.dlq", "d", 0, 0)

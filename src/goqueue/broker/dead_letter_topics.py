@@ -8,8 +8,8 @@ from goqueue.broker.group_shards import Host
 from goqueue.broker.topic import Topic
 from goqueue.delivery.events import Acked, Moved, Moving, Parts, Target
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.runs import Runs
 from goqueue.model.errors import TopicNotFound
+from goqueue.model.runs import Runs
 
 MAX_REASON_LENGTH = 1_000
 _SUFFIX = ".dlq"

@@ -16,9 +16,9 @@ from goqueue.coordination.group import GroupMade
 from goqueue.coordination.groups import queue_key
 from goqueue.delivery.events import Moving, QueueOpened, Target
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.runs import to_runs
 from goqueue.model.errors import GroupNotFound, InvalidRequest, TopicNotFound
 from goqueue.model.message import Message
+from goqueue.model.runs import to_runs
 from goqueue.wire import internal_headers as system
 
 MAX_AT_ONCE = 10_000

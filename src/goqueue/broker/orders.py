@@ -8,9 +8,9 @@ from typing import Literal
 
 from goqueue.broker.dead_letter_topics import MAX_REASON_LENGTH
 from goqueue.delivery.parcel import SPAN, Parcel
-from goqueue.delivery.runs import Runs
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
+from goqueue.model.runs import Runs
 from goqueue.model.settings import MAX_VISIBILITY_MS
 
 Verb = Literal["ack", "nack", "reject", "extend", "release"]

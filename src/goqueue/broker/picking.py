@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from goqueue.broker.partition import Partition
 from goqueue.broker.soundness import unsound_places
-from goqueue.delivery.runs import Runs, pairs
+from goqueue.model.runs import Runs, offsets_in, pairs
 from goqueue.wire.batch import FrameRun, join_runs, select_frames
 
 _CLOSE = 16
@@ -25,7 +25,7 @@ class Picked:
 
 async def pick(partition: Partition, wanted: Runs, max_bytes: int) -> Picked:
     """The frames at the wanted offsets, as many as ``max_bytes`` allow and at least one."""
-    asked = {offset for first, end in pairs(wanted) for offset in range(first, end)}
+    asked = set(offsets_in(wanted))
     runs: list[FrameRun] = []
     offsets: list[int] = []
     left = max_bytes

@@ -16,9 +16,9 @@ from goqueue.delivery.events import Acked, Committed, Extended, Parts, Released,
 from goqueue.delivery.parcel import READY, Parcel
 from goqueue.delivery.queue import Queue, total
 from goqueue.delivery.receipts import parse_receipt
-from goqueue.delivery.runs import Runs, bits_to_runs, pairs, size_of, to_runs
 from goqueue.model.errors import GoQueueError, InvalidReceipt, StaleReceipt
 from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.runs import Runs, bits_to_runs, pairs, size_of, to_runs
 
 __all__ = ["LeaseClaim", "Order", "Settling", "Tally", "Verb"]
 

@@ -25,9 +25,9 @@ from goqueue.delivery.events import Acked, Delivered, Dropped, Redelivered
 from goqueue.delivery.parcel import SPAN, Parcel
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal
-from goqueue.delivery.runs import bits_to_runs, lowest, to_bits, to_runs
 from goqueue.model.errors import TopicNotFound
 from goqueue.model.logging import get_logger
+from goqueue.model.runs import bits_to_runs, lowest, to_bits, to_runs
 from goqueue.wire.batch import FrameRun, select_frames
 
 log = get_logger(__name__)

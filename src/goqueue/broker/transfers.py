@@ -22,10 +22,10 @@ from goqueue.broker.topic import Topic
 from goqueue.broker.transfer_copies import REDRIVE, copy_of, mark_of
 from goqueue.delivery.events import Moved, Target
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.runs import to_runs
 from goqueue.model.errors import GoQueueError, TopicExists, TopicNotFound
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
+from goqueue.model.runs import to_runs
 from goqueue.storage.commit import CommitScheduler
 from goqueue.wire import internal_headers as system
 from goqueue.wire.batch import MAX_BATCH_BYTES, join_frames

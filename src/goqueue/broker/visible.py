@@ -9,10 +9,10 @@ import numpy as np
 from goqueue.broker.partition import Partition
 from goqueue.broker.soundness import unsound_places
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.runs import Runs, add_run, below, to_runs
 from goqueue.model.errors import InvalidFrame
 from goqueue.model.message import Headers
 from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.runs import Runs, add_run, below, to_runs
 from goqueue.wire.batch import Columns, FrameRun
 from goqueue.wire.frame import HEADER_SIZE, Flag, decode_headers
 from goqueue.wire.internal_headers import FOR_GROUP, RESERVED_PREFIX, TTL, parse_ttl_ms

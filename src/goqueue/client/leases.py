@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from itertools import pairwise
 from weakref import WeakSet
 
 from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
+from goqueue.model.runs import offsets_in, to_runs
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 log = get_logger(__name__)
@@ -58,7 +58,8 @@ class Lease:
             lease=self.number,
             deliveries=self.count,
             token=self.token,
-            runs=to_runs(offsets),
+            # In any order, each once or more.
+            runs=to_runs(sorted(set(offsets))),
         )
 
     def lose(self, offsets: set[int]) -> None:
@@ -79,24 +80,6 @@ def granted_s(known_s: float, until_ns: int, now_ns: int) -> float:
     if told_s >= known_s * _NEARLY:
         return known_s
     return max(float(f"{told_s:.1g}"), known_s * _LEAST)
-
-
-def to_runs(offsets: Iterable[int]) -> list[int]:
-    """Flat half-open runs of offsets, in any order, each once or more."""
-    ordered = sorted(set(offsets))
-    if ordered[-1] - ordered[0] == len(ordered) - 1:
-        return [ordered[0], ordered[-1] + 1]
-    runs = [ordered[0]]
-    for before, offset in pairwise(ordered):
-        if offset != before + 1:
-            runs += (before + 1, offset)
-    runs.append(ordered[-1] + 1)
-    return runs
-
-
-def from_runs(runs: Iterable[int]) -> set[int]:
-    flat = list(runs)
-    return {offset for first, end in zip(flat[::2], flat[1::2], strict=True) for offset in range(first, end)}
 
 
 class LeaseKeeper:
@@ -196,6 +179,6 @@ class LeaseKeeper:
         for refusal in response.refusals:
             lease = chosen[refusal.lease][0]
             # What was settled meanwhile is refused as well, and is not in ``left`` any more.
-            lease.lose(from_runs(refusal.runs) & lease.left)
+            lease.lose(set(offsets_in(list(refusal.runs))) & lease.left)
             if not lease.left:
                 self._leases.discard(lease)

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from goqueue.client.connection import to_exception
-from goqueue.client.leases import Lease, LeaseKeeper, from_runs
+from goqueue.client.leases import Lease, LeaseKeeper
 from goqueue.model.errors import ClientClosed, GoQueueError, StaleReceipt
 from goqueue.model.logging import get_logger
+from goqueue.model.runs import offsets_in
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 log = get_logger(__name__)
@@ -141,7 +142,7 @@ class Settler:
             )
         )
         for refusal in response.refusals:
-            lease, offsets = leases[refusal.lease], from_runs(refusal.runs)
+            lease, offsets = leases[refusal.lease], set(offsets_in(list(refusal.runs)))
             lease.lose(offsets)
             refused[lease] = offsets, to_exception(refusal.error)
 

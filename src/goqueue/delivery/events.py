@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from goqueue.delivery.runs import Runs
+from goqueue.model.runs import Runs
 
 Parts = list[tuple[int, Runs]]
 

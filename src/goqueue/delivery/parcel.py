@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from goqueue.delivery.runs import Runs, bits_to_runs, to_bits
+from goqueue.model.runs import Runs, bits_to_runs, to_bits
 
 SPAN = 1_024
 """A lease covers offsets within so many of its first, which keeps its bits small."""

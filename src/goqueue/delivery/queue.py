@@ -34,7 +34,7 @@ from goqueue.delivery.events import (
 )
 from goqueue.delivery.keyed import KeyOrder
 from goqueue.delivery.parcel import READY, SPAN, Parcel, ParcelDump
-from goqueue.delivery.runs import Runs, bits_to_runs, pairs, size_of, to_bits
+from goqueue.model.runs import Runs, bits_to_runs, offsets_in, pairs, size_of, to_bits
 
 _STALE_ALLOWED = 1_024
 """How many entries the heap of times may have before anyone looks for those that are of no use any more."""
@@ -205,9 +205,8 @@ class Queue:
             case Moving():
                 self._move(event)
             case Moved(_, runs):
-                for first, end in pairs(runs):
-                    for offset in range(first, end):
-                        self.moving.pop(offset, None)
+                for offset in offsets_in(runs):
+                    self.moving.pop(offset, None)
                 self._done(runs)
             case Committed(_, offset):
                 self.acked.reset(offset)

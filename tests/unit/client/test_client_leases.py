@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goqueue import AsyncClient
-from goqueue.client.leases import Lease, LeaseKeeper, from_runs, granted_s, to_runs
+from goqueue.client.leases import Lease, LeaseKeeper, granted_s
 from goqueue.client.settler import ACK, Order, Settler
 from goqueue.model.errors import BrokerUnavailable, ClientClosed, StaleReceipt
+from goqueue.model.runs import offsets_in, to_runs
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 NACK = Order(pb.VERB_NACK, 0)
@@ -34,9 +35,9 @@ class FakeBroker:
             raise BrokerUnavailable("gone")
         response = pb.SettleResponse()
         for place, lease in enumerate(request.leases):
-            if refused := from_runs(lease.runs) & self.refused:
+            if refused := set(offsets_in(list(lease.runs))) & self.refused:
                 error = pb.Error(code="stale_receipt", message="no")
-                response.refusals.append(pb.Refusal(lease=place, runs=to_runs(refused), error=error))
+                response.refusals.append(pb.Refusal(lease=place, runs=to_runs(sorted(refused)), error=error))
         return response
 
 
@@ -51,10 +52,10 @@ def future() -> asyncio.Future[None]:
 
 @given(st.lists(st.integers(0, 60), min_size=1))
 def test_runs_hold_exactly_the_offsets(offsets: list[int]) -> None:
-    runs = to_runs(offsets)
+    runs = list(Lease(pb.Delivery(), offsets, 1.0, 0.0).claim(offsets).runs)
     assert runs == sorted(set(runs))
     assert len(runs) % 2 == 0
-    assert from_runs(runs) == set(offsets)
+    assert set(offsets_in(runs)) == set(offsets)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ async def test_each_hears_of_its_own_refusal_and_of_no_other() -> None:
         with pytest.raises(StaleReceipt):
             await each
     assert some.lost == {1, 7}
-    assert sum(len(from_runs(each.leases[0].runs)) for each in broker.asked) == 6
+    assert sum(len(list(offsets_in(list(each.leases[0].runs)))) for each in broker.asked) == 6
 
 
 async def test_what_cannot_be_told_fails_and_nothing_is_taken_after_the_end() -> None:

@@ -13,10 +13,10 @@ from goqueue.broker.dead_letters import DeadLetter, Filter, Redriven
 from goqueue.broker.groups import Assignment, Join
 from goqueue.broker.polling import Delivery
 from goqueue.broker.settling import LeaseClaim, Order, Verb
-from goqueue.delivery.runs import Runs, size_of
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import specs
 from goqueue.model.group_settings import GroupSettings
+from goqueue.model.runs import Runs, size_of
 from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import encode_message
 from goqueue.wire.proto import goqueue_pb2 as pb

@@ -12,6 +12,10 @@ def pairs(runs: Runs) -> Iterator[tuple[int, int]]:
     return zip(runs[::2], runs[1::2], strict=True)
 
 
+def offsets_in(runs: Runs) -> Iterator[int]:
+    return (offset for first, end in pairs(runs) for offset in range(first, end))
+
+
 def size_of(runs: Runs) -> int:
     return sum(runs[1::2]) - sum(runs[::2])
 
