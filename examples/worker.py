@@ -8,7 +8,7 @@ from goqueue import Client, ReceivedMessage, Reject, from_json
 def pack(message: ReceivedMessage) -> None:
     if "item" not in message.value:
         raise Reject("an order needs an item")  # to the dead letters; after any other exception it comes again
-    print("packed", message.value["item"], flush=True)
+    print(f"packed {message.value['item']}\n", end="", flush=True)  # one write, for eight threads print
 
 
 with Client(os.environ.get("GOQUEUE_ADDRESS", "localhost:9090")) as client:
