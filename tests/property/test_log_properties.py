@@ -6,32 +6,45 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from doubles.messages import START_NS, Ticking, batch_of, read_all
+from doubles.lane_messages import check_all_lanes, check_lanes
+from doubles.messages import START_NS, Ticking, read_all, stamp_header
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from goqueue.model.message import Message
+from goqueue.model.message import HIDDEN, Message, Priority
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.compaction import CompactionRules, compact
 from goqueue.storage.files import OsFiles
 from goqueue.storage.log import Log, LogOptions
 from goqueue.storage.open_files import OpenFiles
 from goqueue.storage.recovery import open_log
-from goqueue.wire.batch import decode_run
+from goqueue.wire.batch import decode_run, join_frames
+from goqueue.wire.frame import Flag, encode_frame
 
 KEYS = [b"a", b"b", b"c", b"d" * 20]
-messages = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 120), st.integers(0, 50)), min_size=1, max_size=5)
+LANES = [2, 2, 2, 2, 0, 1, 3, 4, HIDDEN]
+messages = st.lists(
+    st.tuples(st.sampled_from(KEYS), st.integers(0, 120), st.integers(0, 50), st.sampled_from(LANES)),
+    min_size=1,
+    max_size=5,
+)
+Content = list[tuple[bytes, int, int, int]]
 
 
 class LogMachine(RuleBasedStateMachine):
-    """``model`` holds what must be served, by offset; ``end`` is the next offset."""
+    """``model`` holds what must be served, by offset; ``end`` is the next offset.
+
+    Hidden messages are delayed; those in ``pending`` must stay, even when the log's start moves past them.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp())
         self.clock = Ticking()
         self.model: dict[int, Message] = {}
+        self.lanes: dict[int, int] = {}
+        self.pending: set[int] = set()
         self.start = self.end = 0
         self.batches: list[tuple[int, int]] = []
         self.point: RecoveryPoint | None = None
@@ -40,28 +53,40 @@ class LogMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         shutil.rmtree(self.root)
 
-    @initialize(segment_bytes=st.sampled_from([300, 700, 2_000]), files=st.sampled_from([3, 6, 90]))
-    def begin(self, segment_bytes: int, files: int) -> None:
+    @initialize(
+        segment_bytes=st.sampled_from([300, 700, 2_000]),
+        files=st.sampled_from([3, 6, 90]),
+        lane_bytes=st.sampled_from([0, 1_500, 1 << 20]),
+    )
+    def begin(self, segment_bytes: int, files: int, lane_bytes: int) -> None:
         self.options = LogOptions(segment_bytes, 200)
         self.files = files
+        self.lane_bytes = lane_bytes
         self.log = self.opened()
 
     def opened(self) -> Log:
-        return open_log(OpenFiles(OsFiles(), self.files), self.root, self.options, self.clock, self.point)
+        files = OpenFiles(OsFiles(), self.files, self.lane_bytes)
+        log = open_log(files, self.root, self.options, self.clock, self.point)
+        log.holds = lambda base, below: any(base <= offset < below for offset in self.pending)
+        log.delays_from = lambda: min(self.pending, default=self.end)
+        return log
 
-    @rule(content=messages, stamped=st.booleans())
-    def append(self, content: list[tuple[bytes, int, int]], stamped: bool) -> None:
-        values = []
-        for _, size, _ in content:
+    @rule(content=messages, stamped=st.booleans(), normal=st.booleans())
+    def append(self, content: Content, stamped: bool, normal: bool) -> None:
+        values, frames = [], []
+        for place, (key, size, at, lane) in enumerate(content):
+            lane = Priority.NORMAL if normal else lane
             self.serial += 1
             values.append(b"%d" % self.serial * size if size > 10 else b"")
-        batch = batch_of(
-            values,
-            keys=[key for key, _, _ in content],
-            timestamps=[START_NS + at for _, _, at in content],
-            stamped=stamped,
-        )
-        first = self.log.append(batch)
+            flags = Flag(0) if values[-1] else Flag.TOMBSTONE
+            priority = lane
+            if lane == HIDDEN:
+                flags, priority = flags | Flag.DELAYED, Priority.HIGH
+                self.pending.add(self.end + place)
+            headers = stamp_header(len(content)) if stamped and place == 0 else b""
+            frames.append(encode_frame(key, values[-1], headers, START_NS + at, priority, flags))
+            self.lanes[self.end + place] = lane
+        first = self.log.append(join_frames(frames, START_NS + max(at for _, _, at, _ in content)))
         assert first == self.end
         if stamped:
             self.batches.append((first, first + len(content)))
@@ -70,7 +95,7 @@ class LogMachine(RuleBasedStateMachine):
         found, damaged = decode_run(run)
         assert not damaged
         assert [(message.key, message.value, message.timestamp_ns - START_NS) for message in found] == [
-            (key, value, at) for (key, _, at), value in zip(content, values, strict=True)
+            (key, value, at) for (key, _, at, _), value in zip(content, values, strict=True)
         ]
         self.model |= {message.offset: message for message in found}
         self.end += len(content)
@@ -112,6 +137,10 @@ class LogMachine(RuleBasedStateMachine):
         self.model = {offset: message for offset, message in self.model.items() if offset < got}
         self.batches = [(first, until) for first, until in self.batches if until <= got]
         self.end = got
+        self.pending = {offset for offset in self.pending if offset < got}
+        if self.log.segments[0].base < self.start:
+            # Without a point a start takes what is kept below the log's start for its beginning.
+            self.point = self.log.recovery_point()
 
     def forget(self) -> None:
         self.point = None
@@ -122,11 +151,18 @@ class LogMachine(RuleBasedStateMachine):
         self.point = self.log.recovery_point()
         self.log.drop_below_start(self.log.start_offset)
         self.model = {offset: message for offset, message in self.model.items() if offset >= self.start}
+        for segment in self.log.segments:
+            assert segment.below > self.start or self.log.holds(segment.base, segment.below)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.pending)
+    def settle(self, data: st.DataObject) -> None:
+        self.pending.discard(data.draw(st.sampled_from(sorted(self.pending))))
 
     @rule(max_keys=st.sampled_from([1, 2, 1_000]), tombstones_ms=st.sampled_from([0, 10**9]), stop=st.integers(0, 40))
     def compact(self, max_keys: int, tombstones_ms: int, stop: int) -> None:
-        newest = {message.key: offset for offset, message in sorted(self.model.items())}
-        steps = compact(self.log, CompactionRules(self.end, tombstones_ms, max_keys))
+        newest = {message.key: offset for offset, message in sorted(self.model.items()) if self.lanes[offset] != HIDDEN}
+        steps = compact(self.log, CompactionRules(self.end, tombstones_ms, max_keys, self.pending.__contains__))
         for number, step in enumerate(steps):
             if number == stop:
                 break
@@ -135,8 +171,15 @@ class LogMachine(RuleBasedStateMachine):
         left = {message.offset for message in read_all(self.log)}
         for offset in set(self.model) - left:
             message = self.model.pop(offset)
+            if self.lanes[offset] == HIDDEN:
+                assert offset not in self.pending
+                continue
             assert offset < newest[message.key] or (message.tombstone and tombstones_ms == 0)
-            older = [each for each in left if each < offset and self.model[each].key == message.key]
+            older = [
+                each
+                for each in left
+                if each < offset and self.model[each].key == message.key and self.lanes[each] != HIDDEN
+            ]
             assert not (message.tombstone and older), "what was deleted came back"
         assert left <= set(self.model)
 
@@ -156,6 +199,48 @@ class LogMachine(RuleBasedStateMachine):
         self.point = None
         self.log = self.opened()
         self.start = self.log.start_offset
+
+    @rule(data=st.data(), suffix=st.sampled_from([".lanes", ".lanes", ".index", ".timeindex"]))
+    def damage_an_index_and_reopen(self, data: st.DataObject, suffix: str) -> None:
+        paths = sorted(self.root.glob(f"*{suffix}"))
+        if not paths:
+            return
+        path = data.draw(st.sampled_from(paths))
+        content = bytearray(path.read_bytes())
+        how = data.draw(st.sampled_from(["flip", "cut", "remove"]))
+        if how == "remove" or not content:
+            path.unlink()
+        elif how == "cut":
+            path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
+        else:
+            content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+            path.write_bytes(content)
+        self.reopen()
+
+    @rule(data=st.data())
+    def ask_for_lanes(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(0, self.end))
+        limit = data.draw(st.integers(0, self.end + 2))
+        check_lanes(
+            self.log, self.served_lanes(), offset, limit, data.draw(st.integers(0, 1_000)), data.draw(st.integers(0, 6))
+        )
+
+    def served_lanes(self) -> dict[int, int]:
+        return {offset: self.lanes[offset] for offset in self.model}
+
+    @invariant()
+    def lanes_lead_to_everything(self) -> None:
+        if hasattr(self, "log") and self.serial % 3 == 1:
+            check_all_lanes(self.log, self.served_lanes())
+            assert self.log.open_files.lane_bytes <= self.lane_bytes
+
+    @invariant()
+    def what_is_pending_can_be_read(self) -> None:
+        for offset in self.pending:
+            found = self.log.read_kept(offset, 1)
+            assert found is not None
+            assert found.load().columns()["offset"].tolist() == [offset]
+            assert self.log.has(offset)
 
     @invariant()
     def bounds_are_known(self) -> None:

@@ -28,6 +28,8 @@ class Priority(IntEnum):
 
 
 PRIORITY_LABELS = tuple(priority.label for priority in Priority)
+HIDDEN = len(PRIORITY_LABELS)
+"""Where frames are counted that no reader sees: delayed originals and control records are in no lane."""
 _BY_LABEL = {priority.label: priority for priority in Priority}
 
 

@@ -33,6 +33,12 @@ class RecoveryPoint(msgspec.Struct, frozen=True, array_like=True):
     cleaned_to: int
     segments: int = 0
     """How many with messages in them there were from the start on; 0: not noted."""
+    lane_entries: int = 0
+    lane_checksum: int = 0
+    delays_from: int = 0
+    """Segments wholly below both this and the start hold nothing that anybody waits for."""
+    start_base: int = -1
+    """The segment in which the start lies; -1: not noted. Files below it may be kept, not all of them."""
 
 
 class CheckpointFile:

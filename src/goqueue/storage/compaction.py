@@ -4,6 +4,9 @@ A pass first learns the last offset of each key in what was appended since the p
 segments below that point without what is superseded. It is a generator: between two steps of about a millisecond it
 hands control back, so appends go on, and it hands out work that waits for the disk as functions to be run elsewhere.
 It may be dropped at any step.
+
+Delayed messages: an original is no version of its key, and stays while it is pending. The record that it became when it
+was due, and the one that cancels it, stay until the original is gone: else a start would take it for pending again.
 """
 
 from __future__ import annotations
@@ -20,12 +23,15 @@ from numpy.typing import NDArray
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.storage.files import File, Files
-from goqueue.storage.index_file import INDEX_MAGIC, POSITION, TIME_MAGIC, time_entries, with_footer
+from goqueue.storage.index_file import INDEX_MAGIC, LANE_MAGIC, POSITION, TIME_MAGIC, time_entries, with_footer
+from goqueue.storage.lane_index import lane_column, sealed_entries
 from goqueue.storage.log import Log
+from goqueue.storage.scan import MOST_OFFSETS
 from goqueue.storage.segment import Segment
 from goqueue.storage.swap import COMPACTED, Swap, carry_out, conclude, decide_swap, revoke_swaps
-from goqueue.wire.batch import FrameRun
-from goqueue.wire.frame import HEADER_SIZE, Flag
+from goqueue.wire.batch import Columns, FrameRun
+from goqueue.wire.delayed import fired_origin
+from goqueue.wire.frame import HEADER_SIZE, INVISIBLE, Flag
 
 log = get_logger(__name__)
 
@@ -34,7 +40,13 @@ Step = Callable[[], None] | None
 
 _STEP_BYTES = 128 << 10
 _STEP_MESSAGES = 1_500
+_STEP_LOOKUPS = 50
 _LONGEST_PLAIN_KEY = 16
+_OF_DELAYS = np.uint8(INVISIBLE | Flag.FIRED)
+
+
+def _always(offset: int) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,8 @@ class CompactionRules:
     below: int
     tombstone_retention_ms: int
     max_keys: int
+    is_pending: Callable[[int], bool] = _always
+    """Of the offset of a delayed message: whether its firing or its cancelling is not yet durable."""
 
 
 def dirty_ratio(log: Log, below: int) -> float:
@@ -82,7 +96,8 @@ def _pass(log: Log, rules: CompactionRules) -> Iterator[Step]:
         if segment.base >= latest.until:
             break
         kept = _Kept()
-        yield from _choose(segment, latest, kept, drop_tombstones=segment.summary()[1] < tombstones_before_ns)
+        chooser = _Chooser(log, rules, latest, drop_tombstones=segment.summary()[1] < tombstones_before_ns)
+        yield from chooser.choose(segment, kept)
         if group is not None and (group.size + kept.size > log.options.segment_bytes or not group.is_before(segment)):
             yield from group.finish()
             group = None
@@ -92,7 +107,8 @@ def _pass(log: Log, rules: CompactionRules) -> Iterator[Step]:
         yield from group.add(segment, kept)
     if group is not None:
         yield from group.finish()
-    log.cleaned_to = max(log.cleaned_to, latest.until)
+    # What had to stay for now must be found superseded by the next pass too.
+    log.cleaned_to = max(log.cleaned_to, min(latest.until, *latest.owed, MOST_OFFSETS))
 
 
 def _settled(log: Log, below: int) -> list[tuple[Segment, int]]:
@@ -112,6 +128,8 @@ class _Latest:
     max_keys: int
     until: int = 0
     offsets: dict[bytes, int] = field(default_factory=dict)
+    owed: set[int] = field(default_factory=set)
+    """The offsets of those that supersede something which has to stay for now. As tombstones they must not go first."""
 
     def full(self) -> bool:
         return len(self.offsets) >= self.max_keys
@@ -125,8 +143,25 @@ class _Kept:
     lengths: list[NDArray[np.int64]] = field(default_factory=list)
     timestamps: list[NDArray[np.int64]] = field(default_factory=list)
     offsets: list[NDArray[np.int64]] = field(default_factory=list)
+    lanes: list[NDArray[np.uint8]] = field(default_factory=list)
     size: int = 0
     dropped: int = 0
+
+    def take(self, position: int, run: FrameRun, columns: Columns, keep: NDArray[np.bool_]) -> None:
+        """Note which frames of a run stay; it lies at ``position``."""
+        starts, ends = run.positions[keep].astype(np.int64), run.ends()[keep].astype(np.int64)
+        if len(starts):
+            # Neighbours that both stay are copied as one range.
+            breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+            firsts = np.append(0, breaks)
+            lasts = np.append(breaks, len(starts)) - 1
+            self.ranges += zip((starts[firsts] + position).tolist(), (ends[lasts] + position).tolist(), strict=True)
+            self.lengths.append(ends - starts)
+            self.timestamps.append(columns["timestamp"][keep].astype(np.int64))
+            self.offsets.append(columns["offset"][keep].astype(np.int64))
+            self.lanes.append(lane_column(columns)[keep])
+            self.size += int((ends - starts).sum())
+        self.dropped += len(run) - len(starts)
 
 
 def _runs(segment: Segment) -> Iterator[tuple[int, FrameRun]]:
@@ -153,8 +188,9 @@ def _learn(latest: _Latest, dirty: list[Segment], cleaned_to: int) -> Iterator[S
         for _, run in _runs(segment):
             columns = run.columns()
             offsets = columns["offset"].tolist()
-            for key, offset in zip(_keys(run, columns["key_length"]), offsets, strict=True):
-                if key and offset >= cleaned_to:
+            seen = ((columns["flags"] & np.uint8(INVISIBLE)) == 0).tolist()
+            for key, offset, is_seen in zip(_keys(run, columns["key_length"]), offsets, seen, strict=True):
+                if key and offset >= cleaned_to and is_seen:
                     latest.offsets[key] = offset
             latest.until = offsets[-1] + 1
             yield None
@@ -162,28 +198,55 @@ def _learn(latest: _Latest, dirty: list[Segment], cleaned_to: int) -> Iterator[S
                 return
 
 
-def _choose(segment: Segment, latest: _Latest, kept: _Kept, *, drop_tombstones: bool) -> Iterator[Step]:
-    for position, run in _runs(segment):
-        columns = run.columns()
-        offsets = columns["offset"].astype(np.int64)
-        newest = np.array([latest.offsets.get(key, -1) for key in _keys(run, columns["key_length"])], np.int64)
-        keep = (newest <= offsets) | (offsets >= latest.until)
-        if drop_tombstones:
-            tombstones = (columns["flags"] & np.uint8(Flag.TOMBSTONE)) != 0
-            keep &= ~(tombstones & (offsets < latest.until))
-        starts, ends = run.positions[keep].astype(np.int64), run.ends()[keep].astype(np.int64)
-        if len(starts):
-            # Neighbours that both stay are copied as one range.
-            breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
-            firsts = np.append(0, breaks)
-            lasts = np.append(breaks, len(starts)) - 1
-            kept.ranges += zip((starts[firsts] + position).tolist(), (ends[lasts] + position).tolist(), strict=True)
-            kept.lengths.append(ends - starts)
-            kept.timestamps.append(columns["timestamp"][keep].astype(np.int64))
-            kept.offsets.append(offsets[keep])
-            kept.size += int((ends - starts).sum())
-        kept.dropped += len(run) - len(starts)
-        yield None
+class _Chooser:
+    """Decides what stays of one segment."""
+
+    def __init__(self, log: Log, rules: CompactionRules, latest: _Latest, *, drop_tombstones: bool) -> None:
+        self._log = log
+        self._rules = rules
+        self._latest = latest
+        self._drop_tombstones = drop_tombstones
+
+    def choose(self, segment: Segment, kept: _Kept) -> Iterator[Step]:
+        latest = self._latest
+        for position, run in _runs(segment):
+            columns = run.columns()
+            flags, offsets = columns["flags"], columns["offset"].astype(np.int64)
+            newest = np.array([latest.offsets.get(key, -1) for key in _keys(run, columns["key_length"])], np.int64)
+            keep = (newest <= offsets) | (offsets >= latest.until)
+            tombstones: list[int] = []
+            if self._drop_tombstones:
+                old = ((flags & np.uint8(Flag.TOMBSTONE)) != 0) & (offsets < latest.until)
+                tombstones = np.flatnonzero(keep & old).tolist()
+                keep &= ~old
+            if (flags & _OF_DELAYS).any():
+                yield from self._heed_delays(run, columns, newest, keep)
+            for place in tombstones:
+                if int(offsets[place]) in latest.owed:
+                    keep[place] = True
+            kept.take(position, run, columns, keep)
+            yield None
+
+    def _heed_delays(
+        self, run: FrameRun, columns: Columns, newest: NDArray[np.int64], keep: NDArray[np.bool_]
+    ) -> Iterator[Step]:
+        """Correct ``keep`` for originals of delayed messages, and for what tells of their end."""
+        flags, offsets, ends = columns["flags"], columns["offset"], run.ends()
+        for number, place in enumerate(np.flatnonzero(flags & _OF_DELAYS).tolist()):
+            if number % _STEP_LOOKUPS == _STEP_LOOKUPS - 1:
+                yield None
+            offset = int(offsets[place])
+            if flags[place] & Flag.DELAYED:
+                keep[place] = self._rules.is_pending(offset)
+            elif flags[place] & Flag.CONTROL or not keep[place]:
+                end = int(ends[place])
+                original = fired_origin(bytes(run.frames[end - int(columns["headers_length"][place]) : end]))
+                if flags[place] & Flag.CONTROL:
+                    keep[place] = original is None or self._log.has(original)
+                elif original is not None and self._log.has(original):
+                    keep[place] = True
+                    if newest[place] > offset:
+                        self._latest.owed.add(int(newest[place]))
 
 
 class _Group:
@@ -272,10 +335,12 @@ class _Group:
         positions = (np.cumsum(lengths) - lengths).astype(POSITION)
         appended_ns = max(segment.summary()[1] for segment in self._segments)
         times = time_entries(timestamps, offsets, -1, appended_ns, self.size)
+        lanes = sealed_entries(np.concatenate([column for kept in self._kept for column in kept.lanes]))
         made = []
         for path, magic, entries in (
             (first.index_path, INDEX_MAGIC, positions),
             (first.time_path, TIME_MAGIC, times),
+            (first.lanes.path, LANE_MAGIC, lanes),
         ):
             file = self._disk.open(path.with_name(path.name + COMPACTED), create=True)
             file.truncate(0)

@@ -20,7 +20,7 @@ from goqueue.storage.atomic import read_checked, write_atomically
 from goqueue.storage.files import Files
 
 FORMAT_VERSION = 2
-"""2 brought the journals of groups, and snapshots in parts; those of 1 are read as they are."""
+"""2 brought the journals of groups, snapshots in parts, lane indexes and delayed records; 1 is read as it is."""
 _SEPARATOR = "~"
 
 

@@ -1,6 +1,6 @@
-"""The two files beside a segment: where each frame begins, and when.
+"""The three files beside a segment: where each frame begins, when, and in which lane.
 
-Both are checkpoints: everything in them can be found again by scanning the segment. While a segment is active they
+All are checkpoints: everything in them can be found again by scanning the segment. While a segment is active they
 grow with it; when it is sealed each gets a footer (magic, entry count, the log's size, CRC32C of the entries), by which
 a reader knows that the file is whole and belongs to this very log file.
 
@@ -8,6 +8,8 @@ a reader knows that the file is whole and belongs to this very log file.
   any offset is found with one read, and readers get their table of positions for nothing.
 - ``.timeindex``: an entry about every 4 KB of log: the largest timestamp so far, the broker's time of the append, and
   the last offset that both cover. The running maximum makes the first message at or after an instant a binary search.
+- ``.lanes``: an entry where the lane is another than that of the frame before: the frame's place in the segment, and
+  the lane. A segment of one lane has one. When it is sealed an entry of no lane ends the last run.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ from goqueue.storage.files import File
 
 INDEX_MAGIC = b"GQIX"
 TIME_MAGIC = b"GQTX"
+LANE_MAGIC = b"GQLN"
 POSITION = np.dtype(">u4")
 TIME_ENTRY = np.dtype([("max_timestamp", ">i8"), ("append_time", ">i8"), ("last_offset", ">i8")])
+LANE_ENTRY = np.dtype([("place", ">u4"), ("lane", "u1")])
 _FOOTER = Struct(">4sIQI")
 _CHUNK = 1 << 20
 _BYTES_PER_ENTRY = 4_096
@@ -68,8 +72,20 @@ def read_times(file: File, count: int) -> NDArray[np.void]:
     return np.frombuffer(file.read(0, count * TIME_ENTRY.itemsize), TIME_ENTRY)
 
 
+def read_lanes(file: File, count: int) -> NDArray[np.void]:
+    """The first ``count`` entries, or as many as there are."""
+    data = file.read(0, count * LANE_ENTRY.itemsize)
+    return np.frombuffer(data, LANE_ENTRY, len(data) // LANE_ENTRY.itemsize)
+
+
 def footer(magic: bytes, count: int, log_size: int, checksum: int) -> bytes:
     return _FOOTER.pack(magic, count, log_size, checksum)
+
+
+def end_with(file: File, position: int, ending: bytes) -> None:
+    """Write what the file ends with."""
+    file.write(position, ending)
+    file.truncate(position + len(ending))
 
 
 def checksum_of(file: File, size: int) -> int:

@@ -11,10 +11,12 @@ from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from goqueue.model.errors import DiskFull, OffsetOutOfRange, Overloaded, StorageFailed
 from goqueue.model.logging import get_logger
+from goqueue.model.message import Priority
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.open_files import OpenFiles
@@ -26,6 +28,7 @@ from goqueue.wire.internal_headers import producer_stamp
 log = get_logger(__name__)
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_NORMAL = int(Priority.NORMAL)
 _SHORT_OF = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
@@ -81,6 +84,17 @@ class Log:
         self._unsynced: list[Segment] = []
         self._names_unsynced = True
         self.truncations = 0
+        self.holds: Callable[[int, int], bool] = _holds_nothing
+        """Whether a segment with offsets in this range holds something that delayed messages need. Its files stay."""
+        self.delays_from: Callable[[], int] = lambda: self.end_offset
+        """The offset below which nothing is pending."""
+        self._noted_delays_from = 0
+        self.durable_start = 0
+        """The start, as it is known to be on the disk."""
+        self.durable_delays_from = 0
+        """From where a start would look for what is pending, by the recovery point that is on the disk."""
+        self.special_end = self._special_end()
+        """Everything at or behind this offset is of the normal lane."""
 
     @property
     def active(self) -> Segment:
@@ -107,6 +121,8 @@ class Log:
             self.fail(str(error))
             raise
         self.end_offset = first + len(batch)
+        if type(batch.lanes) is not int or batch.lanes != _NORMAL:
+            self.special_end = self.end_offset
         if not self._unsynced or self._unsynced[-1] is not self.active:
             self._unsynced.append(self.active)
         return first
@@ -166,10 +182,13 @@ class Log:
     def recovery_point(self) -> RecoveryPoint:
         """The state right now; it may be stored once everything written before is on the disk."""
         active = self.active
+        at = self.segment_at(self.start_offset)
+        self._noted_delays_from = self.delays_from()
         return RecoveryPoint(
             self.start_offset, active.base, active.size, active.count, active.index_checksum, active.time_entries,
             active.time_checksum, active.max_timestamp_ns, active.last_append_ns, self.cleaned_to,
-            len(self.segments) - self._segment_at(self.start_offset) - (not active.count),
+            len(self.segments) - at - (not active.count), active.lanes.entries, active.lanes.checksum,
+            self._noted_delays_from, self.segments[at].base,
         )  # fmt: skip
 
     # Reading
@@ -190,7 +209,20 @@ class Log:
             raise OffsetOutOfRange(
                 f"offset {offset} is not there; the earliest is {self.start_offset}, the latest {self.end_offset}"
             )
-        for at in range(self._segment_at(offset), len(self.segments)):
+        return self._locate(offset, max_bytes, max_messages, limit)
+
+    def read_kept(self, offset: int, max_bytes: int, max_messages: int = 1 << 30) -> Slice | None:
+        """Where the frames lie from the first at or after ``offset`` whose file is there, be it below the start."""
+        return self._locate(offset, max_bytes, max_messages, self.end_offset)
+
+    def has(self, offset: int) -> bool:
+        """Whether there is a frame of this offset in the files, be it below the start."""
+        segment = self.segments[self.segment_at(offset)]
+        place = segment.place_of(offset)
+        return place < segment.count and segment.offset_of(place) == offset
+
+    def _locate(self, offset: int, max_bytes: int, max_messages: int, limit: int) -> Slice | None:
+        for at in range(self.segment_at(offset), len(self.segments)):
             segment = self.segments[at]
             if segment.base >= limit:
                 break
@@ -207,14 +239,26 @@ class Log:
 
     def offset_at(self, timestamp_ns: int) -> int:
         """The offset of the first message whose timestamp is at or after an instant; the end if there is none."""
-        for segment in self.segments[self._segment_at(self.start_offset) :]:
+        for segment in self.segments[self.segment_at(self.start_offset) :]:
             place = segment.place_at_time(timestamp_ns, self.start_offset)
             if place is not None:
                 return segment.offset_of(place)
         return self.end_offset
 
-    def _segment_at(self, offset: int) -> int:
+    def segment_at(self, offset: int) -> int:
+        """Which segment an offset is in, if it is there at all."""
         return max(0, bisect_right(self.segments, offset, key=lambda segment: segment.base) - 1)
+
+    def _special_end(self) -> int:
+        """As far as that is known without looking at any file."""
+        for segment in reversed(self.segments):
+            normal_from = segment.lanes.normal_from()
+            if normal_from is None or (normal_from and segment is not self.active):
+                return min(segment.below, self.end_offset)
+            if normal_from:
+                # The active segment has no gaps.
+                return segment.base + normal_from
+        return 0
 
     # Cutting
 
@@ -237,6 +281,7 @@ class Log:
             raise StorageFailed(f"cutting failed: {error.strerror or error}") from error
         self.durable_offset = min(self.durable_offset, offset)
         self.cleaned_to = min(self.cleaned_to, offset)
+        self.special_end = min(self.special_end, offset)
         self._unsynced = [segment for segment in self._unsynced if segment in self.segments]
         return offset
 
@@ -264,7 +309,7 @@ class Log:
         """``offset``, or the first offset of the producer's batch that reaches across it."""
         if not self.start_offset < offset < self.end_offset:
             return offset
-        segment = self.segments[self._segment_at(offset)]
+        segment = self.segments[self.segment_at(offset)]
         place = segment.place_of(offset)
         walked = 0
         while place > 0 and walked <= MAX_BATCH_BYTES:
@@ -285,8 +330,10 @@ class Log:
         oldest_ns = None if retention_ms is None else self.now_ns() - retention_ms * NANOS_PER_MS
         if oldest_ns is not None and self.active.count and self.active.last_append_ns < oldest_ns:
             self.roll()
-        start, size = self.start_offset, self.size_bytes
-        for segment, following in zip(self.segments, self.segments[1:], strict=False):
+        # Files that are kept below the start have had their time.
+        segments = [segment for segment in self.segments if segment.below > self.start_offset]
+        start, size = self.start_offset, sum(segment.size for segment in segments)
+        for segment, following in pairwise(segments):
             too_old = oldest_ns is not None and segment.summary()[1] < oldest_ns
             too_much = retention_bytes is not None and size > retention_bytes
             if not (too_old or too_much):
@@ -296,12 +343,24 @@ class Log:
         return start
 
     def drop_below_start(self, durable_start: int) -> int:
-        """Remove the files of segments below a start that is on the disk: ``start_offset`` may have moved on since."""
-        dropped = 0
-        while len(self.segments) > 1 and self.segments[1].base <= durable_start:
-            self.remove_files(self.segments.pop(0))
-            dropped += 1
-        return dropped
+        """Remove the files of segments below a start that is on the disk: ``start_offset`` may have moved on since.
+
+        Called when the recovery point that was taken last is on the disk.
+        """
+        self.durable_start, self.durable_delays_from = durable_start, self._noted_delays_from
+        return self.drop_what_nothing_holds()
+
+    def drop_what_nothing_holds(self) -> int:
+        """The same once more. What delayed messages need stays, so there may be holes between what is kept."""
+        gone = {
+            segment: None
+            for segment in self.segments[:-1]
+            if segment.below <= self.durable_start and not self.holds(segment.base, segment.below)
+        }
+        self.segments = [segment for segment in self.segments if segment not in gone]
+        for segment in gone:
+            self.remove_files(segment)
+        return len(gone)
 
     def remove_files(self, segment: Segment) -> None:
         segment.close()
@@ -326,3 +385,7 @@ class Log:
 
 def _nothing() -> None:
     pass
+
+
+def _holds_nothing(base: int, below: int) -> bool:
+    return False

@@ -1,4 +1,4 @@
-"""A bound on file descriptors: the segments used last keep their files open, the others are closed."""
+"""Bounds on what segments keep: those used last have their files open and their lanes in memory, the others do not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import NamedTuple, Protocol
 
 from goqueue.storage.files import File, Files
 
+SUFFIXES = (".log", ".index", ".timeindex", ".lanes")
+"""Of a segment's files, in the order of ``SegmentFiles``."""
+
 
 class SegmentFiles(NamedTuple):
     """The open files of one segment."""
@@ -14,6 +17,7 @@ class SegmentFiles(NamedTuple):
     log: File
     positions: File
     times: File
+    lanes: File
 
 
 class Holder(Protocol):
@@ -22,11 +26,21 @@ class Holder(Protocol):
     def release(self) -> None: ...
 
 
+class LaneHolder(Protocol):
+    """Something that keeps a map of lanes in memory and can let go of it."""
+
+    def forget_map(self) -> None: ...
+
+
 class OpenFiles:
     """Closes the least recently used first; what a reader or an fsync in a thread still uses stays open meanwhile."""
 
-    def __init__(self, files: Files, max_open_files: int) -> None:
+    def __init__(self, files: Files, max_open_files: int, max_lane_bytes: int = 64 << 20) -> None:
         self.disk = files
+        self._max_lane_bytes = max_lane_bytes
+        self.lane_bytes = 0
+        """What all maps of lanes in memory take together."""
+        self._lane_holders: OrderedDict[LaneHolder, int] = OrderedDict()
         self._max_holders = max(1, max_open_files // len(SegmentFiles._fields))
         self._holders: OrderedDict[Holder, None] = OrderedDict()
 
@@ -46,3 +60,22 @@ class OpenFiles:
     def closed(self, holder: Holder) -> None:
         if self._holders.pop(holder, self) is None:
             holder.release()
+
+    def lanes_kept(self, holder: LaneHolder, size_bytes: int) -> None:
+        """``holder`` has a map of this size now; whoever was used longest ago may lose theirs, and at last its own."""
+        self.lane_bytes += size_bytes - self._lane_holders.get(holder, 0)
+        self._lane_holders[holder] = size_bytes
+        self._lane_holders.move_to_end(holder)
+        while self.lane_bytes > self._max_lane_bytes:
+            oldest, size = self._lane_holders.popitem(last=False)
+            self.lane_bytes -= size
+            oldest.forget_map()
+
+    def lanes_used(self, holder: LaneHolder) -> None:
+        self._lane_holders.move_to_end(holder)
+
+    def lanes_dropped(self, holder: LaneHolder) -> None:
+        size = self._lane_holders.pop(holder, None)
+        if size is not None:
+            self.lane_bytes -= size
+            holder.forget_map()

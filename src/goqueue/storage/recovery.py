@@ -11,9 +11,9 @@ from goqueue.model.logging import get_logger
 from goqueue.storage.atomic import TEMPORARY, make_folder
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.files import Files
-from goqueue.storage.index_file import POSITION, TIME_ENTRY, checksum_of
+from goqueue.storage.index_file import LANE_ENTRY, POSITION, TIME_ENTRY, checksum_of
 from goqueue.storage.log import Log, LogOptions
-from goqueue.storage.open_files import OpenFiles
+from goqueue.storage.open_files import SUFFIXES, OpenFiles
 from goqueue.storage.repair import cut_tail, make_whole
 from goqueue.storage.scan import MOST_OFFSETS, FrameScanner
 from goqueue.storage.segment import Segment
@@ -37,7 +37,7 @@ def open_log(
     finish_swaps(files, folder)
     bases = _segment_bases(files, folder)
     start = point.start_offset if point else None
-    while start is not None and len(bases) > 1 and bases[1] <= start:
+    while point is not None and len(bases) > 1 and bases[1] <= min(point.start_offset, point.delays_from):
         # Retention had moved the start past this segment and was stopped before it removed the files.
         _remove_segment(files, folder, bases.pop(0))
     given_out = point.base + point.count if point else 0
@@ -63,7 +63,8 @@ def open_log(
     if scanned:
         # A process that was killed may have left names in memory only; from here on the segments count as durable.
         files.sync_dir(folder)
-    missing = _end_with_active(segments, open_files, folder, now_ns, given_out) or missing
+    needed_from = min(point.start_offset, point.delays_from) if point else 0
+    missing = _end_with_active(segments, open_files, folder, now_ns, given_out, needed_from) or missing
     for segment, following in pairwise(segments):
         segment.below = following.base
     opened = Log(
@@ -85,19 +86,25 @@ def _missing_segments(bases: list[int], point: RecoveryPoint | None, options: Lo
     """What can be told without opening any file. Compaction may join segments, so its logs are not judged."""
     if point is None or options.compacted or point.cleaned_to or not point.segments:
         return None
-    found = sum(base <= point.base for base in bases)
+    found = sum(point.start_base <= base <= point.base for base in bases)
     if found >= point.segments:
         return None
     return f"{point.segments - found} of {point.segments} segments below offset {point.base + point.count} are gone"
 
 
 def _end_with_active(
-    segments: list[Segment], open_files: OpenFiles, folder: Path, now_ns: Callable[[], int], given_out: int
+    segments: list[Segment],
+    open_files: OpenFiles,
+    folder: Path,
+    now_ns: Callable[[], int],
+    given_out: int,
+    needed_from: int,
 ) -> str | None:
     """Make sure that the last segment takes appends, and gives out no offset that a recovery point has seen used."""
     if not segments:
         segments.append(Segment(open_files, folder, given_out, now_ns))
-        return f"everything below offset {given_out} is gone" if given_out else None
+        # If nothing was needed any more, retention has removed it, and an empty segment's name was not on the disk.
+        return f"everything below offset {given_out} is gone" if given_out > needed_from else None
     last = segments[-1]
     last_offset = last.last_offset() if last.sealed else last.base + last.count - 1
     end = last.base if last_offset is None else last_offset + 1
@@ -174,12 +181,17 @@ def _resume(segment: Segment, files: Files, point: RecoveryPoint, *, last: bool)
     """Take the point's word for the first part of a segment, if the files agree with it."""
     handles = segment.files()
     index_bytes, time_bytes = point.count * POSITION.itemsize, point.time_entries * TIME_ENTRY.itemsize
+    lane_bytes = point.lane_entries * LANE_ENTRY.itemsize
     if (
         files.size(segment.log_path) < point.size
         or handles.positions.size() < index_bytes
         or handles.times.size() < time_bytes
+        or handles.lanes.size() < lane_bytes
+        # There was no index of lanes yet when this was written.
+        or (point.count and not point.lane_entries)
         or checksum_of(handles.positions, index_bytes) != point.index_checksum
         or checksum_of(handles.times, time_bytes) != point.time_checksum
+        or checksum_of(handles.lanes, lane_bytes) != point.lane_checksum
         # Frames of equal size look alike to the index after compaction has dropped some of them.
         or (not last and point.count and segment.offset_of(point.count - 1) != point.base + point.count - 1)
     ):
@@ -200,5 +212,5 @@ def _segment_bases(files: Files, folder: Path) -> list[int]:
 
 
 def _remove_segment(files: Files, folder: Path, base: int) -> None:
-    for suffix in (".log", ".index", ".timeindex"):
+    for suffix in SUFFIXES:
         files.remove(folder / f"{base:020d}{suffix}")

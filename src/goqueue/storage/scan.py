@@ -10,16 +10,20 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from goqueue.model.message import HIDDEN, Priority
 from goqueue.storage.files import File
 from goqueue.storage.index_file import read_positions
+from goqueue.storage.lane_index import lane_column
 from goqueue.wire.batch import FrameRun, is_whole
-from goqueue.wire.frame import CHECKSUM_FROM, HEADER_SIZE, MAGIC, VERSION
+from goqueue.wire.frame import CHECKSUM_FROM, HEADER_SIZE, INVISIBLE, MAGIC, VERSION
 from goqueue.wire.internal_headers import PRODUCER, producer_stamp
 
 _HEADER = Struct(">2sBBIqqBBHIH")
 _START = MAGIC + bytes([VERSION])
 _WINDOW = 4 << 20
 _RUN_FRAMES = 8_192
+_INVISIBLE = int(INVISIBLE)
+_LANE_OF = bytes(priority if priority < HIDDEN else Priority.NORMAL for priority in range(256))
 MOST_OFFSETS = 1 << 62
 _SEARCH_BUDGET = 512 << 20
 """Bytes that may be checksummed in search of a frame after damage: a payload full of forged headers ends the search."""
@@ -42,6 +46,7 @@ class Scan:
     positions: array[int] = field(default_factory=lambda: array("I"))
     timestamps: array[int] = field(default_factory=lambda: array("q"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
+    lanes: array[int] = field(default_factory=lambda: array("B"))
     damage: list[Damage] = field(default_factory=list)
     open_batch: int | None = None
     """Place (in ``positions``) of the first frame of a producer's batch whose end is missing."""
@@ -49,13 +54,16 @@ class Scan:
     def position_array(self) -> NDArray[np.uint32]:
         return np.array(self.positions, np.uint32)
 
+    def lane_array(self) -> NDArray[np.uint8]:
+        return np.array(self.lanes, np.uint8)
+
     def drop_open_batch(self) -> None:
         """Forget the frames of a batch that is not there as a whole."""
         if self.open_batch is None:
             return
         self.end = self.positions[self.open_batch]
         self.next_offset = self.offsets[self.open_batch]
-        for column in (self.positions, self.timestamps, self.offsets):
+        for column in (self.positions, self.timestamps, self.offsets, self.lanes):
             del column[self.open_batch :]
         self.open_batch = None
 
@@ -119,6 +127,7 @@ class FrameScanner:
             found.positions.frombytes(positions[:count].tobytes())
             found.timestamps.frombytes(columns["timestamp"].astype(np.int64).tobytes())
             found.offsets.frombytes(columns["offset"].astype(np.int64).tobytes())
+            found.lanes.frombytes(lane_column(columns).tobytes())
             found.end, found.next_offset = int(positions[count]), found.next_offset + count
             place += count
 
@@ -136,13 +145,13 @@ class FrameScanner:
         """Go on while frames are valid. Returns where the batch ends that was begun last."""
         position, expected = found.end, found.next_offset
         batch_until = -1
-        positions, timestamps, offsets = found.positions, found.timestamps, found.offsets
+        positions, timestamps, offsets, lanes = found.positions, found.timestamps, found.offsets, found.lanes
         unpack, dense = _HEADER.unpack_from, self._dense
         while position < self._size:
             view = self._at(position, HEADER_SIZE)
             if len(view) < HEADER_SIZE:
                 break
-            magic, version, flags, checksum, offset, timestamp, _, again, key, value, headers = unpack(view)
+            magic, version, flags, checksum, offset, timestamp, priority, again, key, value, headers = unpack(view)
             size = HEADER_SIZE + key + value + headers
             if magic != MAGIC or version != VERSION or flags != again or position + size > self._size:
                 break
@@ -159,6 +168,7 @@ class FrameScanner:
             positions.append(position)
             timestamps.append(timestamp)
             offsets.append(offset)
+            lanes.append(HIDDEN if flags & _INVISIBLE else _LANE_OF[priority])
             position += size
             expected = offset + 1
             if expected >= batch_until:

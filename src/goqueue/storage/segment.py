@@ -1,4 +1,4 @@
-"""One file of a log, with its two index files.
+"""One file of a log, with its index files.
 
 Invariants: the file holds whole frames, one behind the other, and nothing else; offsets strictly increase, and are
 consecutive in the active segment. A sealed segment never changes; compaction replaces it by another object.
@@ -25,6 +25,7 @@ from goqueue.storage.index_file import (
     POSITION,
     TIME_ENTRY,
     TIME_MAGIC,
+    end_with,
     footer,
     position_bytes,
     read_positions,
@@ -33,9 +34,11 @@ from goqueue.storage.index_file import (
     time_entry,
     verified_count,
 )
-from goqueue.storage.open_files import OpenFiles, SegmentFiles
+from goqueue.storage.lane_index import LaneMap, lane_column
+from goqueue.storage.open_files import SUFFIXES, OpenFiles, SegmentFiles
 from goqueue.storage.repair import make_whole
 from goqueue.storage.scan import MOST_OFFSETS, FrameScanner, Scan
+from goqueue.storage.segment_lanes import SegmentLanes
 from goqueue.wire.batch import CheckedBatch, FrameRun, header_columns
 from goqueue.wire.frame import HEADER_SIZE
 
@@ -43,6 +46,7 @@ log = get_logger(__name__)
 
 _OFFSET_FIELD = (8, 8)
 NO_TIMESTAMP = -1
+_REBUILD_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +75,8 @@ class Segment:
         self._handles: SegmentFiles | None = None
         self._summarised = not sealed
         name = folder / f"{base:020d}"
-        self.log_path = name.with_suffix(".log")
-        self.index_path = name.with_suffix(".index")
-        self.time_path = name.with_suffix(".timeindex")
+        self.log_path, self.index_path, self.time_path, lanes_path = (name.with_suffix(each) for each in SUFFIXES)
+        self.lanes = SegmentLanes(open_files, lanes_path, known=not sealed)
         self.base = base
         self.below = MOST_OFFSETS
         """Where the next segment begins, once there is one."""
@@ -97,6 +100,7 @@ class Segment:
                 disk.open(self.log_path, create=not self.sealed),
                 disk.open(self.index_path, create=True),
                 disk.open(self.time_path, create=True),
+                disk.open(self.lanes.path, create=True),
             )
             self._open_files.opened(self)
         else:
@@ -108,9 +112,10 @@ class Segment:
 
     def close(self) -> None:
         self._open_files.closed(self)
+        self._open_files.lanes_dropped(self.lanes)
 
-    def paths(self) -> tuple[Path, Path, Path]:
-        return self.log_path, self.index_path, self.time_path
+    def paths(self) -> tuple[Path, ...]:
+        return self.log_path, self.index_path, self.time_path, self.lanes.path
 
     # Writing
 
@@ -118,9 +123,13 @@ class Segment:
         """Write stamped frames. On an ``OSError`` the segment is as it was before; ``StorageFailed`` says it is not."""
         files = self.files()
         positions = position_bytes(batch.positions + np.uint32(self.size))
+        lanes = batch.lanes
+        changes = None if type(lanes) is int and lanes == self.lanes.last else self.lanes.changes(lanes, self.count)
         try:
             files.log.write(self.size, batch.frames)
             files.positions.write(self.count * POSITION.itemsize, positions)
+            if changes is not None:
+                self.lanes.write(files.lanes, changes)
         except OSError as error:
             self._undo(files, error)
             raise
@@ -142,6 +151,7 @@ class Segment:
                 # Else a crash may keep what is written next and lose this cut: refused frames would follow it.
                 files.log.sync()
             files.positions.truncate(self.count * POSITION.itemsize)
+            self.lanes.undo(files.lanes)
         except OSError as second:
             raise StorageFailed(f"{self.log_path} could not be restored after {error}: {second}") from second
 
@@ -164,16 +174,17 @@ class Segment:
 
     def _write_footers(self) -> None:
         files = self.files()
-        _end_with(
+        end_with(
             files.positions,
             self.count * POSITION.itemsize,
             footer(INDEX_MAGIC, self.count, self.size, self.index_checksum),
         )
-        _end_with(
+        end_with(
             files.times,
             self.time_entries * TIME_ENTRY.itemsize,
             footer(TIME_MAGIC, self.time_entries, self.size, self.time_checksum),
         )
+        self.lanes.seal(files.lanes, self.count, self.size)
 
     # Indexes
 
@@ -183,17 +194,19 @@ class Segment:
         self.index_checksum = point.index_checksum
         self.time_entries, self.time_checksum = point.time_entries, point.time_checksum
         self.max_timestamp_ns, self.last_append_ns = point.max_timestamp_ns, point.last_append_ns
+        self.lanes.restore(self.files().lanes, point.lane_entries)
         # How much follows the last time entry is not known; at worst the next one covers nothing new.
         self._since_time_entry = point.size
 
     def install(self, scan: Scan, *, after: int = 0) -> None:
-        """Take over what a scan found behind the first ``after`` frames, and write both indexes anew from there."""
+        """Take over what a scan found behind the first ``after`` frames, and write the indexes anew from there."""
         files = self.files()
         self.count = after
         positions = position_bytes(scan.position_array())
         files.positions.truncate(after * POSITION.itemsize)
         files.positions.write(after * POSITION.itemsize, positions)
         self.index_checksum = crc32c(positions, self.index_checksum if after else 0)
+        self.lanes.install(files.lanes, scan.lane_array(), after)
         self.count += len(scan.positions)
         self.size = scan.end
         if not after:
@@ -248,6 +261,33 @@ class Segment:
             self.last_append_ns = self._now_ns()
             self._add_time_entry()
         self._write_footers()
+
+    # Lanes
+
+    def lane_totals(self) -> list[int]:
+        """How many frames of each lane there are. Costs no more than the one index file."""
+        if not self.lanes.load(self.size):
+            self.rebuild_lanes()
+        return self.lanes.totals(self.count)
+
+    def lane_map(self) -> LaneMap:
+        """Where the frames of each lane are; not to be kept, for it may be in memory no longer than this call."""
+        self._summarise()
+        self.lane_totals()
+        found = self.lanes.map(self.files().lanes, self.count)
+        return self.rebuild_lanes() if found is None else found
+
+    def rebuild_lanes(self) -> LaneMap:
+        """Make the index of lanes anew from the frames' headers."""
+        log.warning("index of lanes missing or damaged, rebuilding it from the log", segment=str(self.log_path))
+        self._summarise()
+        lanes = np.empty(self.count, np.uint8)
+        place = 0
+        while place < self.count:
+            columns = self.locate(place, _REBUILD_BYTES, self.count, self.count).load().columns()
+            lanes[place : place + len(columns)] = lane_column(columns)
+            place += len(columns)
+        return self.lanes.rebuild(self.files().lanes, lanes, self.size if self.sealed else None)
 
     # Reading
 
@@ -345,6 +385,7 @@ class Segment:
             kept.timestamps.extend(columns["timestamp"].tolist())
             kept.offsets.extend(columns["offset"].tolist())
             kept.positions.extend(positions[:place].tolist())
+            kept.lanes.extend(lane_column(columns).tolist())
         appended_ns = self.last_append_ns
         self.install(kept)
         self.last_append_ns = appended_ns
@@ -352,8 +393,3 @@ class Segment:
             # Else a crash may keep what is written next and lose the cut: new frames would be followed by old ones,
             # or found by the footer of an index that happens to tell of a log of the same size.
             file.sync()
-
-
-def _end_with(file: File, position: int, ending: bytes) -> None:
-    file.write(position, ending)
-    file.truncate(position + len(ending))

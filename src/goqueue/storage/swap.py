@@ -14,12 +14,12 @@ from goqueue.model.errors import CorruptData
 from goqueue.model.logging import get_logger
 from goqueue.storage.atomic import read_checked, write_atomically
 from goqueue.storage.files import Files
+from goqueue.storage.open_files import SUFFIXES
 
 log = get_logger(__name__)
 
 COMPACTED = ".compacted"
 MANIFEST = ".swap"
-_SUFFIXES = (".log", ".index", ".timeindex")
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ def decide_swap(files: Files, folder: Path, swap: Swap) -> None:
 
 def carry_out(files: Files, folder: Path, swap: Swap) -> None:
     """Rename and remove; durable only after ``conclude``. Needs the new files' names to be on the disk by now."""
-    for suffix in _SUFFIXES:
+    for suffix in SUFFIXES:
         target = folder / f"{swap.bases[0]:020d}{suffix}"
         made = target.with_name(target.name + COMPACTED)
         if swap.empty:

@@ -17,11 +17,14 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from goqueue.model.errors import InvalidFrame
-from goqueue.model.message import NO_HEADERS, Message
+from goqueue.model.message import HIDDEN, NO_HEADERS, Message
 from goqueue.wire.frame import (
     CHECKSUM_FROM,
+    FLAGS_AT,
     HEADER_SIZE,
+    INVISIBLE,
     MAGIC,
+    PRIORITY_AT,
     VERSION,
     Flag,
     decode_headers,
@@ -35,6 +38,8 @@ ENVELOPE_MAGIC = b"GB"
 WIRE_POSITION = np.dtype(">u4")
 Positions = NDArray[np.uint32]
 Columns = NDArray[Any]
+Lanes = int | NDArray[np.uint8]
+"""The lane of each frame (``HIDDEN`` for those that no reader sees), or the one that they all have."""
 
 HEADER_COLUMNS = np.dtype(
     [
@@ -74,6 +79,14 @@ class FrameRun:
     def ends(self) -> Positions:
         return np.append(self.positions[1:], np.uint32(len(self.frames)))
 
+    def part(self, first: int, end: int) -> FrameRun:
+        """The frames from place ``first`` to before ``end``."""
+        if first == 0 and end == len(self.positions):
+            return self
+        low = self.positions[first]
+        high = self.positions[end] if end < len(self.positions) else len(self.frames)
+        return FrameRun(self.frames[low:high], self.positions[first:end] - low)
+
     def to_wire(self) -> bytes:
         """The envelope that ``parse_batch`` reads."""
         head = ENVELOPE.pack(ENVELOPE_MAGIC, VERSION, 0, len(self.positions), len(self.frames))
@@ -90,6 +103,7 @@ class CheckedBatch:
     frames: bytearray
     positions: Positions
     max_timestamp_ns: int
+    lanes: Lanes
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -115,11 +129,24 @@ def header_columns(frames: bytes | bytearray | memoryview, positions: Positions)
 def join_frames(frames: list[bytes], max_timestamp_ns: int) -> CheckedBatch:
     """A batch of frames that this process encoded itself."""
     if len(frames) == 1:
-        return CheckedBatch(bytearray(frames[0]), np.zeros(1, np.uint32), max_timestamp_ns)
+        only = frames[0]
+        lane = HIDDEN if only[FLAGS_AT] & INVISIBLE else only[PRIORITY_AT]
+        return CheckedBatch(bytearray(only), np.zeros(1, np.uint32), max_timestamp_ns, lane)
     lengths = np.fromiter(map(len, frames), np.uint32, len(frames))
     positions = np.zeros(len(frames), np.uint32)
     np.cumsum(lengths[:-1], out=positions[1:])
-    return CheckedBatch(bytearray().join(frames), positions, max_timestamp_ns)
+    joined = bytearray().join(frames)
+    every_byte = np.frombuffer(joined, np.uint8)
+    lanes = lanes_of(every_byte[positions + np.uint32(PRIORITY_AT)], every_byte[positions + np.uint32(FLAGS_AT)])
+    return CheckedBatch(joined, positions, max_timestamp_ns, lanes)
+
+
+def lanes_of(priorities: NDArray[np.uint8], flags: NDArray[np.uint8]) -> Lanes:
+    """The lanes of frames by two columns of their headers."""
+    if flags.any() and (hidden := flags & np.uint8(INVISIBLE) != 0).any():
+        priorities = np.where(hidden, np.uint8(HIDDEN), priorities)
+    first = int(priorities[0])
+    return first if (priorities == first).all() else np.ascontiguousarray(priorities)
 
 
 def parse_batch(data: bytes | bytearray | memoryview) -> FrameRun:

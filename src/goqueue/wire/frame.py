@@ -28,6 +28,9 @@ MAGIC = b"GQ"
 VERSION = 1
 HEADER_SIZE = 34
 CHECKSUM_FROM = 16
+FLAGS_AT = 3
+PRIORITY_AT = 24
+FLAGS_AGAIN_AT = 25
 MAX_KEY_BYTES = 0xFFFF
 MAX_HEADERS_BYTES = 0xFFFF
 
@@ -38,7 +41,7 @@ _COUNT = Struct(">H")
 
 
 class Flag(IntFlag):
-    """The bits of a frame's flags. Bits 1 and 7 are free."""
+    """The bits of a frame's flags. Bit 1 is free."""
 
     COMPRESSED = 1
     TOMBSTONE = 4
@@ -46,6 +49,12 @@ class Flag(IntFlag):
     COMMIT = 16
     DELAYED = 32
     TRANSACTIONAL = 64
+    FIRED = 128
+    """A delayed message that has become visible; a header names the record that it was until then."""
+
+
+INVISIBLE = Flag.CONTROL | Flag.DELAYED
+"""What no reader sees."""
 
 
 _PREFIXES = [_BEFORE_CHECKSUM.pack(MAGIC, VERSION, flags) for flags in range(256)]
@@ -65,9 +74,9 @@ def encode_frame(
     return _PREFIXES[flags] + _STAMP.pack(crc32c(body), offset) + body
 
 
-def encode_message(message: Message) -> bytes:
+def encode_message(message: Message, more_flags: int = 0) -> bytes:
     """The frame that a decoded message came from."""
-    flags = int(Flag.TOMBSTONE) * message.tombstone | int(Flag.COMPRESSED) * message.compressed
+    flags = more_flags | int(Flag.TOMBSTONE) * message.tombstone | int(Flag.COMPRESSED) * message.compressed
     return encode_frame(
         message.key or b"",
         message.value,
@@ -77,6 +86,10 @@ def encode_message(message: Message) -> bytes:
         flags,
         message.offset,
     )
+
+
+def timestamp_of(frame: bytes | memoryview) -> int:
+    return int.from_bytes(frame[CHECKSUM_FROM : CHECKSUM_FROM + 8])
 
 
 def encode_headers(headers: Headers) -> bytes:

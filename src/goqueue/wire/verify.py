@@ -16,12 +16,15 @@ from goqueue.model.errors import (
     TimestampOutOfRange,
 )
 from goqueue.model.message import PRIORITY_LABELS, Headers
-from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, check_layout
+from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, check_layout, lanes_of
+from goqueue.wire.delayed import check_delays, is_only_due
 from goqueue.wire.frame import Flag, decode_headers
-from goqueue.wire.internal_headers import MAX_TTL_MS, RESERVED_PREFIX, TTL, parse_ttl_ms
+from goqueue.wire.internal_headers import DUE_AT, DUE_IN, MAX_TTL_MS, RESERVED_PREFIX, TTL, parse_ttl_ms
 
-_ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE)
-_LATER_FLAGS = int(Flag.DELAYED | Flag.TRANSACTIONAL)
+_ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE | Flag.DELAYED)
+_LATER_FLAGS = int(Flag.TRANSACTIONAL)
+_OF_DELAYS = {DUE_AT, DUE_IN}
+"""Looked at by ``check_delays``."""
 _RESERVED = RESERVED_PREFIX.encode()
 
 
@@ -41,7 +44,9 @@ def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     _check_flags(columns)
     _check_bounds(columns, rules)
     _check_headers(run, columns)
-    return CheckedBatch(bytearray(run.frames), run.positions, int(columns["timestamp"].max()))
+    check_delays(run, columns)
+    lanes = lanes_of(columns["priority"], columns["flags"])
+    return CheckedBatch(bytearray(run.frames), run.positions, int(columns["timestamp"].max()), lanes)
 
 
 def _first(bad: Any) -> int | None:
@@ -53,11 +58,12 @@ def _check_flags(columns: Columns) -> None:
     if not flags.any():
         return
     if (place := _first(flags & np.uint8(_LATER_FLAGS) != 0)) is not None:
-        raise NotSupported(f"message {place} of the batch is delayed or transactional, which this version does not do")
+        raise NotSupported(f"message {place} of the batch is transactional, which this version does not do")
     if (place := _first(flags & np.uint8(~_ALLOWED_FLAGS & 0xFF) != 0)) is not None:
         raise InvalidFrame(
             f"message {place} of the batch has flags {int(flags[place]):#04x}; a producer may set "
-            f"compressed ({int(Flag.COMPRESSED):#04x}) and tombstone ({int(Flag.TOMBSTONE):#04x})"
+            f"compressed ({int(Flag.COMPRESSED):#04x}), tombstone ({int(Flag.TOMBSTONE):#04x}) and delayed "
+            f"({int(Flag.DELAYED):#04x})"
         )
     tombstones = flags & np.uint8(Flag.TOMBSTONE) != 0
     if (place := _first(tombstones & ((columns["value_length"] > 0) | (columns["key_length"] == 0)))) is not None:
@@ -89,10 +95,12 @@ def _check_headers(run: FrameRun, columns: Columns) -> None:
     with_headers = np.flatnonzero(lengths)
     if not len(with_headers):
         return
-    ends = run.ends()
-    for place in with_headers.tolist():
-        end = int(ends[place])
-        packed = bytes(run.frames[end - int(lengths[place]) : end])
+    ends = run.ends()[with_headers].tolist()
+    sizes = lengths[with_headers].tolist()
+    for place, end, size in zip(with_headers.tolist(), ends, sizes, strict=True):
+        packed = bytes(run.frames[end - size : end])
+        if is_only_due(packed):
+            continue
         try:
             headers = decode_headers(packed)
         except InvalidFrame as error:
@@ -102,7 +110,7 @@ def _check_headers(run: FrameRun, columns: Columns) -> None:
 
 
 def refuse_reserved(place: int, headers: Headers) -> None:
-    """Producers may not make up the system's own headers, but for one that they may set."""
+    """Producers may not make up the system's own headers, but for those that they may set."""
     seen_ttl = False
     for name, value in headers:
         if name == TTL:
@@ -112,7 +120,7 @@ def refuse_reserved(place: int, headers: Headers) -> None:
                     f"{MAX_TTL_MS}"
                 )
             seen_ttl = True
-        elif name.startswith(RESERVED_PREFIX):
+        elif name.startswith(RESERVED_PREFIX) and name not in _OF_DELAYS:
             raise InvalidFrame(
                 f"message {place} of the batch has a header {name[:60]!r}; names that begin with "
                 f"{RESERVED_PREFIX!r} are the broker's"

@@ -179,7 +179,7 @@ def test_a_batch_lies_in_one_segment(reopen: OpenLog) -> None:
     log = reopen(segment_bytes=300)
     for _ in range(6):
         first = log.append(batch_of([b"x" * 30] * 3, stamped=True))
-        assert log._segment_at(first) == log._segment_at(first + 2)
+        assert log.segment_at(first) == log.segment_at(first + 2)
     assert len(log.segments) > 3
 
 
