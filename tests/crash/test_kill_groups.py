@@ -9,27 +9,24 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import grpc
 import pytest
+from doubles.grpc_workers import PATIENCE_S, Calls, Workers
 
 from goqueue.model.runs import to_runs
 from goqueue.testing import BrokerProcess
 from goqueue.wire.batch import decode_run, join_frames, parse_batch
 from goqueue.wire.frame import encode_frame
 from goqueue.wire.proto import goqueue_pb2 as pb
-from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
 KILLS = int(os.environ.get("GOQUEUE_KILLS", "3"))
 TOPIC, GROUP = "t", "g"
 PARTITIONS = 3
 CONSUMERS = 4
 CALL_S = 10.0
-PATIENCE_S = 90.0
 VISIBILITY_MS = 1_500
 
 
@@ -90,17 +87,6 @@ class Ledger:
             goal = len(self.acked) + more
             met = self.changed.wait_for(lambda: self.problems or len(self.acked) >= goal, PATIENCE_S)
             assert met, f"only {len(self.acked)} of {goal} acks came"
-
-
-class Calls:
-    """The broker over gRPC, through restarts on the same port."""
-
-    def __init__(self, address: str) -> None:
-        options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
-        self.channel = grpc.insecure_channel(address, options=options)
-        self.groups = pb_grpc.GroupsStub(self.channel)
-        self.messages = pb_grpc.MessagesStub(self.channel)
-        self.topics = pb_grpc.TopicsStub(self.channel)
 
 
 def publish(calls: Calls, ledger: Ledger, rng: Random, serial: int) -> None:
@@ -166,43 +152,6 @@ class Consumer:
         # A refusal is no promise: it may have come too late.
         if not answer.refusals and not answer.HasField("error"):
             self._ledger.settled(verb, list(values.values()))
-
-
-class Workers:
-    """Threads that repeat something until they are told to end; calls to a dead broker fail, and are tried again."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._ending = threading.Event()
-        self._threads: list[threading.Thread] = []
-
-    def start(self, step: Callable[[], object]) -> None:
-        thread = threading.Thread(target=self._run, args=(step,), daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _run(self, step: Callable[[], object]) -> None:
-        while not self._ending.is_set():
-            try:
-                step()
-            except grpc.RpcError as error:
-                if error.code() not in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}:
-                    self._complain(f"{error.code()}: {error.details()}")
-                self._ending.wait(0.02)
-            except Exception as error:
-                self._complain(repr(error))
-
-    def _complain(self, problem: str) -> None:
-        with self._ledger.changed:
-            self._ledger.problems.append(problem)
-            self._ledger.changed.notify_all()
-        self._ending.set()
-
-    def end(self) -> None:
-        self._ending.set()
-        for thread in self._threads:
-            thread.join(PATIENCE_S)
-            assert not thread.is_alive()
 
 
 def drain(calls: Calls, ledger: Ledger) -> None:

@@ -12,6 +12,7 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.groups import Join
 from goqueue.broker.polling import Delivery, PollBounds
 from goqueue.broker.settling import Order, Verb
+from goqueue.delivery.wheel import TICK_NS
 from goqueue.model.config import Config
 from goqueue.model.errors import GoQueueError
 from goqueue.model.ports import Randomness
@@ -34,6 +35,7 @@ class Got:
     count: int
     receipt: str | None
     until_ns: int
+    lane: int
 
 
 def unpack(deliveries: Sequence[Delivery]) -> list[Got]:
@@ -51,6 +53,7 @@ def unpack(deliveries: Sequence[Delivery]) -> list[Got]:
                 each.count,
                 each.receipt(message.offset),
                 each.until_ns,
+                message.priority,
             )
             for message in messages
         )
@@ -78,8 +81,9 @@ class GroupBench:
     async def topic(self, name: str = "t", **settings: object) -> None:
         await self.broker.create_topic(name, {"partitions": 1, **settings})
 
-    async def publish(self, *values: bytes, topic: str = "t", key: bytes | None = None) -> None:
-        outcomes = await self.broker.publish(topic, [NewMessage(value, key=key) for value in values])
+    async def publish(self, *values: bytes, topic: str = "t", key: bytes | None = None, **options: int) -> None:
+        messages = [NewMessage(value, key=key, **options) for value in values]  # type: ignore[arg-type]
+        outcomes = await self.broker.publish(topic, messages)
         assert all(not isinstance(outcome, Exception) for outcome in outcomes)
 
     async def join(
@@ -122,12 +126,24 @@ class GroupBench:
 
     def pass_time(self, milliseconds: int) -> None:
         self.clock.advance_ms(milliseconds)
-        self.broker.groups.shards.ring()
+        self.broker.clockwork.ring()
 
     async def waiting(self, count: int, group: str = "g") -> None:
         """Return when so many polls of the group wait."""
         async with asyncio.timeout(20):
             while len(self.broker.groups.shards.runtime(group).waiters) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+    async def fired(self) -> None:
+        """Return when every delayed message whose time has come can be seen."""
+        self.broker.clockwork.ring()
+        # In the first tick that begins when its time has come.
+        tick_ns = self.clock.now_ns() // TICK_NS * TICK_NS
+        async with asyncio.timeout(20):
+            while (self.broker.delays.stats().next_due_ns or tick_ns + 1) <= tick_ns:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            partitions = [each for topic in self.broker.running_topics() for each in topic.partitions]
+            while any(each.high_watermark < each.log.end_offset for each in partitions):  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
     async def moved(self) -> None:

@@ -55,6 +55,7 @@ class PowerLossDisk:
         self.read_fault: Callable[[], bool] = lambda: False
         self.syncs = 0
         self.filesystem_syncs = 0
+        self.bytes_read = 0
 
     # What a test does to it
 
@@ -263,7 +264,9 @@ class _OpenFile:
         with self._disk._mutex:
             if self._disk.read_fault():
                 raise OSError(errno.EIO, "Input/output error")
-            return bytes(self._inode.live[position : position + size])
+            data = bytes(self._inode.live[position : position + size])
+            self._disk.bytes_read += len(data)
+            return data
 
     def write(self, position: int, data: Buffer) -> None:
         with self._disk._mutex:

@@ -1,4 +1,7 @@
-"""Groups over a real broker against a table: any order of publish, poll, settle, time, leaving, restart and crash."""
+"""Groups over a real broker against a table: any order of publish, poll, settle, time, leaving, restart and crash.
+
+Messages come in any lane, and some of them later than they were published.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from goqueue.broker.read import Bounds
+from goqueue.delivery.wheel import TICK_NS
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import StaleReceipt
-from goqueue.model.publishing import NewMessage
+from goqueue.model.message import Message
+from goqueue.model.publishing import NewMessage, Published
+from goqueue.wire.internal_headers import DELAYED_OFFSET
 
 PARTITIONS = 2
 VISIBILITY_MS = 10_000
@@ -31,6 +37,12 @@ GROUPS: dict[str, dict[str, object]] = {
     "keyed": {"kind": "shared", "ordering": "key"},
 }
 Place = tuple[int, int]
+messages = st.tuples(
+    st.sampled_from([b"", b"a", b"b", b"c"]),
+    st.sampled_from([0, 1, 2, 2, 3, 4]),
+    st.sampled_from([None, None, None, 0, 55, 1_000, 7_000]),
+)
+"""Key, lane and delay."""
 Result = TypeVar("Result")
 
 
@@ -43,6 +55,17 @@ class Fate:
     member: str = ""
     at_ns: int = 0
     got: Got | None = None
+
+
+@dataclass
+class Delayed:
+    """A message that was published to come later. ``state``: waits, came, or cancelled."""
+
+    key: bytes
+    value: bytes
+    lane: int
+    due_ns: int
+    state: str = "waits"
 
 
 class Chance:
@@ -64,6 +87,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.config = Config(storage=StorageConfig(path="/data"))
         self.keys: dict[Place, bytes] = {}
         self.values: dict[Place, bytes] = {}
+        self.lanes: dict[Place, int] = {}
+        """Of every message that can be seen; ``delayed`` are the places of those that wait, or have waited."""
+        self.delayed: dict[Place, Delayed] = {}
+        self.ends = [0] * PARTITIONS
         self.fates: dict[str, dict[Place, Fate]] = {group: {} for group in GROUPS}
         self.members: dict[str, list[str]] = {group: [] for group in GROUPS}
         self.stale: list[Got] = []
@@ -118,6 +145,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.run(self.bench.broker.close())
         self.abandon()
         self.open()
+        self.see_what_came()
 
     @rule(seed=st.integers(0, 1 << 16))
     def crash(self, seed: int) -> None:
@@ -125,6 +153,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.abandon()
         self.disk = after
         self.open()
+        self.see_what_came()
 
     @rule()
     def take_a_snapshot(self) -> None:
@@ -133,17 +162,72 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Messages
 
-    @rule(keys=st.lists(st.sampled_from([b"", b"a", b"b", b"c"]), min_size=1, max_size=6))
-    def publish(self, keys: list[bytes]) -> None:
-        values = [f"v{self.published + place}".encode() for place in range(len(keys))]
-        self.published += len(keys)
-        messages = [NewMessage(value, key=key or None) for value, key in zip(values, keys, strict=True)]
-        outcomes = self.run(self.bench.broker.publish("t", messages))
-        for key, value, outcome in zip(keys, values, outcomes, strict=True):
-            place = (outcome.partition, outcome.offset)  # type: ignore[union-attr]
-            self.keys[place], self.values[place] = key, value
-            for group in GROUPS:
-                self.fates[group][place] = Fate()
+    @rule(content=st.lists(messages, min_size=1, max_size=6), is_normal=st.booleans())
+    def publish(self, content: list[tuple[bytes, int, int | None]], is_normal: bool) -> None:
+        """Often everything is of lane normal, and served in another way."""
+        batch = []
+        for key, lane, delay_ms in content:
+            value = f"v{self.published}".encode()
+            self.published += 1
+            if is_normal:
+                lane, delay_ms = 2, None
+            batch.append(NewMessage(value, key=key or None, priority=lane, delay_ms=delay_ms))
+        now_ns = self.clock.now_ns()
+        for message, outcome in zip(batch, self.run(self.bench.broker.publish("t", batch)), strict=True):
+            assert isinstance(outcome, Published)
+            place = outcome.partition, outcome.offset
+            key, value = message.key or b"", message.value or b""
+            if outcome.deliver_at_ns is not None:
+                assert message.delay_ms and outcome.deliver_at_ns == now_ns + message.delay_ms * MS
+                self.delayed[place] = Delayed(key, value, message.priority, outcome.deliver_at_ns)
+            else:
+                assert not message.delay_ms
+                self.can_be_seen(place, key, value, message.priority)
+            self.ends[place[0]] = max(self.ends[place[0]], place[1] + 1)
+
+    def can_be_seen(self, place: Place, key: bytes, value: bytes, lane: int) -> None:
+        self.keys[place], self.values[place], self.lanes[place] = key, value, lane
+        for group in GROUPS:
+            self.fates[group][place] = Fate()
+
+    def see_what_came(self) -> None:
+        """Everything that is due can be seen, once, and nothing else has come."""
+        if not self.delayed:
+            return
+        self.run(self.bench.fired())
+        for number in range(PARTITIONS):
+            partition = self.bench.broker.topic("t").partition(number)
+            if partition.high_watermark > self.ends[number]:
+                bounds = Bounds(1 << 20)
+                read = self.run(self.bench.broker.read("t", number, bounds, offset=self.ends[number]))
+                for message in read.messages:
+                    self.came(number, message)
+                self.ends[number] = partition.high_watermark
+        for each in self.delayed.values():
+            assert each.state != "waits" or each.due_ns > self.clock.now_ns() - TICK_NS, "it is late"
+
+    def came(self, number: int, message: Message) -> None:
+        first = int(dict(message.headers)[DELAYED_OFFSET])
+        delayed = self.delayed[number, first]
+        assert delayed.state == "waits", f"offset {first} came although it {delayed.state}"
+        assert delayed.due_ns <= self.clock.now_ns(), "too early"
+        assert (message.key or b"", message.value, message.priority) == (delayed.key, delayed.value, delayed.lane)
+        delayed.state = "came"
+        self.can_be_seen((number, message.offset), delayed.key, delayed.value, delayed.lane)
+
+    @rule(seed=st.integers(0, 1 << 16), later_ms=st.sampled_from([None, None, 200, 5_000]))
+    def cancel_or_put_off(self, seed: int, later_ms: int | None) -> None:
+        waiting = [place for place, each in self.delayed.items() if each.state == "waits"]
+        if not waiting:
+            return
+        place = Random(seed).choice(waiting)
+        delays = self.bench.broker.delays
+        if later_ms is None:
+            self.run(delays.cancel("t", *place))
+            self.delayed[place].state = "cancelled"
+        else:
+            self.run(delays.reschedule("t", *place, delay_ms=later_ms))
+            self.delayed[place].due_ns = self.clock.now_ns() + later_ms * MS
 
     @rule(group=st.sampled_from(sorted(GROUPS)), which=st.integers(0, 5), most=st.sampled_from([1, 2, 5, 100]))
     def poll(self, group: str, which: int, most: int) -> None:
@@ -153,31 +237,44 @@ class QueueMachine(RuleBasedStateMachine):
         assigned = {number for _, number in self.bench.broker.groups.assignment(group, member).assigned}
         # A key that is blocked by a dead letter on its way may become free just after the poll came by.
         moving = {
-            (place[0], self.keys[place])
+            self.chain(place)
             for place, fate in self.fates[group].items()
             if fate.state == "dead" and self.is_moving(group, place)
         }
+        is_new = {place for place, fate in self.fates[group].items() if fate.state == "new"}
         got = self.run(self.bench.poll(member, most, group=group))
         expired = {place for place, fate in self.fates[group].items() if fate.state == "flight"}
         self.expire()
-        moving |= {(each[0], self.keys[each]) for each in expired if self.fates[group][each].state == "dead"}
+        moving |= {self.chain(each) for each in expired if self.fates[group][each].state == "dead"}
         assert len(got) <= most
         for each in got:
             self.delivered(group, member, each, assigned)
+        self.check_order([(each.partition, each.offset) for each in got], is_new)
         if len(got) < most:
             left = [
                 place
                 for place in self.fates[group]
                 if place[0] in assigned
                 and self.is_available(group, place)
-                and (group != "keyed" or (place[0], self.keys[place]) not in moving)
+                and (group != "keyed" or self.chain(place) not in moving)
             ]
             assert not left, "a poll left messages that it could have had"
+
+    def chain(self, place: Place) -> tuple[int, int, bytes]:
+        """Messages that have to wait for each other under key order."""
+        return place[0], self.lanes[place], self.keys[place]
+
+    def check_order(self, got: list[Place], is_new: set[Place]) -> None:
+        """What comes for the first time comes in the order of its lane."""
+        for number in range(PARTITIONS):
+            for lane in range(5):
+                first = [each for each in got if each in is_new and each[0] == number and self.lanes[each] == lane]
+                assert first == sorted(first)
 
     def delivered(self, group: str, member: str, got: Got, assigned: set[int]) -> None:
         place = (got.partition, got.offset)
         assert got.partition in assigned
-        assert got.value == self.values[place] and (got.key or b"") == self.keys[place]
+        assert (got.value, got.key or b"", got.lane) == (self.values[place], self.keys[place], self.lanes[place])
         assert self.is_available(group, place), f"{group} got {place}: {self.fates[group][place]}"
         fate = self.fates[group][place]
         if fate.got is not None:
@@ -190,10 +287,9 @@ class QueueMachine(RuleBasedStateMachine):
         fate = self.fates[group][place]
         if not (fate.state == "new" or (fate.state == "waiting" and fate.at_ns <= self.clock.now_ns())):
             return False
-        key = self.keys[place]
-        if group != "keyed" or not key:
+        if group != "keyed" or not self.keys[place]:
             return True
-        same = [each for each in self.fates[group] if each[0] == place[0] and self.keys[each] == key and each != place]
+        same = [each for each in self.fates[group] if self.chain(each) == self.chain(place) and each != place]
         earlier_done = all(self.is_over(group, each) for each in same if each[1] < place[1])
         return earlier_done and all(
             self.is_over(group, each) or self.fates[group][each].state == "new" for each in same
@@ -292,10 +388,8 @@ class QueueMachine(RuleBasedStateMachine):
             for member in members:
                 self.run(self.bench.broker.groups.heartbeat(group, member, None))
 
-        async def ring() -> None:
-            self.bench.broker.groups.shards.ring()
-
-        self.run(ring())
+        self.run(self.look_at_the_time())
+        self.see_what_came()
         self.expire()
 
     def expire(self) -> None:
@@ -319,7 +413,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_numbers_are_right(self) -> None:
-        if not self.keys:
+        if not self.keys and not self.delayed:
             return
         # A poll or an alarm may not have come by yet.
         self.run(self.look_at_the_time())
@@ -331,17 +425,18 @@ class QueueMachine(RuleBasedStateMachine):
                 assert each.lag == len(here) - over
                 assert each.in_flight == sum(fate.state == "flight" for fate in here.values())
                 assert each.waiting == sum(fate.state == "waiting" for fate in here.values())
-                prefix = 0
-                while (each.partition, prefix) in here and self.is_over(group, (each.partition, prefix)):
-                    prefix += 1
-                assert each.committed == prefix
+                left = [place[1] for place in here if not self.is_over(group, place)]
+                prefix = min(left, default=self.ends[each.partition])
+                # Nothing that can be seen is done beyond it; what cannot be seen counts when someone has come by.
+                assert each.committed <= prefix
+                assert not any(each.committed <= place[1] < prefix for place in here)
 
     async def look_at_the_time(self) -> None:
-        self.bench.broker.groups.shards.ring()
+        self.bench.broker.clockwork.ring()
 
     def teardown(self) -> None:
         try:
-            if self.keys:
+            if self.keys or self.delayed:
                 self.drain()
                 self.check_dead_letters()
         finally:
@@ -350,6 +445,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     def drain(self) -> None:
         """Everything comes in the end, and is done."""
+        latest_ns = max((each.due_ns for each in self.delayed.values()), default=0)
+        if latest_ns > self.clock.now_ns():
+            self.let_time_pass((latest_ns - self.clock.now_ns()) // MS + 10)
+        assert not any(each.state == "waits" for each in self.delayed.values())
         for group in GROUPS:
             self.join(group)
             # Under key order one message of a key comes at a time.
@@ -361,11 +460,15 @@ class QueueMachine(RuleBasedStateMachine):
                     if fate.state == "flight" and fate.got is not None:
                         self.run(self.bench.ack(fate.got))
                         fate.state = "done"
-                if self.bench.lag(group) == 0:
+                if self.bench.lag(group) == 0 and self.is_at_the_end(group):
                     break
                 self.let_time_pass(1_000)
             assert self.bench.lag(group) == 0, f"{group} does not drain"
+            assert self.is_at_the_end(group), "what cannot be seen holds the group up"
             assert {fate.state for fate in self.fates[group].values()} <= {"done", "dead"}
+
+    def is_at_the_end(self, group: str) -> bool:
+        return all(each.committed == self.ends[each.partition] for each in self.bench.broker.groups.lag(group))
 
     def check_dead_letters(self) -> None:
         self.run(self.bench.moved())

@@ -1,75 +1,49 @@
-"""Wakes at the earliest of many times, and sleeps in between."""
+"""One time for each of many names, the earliest that was asked for."""
 
 from __future__ import annotations
 
-import asyncio
-import heapq
 from collections.abc import Callable
+from itertools import count
 
-from goqueue.model.ports import NANOS_PER_SECOND
+import numpy as np
+from numpy.typing import NDArray
 
-_LONGEST_SLEEP_S = 60.0
-"""Clocks jump: a time that is far away is looked at again in between."""
-_STALE_ALLOWED = 1_024
+from goqueue.broker.clockwork import Clockwork, Owner
+from goqueue.delivery.wheel import Entries
 
 
 class Alarm:
-    """One time for each key, the earliest that was asked for. ``ring`` gets the keys whose time has come."""
+    """``ring`` gets the names whose time has come."""
 
-    def __init__(self, now_ns: Callable[[], int], ring: Callable[[list[str]], None]) -> None:
-        self._now_ns = now_ns
+    def __init__(self, clockwork: Clockwork, ring: Callable[[list[str]], None]) -> None:
+        self._clockwork = clockwork
         self._ring = ring
-        self._at: dict[str, int] = {}
-        self._heap: list[tuple[int, str]] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ns = 0
-        self._stopped = False
+        self._set: dict[str, tuple[int, int]] = {}
+        self._names: dict[int, str] = {}
+        """By the number of what was set last for each."""
+        self._numbers = count()
+        self._owner = clockwork.register(Owner(self._on_due, self._wants, lambda: len(self._names)))
 
-    def set(self, key: str, at_ns: int | None) -> None:
-        """Ring for ``key`` at this time, or earlier if that was asked for already."""
-        if at_ns is None or self._stopped or self._at.get(key, at_ns + 1) <= at_ns:
+    def set(self, name: str, at_ns: int | None) -> None:
+        """Ring for ``name`` at this time, or earlier if that was asked for already."""
+        if at_ns is None:
             return
-        self._at[key] = at_ns
-        heapq.heappush(self._heap, (at_ns, key))
-        if len(self._heap) > 2 * len(self._at) + _STALE_ALLOWED:
-            self._heap = [(at, each) for each, at in self._at.items()]
-            heapq.heapify(self._heap)
-        self._arm()
-
-    def ring(self) -> None:
-        """Ring for everything whose time has come."""
-        now_ns = self._now_ns()
-        due: list[str] = []
-        while self._heap and self._heap[0][0] <= now_ns:
-            at_ns, key = heapq.heappop(self._heap)
-            if self._at.get(key) == at_ns:
-                del self._at[key]
-                due.append(key)
-        try:
-            if due:
-                self._ring(due)
-        finally:
-            self._arm()
-
-    def stop(self) -> None:
-        """For good: what is still settled meanwhile sets no more times."""
-        self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._heap, self._at = None, [], {}
-
-    def _arm(self) -> None:
-        if not self._heap:
-            return
-        at_ns = self._heap[0][0]
-        if self._timer is not None:
-            if self._timer_at_ns <= at_ns:
+        before = self._set.get(name)
+        if before is not None:
+            if before[0] <= at_ns:
                 return
-            self._timer.cancel()
-        self._timer_at_ns = at_ns
-        wait_s = min(_LONGEST_SLEEP_S, max(0.0, (at_ns - self._now_ns()) / NANOS_PER_SECOND))
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
+            del self._names[before[1]]
+        number = next(self._numbers)
+        self._set[name] = at_ns, number
+        self._names[number] = name
+        self._clockwork.set(at_ns, self._owner, number)
 
-    def _on_timer(self) -> None:
-        self._timer = None
-        self.ring()
+    def _on_due(self, due: Entries) -> None:
+        names = [name for number in due[:, 2].tolist() if (name := self._names.pop(number, None)) is not None]
+        for name in names:
+            del self._set[name]
+        if names:
+            self._ring(names)
+
+    def _wants(self, entries: Entries) -> NDArray[np.bool_]:
+        return np.fromiter((number in self._names for number in entries[:, 2].tolist()), np.bool_, len(entries))

@@ -17,6 +17,8 @@ from uuid import UUID
 import msgspec
 
 from goqueue.broker.checkpoints import Checkpoints
+from goqueue.broker.clockwork import Clockwork
+from goqueue.broker.delays import Delays
 from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.group_shards import GroupShards
 from goqueue.broker.groups import GroupService
@@ -106,12 +108,22 @@ class Broker:
         except OSError as error:
             raise InvalidConfiguration(f"storage.path: {root} cannot be used: {error.strerror or error}") from None
         try:
-            self._open_files = OpenFiles(self._files, storage.max_open_files)
+            self._open_files = OpenFiles(self._files, storage.max_open_files, storage.lane_index_bytes)
             self._commits = CommitScheduler(self._files, root)
             checkpoint_file = CheckpointFile(self._files, self._folder.checkpoint)
             self._checkpoints = Checkpoints(self._files, root, checkpoint_file, self._commits)
             self.disk = DiskGuard(self._files, root, storage.min_free_bytes, self.clock)
-            self._publisher = Publisher(self.disk, self.clock)
+            self.clockwork = Clockwork(self.clock)
+            self.delays = Delays(
+                self.clockwork,
+                self.clock,
+                self._files,
+                self._commits,
+                self.disk.check,
+                self.topic,
+                self.config.limits.max_delayed,
+            )
+            self._publisher = Publisher(self.disk, self.clock, self.delays)
             self._metadata = self._open_journal(self._folder.logs / METADATA / "0")
             self._catalog: Journal[Catalog] = self._journal(self._metadata, METADATA, Catalog, CatalogEvent, 1_000)
             await self._open_topics()
@@ -120,6 +132,7 @@ class Broker:
         except BaseException:
             self._folder.close()
             raise
+        self.delays.start()
         self._upkeep = Upkeep(self, storage, self._commits, self._checkpoints, self.disk)
         self._upkeep.start()
         self._running = True
@@ -139,8 +152,11 @@ class Broker:
         self._running = False
         self.stop_accepting()
         await asyncio.gather(*self._commands, return_exceptions=True)
+        self.clockwork.stop()
+        await self.delays.stop()
         await self.groups.stop()
         await self._upkeep.stop()
+        await self.delays.save(everything=True)
         logs = list(self.logs())
         await self._checkpoints.save(logs)
         await self._commits.close()
@@ -157,7 +173,7 @@ class Broker:
             self._group_journals.append(
                 self._journal(kept, f"{GROUPS}-{number}", Groups, GroupsEvent, _GROUP_SNAPSHOT_EVERY)
             )
-        shards = GroupShards(self, self._group_journals, self._catalog.machine.state.receipt_key)
+        shards = GroupShards(self, self._group_journals, self._catalog.machine.state.receipt_key, self.clockwork)
         self.groups = GroupService(shards, self._commits, self._create_topic, self.disk.check)
         try:
             await self.groups.start()
@@ -219,7 +235,9 @@ class Broker:
             if not self._files.exists(place):
                 log.error("a partition's folder is missing; it begins empty", topic=record.name, partition=number)
             opened_log = self._open_log(place, self._log_options(settings))
-            partitions.append(Partition(opened_log, self._commits, settings.fsync))
+            partition = Partition(opened_log, self._commits, settings.fsync)
+            self.delays.opened(partition, self._checkpoints.point(place))
+            partitions.append(partition)
         return Topic(record, settings, partitions)
 
     async def _settle_folders(self) -> None:
@@ -290,6 +308,7 @@ class Broker:
         except BaseException:
             if topic is not None:
                 topic.close()
+                self.delays.forget(topic.partitions)
             await asyncio.to_thread(self._files.remove_tree, folder)
             raise
         self._know(topic)
@@ -327,6 +346,7 @@ class Broker:
             del self._topics[name]
         del self._topics_by_id[topic_id]
         topic.close()
+        self.delays.forget(topic.partitions)
         self.groups.topic_deleted(topic)
         folder = self._folder.topic_folder(name, topic.record.topic_id)
         await asyncio.to_thread(self._folder.remove_topic, folder)

@@ -11,6 +11,7 @@ from goqueue.storage.checkpoint import CheckpointFile, RecoveryPoint
 from goqueue.storage.commit import MOST_SINGLE_SYNCS, NO_DESCRIPTORS, CommitScheduler, when_descriptors_allow
 from goqueue.storage.files import File, Files
 from goqueue.storage.log import Log
+from goqueue.storage.open_files import SegmentFiles
 
 log = get_logger(__name__)
 
@@ -78,7 +79,7 @@ class Checkpoints:
             before = self.points.get(self._name(each.folder))
             since = before.base if before else -1
             segments += [segment for segment in each.segments if segment.base >= since]
-            if len(segments) * 3 > MOST_SINGLE_SYNCS:
+            if len(segments) * len(SegmentFiles._fields) > MOST_SINGLE_SYNCS:
                 return None
         try:
             return [file for segment in segments for file in segment.files()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from goqueue.broker.backlog import NORMAL
 from goqueue.broker.group_shards import Host
 from goqueue.broker.topic import Topic
 from goqueue.delivery.events import Acked, Moved, Moving, Parts, Target
@@ -26,13 +27,14 @@ def dead_letter_topic(host: Host, topic: Topic) -> str | None:
 
 
 def moving(
-    host: Host, queue: Queue, topic: Topic, parts: Parts, fresh: Runs, reason: str
+    host: Host, queue: Queue, topic: Topic, parts: Parts, fresh: Runs, reason: str, lane: int = NORMAL
 ) -> Sequence[Moving | Acked | Moved]:
-    """Off to the dead letters. A dead letter itself is done instead: it stays where it lies."""
+    """Off to the dead letters; ``fresh`` are of ``lane``. A dead letter itself is done instead: it stays there."""
     name = dead_letter_topic(host, topic)
     if name is None:
-        return [Acked(queue.key, parts), Moved(queue.key, fresh)]
-    return [Moving(queue.key, parts, fresh, reason[:MAX_REASON_LENGTH], _target(host, name, queue.partition))]
+        return [Acked(queue.key, parts), Moved(queue.key, fresh, lane)]
+    target = _target(host, name, queue.partition)
+    return [Moving(queue.key, parts, fresh, reason[:MAX_REASON_LENGTH], target, lane)]
 
 
 def _target(host: Host, name: str, partition: int) -> Target:

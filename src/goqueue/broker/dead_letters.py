@@ -6,7 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
+from goqueue.broker.backlog import NORMAL
 from goqueue.broker.dead_letter_topics import dead_letter_topic
+from goqueue.broker.delays import due_time
 from goqueue.broker.group_shards import GroupShards
 from goqueue.broker.read import Bounds, read_messages
 from goqueue.broker.topic import Topic
@@ -125,11 +129,14 @@ class DeadLetters:
         after: tuple[int, int] = (0, 0),
         *,
         dry_run: bool,
+        delay_ms: int | None = None,
     ) -> Redriven:
         """Send dead letters back to the topics they came from, for the groups that they came from.
 
-        As many as ``limit`` allows, or a few seconds' worth of ``rate`` (messages/s), beginning at ``after``.
+        As many as ``limit`` allows, or a few seconds' worth of ``rate`` (messages/s), beginning at ``after``. With a
+        delay they wait in their topics, like any delayed message.
         """
+        due_ns = due_time(self._shards.clock.now_ns(), delay_ms, None) or 0
         if not 1 <= limit <= MAX_AT_ONCE:
             raise InvalidRequest(f"limit is {limit}; 1 to {MAX_AT_ONCE} are allowed")
         if rate is not None and not 0 < rate <= MAX_RATE:
@@ -156,21 +163,28 @@ class DeadLetters:
                 report.by_topic[letter.topic] = report.by_topic.get(letter.topic, 0) + 1
                 some.append(letter)
                 if len(some) >= step:
-                    await self._send(topic, some, rate, report, dry_run=dry_run)
+                    await self._send(topic, some, rate, report, due_ns, dry_run=dry_run)
                     some = []
-        await self._send(topic, some, rate, report, dry_run=dry_run)
+        await self._send(topic, some, rate, report, due_ns, dry_run=dry_run)
         return report
 
     async def _send(
-        self, topic: Topic, letters: list[DeadLetter], rate: float | None, report: Redriven, *, dry_run: bool
+        self,
+        topic: Topic,
+        letters: list[DeadLetter],
+        rate: float | None,
+        report: Redriven,
+        due_ns: int,
+        *,
+        dry_run: bool,
     ) -> None:
         if dry_run or not letters:
             return
-        report.redriven += await self._send_back(topic, letters)
+        report.redriven += await self._send_back(topic, letters, due_ns)
         if rate is not None:
             await asyncio.sleep(len(letters) / rate)
 
-    async def _send_back(self, topic: Topic, letters: list[DeadLetter]) -> int:
+    async def _send_back(self, topic: Topic, letters: list[DeadLetter], due_ns: int) -> int:
         """Decide for some, and wait until they are where they belong."""
         self._shards.host.check_open()
         if self._shards.host.topic_by_id(topic.record.topic_id) is None:
@@ -183,10 +197,11 @@ class DeadLetters:
             by_target: dict[Target, list[int]] = {}
             for letter in letters:
                 offset = letter.message.offset
-                if letter.partition != number or offset in queue.acked or offset in queue.moving:
+                if letter.partition != number or queue.is_done(offset, NORMAL) or offset in queue.moving:
                     continue
                 target = self._origin(letter)
                 if target is not None:
+                    target = replace(target, due_ns=due_ns)
                     by_target.setdefault(target, []).append(offset)
             events = [
                 Moving(queue.key, [], to_runs(sorted(offsets)), "redriven", target)
@@ -224,7 +239,8 @@ class DeadLetters:
                 continue
             queue = self._known(topic, number)
             at = max(partition.log.start_offset, after[1] if number == after[0] else 0)
-            while True:
+            # Behind the end there is nothing, which is no mistake of whoever asks.
+            while at <= partition.high_watermark:
                 read = await read_messages(partition, at, Bounds(1 << 20, _STEP * 10))
                 for message in read.messages:
                     letter = _letter(number, message, queue)
@@ -265,7 +281,7 @@ def _letter(partition: int, message: Message, queue: Queue | None) -> DeadLetter
             told[system.GROUP],
             told.get(system.ERROR, ""),
             int(told.get(system.DELIVERIES, "0")),
-            redriven=queue is not None and (message.offset in queue.acked or message.offset in queue.moving),
+            redriven=queue is not None and (queue.is_done(message.offset, NORMAL) or message.offset in queue.moving),
             topic_id=told[system.COPY_OF].split("/")[1],
         )
     except (KeyError, IndexError, ValueError):

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from goqueue.delivery.receipts import Seal
+from goqueue.delivery.turns import LaneTurns
 from goqueue.model.group_settings import GroupSettings
+from goqueue.observe.rates import Rate
 
 
 @dataclass(eq=False, slots=True)
@@ -35,6 +37,8 @@ class Session:
     committed_at_ns: int = 0
     positions: dict[str, int] = field(default_factory=dict)
     """Of a stream member: the next offset to read, by queue."""
+    turns: LaneTurns = field(default_factory=LaneTurns)
+    """Which lane's turn it is. In a shared group all members take turns together."""
 
     def go_back(self, steps: dict[str, tuple[int | None, int | None]]) -> None:
         """Undo steps (from, to) by queue, where nothing else has happened since."""
@@ -53,6 +57,21 @@ class Share:
     partitions: frozenset[str]
 
 
+@dataclass(slots=True)
+class Served:
+    """What a group got of one lane of one partition, since the start."""
+
+    rate: Rate = field(default_factory=Rate)
+    waited_ns: int = 0
+    """How long they had waited together, from their timestamps on."""
+    last_ns: int | None = None
+
+    def add(self, count: int, waited_ns: int, now_ns: int) -> None:
+        self.rate.add(count, now_ns)
+        self.waited_ns += max(0, waited_ns)
+        self.last_ns = now_ns
+
+
 class GroupRuntime:
     """Lost with the process: after a restart every member gets a new session."""
 
@@ -68,6 +87,9 @@ class GroupRuntime:
         """By member; worked out when asked for, void when who owns what changes."""
         self.settings: tuple[dict[str, Any], GroupSettings] | None = None
         """Worked out from the overrides beside them."""
+        self.turns = LaneTurns()
+        self.served: dict[str, dict[int, Served]] = {}
+        """What was delivered, by queue and lane."""
         self._changed: set[asyncio.Future[None]] = set()
 
     def session(self, member: str, now_ns: int) -> Session:

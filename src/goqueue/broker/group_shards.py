@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from goqueue.broker.alarm import Alarm
-from goqueue.broker.group_runtime import GroupRuntime
+from goqueue.broker.backlog import has_new, is_plain
+from goqueue.broker.clockwork import Clockwork
+from goqueue.broker.delays import Delays
+from goqueue.broker.group_runtime import GroupRuntime, Share
 from goqueue.broker.journal import Journal
 from goqueue.broker.partition import Partition
 from goqueue.broker.topic import Topic
@@ -39,6 +42,9 @@ class Host(Protocol):
     @property
     def randomness(self) -> Randomness: ...
 
+    @property
+    def delays(self) -> Delays: ...
+
     def topic(self, name: str) -> Topic: ...
 
     def topic_by_id(self, topic_id: str) -> Topic | None: ...
@@ -54,20 +60,24 @@ class Host(Protocol):
 class GroupShards:
     """Every group of this broker."""
 
-    def __init__(self, host: Host, journals: Sequence[Journal[Groups]], receipt_key: bytes) -> None:
+    def __init__(
+        self, host: Host, journals: Sequence[Journal[Groups]], receipt_key: bytes, clockwork: Clockwork
+    ) -> None:
         self.host = host
         self.journals = journals
         self.clock = host.clock
         self._receipt_key = receipt_key
         self._runtimes: dict[str, GroupRuntime] = {}
         self._watched: set[Partition] = set()
+        self._special: set[str] = set()
+        """Partitions that have, or may have, messages outside of lane normal."""
         self._groups_on: dict[str, set[str]] = {}
         """Groups that want to hear of a partition's news."""
         self.on_due: Callable[[str, Queue], None] = _nothing
         self.on_group_due: Callable[[str], None] = _nothing
         self.on_moving: Callable[[Queue], None] = _nothing
-        self._queue_times = Alarm(host.clock.now_ns, self._ring_queues)
-        self.group_times = Alarm(host.clock.now_ns, self._ring_groups)
+        self._queue_times = Alarm(clockwork, self._ring_queues)
+        self.group_times = Alarm(clockwork, self._ring_groups)
 
     # Finding
 
@@ -122,10 +132,19 @@ class GroupShards:
     def may_scan(self, queue: Queue, partition: Partition) -> bool:
         """Whether there is something new, and room to deliver it."""
         limits = self.host.config.limits
-        if queue.keys is not None and queue.keys.parked_count >= limits.max_parked:
-            return False
         is_full = queue.outstanding + len(queue.moving) >= limits.max_outstanding
-        return partition.high_watermark > queue.cursor and not is_full
+        return not is_full and has_new(queue, partition)
+
+    def is_mixed(self, group: Group, share: Share) -> bool:
+        """Whether a member has anything to take outside of lane normal."""
+        identity = group.state.identity
+        machine = self.journal(group.name).machine
+        for name in share.partitions & self._special:
+            queue = machine.queue(f"{identity}/{name}")
+            place = None if queue is None else self.place(queue)
+            if queue is not None and place is not None and not is_plain(queue, place[1]):
+                return True
+        return False
 
     def has_something(self, group: Group, queue: Queue) -> bool:
         """Whether a poll of a queue would find something to do, now that nobody else is at it."""
@@ -196,6 +215,7 @@ class GroupShards:
         runtime = self._runtimes.get(name)
         if runtime is not None:
             runtime.seals.pop(key, None)
+            runtime.served.pop(key, None)
             # Whoever had messages of it in flight has room again.
             runtime.wake_all()
 
@@ -237,11 +257,6 @@ class GroupShards:
 
     # Times
 
-    def ring(self) -> None:
-        """See to everything whose time has come by the broker's clock."""
-        self._queue_times.ring()
-        self.group_times.ring()
-
     def _ring_queues(self, keys: list[str]) -> None:
         for scoped in keys:
             name, _, key = scoped.partition(" ")
@@ -254,8 +269,6 @@ class GroupShards:
             self.on_group_due(name)
 
     def stop(self) -> None:
-        self._queue_times.stop()
-        self.group_times.stop()
         for runtime in self._runtimes.values():
             runtime.changed()
 
@@ -269,20 +282,28 @@ class GroupShards:
         name = partition_name(queue.topic_id, queue.partition)
         self._groups_on.setdefault(name, set()).add(queue.group)
         partition = place[1]
+        if not is_plain(queue, partition):
+            # The log may have nothing special any more, and the queue not have come to that yet.
+            self._special.add(name)
         if partition not in self._watched:
             self._watched.add(partition)
-            partition.watcher = lambda: self._news(name)
+            partition.watcher = lambda: self._news(name, partition)
+            self._news(name, partition)
 
     def forget_topic(self, topic: Topic) -> None:
         for number, partition in enumerate(topic.partitions):
             self._watched.discard(partition)
-            self._groups_on.pop(partition_name(topic.record.topic_id, number), None)
+            name = partition_name(topic.record.topic_id, number)
+            self._groups_on.pop(name, None)
+            self._special.discard(name)
 
-    def _news(self, partition: str) -> None:
-        for name in self._groups_on.get(partition, ()):
-            runtime = self._runtimes.get(name)
+    def _news(self, name: str, partition: Partition) -> None:
+        if partition.log.special_end and name not in self._special:
+            self._special.add(name)
+        for group in self._groups_on.get(name, ()):
+            runtime = self._runtimes.get(group)
             if runtime is not None and runtime.waiters:
-                runtime.wake_one(partition)
+                runtime.wake_one(name)
 
 
 def partition_name(topic_id: str, partition: int) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from goqueue.broker.dead_letters import DeadLetters
 from goqueue.broker.group_shards import GroupShards
+from goqueue.broker.lane_stats import PartitionLanes, lane_stats
 from goqueue.broker.membership import Assignment, Join, Membership
 from goqueue.broker.offsets import GroupOffsets, Offsets, PartitionLag
 from goqueue.broker.polling import Polling
@@ -77,8 +78,8 @@ class GroupService:
             return
         topic, partition = place
         end = partition.log.end_offset
-        # What is done may lie beyond the cursor: nobody polls the broker's own group, and others may have gone back.
-        known = max([queue.cursor, queue.acked.end, *(offset + 1 for offset in queue.moving)])
+        # What is done may lie beyond the front: nobody polls the broker's own group, and others may have gone back.
+        known = queue.known_end
         if known > end:
             log.warning(
                 "a group was ahead of its partition, which a crash cut short; it goes on at the end",
@@ -96,6 +97,12 @@ class GroupService:
     async def stop(self) -> None:
         self.shards.stop()
         await self._transfers.stop()
+
+    # Lanes
+
+    async def lane_stats(self, topic: str | None = None) -> list[PartitionLanes]:
+        """How the lanes are doing, partition by partition."""
+        return await lane_stats(self.shards, topic, self.shards.clock.now_ns())
 
     # Members
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from goqueue.broker.backlog import lag
 from goqueue.broker.group_shards import GroupShards, partition_name
 from goqueue.broker.partition import Partition
 from goqueue.broker.settling import Settling
@@ -123,7 +124,7 @@ class GroupOffsets:
                     queue.partition,
                     queue.committed,
                     latest,
-                    queue.lag(partition.log.start_offset, latest),
+                    lag(queue, partition),
                     in_flight,
                     queue.outstanding - in_flight,
                     group.state.owners.get(partition_name(queue.topic_id, queue.partition)),

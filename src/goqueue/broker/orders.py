@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from operator import lt
 from typing import Literal
 
 from goqueue.broker.dead_letter_topics import MAX_REASON_LENGTH
@@ -33,7 +33,7 @@ class LeaseClaim:
     def check(self) -> None:
         """A claim names offsets of one lease, which lie close together, in ascending order."""
         runs = self.runs
-        rises = all(low < high for low, high in pairwise(runs))
+        rises = all(map(lt, runs, runs[1:]))
         if not runs or len(runs) % 2 or not rises or runs[-1] - runs[0] > SPAN:
             raise InvalidRequest(
                 f"the offsets of a lease are pairs of first and end, ascending, within {SPAN}; got {shown(runs)}"

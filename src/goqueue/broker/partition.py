@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import numpy as np
+
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.logging import get_logger
+from goqueue.model.message import HIDDEN
 from goqueue.model.settings import FsyncPolicy
+from goqueue.observe.rates import Rate
+from goqueue.storage import lanes
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.log import Log
-from goqueue.wire.batch import CheckedBatch, FrameRun
+from goqueue.wire.batch import CheckedBatch, FrameRun, Lanes
 
 log = get_logger(__name__)
 
 _ON_LOOP_BYTES = 256 << 10
+_LANE_ON_LOOP_BYTES = 3 << 19
+"""Much of what a lane reads belongs to other lanes and is not looked at."""
 _MOST_DAMAGED = 10_000
 
 
@@ -34,6 +41,8 @@ class Partition:
         self._waiters: set[asyncio.Future[None]] = set()
         self.watcher: Callable[[], None] | None = None
         """Called whenever those who wait are woken."""
+        self.arrivals = [Rate() for _ in range(HIDDEN)]
+        """What readers will see of what was written since the start, by lane."""
         log.on_durable = self.wake
 
     @property
@@ -48,9 +57,20 @@ class Partition:
     def append(self, batch: CheckedBatch) -> int:
         """Write a batch and return its first offset. It counts once ``acknowledge`` is done."""
         first = self.log.append(batch)
+        self._count(batch.lanes, len(batch))
         if self.policy != "always":
             self.wake()
         return first
+
+    def _count(self, of_batch: Lanes, size: int) -> None:
+        now_ns = self.log.now_ns()
+        if isinstance(of_batch, int):
+            if of_batch != HIDDEN:
+                self.arrivals[of_batch].add(size, now_ns)
+            return
+        for lane, count in enumerate(np.bincount(of_batch, minlength=HIDDEN)[:HIDDEN].tolist()):
+            if count:
+                self.arrivals[lane].add(count, now_ns)
 
     def acknowledge(self, end_offset: int) -> asyncio.Future[None]:
         """Done when what lies below ``end_offset`` is as durable as promised. Asked for by the call itself."""
@@ -72,6 +92,24 @@ class Partition:
         if self.log.is_active(offset) and found.size <= _ON_LOOP_BYTES:
             return found.load(), found.next_offset
         return await asyncio.to_thread(found.load), found.next_offset
+
+    async def read_lane(self, lane: int, offset: int, max_bytes: int, max_messages: int) -> tuple[FrameRun | None, int]:
+        """The next frames of one lane, and the offset behind the last of them."""
+        if self.closed:
+            raise _deleted()
+        limit = self.high_watermark
+        found = lanes.locate(self.log, lane, max(offset, self.log.start_offset), max_bytes, max_messages, limit)
+        if found is None:
+            return None, max(offset, limit)
+        if self.log.is_active(offset) and found.slice.size <= _LANE_ON_LOOP_BYTES:
+            return found.load(), found.next_offset
+        return await asyncio.to_thread(found.load), found.next_offset
+
+    def next_visible(self, offset: int) -> int:
+        """``offset``, or the next behind it that a reader may see."""
+        if self.closed or not self.log.start_offset <= offset < self.high_watermark:
+            return offset
+        return lanes.next_visible(self.log, offset, self.high_watermark)
 
     def note_damage(self, offsets: list[int]) -> None:
         new = set(offsets) - self.damaged

@@ -15,13 +15,19 @@ from dataclasses import dataclass
 
 from goqueue.broker.group_runtime import Session, Waiter
 from goqueue.broker.group_shards import GroupShards
+from goqueue.broker.serving import LaneServing
 from goqueue.broker.settling import Settling
-from goqueue.broker.taking import Delivery, Room, Taking, Visit
+from goqueue.broker.taking import Taking
+from goqueue.broker.visit import Attempt, Delivery, Room, Visit
 from goqueue.coordination.group import Group
+from goqueue.delivery.lane import lease_in
 from goqueue.delivery.queue import Queue
-from goqueue.model.errors import GoQueueError, TopicNotFound
+from goqueue.model.errors import GoQueueError
 
 __all__ = ["Delivery", "PollBounds", "Polling"]
+
+_LEAST_S_EACH = 2.5e-6
+"""No consumer is faster than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,7 @@ class Polling:
         self._shards = shards
         self._settling = settling
         self._taking = Taking(shards, settling)
+        self._serving = LaneServing(shards, settling, self._taking, self._give_back_from)
         self._clock = shards.clock
 
     async def poll(self, name: str, member_id: str, bounds: PollBounds) -> list[Delivery]:
@@ -119,6 +126,18 @@ class Polling:
             most = min(most, bounds.max_in_flight)
         return min(bounds.max_messages, most - group.in_flight.get(member_id, 0))
 
+    def pause_s(self, name: str, member_id: str, bounds: PollBounds) -> float:
+        """How long a member that has plenty in flight can do without more, if there is room for little.
+
+        A moment later there is room for more at once, which costs both sides less.
+        """
+        group = self._shards.journal(name).machine.get(name)
+        if group is None:
+            return 0.0
+        in_flight = group.in_flight.get(member_id, 0)
+        room = self._room(group, member_id, bounds)
+        return in_flight * _LEAST_S_EACH if 0 < room < in_flight // 2 else 0.0
+
     # One attempt
 
     async def _attempt(self, group: Group, member_id: str, session: Session, bounds: PollBounds) -> list[Delivery]:
@@ -127,47 +146,45 @@ class Polling:
         if is_stream:
             self._settling.auto_commit(group, member_id)
         self._settling.release(group, member_id)
-        room = Room(self._room(group, member_id, bounds), bounds.max_bytes)
-        found: list[Delivery] = []
-        failure: GoQueueError | None = None
         queues = self._queues(group, member_id)
         turn = session.turn % len(queues) if queues else 0
         session.turn += 1
-        to_visit = deque(queues[turn:] + queues[:turn])
-        steps: dict[str, tuple[int | None, int | None]] = {}
+        room = Room(self._room(group, member_id, bounds), bounds.max_bytes)
+        attempt = Attempt(group, member_id, session, room, deque(queues[turn:] + queues[:turn]))
         try:
-            while to_visit and room.is_left:
-                queue = to_visit.popleft()
-                where = self._shards.place(queue)
-                if where is None:
-                    continue
-                visit = Visit(group, queue, where[0], where[1], member_id, room)
-                try:
-                    if is_stream:
-                        before = session.positions.get(queue.key)
-                        found += await self._taking.take_in_order(visit, session)
-                        steps[queue.key] = before, session.positions.get(queue.key)
-                    else:
-                        found += await self._visit(visit)
-                except TopicNotFound:
-                    # Deleted while it was read.
-                    continue
-                except GoQueueError as error:
-                    # One partition that cannot be read does not keep the others from being read.
-                    failure = error
-            if found and not is_stream:
+            if not is_stream and self._shards.is_mixed(group, self._taking.share(group, member_id)):
+                await self._serving.serve(attempt)
+            else:
+                await self._in_order(attempt, is_stream=is_stream)
+            if attempt.found and not is_stream:
                 await self._shards.journal(group.name).settled()
         except BaseException:
             # What was taken is in no answer, and must not be taken for seen.
-            session.go_back(steps)
-            self.give_back(group.name, member_id, found)
+            session.go_back(attempt.steps)
+            self.give_back(group.name, member_id, attempt.found)
             raise
         finally:
             # It may have been woken for one of those that it did not get to.
-            self._shards.offer_all(group.name, to_visit)
-        if failure is not None and not found:
-            raise failure
-        return found
+            self._shards.offer_all(group.name, attempt.to_visit)
+        if attempt.failure is not None and not attempt.found:
+            raise attempt.failure
+        return attempt.found
+
+    async def _in_order(self, attempt: Attempt, *, is_stream: bool) -> None:
+        """Everything is of lane normal, or it is a stream and lanes do not matter."""
+        session = attempt.session
+        while attempt.to_visit and attempt.room.is_left:
+            queue = attempt.to_visit.popleft()
+            where = self._shards.place(queue)
+            if where is None:
+                continue
+            visit = Visit(attempt.group, queue, where[0], where[1], attempt.member_id, attempt.room)
+            if is_stream:
+                before = session.positions.get(queue.key)
+                await attempt.harvest(self._taking.take_in_order(visit, session))
+                attempt.steps[queue.key] = before, session.positions.get(queue.key)
+            else:
+                await attempt.harvest(self._visit(visit))
 
     def give_back(self, name: str, member_id: str, found: Sequence[Delivery]) -> None:
         """These never reached their member: whoever asked is gone."""
@@ -182,6 +199,11 @@ class Polling:
             with suppress(GoQueueError):
                 self._shards.change(name, self._settling.give_back_unseen(group, member_id, is_unseen))
 
+    def _give_back_from(self, visit: Visit, first_lease: int) -> None:
+        """Of one queue, what was taken by this lease and later ones."""
+        here = visit.topic.name, visit.queue.partition
+        self._give_back(visit.group.name, visit.member_id, lambda lease: lease[:2] == here and lease[2] >= first_lease)
+
     async def _visit(self, visit: Visit) -> list[Delivery]:
         group, queue = visit.group, visit.queue
         runtime = self._shards.runtime(group.name)
@@ -192,12 +214,11 @@ class Polling:
         if not self._shards.has_something(group, queue):
             return []
         runtime.reading.add(queue.key)
-        first_lease = queue.next_lease
+        first_lease = lease_in(queue.next_lease, 0)
         try:
             return await self._taking.take(visit)
         except BaseException:
-            here = visit.topic.name, queue.partition
-            self._give_back(group.name, visit.member_id, lambda lease: lease[:2] == here and lease[2] >= first_lease)
+            self._give_back_from(visit, first_lease)
             raise
         finally:
             runtime.reading.discard(queue.key)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from goqueue.broker.delays import Delays, due_time
 from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.pacing import in_stretches
 from goqueue.broker.topic import Topic
@@ -15,6 +16,7 @@ from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers
 from goqueue.model.ports import NANOS_PER_MS, Clock
 from goqueue.model.publishing import NewMessage, Outcome, Published
 from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, join_frames
+from goqueue.wire.delayed import MAX_DELAYED_HEADERS_BYTES, due_header
 from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import MAX_TTL_MS, RESERVED_PREFIX, TTL
 from goqueue.wire.verify import FrameRules, verify_batch
@@ -32,14 +34,17 @@ class _Share:
     places: list[int] = field(default_factory=list)
     size: int = 0
     max_timestamp_ns: int = 0
+    dues: dict[int, int] = field(default_factory=dict)
+    """Of those that are delayed: when they are due, by their place in this batch."""
 
 
 class Publisher:
     """Stateless but for the round robin that each topic keeps."""
 
-    def __init__(self, guard: DiskGuard, clock: Clock) -> None:
+    def __init__(self, guard: DiskGuard, clock: Clock, delays: Delays) -> None:
         self._guard = guard
         self._clock = clock
+        self._delays = delays
 
     async def publish(self, topic: Topic, messages: Sequence[NewMessage]) -> list[Outcome]:
         """Store what can be stored; the answer has one outcome for each message, in order."""
@@ -56,10 +61,14 @@ class Publisher:
                 await asyncio.sleep(0)
             partition = topic.partitions[share.number]
             try:
-                first = partition.append(join_frames(share.frames, share.max_timestamp_ns))
+                first = self._delays.append(partition, join_frames(share.frames, share.max_timestamp_ns))
             except GoQueueError as error:
                 _set_all(outcomes, share, partition.reason(error))
             else:
+                for at in list(share.dues):
+                    if self._delays.due(partition, first + at) is None:
+                        # Its time has come since it was encoded.
+                        del share.dues[at]
                 written.append((share, first, partition.acknowledge(first + len(share.places))))
         for share, first, acknowledged in written:
             try:
@@ -67,8 +76,8 @@ class Publisher:
             except GoQueueError as error:
                 _set_all(outcomes, share, topic.partitions[share.number].reason(error))
             else:
-                for offset, place in enumerate(share.places, first):
-                    outcomes[place] = Published(share.number, offset, messages[place].priority)
+                for at, place in enumerate(share.places):
+                    outcomes[place] = Published(share.number, first + at, messages[place].priority, share.dues.get(at))
         return [outcome for outcome in outcomes if outcome is not None]
 
     async def publish_frames(self, topic: Topic, number: int, run: FrameRun) -> int:
@@ -91,7 +100,7 @@ class Publisher:
             needs_key=settings.cleanup == "compact",
         )
         batch = verify_batch(run, rules)
-        first = partition.append(batch)
+        first = self._delays.append(partition, batch)
         return first, partition.acknowledge(first + len(batch))
 
     async def _encode(
@@ -105,7 +114,10 @@ class Publisher:
             for message in part:
                 place += 1
                 try:
-                    frame = _encode_one(topic, message, now_ns)
+                    due_ns = due_time(now_ns, message.delay_ms, message.deliver_at_ns)
+                    if due_ns is not None and due_ns <= now_ns:
+                        due_ns = None
+                    frame = _encode_one(topic, message, now_ns, due_ns)
                     if message.partition is not None:
                         number = message.partition
                         topic.partition(number)
@@ -122,6 +134,8 @@ class Publisher:
                 if share is None or share.size + len(frame) > MAX_BATCH_BYTES:
                     share = current[number] = _Share(number)
                     shares.append(share)
+                if due_ns is not None:
+                    share.dues[len(share.frames)] = due_ns
                 share.frames.append(frame)
                 share.size += len(frame)
                 share.places.append(place)
@@ -135,7 +149,7 @@ def _set_all(outcomes: list[Outcome | None], share: _Share, error: GoQueueError)
         outcomes[place] = error
 
 
-def _encode_one(topic: Topic, message: NewMessage, now_ns: int) -> bytes:
+def _encode_one(topic: Topic, message: NewMessage, now_ns: int, due_ns: int | None) -> bytes:
     key, value, settings = message.key or b"", message.value, topic.settings
     flags = 0
     if value is None:
@@ -156,23 +170,30 @@ def _encode_one(topic: Topic, message: NewMessage, now_ns: int) -> bytes:
     if timestamp_ns != now_ns:
         _check_timestamp(timestamp_ns, now_ns, settings.max_timestamp_ahead_ms)
     headers = b""
-    if message.headers is not NO_HEADERS or message.ttl_ms is not None:
-        headers = encode_headers(_all_headers(message))
+    if message.headers is not NO_HEADERS or message.ttl_ms is not None or due_ns is not None:
+        headers = encode_headers(_all_headers(message, due_ns))
+    if due_ns is not None:
+        flags |= int(Flag.DELAYED)
+        if len(headers) > MAX_DELAYED_HEADERS_BYTES:
+            raise MessageTooLarge(
+                f"the headers have {len(headers)} bytes; of a delayed message {MAX_DELAYED_HEADERS_BYTES} are allowed"
+            )
     return encode_frame(key, value, headers, timestamp_ns, message.priority, flags)
 
 
-def _all_headers(message: NewMessage) -> Headers:
-    """The producer's own, and the one that says how long the message lives."""
+def _all_headers(message: NewMessage, due_ns: int | None) -> Headers:
+    """The producer's own, and those that say how long the message lives and when it is due."""
     for name, _ in message.headers:
         if name.startswith(RESERVED_PREFIX):
             raise InvalidMessage(
                 f"header {name[:60]!r} is not allowed; names that begin with {RESERVED_PREFIX!r} are the broker's"
             )
-    if message.ttl_ms is None:
-        return message.headers
-    if not 1 <= message.ttl_ms <= MAX_TTL_MS:
-        raise InvalidMessage(f"ttl is {shown(message.ttl_ms)} ms; 1 to {MAX_TTL_MS} are allowed")
-    return (*message.headers, (TTL, b"%d" % message.ttl_ms))
+    headers = message.headers
+    if message.ttl_ms is not None:
+        if not 1 <= message.ttl_ms <= MAX_TTL_MS:
+            raise InvalidMessage(f"ttl is {shown(message.ttl_ms)} ms; 1 to {MAX_TTL_MS} are allowed")
+        headers = (*headers, (TTL, b"%d" % message.ttl_ms))
+    return headers if due_ns is None else (*headers, due_header(due_ns))
 
 
 def _check_timestamp(timestamp_ns: int, now_ns: int, max_ahead_ms: int) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
+
+import numpy as np
 
 from goqueue.broker.partition import Partition
 from goqueue.model.message import Message
-from goqueue.wire.batch import FrameRun, decode_run
+from goqueue.wire.batch import FrameRun, decode_run, select_frames
+from goqueue.wire.frame import INVISIBLE
 
 UNBOUNDED = 1 << 30
+_INVISIBLE = np.uint8(INVISIBLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +58,31 @@ def start_of(partition: Partition, offset: int | None, from_time_ns: int | None)
 
 
 async def read_frames(partition: Partition, offset: int, bounds: Bounds) -> FramesRead:
-    run, next_offset = await partition.read(offset, bounds.max_bytes, bounds.max_messages)
-    if run is None and bounds.wait_ms and await wait_for_any([(partition, next_offset)], bounds.wait_ms):
-        run, next_offset = await partition.read(next_offset, bounds.max_bytes, bounds.max_messages)
+    run, next_offset = await _read_visible(partition, offset, bounds)
+    deadline = time.monotonic() + bounds.wait_ms / 1_000
+    while run is None and (left_ms := int((deadline - time.monotonic()) * 1_000)) > 0:
+        if not await wait_for_any([(partition, next_offset)], left_ms):
+            break
+        # What came may all be delayed, and nothing to show yet.
+        run, next_offset = await _read_visible(partition, next_offset, bounds)
+        if partition.closed or partition.stopping:
+            break
     return FramesRead(run, next_offset, partition.high_watermark)
+
+
+async def _read_visible(partition: Partition, offset: int, bounds: Bounds) -> tuple[FrameRun | None, int]:
+    """Without what no reader sees: delayed and control records."""
+    while True:
+        offset = partition.next_visible(offset)
+        run, next_offset = await partition.read(offset, bounds.max_bytes, bounds.max_messages)
+        if run is None:
+            return None, next_offset
+        hidden = run.columns()["flags"] & _INVISIBLE != 0
+        if not hidden.any():
+            return run, next_offset
+        if not hidden.all():
+            return select_frames(run, np.flatnonzero(~hidden).tolist()), next_offset
+        offset = next_offset
 
 
 async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> MessagesRead:
@@ -71,15 +97,23 @@ async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> Me
             break
         if messages and len(found.run.frames) > left_bytes:
             break
-        offset, wait_ms = found.next_offset, 0
+        began, offset, wait_ms = offset, found.next_offset, 0
         decoded, damaged = decode_run(found.run)
         if damaged:
-            left_out += [offset - len(found.run) + place for place in damaged]
+            left_out += _offsets_of(found.run, damaged, began)
             partition.note_damage(left_out)
         messages += decoded
         left_bytes -= len(found.run.frames)
         left_messages -= len(found.run)
     return MessagesRead(messages, offset, partition.high_watermark, left_out)
+
+
+def _offsets_of(run: FrameRun, damaged: list[int], first: int) -> list[int]:
+    """Of damaged frames, by those before them: what they tell of themselves is not to be believed."""
+    offsets = run.columns()["offset"].tolist()
+    for place in damaged:
+        offsets[place] = offsets[place - 1] + 1 if place else first
+    return [offsets[place] for place in damaged]
 
 
 async def wait_for_any(places: list[tuple[Partition, int]], wait_ms: int) -> bool:

@@ -13,12 +13,14 @@ from goqueue.broker.topic import Topic
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.events import Acked, Committed, Extended, Parts, Released, Returned
-from goqueue.delivery.parcel import READY, Parcel
+from goqueue.delivery.lane import lane_of
+from goqueue.delivery.parcel import READY, SPAN, Parcel
 from goqueue.delivery.queue import Queue, total
 from goqueue.delivery.receipts import parse_receipt
 from goqueue.model.errors import GoQueueError, InvalidReceipt, StaleReceipt
 from goqueue.model.ports import NANOS_PER_MS
-from goqueue.model.runs import Runs, bits_to_runs, pairs, size_of, to_runs
+from goqueue.model.runs import Runs, bits_to_runs, moved_bits, offsets_in, packed, to_bits, to_runs
+from goqueue.storage import lanes
 
 __all__ = ["LeaseClaim", "Order", "Settling", "Tally", "Verb"]
 
@@ -109,8 +111,8 @@ class Settling:
         parcel = share.queue.find(receipt.lease, receipt.offset)
         if parcel is not None and order.fits(parcel):
             share.claimed.append((parcel, 1 << (receipt.offset - parcel.first)))
-        elif not self._is_so_already(share.queue, receipt.offset, order, parcel):
-            raise self._refusal(share.queue, receipt.offset, parcel)
+        elif not self._is_so_already(share.queue, receipt.offset, receipt.lease, order, parcel):
+            raise self._refusal(share.queue, receipt.offset, receipt.lease, parcel)
 
     def _claim_lease(
         self, claim: LeaseClaim, order: Order, shares: dict[str, _Share]
@@ -121,40 +123,52 @@ class Settling:
             raise StaleReceipt("the lease is void: its topic was deleted")
         seal.check_token(claim.token, claim.count, claim.lease)
         claim.check()
-        found = 0
+        base = claim.runs[0]
+        left = to_bits(claim.runs, base, SPAN)
         for parcel in share.queue.parcels(claim.lease):
             bits = parcel.among(claim.runs)
             if bits and order.fits(parcel):
                 share.claimed.append((parcel, bits))
-                found += bits.bit_count()
-        if found == size_of(claim.runs):
-            return [], None
+                left &= ~moved_bits(bits, parcel.first - base)
+        if left:
+            left &= self._of_lane(share, lane_of(claim.lease), base, order)
         refused = [
             offset
-            for first, end in pairs(claim.runs)
-            for offset in range(first, end)
-            if (held := share.queue.find(claim.lease, offset)) is None or not order.fits(held)
-            if not self._is_so_already(share.queue, offset, order, held)
+            for offset in offsets_in(bits_to_runs(base, left))
+            if not self._is_so_already(share.queue, offset, claim.lease, order, share.queue.find(claim.lease, offset))
         ]
         if not refused:
             return [], None
-        return to_runs(refused), self._refusal(share.queue, refused[0], share.queue.find(claim.lease, refused[0]))
+        held = share.queue.find(claim.lease, refused[0])
+        return to_runs(refused), self._refusal(share.queue, refused[0], claim.lease, held)
 
-    def _is_so_already(self, queue: Queue, offset: int, order: Order, held: Parcel | None) -> bool:
+    def _of_lane(self, share: _Share, lane: int, first: int, order: Order) -> int:
+        """Bits of what a claim may mean: between the messages of a lease there may be those of other lanes."""
+        known = share.queue.lanes.get(lane)
+        if order.verb != "ack":
+            log = share.topic.partitions[share.queue.partition].log
+            gone = max(0, min(SPAN, log.start_offset - first))
+            # Nobody knows any more which lane those were of that have left the log.
+            return to_bits(lanes.runs(log, lane, first, first + SPAN), first, SPAN) | ((1 << gone) - 1)
+        # Whose messages count as done in this lane, as do those that were acked before.
+        done = max(0, share.queue.front - first) if known is None else 0
+        return ~(((1 << done) - 1) if known is None else known.acked.bits(first, SPAN))
+
+    def _is_so_already(self, queue: Queue, offset: int, lease: int, order: Order, held: Parcel | None) -> bool:
         """Whether what is asked for a message was done before."""
         if held is not None:
             return False
         if offset in queue.moving:
             return order.verb == "reject"
-        return order.verb == "ack" and offset in queue.acked
+        return order.verb == "ack" and queue.is_done(offset, lane_of(lease))
 
-    def _refusal(self, queue: Queue, offset: int, held: Parcel | None) -> GoQueueError:
+    def _refusal(self, queue: Queue, offset: int, lease: int, held: Parcel | None) -> GoQueueError:
         """Why a message cannot be settled."""
         if held is not None:
             return StaleReceipt(f"offset {offset}: {_TIMED_OUT}, and others may get the message any moment")
         if offset in queue.moving:
             return StaleReceipt(f"offset {offset}: the message is on its way to the dead letters")
-        if offset in queue.acked:
+        if queue.is_done(offset, lane_of(lease)):
             return StaleReceipt(f"offset {offset}: the message is settled already")
         return StaleReceipt(f"offset {offset}: the message was delivered again since, or the group was reset")
 
@@ -342,5 +356,5 @@ def _parts(claimed: Sequence[tuple[Parcel, int]]) -> Parts:
         merged = 0
         for parcel, bits in some:
             merged |= bits << (parcel.first - first)
-        parts.append((lease, bits_to_runs(first, merged)))
+        parts.append((lease, packed(first, merged)))
     return parts

@@ -7,28 +7,29 @@ nobody else may take from the queue meanwhile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from goqueue.broker.backlog import is_plain, left_behind, next_of_lane
 from goqueue.broker.dead_letter_topics import moving
-from goqueue.broker.group_runtime import Session, Share
+from goqueue.broker.group_runtime import Served, Session, Share
 from goqueue.broker.group_shards import GroupShards, partition_name
-from goqueue.broker.key_index import learn_keys
+from goqueue.broker.key_index import learn_keys as learn
 from goqueue.broker.partition import Partition
 from goqueue.broker.picking import pick
 from goqueue.broker.settling import Settling
 from goqueue.broker.timing import timing_of
-from goqueue.broker.topic import Topic
 from goqueue.broker.visible import Sight, expired_places, look, passed_by
+from goqueue.broker.visit import Delivery, Visit
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.events import Acked, Delivered, Dropped, Redelivered
+from goqueue.delivery.lane import lease_in
 from goqueue.delivery.parcel import SPAN, Parcel
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.receipts import Seal
 from goqueue.model.errors import TopicNotFound
 from goqueue.model.logging import get_logger
-from goqueue.model.runs import bits_to_runs, lowest, to_bits, to_runs
+from goqueue.model.runs import bits_to_runs, lowest, packed, to_bits, to_runs
 from goqueue.wire.batch import FrameRun, select_frames
+from goqueue.wire.frame import timestamp_of
 
 log = get_logger(__name__)
 
@@ -38,58 +39,6 @@ _READ_AHEAD = 256
 """Under key order more is read than can be delivered: much of it may have to wait."""
 _EXPIRED = "its time to live was over"
 _NOTHING = Share({}, frozenset())
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """Messages of one lease. In a stream there is no lease: it is 0, and so are ``count`` and ``until_ns``."""
-
-    topic: str
-    partition: int
-    run: FrameRun
-    lease: int
-    count: int
-    seal: Seal | None
-    next_offset: int
-    until_ns: int
-    """When the messages are anyone's again."""
-
-    def receipt(self, offset: int) -> str | None:
-        return None if self.seal is None else self.seal.receipt(offset, self.count, self.lease)
-
-    @property
-    def token(self) -> bytes:
-        return b"" if self.seal is None else self.seal.token(self.count, self.lease)
-
-
-@dataclass(slots=True)
-class Room:
-    """What is left of a poll's bounds. One message goes in however large it is."""
-
-    messages: int
-    size: int
-    taken: bool = False
-
-    @property
-    def is_left(self) -> bool:
-        return self.messages > 0 and (self.size > 0 or not self.taken)
-
-    def take(self, run: FrameRun) -> None:
-        self.messages -= len(run)
-        self.size -= len(run.frames)
-        self.taken = True
-
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """One member at one queue."""
-
-    group: Group
-    queue: Queue
-    topic: Topic
-    partition: Partition
-    member_id: str
-    room: Room
 
 
 class Taking:
@@ -125,7 +74,7 @@ class Taking:
             found += (partition_name(topic.record.topic_id, number) for number in range(len(topic.partitions)))
         return found
 
-    def _may_take(self, visit: Visit) -> bool:
+    def may_take(self, visit: Visit) -> bool:
         """Asked after every await: the member may have left, the partition have been taken from it, or the state been
         loaded again."""
         group, queue = visit.group, visit.queue
@@ -139,40 +88,43 @@ class Taking:
 
     async def take(self, visit: Visit) -> list[Delivery]:
         """Retries first, then what waited for its key, then new messages."""
-        queue, room = visit.queue, visit.room
+        queue, room, lane = visit.queue, visit.room, visit.lane
         is_keyed = self._shards.settings(visit.group).ordering == "key"
         if is_keyed and queue.keys is None:
-            await self._learn_keys(visit)
+            await self.learn_keys(visit)
         found: list[Delivery] = []
-        while room.is_left and (parcel := next(queue.ready(), None)) is not None:
+        while room.is_left and (parcel := queue.first_ready(lane)) is not None:
             before = parcel.bits
             found += await self._redeliver(visit, parcel)
             if parcel.bits == before:
                 break
-        while room.is_left and (keys := queue.keys) is not None and keys.has_ready:
+        while room.is_left and (keys := queue.keys) is not None and keys.ready_count(lane):
             parked = keys.parked_count
             found += await self._deliver_parked(visit)
             if keys.parked_count == parked:
                 break
         for _ in range(_LOOKS):
-            if not room.is_left or not self._shards.may_scan(queue, visit.partition) or not self._may_take(visit):
+            if not room.is_left or not self._shards.may_scan(queue, visit.partition) or not self.may_take(visit):
                 break
             if is_keyed and queue.keys is None:
                 # A reset came in between: the next poll begins with learning them again.
                 break
-            at = queue.cursor
+            at, reads_all = queue.cursor(lane), is_plain(queue, visit.partition)
             found += await self._deliver_new(visit)
-            if queue.cursor == at or (found and queue.keys is None):
+            if queue.cursor(lane) == at or (found and reads_all and queue.keys is None):
                 break
         return found
 
-    async def _learn_keys(self, visit: Visit) -> None:
+    async def learn_keys(self, visit: Visit) -> list[Delivery]:
+        """Which messages wait for their key, and which keys are taken. Nothing is delivered by that."""
         queue = visit.queue
-        keys, lost = await learn_keys(queue, visit.partition)
-        if self._may_take(visit):
+        keys, lost = await learn(queue, visit.partition)
+        if self.may_take(visit):
             queue.keys = keys
-            if lost:
-                self._apply(visit, [Delivered(queue.key, [], to_runs(lost), queue.cursor, visit.member_id, 0)])
+            for lane, offsets in lost.items():
+                gone = Delivered(queue.key, [], to_runs(offsets), queue.cursor(lane), visit.member_id, 0, lane)
+                self._apply(visit, [gone])
+        return []
 
     def drop_expired(self, queue: Queue, partition: Partition) -> None:
         """What retention took leaves the queue."""
@@ -185,21 +137,30 @@ class Taking:
     async def _deliver_new(self, visit: Visit) -> list[Delivery]:
         queue, partition, room = visit.queue, visit.partition, visit.room
         self.drop_expired(queue, partition)
-        cursor, keys = queue.cursor, queue.keys
+        lane, keys = visit.lane, queue.keys
+        cursor, reads_all = queue.cursor(lane), is_plain(queue, partition)
         if cursor >= partition.high_watermark:
             return []
         count = room.messages if queue.keys is None else max(room.messages, _READ_AHEAD)
-        run, upto = await partition.read(cursor, max(room.size, 1), count)
-        if cursor != queue.cursor or keys is not queue.keys or not self._may_take(visit):
+        if reads_all:
+            run, upto = await partition.read(cursor, max(room.size, 1), count)
+        else:
+            run, upto = await partition.read_lane(lane, cursor, max(room.size, 1), count)
+        if cursor != queue.cursor(lane) or keys is not queue.keys or not self.may_take(visit):
             return []
         if run is None:
-            self._apply(visit, [Delivered(queue.key, [], [cursor, upto], upto, visit.member_id, 0)])
+            if reads_all:
+                self._apply(visit, [Delivered(queue.key, [], None, upto, visit.member_id, 0, lane)])
             return []
-        looked = look(queue, partition, run, upto, self._sight(visit))
+        looked = look(queue, lane, partition, run, upto, self._sight(visit))
         looked.keep_within(room.messages)
-        until_ns = self._until_ns(visit)
+        until_ns = self.until_ns(visit)
+        left = []
+        if not reads_all:
+            looked.go_on_to(next_of_lane(partition, lane, looked.upto, queue.front))
+            left = left_behind(partition, lane, queue.front, looked.upto)
         events: list[GroupsEvent] = [
-            Delivered(queue.key, looked.runs, looked.skipped, looked.upto, visit.member_id, until_ns)
+            Delivered(queue.key, looked.runs, looked.skipped, looked.upto, visit.member_id, until_ns, lane, left)
         ]
         events += self._gone_bad(visit, looked.expired)
         made = self._apply(visit, events)
@@ -208,6 +169,8 @@ class Taking:
                 queue.keys.hold(offset, key)
             for offset, key in looked.parked:
                 queue.keys.park(offset, key)
+            if looked.is_stopped:
+                queue.keys.stopped.add(lane)
             if looked.parked and queue.keys.parked_count >= self._shards.host.config.limits.max_parked:
                 log.warning(
                     "a partition waits: as many messages as limits.max_parked allows wait for their keys",
@@ -219,39 +182,39 @@ class Taking:
         if not looked.offsets:
             return []
         chosen = run if looked.places is None else select_frames(run, looked.places)
-        return self._deliveries(visit, made, looked.offsets, chosen)
+        return self.deliveries(visit, visit.lane, made, chosen)
 
     async def _redeliver(self, visit: Visit, parcel: Parcel) -> list[Delivery]:
         queue, first = visit.queue, parcel.first
         wanted = lowest(parcel.bits, visit.room.messages)
         picked = await pick(visit.partition, bits_to_runs(first, wanted), visit.room.size)
-        if not self._may_take(visit):
+        if not self.may_take(visit):
             return []
         # What was settled meanwhile is not to be delivered; what the log does not have any more is done.
         there = wanted & parcel.among([first, picked.upto])
         again = there & to_bits(to_runs(picked.offsets), first, SPAN)
         events: list[GroupsEvent] = []
         if there != again:
-            events.append(Acked(queue.key, [(parcel.lease, bits_to_runs(first, there & ~again))]))
+            events.append(Acked(queue.key, [(parcel.lease, packed(first, there & ~again))]))
         if again:
-            parts = [(parcel.lease, bits_to_runs(first, again))]
-            events.append(Redelivered(queue.key, parts, visit.member_id, self._until_ns(visit)))
+            events.append(
+                Redelivered(queue.key, [(parcel.lease, packed(first, again))], visit.member_id, self.until_ns(visit))
+            )
         made = self._apply(visit, events)
         self._settling.tally.redeliveries += again.bit_count()
         if picked.run is None or not again:
             return []
         places = [place for place, offset in enumerate(picked.offsets) if again >> (offset - first) & 1]
-        offsets = [picked.offsets[place] for place in places]
-        return self._deliveries(visit, made, offsets, select_frames(picked.run, places))
+        return self.deliveries(visit, visit.lane, made, select_frames(picked.run, places))
 
     async def _deliver_parked(self, visit: Visit) -> list[Delivery]:
         queue, room = visit.queue, visit.room
         if queue.keys is None:
             return []
-        wanted = sorted(queue.keys.ready(room.messages))
+        wanted = sorted(queue.keys.ready(room.messages, visit.lane))
         picked = await pick(visit.partition, to_runs(wanted), room.size)
         keys = queue.keys
-        if keys is None or not self._may_take(visit):
+        if keys is None or not self.may_take(visit):
             return []
         expired = set() if picked.run is None else expired_places(picked.run, self._sight(visit))
         turn = [(place, offset) for place, offset in enumerate(picked.offsets) if keys.is_ready(offset)]
@@ -263,7 +226,15 @@ class Taking:
         skipped = gone if visit.topic.settings.expired_messages == "dead_letter" else sorted(gone + late)
         runs = to_runs(taken)
         events: list[GroupsEvent] = [
-            Delivered(queue.key, runs, to_runs(skipped), queue.cursor, visit.member_id, self._until_ns(visit))
+            Delivered(
+                queue.key,
+                runs,
+                to_runs(skipped),
+                queue.cursor(visit.lane),
+                visit.member_id,
+                self.until_ns(visit),
+                visit.lane,
+            )
         ]
         made = self._apply(visit, [*events, *self._gone_bad(visit, late)])
         for offset in [*taken, *late, *gone]:
@@ -271,7 +242,7 @@ class Taking:
                 keys.take(offset)
         if picked.run is None or not taken:
             return []
-        return self._deliveries(visit, made, taken, select_frames(picked.run, places))
+        return self.deliveries(visit, visit.lane, made, select_frames(picked.run, places))
 
     def _sight(self, visit: Visit) -> Sight:
         settings = visit.topic.settings
@@ -288,23 +259,25 @@ class Taking:
         self._settling.tally.expired += len(offsets)
         if not offsets or visit.topic.settings.expired_messages != "dead_letter":
             return []
-        return moving(self._shards.host, visit.queue, visit.topic, [], to_runs(offsets), _EXPIRED)
+        return moving(self._shards.host, visit.queue, visit.topic, [], to_runs(offsets), _EXPIRED, visit.lane)
 
-    def _apply(self, visit: Visit, events: Sequence[GroupsEvent]) -> range:
+    def _apply(self, visit: Visit, events: Sequence[GroupsEvent]) -> list[int]:
         """The leases that came of it."""
         before = visit.queue.next_lease
         self._shards.change(visit.group.name, events)
-        return range(before, visit.queue.next_lease)
+        return [lease_in(number, visit.lane) for number in range(before, visit.queue.next_lease)]
 
-    def _deliveries(self, visit: Visit, leases: range, offsets: list[int], run: FrameRun) -> list[Delivery]:
+    def deliveries(self, visit: Visit, lane: int, leases: list[int], run: FrameRun) -> list[Delivery]:
+        """What leases of a lane are for the member: the frames of all of them are in ``run``."""
         visit.room.take(run)
+        self._note_served(visit, lane, run)
         seal = self._shards.seal(visit.group, visit.queue)
         found = []
         at = 0
         for lease in leases:
             for parcel in visit.queue.parcels(lease):
                 size = parcel.bits.bit_count()
-                part = select_frames(run, list(range(at, at + size)))
+                part = run.part(at, at + size)
                 at += size
                 found.append(
                     Delivery(
@@ -314,13 +287,23 @@ class Taking:
                         lease,
                         parcel.count,
                         seal,
-                        offsets[at - 1] + 1,
+                        parcel.first + parcel.bits.bit_length(),
                         parcel.at_ns,
                     )
                 )
         return found
 
-    def _until_ns(self, visit: Visit) -> int:
+    def _note_served(self, visit: Visit, lane: int, run: FrameRun) -> None:
+        by_lane = self._shards.runtime(visit.group.name).served.setdefault(visit.queue.key, {})
+        served = by_lane.get(lane)
+        if served is None:
+            served = by_lane[lane] = Served()
+        now_ns = self._clock.now_ns()
+        # The first and the last stand for those between: looking at each would cost more than it is worth.
+        written_ns = (timestamp_of(run.frames) + timestamp_of(run.frames[int(run.positions[-1]) :])) // 2
+        served.add(len(run), len(run) * (now_ns - written_ns), now_ns)
+
+    def until_ns(self, visit: Visit) -> int:
         return self._clock.now_ns() + timing_of(self._shards.settings(visit.group), visit.topic).visibility_ns
 
     # From a stream
@@ -335,8 +318,9 @@ class Taking:
         at = self.position(session, queue, partition)
         if partition.high_watermark <= at:
             return []
-        run, following = await partition.read(at, max(visit.room.size, 1), visit.room.messages)
-        if not self._may_take(visit) or self.position(session, queue, partition) != at:
+        first = partition.next_visible(at)
+        run, following = await partition.read(first, max(visit.room.size, 1), visit.room.messages)
+        if not self.may_take(visit) or self.position(session, queue, partition) != at:
             # A reset, or another poll of this member, came in between.
             return []
         session.positions[queue.key] = following

@@ -9,7 +9,8 @@ from goqueue.model.logging import get_logger
 from goqueue.model.message import Headers, Message
 from goqueue.model.units import format_instant_ns
 from goqueue.wire import internal_headers as system
-from goqueue.wire.frame import MAX_HEADERS_BYTES, encode_message
+from goqueue.wire.delayed import MAX_DELAYED_HEADERS_BYTES, due_header
+from goqueue.wire.frame import MAX_HEADERS_BYTES, Flag, encode_message
 
 log = get_logger(__name__)
 
@@ -41,14 +42,20 @@ def copy_of(message: Message, queue: Queue, source: str, move: Move, now_ns: int
             system.ERROR: move.reason,
         }
     added[system.COPY_OF] = mark_of(queue, message.offset)
-    headers = _fitting(kept, [(name, value.encode()) for name, value in added.items()])
-    return encode_message(replace(message, headers=headers, timestamp_ns=now_ns))
+    told_in_bytes = [(name, value.encode()) for name, value in added.items()]
+    if move.target.due_ns <= now_ns:
+        return encode_message(replace(message, headers=_fitting(kept, told_in_bytes), timestamp_ns=now_ns))
+    told_in_bytes.append(due_header(move.target.due_ns))
+    headers = _fitting(kept, told_in_bytes, MAX_DELAYED_HEADERS_BYTES)
+    return encode_message(replace(message, headers=headers, timestamp_ns=now_ns), int(Flag.DELAYED))
 
 
-def _fitting(kept: list[tuple[str, bytes]], added: list[tuple[str, bytes]]) -> Headers:
+def _fitting(
+    kept: list[tuple[str, bytes]], added: list[tuple[str, bytes]], max_bytes: int = MAX_HEADERS_BYTES
+) -> Headers:
     """The message's own headers and what is added to them; its own make room if they are too large together."""
     headers: Headers = (*kept, *added)
-    while sum(len(name.encode()) + len(value) + 4 for name, value in headers) + 2 > MAX_HEADERS_BYTES and kept:
+    while sum(len(name.encode()) + len(value) + 4 for name, value in headers) + 2 > max_bytes and kept:
         dropped = kept.pop(max(range(len(kept)), key=lambda place: len(kept[place][1])))
         log.warning("a header does not fit beside those of a dead letter and is dropped", header=dropped[0][:60])
         headers = (*kept, *added)

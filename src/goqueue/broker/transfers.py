@@ -16,7 +16,7 @@ from typing import Any
 
 from goqueue.broker.group_shards import GroupShards, Host
 from goqueue.broker.partition import Partition
-from goqueue.broker.read import Bounds, read_messages
+from goqueue.broker.read import UNBOUNDED, Bounds, read_messages
 from goqueue.broker.settling import Settling
 from goqueue.broker.topic import Topic
 from goqueue.broker.transfer_copies import REDRIVE, copy_of, mark_of
@@ -28,7 +28,7 @@ from goqueue.model.message import Message
 from goqueue.model.runs import to_runs
 from goqueue.storage.commit import CommitScheduler
 from goqueue.wire import internal_headers as system
-from goqueue.wire.batch import MAX_BATCH_BYTES, join_frames
+from goqueue.wire.batch import MAX_BATCH_BYTES, decode_run, join_frames
 
 log = get_logger(__name__)
 
@@ -211,7 +211,7 @@ class Transfers:
         self, progress: _Progress, target: Topic, partition: Partition, frames: list[bytes], carried: list[int]
     ) -> None:
         self._check_room()
-        first = partition.append(join_frames(frames, self._host.clock.now_ns()))
+        first = self._host.delays.append(partition, join_frames(frames, self._host.clock.now_ns()))
         progress.doubtful |= dict.fromkeys(carried, _Since(target.record.topic_id, first))
         # Whatever the topic's own policy: what leaves one place must be safe in the other.
         await self._commits.durable(partition.log, first + len(frames))
@@ -271,12 +271,13 @@ class Transfers:
         # Under 'interval' a copy may be there and not yet be safe.
         await self._commits.durable(partition.log, partition.log.end_offset)
         while True:
-            read = await read_messages(partition, at, Bounds(1 << 20))
-            for message in read.messages:
-                copied |= {marks[value] for name, value in message.headers if name == system.COPY_OF and value in marks}
-            if read.next_offset == at:
+            # Also what readers do not see: a copy may be delayed.
+            run, following = await partition.read(at, 1 << 20, UNBOUNDED)
+            if run is None:
                 break
-            at = read.next_offset
+            for message in decode_run(run)[0]:
+                copied |= {marks[value] for name, value in message.headers if name == system.COPY_OF and value in marks}
+            at = following
         progress.copied |= copied
         for offset in doubtful:
             del progress.doubtful[offset]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from goqueue.broker.checkpoints import Checkpoints
+from goqueue.broker.delays import Delays
 from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.partition import Partition
 from goqueue.broker.topic import Topic
@@ -33,6 +34,9 @@ class Keeper(Protocol):
     def logs(self) -> Iterable[Log]: ...
 
     async def snapshot_if_due(self) -> None: ...
+
+    @property
+    def delays(self) -> Delays: ...
 
 
 class Upkeep:
@@ -95,6 +99,7 @@ class Upkeep:
 
     async def checkpoint(self) -> None:
         await self._keeper.snapshot_if_due()
+        await self._keeper.delays.save()
         await self._checkpoints.save(list(self._keeper.logs()))
 
     async def expire(self) -> None:
@@ -142,7 +147,12 @@ class Upkeep:
         below = min(partition.high_watermark, partition.log.durable_offset)
         if dirty_ratio(partition.log, below) < self._config.compaction_min_dirty_ratio:
             return
-        rules = CompactionRules(below, topic.settings.tombstone_retention_ms, self._config.compaction_max_keys)
+        rules = CompactionRules(
+            below,
+            topic.settings.tombstone_retention_ms,
+            self._config.compaction_max_keys,
+            lambda offset: self._keeper.delays.is_pending(partition, offset),
+        )
         steps = compact(partition.log, rules)
         try:
             await self._drive(steps, lambda: self._wants_compaction(topic))

@@ -8,16 +8,16 @@ import numpy as np
 
 from goqueue.broker.partition import Partition
 from goqueue.broker.soundness import unsound_places
+from goqueue.delivery.keyed import lane_key
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import InvalidFrame
 from goqueue.model.message import Headers
 from goqueue.model.ports import NANOS_PER_MS
-from goqueue.model.runs import Runs, add_run, below, to_runs
+from goqueue.model.runs import Runs, add_run, ascending_to_runs, below
 from goqueue.wire.batch import Columns, FrameRun
-from goqueue.wire.frame import HEADER_SIZE, Flag, decode_headers
+from goqueue.wire.frame import HEADER_SIZE, INVISIBLE, decode_headers
 from goqueue.wire.internal_headers import FOR_GROUP, RESERVED_PREFIX, TTL, parse_ttl_ms
 
-_INVISIBLE = int(Flag.CONTROL | Flag.DELAYED)
 _SYSTEM = RESERVED_PREFIX.encode()
 
 
@@ -30,30 +30,41 @@ class Looked:
     offsets: list[int]
     places: list[int] | None = None
     """Of the frames at ``offsets``; ``None``: of all frames in the run."""
-    skipped: Runs = field(default_factory=list)
+    skipped: Runs | None = None
+    """What is done without being delivered; ``None``: all that is not delivered."""
     expired: list[int] = field(default_factory=list)
     parked: list[tuple[int, bytes]] = field(default_factory=list)
     keys: dict[int, bytes] = field(default_factory=dict)
     """Under key order, the keys of what is delivered."""
+    is_stopped: bool = False
+    """Whether what comes next would have to be parked, and there is no room for it."""
 
     @property
     def runs(self) -> Runs:
         offsets = self.offsets
         if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:
             return [offsets[0], offsets[-1] + 1]
-        return to_runs(offsets)
+        return ascending_to_runs(offsets)
 
     def keep_within(self, most: int) -> None:
         """Under key order more was read than there is room for; what is beyond is left for the next look."""
         if len(self.offsets) <= most:
             return
         cut = self.upto = self.offsets[most]
+        self.is_stopped = False
         self.offsets = self.offsets[:most]
         self.places = list(range(most)) if self.places is None else self.places[:most]
         self.parked = [each for each in self.parked if each[0] < cut]
         self.expired = [each for each in self.expired if each < cut]
         self.keys = {offset: key for offset, key in self.keys.items() if offset < cut}
-        self.skipped = below(self.skipped, cut)
+        if self.skipped is not None:
+            self.skipped = below(self.skipped, cut)
+
+    def go_on_to(self, upto: int) -> None:
+        """Nothing else of the lane lies before ``upto``."""
+        if self.skipped is not None:
+            add_run(self.skipped, self.upto, upto)
+        self.upto = upto
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +79,24 @@ class Sight:
     max_parked: int
 
 
-def look(queue: Queue, partition: Partition, run: FrameRun, upto: int, sight: Sight) -> Looked:
-    """``run`` begins at the queue's cursor and ends before ``upto``."""
+def look(queue: Queue, lane: int, partition: Partition, run: FrameRun, upto: int, sight: Sight) -> Looked:
+    """``run`` is what a lane has from its cursor on to before ``upto``."""
     columns = run.columns()
+    cursor = queue.cursor(lane)
     offsets: list[int] = columns["offset"].tolist()
-    damaged = unsound_places(partition, run, columns, queue.cursor, upto)
+    damaged = unsound_places(partition, run, columns, cursor, upto)
     hidden, expired = _not_for_all(run, columns, sight)
     hidden |= damaged
-    if queue.moving or queue.acked.end > queue.cursor:
+    known = queue.lanes.get(lane)
+    if queue.moving or (known is not None and known.acked.end > cursor):
         # After a reset some of what comes may be on its way to the dead letters, or there already.
-        hidden |= {place for place, each in enumerate(offsets) if each in queue.moving or each in queue.acked}
-    is_dense = offsets[-1] - queue.cursor == len(offsets) - 1 and upto == offsets[-1] + 1
-    if not hidden and not expired and is_dense and queue.keys is None:
+        hidden |= {place for place, each in enumerate(offsets) if each in queue.moving or queue.is_done(each, lane)}
+    if not hidden and not expired and queue.keys is None:
         return Looked(run, upto, offsets)
     if damaged:
         # What a damaged frame tells of itself is not to be believed, its offset least of all.
         offsets = [-1 if place in damaged else offset for place, offset in enumerate(offsets)]
-    return _sort(queue, run, upto, offsets, hidden, expired, sight)
+    return _sort(queue, lane, run, upto, offsets, hidden, expired, sight)
 
 
 def expired_places(run: FrameRun, sight: Sight) -> set[int]:
@@ -99,33 +111,42 @@ def passed_by(run: FrameRun, sight: Sight) -> set[int]:
 
 
 def _sort(
-    queue: Queue, run: FrameRun, upto: int, offsets: list[int], hidden: set[int], expired: set[int], sight: Sight
+    queue: Queue,
+    lane: int,
+    run: FrameRun,
+    upto: int,
+    offsets: list[int],
+    hidden: set[int],
+    expired: set[int],
+    sight: Sight,
 ) -> Looked:
-    looked = Looked(run, upto, [], [])
-    places = looked.places if looked.places is not None else []
+    places: list[int] = []
+    skipped: Runs = []
+    looked = Looked(run, upto, [], places, skipped)
     keys = None if queue.keys is None else keys_of(run)
     taken: set[bytes] = set()
-    at = queue.cursor
+    at = queue.cursor(lane)
     for place, offset in enumerate(offsets):
         if offset < at:
             continue
-        # Offsets that nobody has any more: compaction took them, or they are damaged.
-        add_run(looked.skipped, at, offset)
+        # Offsets of other lanes, and those that nobody has any more: compaction took them, or they are damaged.
+        add_run(skipped, at, offset)
         at = offset + 1
         if place in hidden:
             if offset not in queue.moving:
-                add_run(looked.skipped, offset, at)
+                add_run(skipped, offset, at)
             continue
         if place in expired:
             looked.expired.append(offset)
             if not sight.keeps_expired:
-                add_run(looked.skipped, offset, at)
+                add_run(skipped, offset, at)
             continue
-        if queue.keys is not None and keys is not None and (key := keys[place]):
+        if queue.keys is not None and keys is not None and (key := lane_key(lane, keys[place])):
             if key in taken or queue.keys.is_busy(key):
                 if queue.keys.parked_count + len(looked.parked) >= sight.max_parked:
-                    # No more room for those that wait: this is how far the scan goes.
+                    # No more room for those that wait: this is how far the scan of this lane goes.
                     looked.upto = offset
+                    looked.is_stopped = True
                     return looked
                 looked.parked.append((offset, key))
                 continue
@@ -133,7 +154,7 @@ def _sort(
             looked.keys[offset] = key
         looked.offsets.append(offset)
         places.append(place)
-    add_run(looked.skipped, at, upto)
+    add_run(skipped, at, upto)
     return looked
 
 
@@ -141,7 +162,7 @@ def _not_for_all(run: FrameRun, columns: Columns, sight: Sight) -> tuple[set[int
     """Places of frames that this group is not to see, and of those whose time to live is over."""
     hidden: set[int] = set()
     if columns["flags"].any():
-        hidden |= set(np.flatnonzero(columns["flags"] & np.uint8(_INVISIBLE)).tolist())
+        hidden |= set(np.flatnonzero(columns["flags"] & np.uint8(INVISIBLE)).tolist())
     expired = _expired(columns, sight)
     if columns["headers_length"].any():
         _look_at_headers(run, columns, sight, hidden, expired)

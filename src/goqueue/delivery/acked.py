@@ -14,12 +14,17 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from goqueue.model.runs import Runs, bits_to_runs, pairs, run_count, to_bits
+
 _FEW_RUNS = 2_048
 """So many stay runs in any case: they take little, and less than a bitmap of a wide window."""
 _RUN_BYTES = 16
 _SMALL_BYTES = 126 << 10
 """A bitmap up to this size (a window of a million) is taken for granted; a larger one must be less than its runs."""
 _GROW_BYTES = 1_024
+_MANY_RUNS = 8
+"""More at once are better put into a bitmap."""
+_WIDE = 1 << 16
 _NOT_FULL = re.compile(rb"[^\xff]")
 
 
@@ -76,6 +81,41 @@ class AckedOffsets:
         else:
             self._add_bits(self._bits, first, end)
 
+    def add_bits(self, first: int, bits: int) -> None:
+        """Bit ``n`` stands for ``first + n``."""
+        if not bits & (bits + 1):
+            self.add(first, first + bits.bit_length())
+            return
+        end = first + bits.bit_length()
+        if self._bits is None and run_count(bits) > _MANY_RUNS and self._bitmap_bytes(end) <= _SMALL_BYTES:
+            self.end = max(self.end, end)
+            self._to_bits()
+        if self._bits is None or not self._fits(end):
+            for low, high in pairs(bits_to_runs(first, bits)):
+                self.add(low, high)
+            return
+        if first < self.prefix:
+            bits, first = bits >> (self.prefix - first), self.prefix
+        self.end = max(self.end, end)
+        bitmap = self._room(self._bits, end)
+        self.above += _merge(bitmap, first - self._bits_from, bits)
+        if bits & 1 and first == self.prefix:
+            self._advance(bitmap)
+
+    def add_others(self, first: int, end: int, runs: Runs) -> None:
+        """Everything from ``first`` to before ``end`` is done, ``runs`` excepted."""
+        if len(runs) > 2 * _MANY_RUNS and runs[-1] - runs[0] <= _WIDE:
+            low, high = runs[0], runs[-1]
+            self.add(first, low)
+            width = high - low
+            self.add_bits(low, ((1 << width) - 1) & ~to_bits(runs, low, width))
+            first = high
+        else:
+            for low, high in pairs(runs):
+                self.add(first, low)
+                first = high
+        self.add(first, end)
+
     # As runs
 
     def _add_run(self, first: int, end: int) -> None:
@@ -127,17 +167,23 @@ class AckedOffsets:
         self._ends = array("q", [end for _, end in runs])
 
     def _add_bits(self, bits: bytearray, first: int, end: int) -> None:
-        wanted = (end - self._bits_from + 7) >> 3
-        if wanted > len(bits):
-            # By hand, and one piece at a time: a bytearray that grows by itself takes an eighth more than it needs.
-            # A large one may.
-            step = max(_GROW_BYTES, len(bits) >> 3 if len(bits) > _SMALL_BYTES else 0)
-            grown = bytearray(-(-wanted // step) * step)
-            grown[: len(bits)] = bits
-            self._bits = bits = grown
+        bits = self._room(bits, end)
         self.above += self._set(bits, first, end)
         if first == self.prefix:
             self._advance(bits)
+
+    def _room(self, bits: bytearray, end: int) -> bytearray:
+        """The bitmap, with room up to ``end``."""
+        wanted = (end - self._bits_from + 7) >> 3
+        if wanted <= len(bits):
+            return bits
+        # By hand, and one piece at a time: a bytearray that grows by itself takes an eighth more than it needs.
+        # A large one may.
+        step = max(_GROW_BYTES, len(bits) >> 3 if len(bits) > _SMALL_BYTES else 0)
+        grown = bytearray(-(-wanted // step) * step)
+        grown[: len(bits)] = bits
+        self._bits = grown
+        return grown
 
     def _advance(self, bits: bytearray) -> None:
         """The prefix goes on as far as it can."""
@@ -157,12 +203,7 @@ class AckedOffsets:
 
     def _set(self, bits: bytearray, first: int, end: int) -> int:
         """Set bits; return how many were not set before."""
-        low, high = first - self._bits_from, end - self._bits_from
-        low_byte, end_byte = low >> 3, (high + 7) >> 3
-        before = int.from_bytes(bits[low_byte:end_byte], "little")
-        after = before | ((1 << (high - low)) - 1) << (low & 7)
-        bits[low_byte:end_byte] = after.to_bytes(end_byte - low_byte, "little")
-        return after.bit_count() - before.bit_count()
+        return _merge(bits, first - self._bits_from, (1 << (end - first)) - 1)
 
     # Looking through
 
@@ -186,6 +227,21 @@ class AckedOffsets:
         every[: self.prefix - self._bits_from] = 0
         edges = np.flatnonzero(np.diff(every, prepend=np.uint8(0), append=np.uint8(0))) + self._bits_from
         yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+    def bits(self, first: int, span: int) -> int:
+        """Which of ``span`` offsets from ``first`` on are done; bit ``n`` stands for ``first + n``."""
+        found = (1 << max(0, min(span, self.prefix - first))) - 1
+        if self._bits is not None:
+            low = max(0, first - self._bits_from)
+            part = self._bits[low >> 3 : (low + span + 7) >> 3]
+            within = int.from_bytes(part, "little") >> (low & 7)
+            found |= within << max(0, self._bits_from - first)
+        elif self.above:
+            at = max(0, bisect_right(self._starts, first) - 1)
+            end = bisect_left(self._starts, first + span)
+            edges = [edge for run in zip(self._starts[at:end], self._ends[at:end], strict=True) for edge in run]
+            found |= to_bits(edges, first, span)
+        return found & ((1 << span) - 1)
 
     def above_from(self, offset: int) -> int:
         """How many are done above the prefix, at ``offset`` or later."""
@@ -228,3 +284,12 @@ class AckedOffsets:
             acked.above = sum(acked._ends) - sum(acked._starts)
             acked.end = dump.runs[-1]
         return acked
+
+
+def _merge(bitmap: bytearray, place: int, bits: int) -> int:
+    """Set bits from ``place`` on; return how many were not set before."""
+    low_byte, end_byte = place >> 3, (place + bits.bit_length() + 7) >> 3
+    before = int.from_bytes(bitmap[low_byte:end_byte], "little")
+    after = before | bits << (place & 7)
+    bitmap[low_byte:end_byte] = after.to_bytes(end_byte - low_byte, "little")
+    return after.bit_count() - before.bit_count()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from goqueue.model.runs import Runs
+from goqueue.model.runs import Offsets, Runs
 
-Parts = list[tuple[int, Runs]]
+Parts = list[tuple[int, Offsets]]
 
 
 class QueueEvent(msgspec.Struct, frozen=True):
@@ -31,14 +31,20 @@ class QueueClosed(QueueEvent, frozen=True, tag="closed"):
     """The partition is gone, and everything known of it with it."""
 
 
-class Delivered(QueueEvent, frozen=True, tag="delivered"):
-    """``runs`` went to a member for the first time. What is skipped counts as done; the cursor is at ``upto``."""
+class Delivered(QueueEvent, frozen=True, tag="delivered", omit_defaults=True):
+    """``runs`` of one lane went to a member for the first time; the lane's cursor is at ``upto``.
 
-    runs: Runs
-    skipped: Runs
+    What is skipped counts as done; ``None``: all else between the cursor and ``upto``. If this is further than any lane
+    was before, ``left`` names the other lanes that have something in between, and where it begins.
+    """
+
+    runs: Offsets
+    skipped: Runs | None
     upto: int
     member: str
     until_ns: int
+    lane: int = 2
+    left: list[tuple[int, int]] = []
 
 
 class Redelivered(QueueEvent, frozen=True, tag="redelivered"):
@@ -77,27 +83,33 @@ class Extended(QueueEvent, frozen=True, tag="extended"):
 
 
 class Target(msgspec.Struct, frozen=True, array_like=True):
-    """Where copies go. ``end`` is that log's end when this was decided: a copy can only lie at it or after it."""
+    """Where copies go. ``end`` is that log's end when this was decided: a copy can only lie at it or after it.
+
+    ``due_ns``: when readers are to see them; 0 for at once.
+    """
 
     topic: str
     topic_id: str
     partition: int
     end: int
+    due_ns: int = 0
 
 
 class Moving(QueueEvent, frozen=True, tag="moving"):
-    """To be copied elsewhere and then done. ``fresh`` are messages that were never delivered."""
+    """To be copied elsewhere and then done. ``fresh`` are messages of ``lane`` that were never delivered."""
 
     parts: Parts
     fresh: Runs
     reason: str
     target: Target
+    lane: int = 2
 
 
 class Moved(QueueEvent, frozen=True, tag="moved"):
-    """The copies are durable: done."""
+    """The copies are durable: done. ``lane`` is that of messages that nobody had decided to move."""
 
     runs: Runs
+    lane: int = 2
 
 
 class Committed(QueueEvent, frozen=True, tag="committed"):

@@ -1,5 +1,6 @@
 """One message of a key at a time, in the order of their offsets.
 
+Messages of different lanes do not wait for each other: the lane is part of what is called a key here (``lane_key``).
 Derived: which offsets are outstanding is the queue's to know, which keys they have is in the log.
 """
 
@@ -7,6 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
+
+
+def lane_key(lane: int, key: bytes) -> bytes:
+    """What messages of one key and lane have in common; nothing, if they have no key."""
+    return bytes((lane,)) + key if key else b""
 
 
 class KeyOrder:
@@ -17,13 +23,17 @@ class KeyOrder:
         """Of every offset that is outstanding or parked and has a key."""
         self._busy: dict[bytes, int] = {}
         self._parked: dict[bytes, deque[int]] = {}
-        self._ready: dict[int, None] = {}
-        """Parked offsets whose key is free, in the order in which it became so; the key is theirs already."""
+        self._ready: dict[int, dict[int, None]] = {}
+        """By lane, parked offsets whose key is free, in the order in which it became so; the key is theirs already."""
+        self._lanes: dict[int, int] = {}
+        """Of the same offsets."""
         self.parked_count = 0
+        self.stopped: set[int] = set()
+        """Lanes whose next message would have to be parked, when there is no more room for that."""
 
     @property
     def has_ready(self) -> bool:
-        return bool(self._ready)
+        return bool(self._lanes)
 
     def is_busy(self, key: bytes) -> bool:
         """Whether the key is another message's now."""
@@ -41,35 +51,45 @@ class KeyOrder:
         self._parked.setdefault(key, deque()).append(offset)
         self.parked_count += 1
 
-    def make_ready(self, offset: int, key: bytes) -> None:
+    def make_ready(self, offset: int, key: bytes, lane: int) -> None:
         """Not outstanding, and its key is free: it is its turn."""
         self.hold(offset, key)
-        self._ready[offset] = None
+        self._add_ready(offset, lane)
         self.parked_count += 1
 
-    def ready(self, most: int) -> list[int]:
+    def _add_ready(self, offset: int, lane: int) -> None:
+        self._lanes[offset] = lane
+        self._ready.setdefault(lane, {})[offset] = None
+
+    def ready(self, most: int, lane: int) -> list[int]:
         """The first of those whose turn it is."""
-        return list(islice(self._ready, most))
+        return list(islice(self._ready.get(lane, ()), most))
+
+    def ready_count(self, lane: int) -> int:
+        return len(self._ready.get(lane, ()))
 
     def is_ready(self, offset: int) -> bool:
-        return offset in self._ready
+        return offset in self._lanes
 
     def take(self, offset: int) -> None:
         """A parked message whose turn has come is delivered."""
-        del self._ready[offset]
+        del self._ready[self._lanes.pop(offset)][offset]
         self.parked_count -= 1
+        self.stopped.clear()
 
-    def release(self, first: int, end: int) -> None:
-        """These are done: the next of their keys has its turn."""
+    def release(self, first: int, end: int, lane: int | None = None) -> None:
+        """These are done, or those of them that are of a lane: the next of their keys has its turn."""
         if end - first > len(self._keys):
             offsets = [offset for offset in self._keys if first <= offset < end]
         else:
             offsets = [offset for offset in range(first, end) if offset in self._keys]
         for offset in offsets:
-            self._release_one(offset)
+            if lane is None or self._keys[offset][0] == lane:
+                self._release_one(offset)
 
     def _release_one(self, offset: int) -> None:
         key = self._keys.pop(offset)
+        self.stopped.clear()
         if self._busy.get(key) != offset:
             # Parked and yet done: it has left the log.
             waiting = self._parked.get(key)
@@ -79,7 +99,7 @@ class KeyOrder:
                 if not waiting:
                     del self._parked[key]
             return
-        if offset in self._ready:
+        if offset in self._lanes:
             self.take(offset)
         waiting = self._parked.get(key)
         if waiting:
@@ -87,6 +107,6 @@ class KeyOrder:
             if not waiting:
                 del self._parked[key]
             self._busy[key] = following
-            self._ready[following] = None
+            self._add_ready(following, key[0])
         else:
             del self._busy[key]

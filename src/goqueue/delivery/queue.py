@@ -1,19 +1,22 @@
 """One group's view of one partition: what is done, in flight, waiting for another try, or being moved elsewhere.
 
-Only ``apply`` changes it, by an event; everything else looks. Indexes (the heap of times, the ready list) follow from
+Only ``apply`` changes it, by an event; everything else looks. Indexes (the heap of times, the ready lists) follow from
 the state.
+
+It is served lane by lane, and each lane has its own cursor. ``front`` is as far as any of them ever looked. A lane that
+is not in ``lanes`` has nothing below the front that is not done, so a queue of one lane, or an empty one, costs no more
+than if there were no lanes.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterator
 from itertools import count
 
 import msgspec
 
-from goqueue.delivery.acked import AckedDump, AckedOffsets
 from goqueue.delivery.events import (
     Acked,
     AnyQueueEvent,
@@ -33,9 +36,11 @@ from goqueue.delivery.events import (
     Target,
 )
 from goqueue.delivery.keyed import KeyOrder
+from goqueue.delivery.lane import Lane, LaneDump, lane_of, lease_in
 from goqueue.delivery.parcel import READY, SPAN, Parcel, ParcelDump
-from goqueue.model.runs import Runs, bits_to_runs, offsets_in, pairs, size_of, to_bits
+from goqueue.model.runs import Runs, bits_of, bits_to_runs, offsets_in, pairs, size_of, to_bits, to_runs, unpacked
 
+_SPAN_MASK = (1 << SPAN) - 1
 _STALE_ALLOWED = 1_024
 """How many entries the heap of times may have before anyone looks for those that are of no use any more."""
 
@@ -46,6 +51,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     count: int
     reason: str
     target: Target
+    lane: int
 
 
 class QueueDump(msgspec.Struct, frozen=True):
@@ -54,46 +60,58 @@ class QueueDump(msgspec.Struct, frozen=True):
     group: str
     topic_id: str
     partition: int
-    cursor: int
+    front: int
     next_lease: int
-    acked: AckedDump
+    lanes: list[LaneDump]
     parcels: list[ParcelDump]
     moving: dict[int, Move]
 
 
 class Queue:
-    """Each offset below ``cursor`` is done, in a parcel, moving, or parked until its key is free."""
+    """One for each group and partition."""
 
     def __init__(self, opened: QueueOpened, in_flight: dict[str, int]) -> None:
         self.key = opened.q
         self.group = opened.group
         self.topic_id = opened.topic_id
         self.partition = opened.partition
-        self.cursor = opened.start
-        self.acked = AckedOffsets(opened.start)
+        self.front = opened.start
+        self.lanes: dict[int, Lane] = {}
         self.outstanding = 0
         """How many messages are in parcels."""
         self.moving: dict[int, Move] = {}
         self.keys: KeyOrder | None = None
         self.next_lease = 1
+        """Its number; the lane is added when it is made."""
         self._leases: dict[int, Parcel] = {}
         self._in_flight = in_flight
         self._in_hand: dict[str, int] = {}
         self._times: list[tuple[int, int, Parcel]] = []
         self._most_times = _STALE_ALLOWED
-        self._ready: deque[Parcel] = deque()
         self._tie = count()
 
     # Looking
 
     @property
     def committed(self) -> int:
-        """The end of the prefix that is done."""
-        return self.acked.prefix
+        """The end of the prefix that is done, in every lane."""
+        return min([self.front, *(lane.acked.prefix for lane in self.lanes.values())])
 
-    def lag(self, log_start: int, high_watermark: int) -> int:
-        """How many messages are not done."""
-        return max(0, high_watermark - max(self.acked.prefix, log_start) - self.acked.above_from(log_start))
+    def cursor(self, lane: int) -> int:
+        """Where to look for the lane's next messages."""
+        found = self.lanes.get(lane)
+        return self.front if found is None else found.cursor
+
+    def is_done(self, offset: int, lane: int) -> bool:
+        """Of an offset that is known to be of this lane."""
+        found = self.lanes.get(lane)
+        return offset < self.front if found is None else offset in found.acked
+
+    @property
+    def known_end(self) -> int:
+        """Nothing is known of any message from here on."""
+        ends = [lane.acked.end for lane in self.lanes.values()]
+        return max([self.front, *ends, *(offset + 1 for offset in self.moving)])
 
     @property
     def in_flight(self) -> int:
@@ -106,13 +124,17 @@ class Queue:
 
     @property
     def parked(self) -> int:
-        """How many offsets below the cursor are neither done nor held: they wait until their key is free."""
-        acked = self.acked
-        if self.cursor <= acked.prefix:
-            return 0
-        done = acked.above - (acked.above_from(self.cursor) if acked.end > self.cursor else 0)
-        moving = sum(acked.prefix <= offset < self.cursor for offset in self.moving)
-        return self.cursor - acked.prefix - done - self.outstanding - moving
+        """How many messages below their lane's cursor are neither done nor held: they wait until their key is free."""
+        undone = sum(lane.undone() for lane in self.lanes.values())
+        moving = sum(
+            offset < lane.cursor and offset not in lane.acked
+            for offset, move in self.moving.items()
+            if (lane := self.lanes.get(move.lane)) is not None
+        )
+        return undone - self.outstanding - moving
+
+    def has_lease(self, lease: int) -> bool:
+        return lease in self._leases
 
     def parcels(self, lease: int | None = None) -> Iterator[Parcel]:
         for head in self._leases.values() if lease is None else [self._leases.get(lease)]:
@@ -131,15 +153,15 @@ class Queue:
             parcel = parcel.next
         return None
 
-    def ready(self) -> Iterator[Parcel]:
-        """What may be delivered again now, first come first served."""
-        while self._ready and not _is_ready(self._ready[0]):
-            self._ready.popleft()
-        return (parcel for parcel in self._ready if _is_ready(parcel))
+    def first_ready(self, lane: int) -> Parcel | None:
+        """What of a lane may be delivered again now, first come first served."""
+        found = self.lanes.get(lane)
+        return None if found is None else found.first_ready()
 
     @property
     def has_ready(self) -> bool:
-        return next(self.ready(), None) is not None or (self.keys is not None and self.keys.has_ready)
+        waits_for_a_poll = any(lane.ready and lane.first_ready() for lane in self.lanes.values())
+        return waits_for_a_poll or (self.keys is not None and self.keys.has_ready)
 
     def next_time_ns(self) -> int | None:
         """When something expires or becomes ready next."""
@@ -189,10 +211,10 @@ class Queue:
                 self._deliver(event)
             case Redelivered(_, parts, member, until_ns):
                 for taken in self._take(parts):
-                    self._lease(taken.runs, taken.count + 1, member, until_ns)
+                    self._lease(taken.runs, taken.count + 1, member, until_ns, lane_of(taken.lease))
             case Acked(_, parts):
                 for taken in self._take(parts):
-                    self._done(taken.runs)
+                    self._done(lane_of(taken.lease), taken)
             case Returned(_, parts, at_ns, error):
                 for taken in self._take(parts):
                     self._put(taken.lease, taken.first, taken.bits, taken.count, None, at_ns, error)
@@ -204,57 +226,129 @@ class Queue:
                     self._put(taken.lease, taken.first, taken.bits, taken.count, taken.member, until_ns, taken.error)
             case Moving():
                 self._move(event)
-            case Moved(_, runs):
-                for offset in offsets_in(runs):
-                    self.moving.pop(offset, None)
-                self._done(runs)
+            case Moved(_, runs, lane):
+                self._moved(runs, lane)
             case Committed(_, offset):
-                self.acked.reset(offset)
-                self.cursor = offset
+                self.lanes.clear()
+                self.front = offset
             case Dropped(_, start):
-                self._forget(0, start)
-                self._done([0, start])
-                self.cursor = max(self.cursor, start)
+                self._drop_below(start)
             case ResetTo(_, offset):
                 self._forget(0, None)
-                self.acked.reset(offset)
-                self.cursor = offset
+                self.lanes.clear()
+                self.front = offset
                 self.keys = None
             case CutTo(_, end):
-                self._forget(end, None)
-                for offset in [each for each in self.moving if each >= end]:
-                    del self.moving[offset]
-                self.acked.cut(end)
-                self.cursor = min(self.cursor, end)
-                self.keys = None
+                self._cut(end)
 
     def close(self) -> None:
         """Nothing is in flight any more."""
         self._forget(0, None)
 
+    def _lane(self, number: int) -> Lane:
+        """Of a lane that is about to have something that is not done, or is done beyond the front."""
+        lane = self.lanes.get(number)
+        if lane is None:
+            lane = self.lanes[number] = Lane(self.front)
+        return lane
+
+    def _tidy(self, number: int, lane: Lane) -> None:
+        """A lane in which everything up to the front is done need not be kept."""
+        # After a reset something beyond the front may be done already, and must be remembered.
+        if lane.acked.prefix == self.front and not lane.acked.above:
+            self.lanes.pop(number, None)
+
     def _deliver(self, event: Delivered) -> None:
-        self._done(event.skipped)
-        self._lease(event.runs, 1, event.member, event.until_ns)
-        self.cursor = max(self.cursor, event.upto)
+        lane = self._lane(event.lane)
+        if isinstance(event.runs, str):
+            first, bits = unpacked(event.runs)
+            if event.skipped is None:
+                lane.acked.add(lane.cursor, first)
+                lane.acked.add_bits(first, ~bits & ((1 << bits.bit_length()) - 1))
+                lane.acked.add(first + bits.bit_length(), event.upto)
+            self._lease_bits(first, bits, event)
+        else:
+            if event.skipped is None:
+                lane.acked.add_others(lane.cursor, event.upto, event.runs)
+            self._lease(event.runs, 1, event.member, event.until_ns, event.lane)
+        for first, end in pairs(event.skipped or []):
+            self._add(event.lane, lane, first, end)
+        if event.upto > self.front:
+            self._move_front(event)
+        lane.cursor = max(lane.cursor, event.upto)
+        self._tidy(event.lane, lane)
 
-    def _lease(self, runs: Runs, times: int, member: str, until_ns: int) -> None:
+    def _move_front(self, event: Delivered) -> None:
+        """Other lanes that had come to the front stop at what they have behind it, or go along."""
+        before, self.front = self.front, event.upto
+        left = dict(event.left)
+        for number in left:
+            if number not in self.lanes:
+                self.lanes[number] = Lane(before)
+        for number, lane in list(self.lanes.items()):
+            if lane.cursor == before and number != event.lane:
+                lane.pass_over(left.get(number, event.upto))
+                self._tidy(number, lane)
+
+    def _moved(self, runs: Runs, otherwise: int) -> None:
+        by_lane: dict[int, list[int]] = {}
+        for offset in offsets_in(runs):
+            move = self.moving.pop(offset, None)
+            by_lane.setdefault(otherwise if move is None else move.lane, []).append(offset)
+        for number, offsets in by_lane.items():
+            lane = self._lane(number)
+            for first, end in pairs(to_runs(offsets)):
+                self._add(number, lane, first, end)
+            self._tidy(number, lane)
+
+    def _drop_below(self, start: int) -> None:
+        self._forget(0, start)
+        self.front = max(self.front, start)
+        for number, lane in list(self.lanes.items()):
+            lane.acked.add(0, start)
+            lane.cursor = max(lane.cursor, start)
+            self._tidy(number, lane)
+        if self.keys is not None:
+            self.keys.release(0, start)
+            self.keys.stopped.clear()
+
+    def _cut(self, end: int) -> None:
+        self._forget(end, None)
+        for offset in [each for each in self.moving if each >= end]:
+            del self.moving[offset]
+        self.front = min(self.front, end)
+        for number, lane in list(self.lanes.items()):
+            lane.acked.cut(end)
+            lane.cursor = min(lane.cursor, end)
+            self._tidy(number, lane)
+        self.keys = None
+
+    def _lease(self, runs: Runs, times: int, member: str, until_ns: int, lane: int) -> None:
         """New leases, each within its span."""
-        held: Runs = []
-        for first, end in pairs(runs):
-            while first < end:
-                if held and first >= held[0] + SPAN:
-                    self._lease_one(held, times, member, until_ns)
-                    held = []
-                part_end = min(end, (held[0] if held else first) + SPAN)
-                held += (first, part_end)
-                first = part_end
-        if held:
-            self._lease_one(held, times, member, until_ns)
+        at = 0
+        while at < len(runs):
+            first = runs[at]
+            # Runs that begin within the span of this one's first; the last of them may reach beyond it.
+            end = bisect_left(runs, first + SPAN, at)
+            end += end % 2
+            lease = lease_in(self.next_lease, lane)
+            self.next_lease += 1
+            self._put(lease, first, to_bits(runs[at:end], first, SPAN), times, member, until_ns, "")
+            if runs[end - 1] > first + SPAN:
+                runs = [first + SPAN, *runs[end - 1 :]]
+                at = 0
+            else:
+                at = end
 
-    def _lease_one(self, runs: Runs, times: int, member: str, until_ns: int) -> None:
-        lease = self.next_lease
-        self.next_lease += 1
-        self._put(lease, runs[0], to_bits(runs, runs[0], SPAN), times, member, until_ns, "")
+    def _lease_bits(self, first: int, bits: int, event: Delivered) -> None:
+        while bits:
+            lease = lease_in(self.next_lease, event.lane)
+            self.next_lease += 1
+            self._put(lease, first, bits & _SPAN_MASK, 1, event.member, event.until_ns, "")
+            bits >>= SPAN
+            zeros = (bits & -bits).bit_length() - 1 if bits else 0
+            bits >>= zeros
+            first += SPAN + zeros
 
     def _put(self, lease: int, first: int, bits: int, times: int, member: str | None, at_ns: int, error: str) -> None:
         parcel = Parcel(lease, first, bits, times, member, at_ns, error)
@@ -264,6 +358,7 @@ class Queue:
             parcel.next, head.next = head.next, parcel
         size = bits.bit_count()
         self.outstanding += size
+        self._lane(lane_of(lease)).outstanding += size
         if member is not None:
             _count(self._in_flight, member, size)
             _count(self._in_hand, member, size)
@@ -278,7 +373,7 @@ class Queue:
 
     def _make_ready(self, parcel: Parcel) -> None:
         parcel.at_ns = READY
-        self._ready.append(parcel)
+        self._lane(lane_of(parcel.lease)).ready.append(parcel)
 
     def _take(self, parts: Parts) -> list[Parcel]:
         """Take messages out of their parcels; return them as parcels of their own, which are in no list."""
@@ -286,7 +381,7 @@ class Queue:
         for lease, runs in parts:
             before: Parcel | None = None
             parcel = self._leases.get(lease)
-            asked = 0 if parcel is None else to_bits(runs, parcel.first, SPAN)
+            asked = 0 if parcel is None else bits_of(runs, parcel.first, SPAN)
             while parcel is not None and asked:
                 bits = parcel.bits & asked
                 if bits:
@@ -315,6 +410,9 @@ class Queue:
         parcel.bits &= ~bits
         size = bits.bit_count()
         self.outstanding -= size
+        lane = self.lanes.get(lane_of(parcel.lease))
+        if lane is not None:
+            lane.outstanding -= size
         if parcel.member is not None:
             _count(self._in_flight, parcel.member, -size)
             _count(self._in_hand, parcel.member, -size)
@@ -326,19 +424,27 @@ class Queue:
 
     def _move(self, event: Moving) -> None:
         for taken in self._take(event.parts):
-            move = Move(taken.count, event.reason, event.target)
+            move = Move(taken.count, event.reason, event.target, lane_of(taken.lease))
             for first, end in pairs(taken.runs):
                 self.moving.update(dict.fromkeys(range(first, end), move))
         if event.fresh:
-            move = Move(0, event.reason, event.target)
+            move = Move(0, event.reason, event.target, event.lane)
             for first, end in pairs(event.fresh):
                 self.moving.update(dict.fromkeys(range(first, end), move))
 
-    def _done(self, runs: Runs) -> None:
-        for first, end in pairs(runs):
-            self.acked.add(first, end)
-            if self.keys is not None:
+    def _done(self, number: int, taken: Parcel) -> None:
+        lane = self._lane(number)
+        lane.acked.add_bits(taken.first, taken.bits)
+        if self.keys is not None:
+            for first, end in pairs(taken.runs):
                 self.keys.release(first, end)
+        self._tidy(number, lane)
+
+    def _add(self, number: int, lane: Lane, first: int, end: int) -> None:
+        lane.acked.add(first, end)
+        if self.keys is not None:
+            # What lies there of other lanes is not done by that.
+            self.keys.release(first, end, number)
 
     # Snapshots
 
@@ -355,17 +461,17 @@ class Queue:
             self.group,
             self.topic_id,
             self.partition,
-            self.cursor,
+            self.front,
             self.next_lease,
-            self.acked.dump(),
+            [lane.dump(number) for number, lane in sorted(self.lanes.items())],
             parcels,
             dict(self.moving),
         )
 
     @classmethod
     def load(cls, key: str, dump: QueueDump, in_flight: dict[str, int]) -> Queue:
-        queue = cls(QueueOpened(key, dump.group, dump.topic_id, dump.partition, dump.cursor), in_flight)
-        queue.acked = AckedOffsets.load(dump.acked)
+        queue = cls(QueueOpened(key, dump.group, dump.topic_id, dump.partition, dump.front), in_flight)
+        queue.lanes = {each.lane: Lane.load(each) for each in dump.lanes}
         queue.next_lease = dump.next_lease
         queue.moving = dict(dump.moving)
         firsts: dict[int, int] = {}
@@ -377,10 +483,6 @@ class Queue:
         return queue
 
 
-def _is_ready(parcel: Parcel) -> bool:
-    return parcel.bits != 0 and parcel.member is None and parcel.at_ns == READY
-
-
 def _count(counts: dict[str, int], member: str, more: int) -> None:
     """Those who have nothing are not kept."""
     left = counts.get(member, 0) + more
@@ -390,5 +492,5 @@ def _count(counts: dict[str, int], member: str, more: int) -> None:
         counts.pop(member, None)
 
 
-def total(parts: Iterable[tuple[int, Runs]]) -> int:
+def total(parts: Parts) -> int:
     return sum(size_of(runs) for _, runs in parts)

@@ -49,6 +49,13 @@ class StorageConfig:
         minimum=16,
         maximum=1_000_000,
     )
+    lane_index_bytes: int = setting(
+        64 << 20,
+        "How much memory the lane indexes of segments may take together; what is used least is read again when needed.",
+        "bytes",
+        minimum=1 << 20,
+        maximum=1 << 40,
+    )
     min_free_bytes: int = setting(
         256 << 20,
         "Publishing is refused while the disk has less room than this.",
@@ -268,6 +275,13 @@ class LimitsConfig:
         "count",
         minimum=1,
         maximum=10_000_000,
+    )
+    max_delayed: int = setting(
+        10_000_000,
+        "How many delayed messages may wait in all topics together; each takes about 50 bytes of memory.",
+        "count",
+        minimum=0,
+        maximum=1_000_000_000,
     )
     max_parked: int = setting(
         10_000,

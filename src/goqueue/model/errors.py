@@ -17,6 +17,9 @@
     │   └── BodyTooLarge
     ├── TopicNotFound
     ├── PartitionNotFound
+    ├── DelayedNotFound
+    ├── AmbiguousOffset
+    ├── TooManyDelayed
     ├── TopicExists
     ├── GroupNotFound
     ├── GroupConflict
@@ -164,6 +167,34 @@ class PartitionNotFound(GoQueueError):
     http_status = 404
     grpc_status = "NOT_FOUND"
     remedy = "Partitions are numbered from 0; GET /topics/{name} tells how many there are."
+
+
+class DelayedNotFound(GoQueueError):
+    """No delayed message waits there."""
+
+    code = "delayed_not_found"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    remedy = "GET /topics/{name}/delayed lists what waits; what was delivered has another offset now."
+
+
+class AmbiguousOffset(GoQueueError):
+    """Delayed messages wait at this offset in several partitions."""
+
+    code = "ambiguous_offset"
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Say which one is meant: ?partition=."
+
+
+class TooManyDelayed(GoQueueError):
+    """As many delayed messages wait as the broker allows."""
+
+    code = "too_many_delayed"
+    http_status = 429
+    grpc_status = "RESOURCE_EXHAUSTED"
+    retriable = True
+    remedy = "Wait until some are due, or raise limits.max_delayed; each takes about 50 bytes of memory."
 
 
 class TopicExists(GoQueueError):

@@ -11,7 +11,8 @@ from goqueue.model.message import NO_HEADERS, Headers
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
     """A message to be stored. ``value=None`` is a tombstone; ``timestamp_ns=None`` is now.
 
-    ``ttl_ms``: how long after its timestamp groups may still get it.
+    ``ttl_ms``: how long after its timestamp groups may still get it. ``delay_ms`` or ``deliver_at_ns``: not to be seen
+    before; at most one of the two.
     """
 
     value: bytes | None
@@ -21,6 +22,8 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     priority: int = 2
     timestamp_ns: int | None = None
     ttl_ms: int | None = None
+    delay_ms: int | None = None
+    deliver_at_ns: int | None = None
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
@@ -29,6 +32,8 @@ class Published(msgspec.Struct, frozen=True, gc=False):
     partition: int
     offset: int
     priority: int
+    deliver_at_ns: int | None = None
+    """Of a delayed message: when readers will see it."""
 
 
 Outcome = Published | GoQueueError

@@ -135,6 +135,54 @@ class TopicSettings:
         choices=("skip", "dead_letter"),
     )
 
+    critical_weight: int = setting(
+        50,
+        "How much of a poll lane critical gets, in proportion to the other lanes that have messages.",
+        "count",
+        minimum=1,
+        maximum=1_000,
+    )
+    high_weight: int = setting(
+        25,
+        "How much of a poll lane high gets, in proportion to the other lanes that have messages.",
+        "count",
+        minimum=1,
+        maximum=1_000,
+    )
+    normal_weight: int = setting(
+        15,
+        "How much of a poll lane normal gets, in proportion to the other lanes that have messages.",
+        "count",
+        minimum=1,
+        maximum=1_000,
+    )
+    low_weight: int = setting(
+        7,
+        "How much of a poll lane low gets, in proportion to the other lanes that have messages.",
+        "count",
+        minimum=1,
+        maximum=1_000,
+    )
+    background_weight: int = setting(
+        3,
+        "How much of a poll lane background gets, in proportion to the other lanes that have messages.",
+        "count",
+        minimum=1,
+        maximum=1_000,
+    )
+    lane_starvation_ms: int = setting(
+        30_000,
+        "A lane of which a group has got nothing for this long although messages wait in it comes first for once.",
+        "ms",
+        minimum=1_000,
+        maximum=_DAY_MS,
+    )
+
+    @property
+    def lane_weights(self) -> tuple[int, ...]:
+        """In the order of the lanes."""
+        return self.critical_weight, self.high_weight, self.normal_weight, self.low_weight, self.background_weight
+
     def with_overrides(self, overrides: dict[str, Any]) -> TopicSettings:
         return dataclasses.replace(self, **overrides)
 

@@ -6,79 +6,142 @@ import pytest
 from behaviour.clock import MS, ManualClock
 from doubles.loop import on_a_loop
 
+from goqueue.broker import clockwork as clockwork_module
 from goqueue.broker.alarm import Alarm
+from goqueue.broker.clockwork import Clockwork
 
 
 class Bench:
     def __init__(self) -> None:
         self.clock = ManualClock()
+        self.clockwork = Clockwork(self.clock)
         self.rung: list[str] = []
-        self.alarm = Alarm(self.clock.now_ns, self.rung.extend)
+        self.alarm = Alarm(self.clockwork, self.rung.extend)
 
     def at(self, milliseconds: int) -> int:
         return self.clock.now_ns() + milliseconds * MS
 
+    def pass_time(self, milliseconds: int) -> None:
+        self.clock.advance_ms(milliseconds)
+        self.clockwork.ring()
+
 
 @on_a_loop
-async def test_it_rings_once_for_each_key_at_its_earliest_time() -> None:
+async def test_it_rings_once_for_each_name_at_its_earliest_time() -> None:
     bench = Bench()
-    bench.alarm.set("a", bench.at(20))
-    bench.alarm.set("a", bench.at(10))
-    bench.alarm.set("a", bench.at(30))
-    bench.alarm.set("b", bench.at(15))
+    bench.alarm.set("a", bench.at(200))
+    bench.alarm.set("a", bench.at(100))
+    bench.alarm.set("a", bench.at(300))
+    bench.alarm.set("b", bench.at(150))
     bench.alarm.set("c", None)
-    bench.clock.advance_ms(9)
-    bench.alarm.ring()
+    bench.pass_time(90)
     assert bench.rung == []
-    bench.clock.advance_ms(6)
-    bench.alarm.ring()
+    bench.pass_time(10)
+    assert bench.rung == ["a"]
+    bench.pass_time(50)
     assert bench.rung == ["a", "b"]
-    bench.clock.advance_ms(100)
-    bench.alarm.ring()
+    bench.pass_time(1_000)
     assert bench.rung == ["a", "b"]
-    bench.alarm.stop()
+    bench.clockwork.stop()
+
+
+@on_a_loop
+async def test_a_name_that_has_rung_can_be_set_again() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.alarm.set("a", bench.at(10))
+        bench.pass_time(20)
+    assert bench.rung == ["a", "a", "a"]
+    bench.clockwork.stop()
+
+
+@on_a_loop
+async def test_whoever_is_rung_for_may_set_the_same_name_at_once() -> None:
+    bench = Bench()
+    rung: list[str] = []
+
+    def ring(names: list[str]) -> None:
+        rung.extend(names)
+        alarm.set(names[0], bench.at(100))
+
+    alarm = Alarm(bench.clockwork, ring)
+    alarm.set("a", bench.at(0))
+    bench.pass_time(10)
+    bench.pass_time(50)
+    assert rung == ["a"]
+    bench.pass_time(50)
+    assert rung == ["a", "a"]
+    bench.clockwork.stop()
+
+
+@on_a_loop
+async def test_alarms_share_a_clockwork_and_not_their_names() -> None:
+    bench = Bench()
+    others: list[str] = []
+    other = Alarm(bench.clockwork, others.extend)
+    bench.alarm.set("a", bench.at(10))
+    other.set("a", bench.at(500))
+    other.set("b", bench.at(10))
+    bench.pass_time(100)
+    assert (bench.rung, others) == (["a"], ["b"])
+    bench.pass_time(1_000)
+    assert (bench.rung, others) == (["a"], ["b", "a"])
+    bench.clockwork.stop()
 
 
 @on_a_loop
 async def test_it_rings_by_itself() -> None:
-    bench = Bench()
+    clock = ManualClock()
+    clockwork = Clockwork(clock)
     rung = asyncio.Event()
-    alarm = Alarm(bench.clock.now_ns, lambda _: rung.set())
-    alarm.set("a", bench.clock.now_ns())
+    alarm = Alarm(clockwork, lambda _: rung.set())
+    alarm.set("a", clock.now_ns())
     async with asyncio.timeout(5):
         await rung.wait()
-    alarm.stop()
+    clockwork.stop()
 
 
 @on_a_loop
 async def test_it_goes_on_after_someone_failed_to_answer() -> None:
     bench = Bench()
+    asked: list[str] = []
 
-    def fail(_: list[str]) -> None:
+    def fail(names: list[str]) -> None:
+        asked.extend(names)
         raise RuntimeError("not now")
 
-    alarm = Alarm(bench.clock.now_ns, fail)
+    alarm = Alarm(bench.clockwork, fail)
     alarm.set("a", bench.at(0))
     alarm.set("b", bench.at(10))
-    with pytest.raises(RuntimeError):
-        alarm.ring()
-    assert alarm._timer is not None
-    alarm.stop()
+    bench.alarm.set("c", bench.at(0))
+    bench.pass_time(0)
+    assert asked == ["a"] and bench.rung == ["c"]
+    alarm.set("a", bench.at(20))
+    bench.pass_time(50)
+    assert asked == ["a", "b", "a"]
+    bench.clockwork.stop()
 
 
 @on_a_loop
-async def test_times_that_are_set_over_and_over_do_not_pile_up() -> None:
+async def test_times_that_are_set_over_and_over_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clockwork_module, "_STALE_ALLOWED", 500)
     bench = Bench()
-    for number in range(20_000, 0, -1):
-        bench.alarm.set("a", bench.at(number))
-    assert len(bench.alarm._heap) < 2_000
-    bench.alarm.stop()
+    bench.clockwork._most = 500
+    bench.alarm.set("b", bench.at(70_000))
+    for number in range(6_000, 0, -1):
+        bench.alarm.set("a", bench.at(10 * number))
+    assert len(bench.clockwork._wheel) < 1_100 and len(bench.alarm._names) == 2
+    bench.pass_time(10)
+    assert bench.rung == ["a"]
+    bench.pass_time(100_000)
+    assert bench.rung == ["a", "b"]
+    bench.clockwork.stop()
 
 
 @on_a_loop
 async def test_after_a_stop_nothing_rings_whatever_is_asked_for() -> None:
     bench = Bench()
-    bench.alarm.stop()
+    bench.clockwork.stop()
     bench.alarm.set("a", bench.at(0))
-    bench.alarm.ring()
-    assert bench.rung == [] and bench.alarm._timer is None
+    bench.pass_time(10)
+    assert bench.rung == [] and bench.clockwork._timer is None

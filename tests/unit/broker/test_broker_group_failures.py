@@ -64,7 +64,7 @@ async def test_messages_whose_time_is_up_while_the_disk_is_full_are_given_back_w
         due_ns = queue.next_time_ns()
         assert due_ns is not None
         await until(lambda: at.broker.clock.now_ns() > due_ns)
-        at.groups.shards.ring()
+        at.broker.clockwork.ring()
         assert queue.next_time_ns() == due_ns
         at.disk.quota = None
         await until(lambda: at.groups.settling.tally.visibility_timeouts == 1, 10)
@@ -158,7 +158,7 @@ async def test_rule_1_a_failed_fsync_takes_the_group_back_to_what_is_durable() -
         with pytest.raises(StorageFailed):
             await at.settle("ack", got)
         assert "storage" in at.broker.problems()
-        at.groups.shards.ring()
+        at.broker.clockwork.ring()
     async with desk(at.disk, join=False) as again:
         # What was refused may have happened all the same; nothing that was told is undone, and nothing is lost.
         await again.settle("ack", got)

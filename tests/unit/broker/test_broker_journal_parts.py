@@ -38,6 +38,7 @@ from goqueue.delivery.events import (
     Returned,
     Target,
 )
+from goqueue.delivery.lane import lease_in
 from goqueue.model.errors import GoQueueError
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.log import LogOptions
@@ -100,7 +101,8 @@ class Life:
         return self._on_queue(queue, command, number)
 
     def _on_queue(self, queue: Any, command: str, number: int) -> list[Any]:
-        key, cursor = queue.key, queue.cursor
+        key, lane = queue.key, number % 2 + 1
+        cursor = queue.cursor(lane)
         parts = [(parcel.lease, parcel.runs) for parcel in queue.parcels()][: number + 1]
         match command:
             case "close":
@@ -117,10 +119,24 @@ class Life:
                 return [Moved(key, [edge for offset in sorted(queue.moving)[:2] for edge in (offset, offset + 1)])]
             case _:
                 runs = [cursor, cursor + 1 + number]
-                return [Delivered(key, runs, [], runs[1], "m", 10**18 + self.serial)]
+                left = [(3 - lane, queue.front)] if runs[1] > queue.front and command == "leave behind" else []
+                return [Delivered(key, runs, [], runs[1], "m", 10**18 + self.serial, lane, left)]
 
 
-COMMANDS = ("delete", "change", "join", "leave", "close", "reset", "ack", "nack", "move", "moved", "deliver", "deliver")
+COMMANDS = (
+    "delete",
+    "change",
+    "join",
+    "leave",
+    "close",
+    "reset",
+    "ack",
+    "nack",
+    "move",
+    "moved",
+    "deliver",
+    "leave behind",
+)
 Commands = st.lists(st.tuples(st.sampled_from(COMMANDS), st.sampled_from(NAMES), st.integers(0, 3)), max_size=60)
 
 
@@ -249,7 +265,7 @@ def test_a_journal_stays_small_under_steady_traffic() -> None:
         await journal.submit(lambda _: [GroupMade("g", "id", {}, 1), QueueOpened(key, "g", "t", 0, 0)])
         sizes = []
         for number in range(600):
-            lease = number + 1
+            lease = lease_in(number + 1, 2)
             journal.propose([Delivered(key, [number, number + 1], [], number + 1, "m", 10**18)])
             journal.propose([Acked(key, [(lease, [number, number + 1])])])
             if journal.snapshot_due or number % 40 == 39:

@@ -13,6 +13,7 @@ import pytest
 from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
+from goqueue.broker.backlog import NORMAL
 from goqueue.broker.dead_letters import Filter
 from goqueue.broker.group_shards import partition_name
 from goqueue.broker.partition import Partition
@@ -93,8 +94,8 @@ async def test_a_poll_that_is_full_leaves_its_other_partitions_to_those_who_wait
         for name in ("t1", "t2"):
             it.broker.topic(name).partition(0).watcher = None
             await it.publish(name.encode(), topic=name)
-        shards = it.broker.groups.shards
-        shards._news(partition_name(it.broker.topic("t2").record.topic_id, 0))
+        news = it.broker.topic("t2")
+        it.broker.groups.shards._news(partition_name(news.record.topic_id, 0), news.partition(0))
         async with asyncio.timeout(5):
             got = [*await first_poll, *await second_poll]
         assert sorted(each.value for each in got) == [b"t1", b"t2"]
@@ -172,10 +173,10 @@ async def test_what_is_done_beyond_the_cursor_is_taken_back_with_a_log_that_was_
             await it.settle("reject", got[2])
             await it.broker.groups.reset("g", {"t": {0: 0}})
         await it.moved()
-        assert 2 in queue_of(it).acked
+        assert queue_of(it).is_done(2, NORMAL)
         it.broker.topic("t").partition(0).log.truncate_to(1, lambda: None)
         it.broker.groups._take_up(queue_of(it))
-        assert 2 not in queue_of(it).acked
+        assert not queue_of(it).is_done(2, NORMAL)
 
 
 @on_a_loop
@@ -207,7 +208,7 @@ async def test_a_redrive_leaves_nothing_open_for_a_topic_that_was_deleted_meanwh
         found = await letters.browse("t", Filter(), 10)
         await it.broker.delete_topic("t.dlq")
         with pytest.raises(TopicNotFound):
-            await letters._send_back(dead, found)
+            await letters._send_back(dead, found, 0)
         group = it.broker.groups.shards.journal(REDRIVE).machine.get(REDRIVE)
         assert group is None or not it.broker.groups.shards.queues_of(group)
 

@@ -13,6 +13,7 @@ from behaviour.clock import ManualClock
 from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
+from goqueue.broker.backlog import NORMAL
 from goqueue.broker.polling import PollBounds
 from goqueue.broker.read import Bounds
 from goqueue.broker.settling import LeaseClaim, Order
@@ -367,7 +368,7 @@ async def test_parked_messages_are_bounded_and_the_scan_goes_on_when_they_are_do
         await it.publish(b"b", key=b"b")
         found = []
         got = await it.poll(member)
-        assert queue_of(it).parked == 3 and queue_of(it).cursor == 4
+        assert queue_of(it).parked == 3 and queue_of(it).front == 4
         while got:
             found += [each.value for each in got]
             await it.ack(*got)
@@ -539,7 +540,7 @@ async def test_a_reset_never_delivers_what_is_among_the_dead_letters_already(
         again = [each.value for each in await it.poll(member)]
         assert again in ([b"0", b"2"], [b"0", b"1", b"2"])
         queue = queue_of(it)
-        assert not any(offset in queue.acked for offset in queue.held())
+        assert not any(queue.is_done(offset, NORMAL) for offset in queue.held())
 
 
 @on_a_loop

@@ -5,24 +5,27 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goqueue.delivery.keyed import KeyOrder
+from goqueue.delivery.keyed import KeyOrder, lane_key
+
+NORMAL = 2
+A, B, C = (lane_key(NORMAL, key) for key in (b"a", b"b", b"c"))
 
 
 def test_a_key_is_busy_until_its_message_is_done() -> None:
     keys = KeyOrder()
-    keys.hold(0, b"a")
-    assert keys.is_busy(b"a") and not keys.is_busy(b"b")
-    keys.park(1, b"a")
-    keys.park(2, b"a")
+    keys.hold(0, A)
+    assert keys.is_busy(A) and not keys.is_busy(B)
+    keys.park(1, A)
+    keys.park(2, A)
     assert not keys.has_ready and keys.parked_count == 2
     keys.release(0, 1)
-    assert keys.ready(10) == [1] and keys.is_busy(b"a")
+    assert keys.ready(10, NORMAL) == [1] and keys.is_busy(A)
     keys.take(1)
     assert keys.parked_count == 1 and not keys.has_ready
     keys.release(1, 2)
     keys.take(2)
     keys.release(2, 3)
-    assert not keys.is_busy(b"a") and keys.parked_count == 0
+    assert not keys.is_busy(A) and keys.parked_count == 0
 
 
 def test_messages_without_a_key_wait_for_nobody() -> None:
@@ -31,18 +34,32 @@ def test_messages_without_a_key_wait_for_nobody() -> None:
     assert not keys.is_busy(b"")
 
 
+def test_a_key_is_another_in_another_lane() -> None:
+    keys = KeyOrder()
+    keys.hold(0, lane_key(0, b"a"))
+    keys.park(1, lane_key(0, b"a"))
+    assert keys.is_busy(lane_key(0, b"a")) and not keys.is_busy(A)
+    keys.make_ready(2, A, NORMAL)
+    keys.release(0, 1)
+    assert keys.ready(10, 0) == [1] and keys.ready(10, NORMAL) == [2]
+    assert [keys.ready_count(lane) for lane in range(5)] == [1, 0, 1, 0, 0]
+    keys.take(1)
+    assert keys.ready(10, 0) == [] and keys.ready_count(0) == 0 and keys.has_ready
+    assert lane_key(0, b"") == b""
+
+
 def test_what_leaves_the_log_while_it_is_parked_leaves_no_trace() -> None:
     keys = KeyOrder()
-    keys.hold(0, b"a")
+    keys.hold(0, A)
     for offset in (1, 2, 3):
-        keys.park(offset, b"a")
+        keys.park(offset, A)
     keys.release(0, 3)
-    assert keys.ready(10) == [3] and keys.parked_count == 1
+    assert keys.ready(10, NORMAL) == [3] and keys.parked_count == 1
     keys.release(0, 10)
-    assert not keys.has_ready and keys.parked_count == 0 and not keys.is_busy(b"a")
+    assert not keys.has_ready and keys.parked_count == 0 and not keys.is_busy(A)
 
 
-@given(st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=40), st.randoms(use_true_random=False))
+@given(st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=40), st.randoms(use_true_random=False))
 def test_each_key_comes_in_order_and_one_at_a_time(published: list[bytes], rng: object) -> None:
     keys, waiting, out = KeyOrder(), deque(enumerate(published)), dict[bytes, int]()
     seen: dict[bytes, list[int]] = {}
@@ -63,7 +80,7 @@ def test_each_key_comes_in_order_and_one_at_a_time(published: list[bytes], rng: 
                 keys.hold(offset, key)
                 deliver(offset)
         elif keys.has_ready:
-            offset = keys.ready(1)[0]
+            offset = keys.ready(1, NORMAL)[0]
             keys.take(offset)
             deliver(offset)
         elif out:

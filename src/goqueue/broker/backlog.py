@@ -1,0 +1,101 @@
+"""What of a partition a queue has yet to deliver, lane by lane."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from goqueue.broker.partition import Partition
+from goqueue.delivery.queue import Queue
+from goqueue.model.message import HIDDEN, Priority
+from goqueue.storage import lanes
+
+NORMAL = int(Priority.NORMAL)
+LANES = range(HIDDEN)
+
+
+def is_plain(queue: Queue, partition: Partition) -> bool:
+    """Whether everything that is left is of lane normal, so that it is served in the order of its offsets."""
+    if partition.log.special_end > queue.front:
+        return False
+    if not queue.lanes:
+        return True
+    only = queue.lanes.get(NORMAL)
+    return only is not None and len(queue.lanes) == 1 and only.cursor == queue.front
+
+
+def has_new(queue: Queue, partition: Partition) -> bool:
+    """Whether there is something that no poll has looked at yet, and that one may look at."""
+    if queue.keys is not None and queue.keys.stopped:
+        going = [number for number in LANES if number not in queue.keys.stopped]
+        end = partition.high_watermark
+        return any(lanes.first(partition.log, number, queue.cursor(number), end) is not None for number in going)
+    if partition.high_watermark > queue.front:
+        return True
+    return any(
+        lane.cursor < queue.front and lanes.first(partition.log, number, lane.cursor, queue.front) is not None
+        for number, lane in queue.lanes.items()
+    )
+
+
+def waiting(queue: Queue, partition: Partition, most: int) -> dict[int, int]:
+    """How many messages each lane has to deliver, to be tried again or new. ``most`` stands for more."""
+    if is_plain(queue, partition):
+        new = lanes.visible(partition.log, queue.front, partition.high_watermark)
+        count = new + _to_try_again(queue, NORMAL, most)
+        return {NORMAL: min(count, most)} if count else {}
+    cursors = [queue.cursor(number) for number in LANES]
+    found = {}
+    for number, new in enumerate(lanes.counts(partition.log, cursors, partition.high_watermark, most)):
+        count = new + _to_try_again(queue, number, most)
+        if count:
+            found[number] = min(count, most)
+    return found
+
+
+def _to_try_again(queue: Queue, number: int, most: int) -> int:
+    lane = queue.lanes.get(number)
+    count = 0 if lane is None else lane.ready_count(most)
+    if queue.keys is not None:
+        count += queue.keys.ready_count(number)
+    return count
+
+
+def next_of_lane(partition: Partition, number: int, upto: int, front: int) -> int:
+    """Where a lane that has come to ``upto`` goes on, if others are further: else it would hold back what counts as
+    done by all."""
+    if upto >= front:
+        return upto
+    first = lanes.first(partition.log, number, upto, front)
+    return front if first is None else first
+
+
+def stranded(queue: Queue, there: Collection[int]) -> list[int]:
+    """Lanes that are not at the front although nothing waits ``there`` for them: retention or compaction took it.
+
+    Nobody would serve them, and they would hold back what counts as done by all.
+    """
+    return [number for number, lane in queue.lanes.items() if lane.cursor < queue.front and number not in there]
+
+
+def left_behind(partition: Partition, number: int, front: int, upto: int) -> list[tuple[int, int]]:
+    """If a lane goes on to ``upto``: which others have messages that they have not come to, and where."""
+    if upto <= front or partition.log.special_end <= front:
+        return []
+    found = []
+    for other in LANES:
+        if other != number:
+            first = lanes.first(partition.log, other, front, upto)
+            if first is not None:
+                found.append((other, first))
+    return found
+
+
+def lag(queue: Queue, partition: Partition) -> int:
+    """How many messages are neither done nor delayed."""
+    start, end = partition.log.start_offset, partition.high_watermark
+    count = lanes.visible(partition.log, max(queue.front, start), end)
+    for number, lane in queue.lanes.items():
+        count += lane.undone(start) - lane.done_beyond()
+        if lane.cursor < queue.front:
+            count += lanes.count(partition.log, number, lane.cursor, min(queue.front, end))
+    return count

@@ -1,0 +1,237 @@
+"""Making delayed messages visible when they are due: each is appended once more, as a plain record.
+
+What is due is taken in the order of its time, a few hundred at a stretch, so that a burst holds nobody up. A message
+that is cancelled or rescheduled meanwhile is left out at the last moment: nothing lies between the look and the append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from goqueue.broker.clockwork import Clockwork, Owner
+from goqueue.broker.originals import read_originals
+from goqueue.broker.partition import Partition
+from goqueue.broker.partition_delays import PartitionDelays
+from goqueue.delivery.wheel import Entries
+from goqueue.model.errors import GoQueueError, StorageFailed, TopicNotFound
+from goqueue.model.logging import get_logger
+from goqueue.model.ports import Clock
+from goqueue.wire.batch import MAX_BATCH_BYTES, join_frames
+from goqueue.wire.delayed import fire
+from goqueue.wire.frame import timestamp_of
+
+log = get_logger(__name__)
+
+_AT_A_STRETCH = 500
+_TRY_AGAIN_S = 1.0
+
+
+@dataclass(slots=True)
+class DelayTally:
+    """Since the start."""
+
+    delivered: int = 0
+    cancelled: int = 0
+    rescheduled: int = 0
+    lost: int = 0
+    delay_ns: int = 0
+    """How long those delivered had to wait, together, from their timestamps on."""
+
+
+@dataclass(eq=False, slots=True)
+class Waiting:
+    """One partition with delayed messages."""
+
+    partition: Partition
+    delays: PartitionDelays
+    number: int = -1
+    due: list[Entries] = field(default_factory=list)
+    """Taken from the wheel and not visible yet."""
+
+    def wants(self, entries: Entries) -> NDArray[np.bool_]:
+        return self.delays.pending.is_due(entries[:, 2], entries[:, 0])
+
+
+class Firing:
+    """Owns the task that makes messages visible."""
+
+    def __init__(self, clockwork: Clockwork, clock: Clock, check_disk: Callable[[], None]) -> None:
+        self._clockwork = clockwork
+        self._clock = clock
+        self._check_disk = check_disk
+        self._due: dict[Waiting, None] = {}
+        self._put_off: dict[Waiting, None] = {}
+        """What is due there could not be written; it is tried again in a while. The others go on."""
+        self._task: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self.tally = DelayTally()
+
+    def watch(self, partition: Partition, delays: PartitionDelays) -> Waiting:
+        """Everything that waits in a partition will be made visible in its time."""
+        waiting = Waiting(partition, delays)
+        owner = Owner(lambda due: self._on_due(waiting, due), waiting.wants, lambda: len(delays.pending))
+        waiting.number = self._clockwork.register(owner)
+        offsets, dues = delays.pending.entries()
+        self.schedule(waiting, offsets, dues)
+        return waiting
+
+    def forget(self, waiting: Waiting) -> None:
+        self._clockwork.unregister(waiting.number)
+        self._due.pop(waiting, None)
+        self._put_off.pop(waiting, None)
+
+    def schedule(self, waiting: Waiting, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
+        if len(offsets) == 1:
+            self._clockwork.set(int(dues[0]), waiting.number, int(offsets[0]))
+        elif len(offsets):
+            owners = np.full(len(offsets), waiting.number, np.int64)
+            self._clockwork.set_many(np.stack((dues, owners, offsets), axis=1))
+
+    async def stop(self) -> None:
+        """What is under way is finished; the rest is found by the next start."""
+        self._stopped = True
+        if self._again is not None:
+            self._again.cancel()
+        if self._task is not None:
+            await self._task
+
+    def _on_due(self, waiting: Waiting, due: Entries) -> None:
+        waiting.due.append(due)
+        if waiting not in self._put_off:
+            self._due[waiting] = None
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._task is None and self._due and not self._stopped:
+            self._task = asyncio.create_task(self._run(), name="make delayed messages visible")
+
+    async def _run(self) -> None:
+        try:
+            while self._due and not self._stopped:
+                waiting = next(iter(self._due))
+                del self._due[waiting]
+                if not await self._fire_some(waiting):
+                    self._try_later(waiting)
+                elif waiting.due:
+                    # Behind the others: every partition has its turn.
+                    self._due[waiting] = None
+                await asyncio.sleep(0)
+        finally:
+            self._task = None
+
+    def _try_later(self, waiting: Waiting) -> None:
+        self._put_off[waiting] = None
+        if self._again is None and not self._stopped:
+            self._again = asyncio.get_running_loop().call_later(_TRY_AGAIN_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._again = None
+        self._due |= self._put_off
+        self._put_off.clear()
+        self._begin()
+
+    async def _fire_some(self, waiting: Waiting) -> bool:
+        """Make a stretch of what is due visible; ``False`` if that must wait."""
+        if not waiting.due:
+            # Given up since, because the partition cannot be written.
+            return True
+        due = waiting.due[0] if len(waiting.due) == 1 else np.concatenate(waiting.due)
+        now, later = due[:_AT_A_STRETCH], due[_AT_A_STRETCH:]
+        waiting.due = [later] if len(later) else []
+        now = _once(now[waiting.wants(now)])
+        if not len(now) or waiting.partition.closed:
+            return True
+        try:
+            left = await self._append(waiting, now)
+        except (StorageFailed, TopicNotFound) as error:
+            # Nothing more can be written here; a restart finds them.
+            if not waiting.partition.closed:
+                log.error("delayed messages wait: their partition cannot be written", error=str(error))
+            waiting.due = []
+            return True
+        except Exception as error:
+            if isinstance(error, GoQueueError):
+                log.warning("delayed messages wait, it will be tried again", error=str(error))
+            else:
+                log.error("delayed messages could not be made visible, it will be tried again", exc_info=error)
+            waiting.due.insert(0, now)
+            return False
+        if len(left):
+            waiting.due.insert(0, left)
+        return True
+
+    async def _append(self, waiting: Waiting, due: Entries) -> Entries:
+        """Returns what was too much for one batch."""
+        self._check_disk()
+        partition, delays = waiting.partition, waiting.delays
+        due, frames, left = await _read_first(partition, due)
+        # From here to the append nothing else runs: who was cancelled or rescheduled until now is left out.
+        now_ns = self._clock.now_ns()
+        due = self._without_early(waiting, due[waiting.wants(due)], now_ns)
+        self._give_up(waiting, [offset for offset in due[:, 2].tolist() if offset not in frames])
+        chosen = [offset for offset in due[:, 2].tolist() if offset in frames]
+        if not chosen:
+            return left
+        made = fire([frames[offset] for offset in chosen], chosen, now_ns)
+        for first, end in _batches(made):
+            partition.append(join_frames(made[first:end], now_ns))
+            part = chosen[first:end]
+            delays.ended(np.array(part, np.int64))
+            partition.acknowledge(partition.log.end_offset).add_done_callback(_seen)
+            self.tally.delivered += len(part)
+            self.tally.delay_ns += sum(now_ns - timestamp_of(frames[offset]) for offset in part)
+        return left
+
+    def _without_early(self, waiting: Waiting, due: Entries, now_ns: int) -> Entries:
+        """The clock may have gone back since these were due: then they wait once more."""
+        early = due[:, 0] > now_ns
+        if early.any():
+            self.schedule(waiting, due[early, 2], due[early, 0])
+        return due[~early]
+
+    def _give_up(self, waiting: Waiting, lost: list[int]) -> None:
+        if not lost:
+            return
+        log.error("delayed messages are damaged and lost", folder=str(waiting.partition.log.folder), offsets=lost[:20])
+        self.tally.lost += len(lost)
+        waiting.delays.ended(np.array(lost, np.int64))
+
+
+async def _read_first(partition: Partition, due: Entries) -> tuple[Entries, dict[int, memoryview], Entries]:
+    """As many as fit into a batch, from the first that is due on; their originals; the others."""
+    most = len(due)
+    while True:
+        frames, looked = await read_originals(partition, np.sort(due[:most, 2]).tolist(), MAX_BATCH_BYTES // 2)
+        if looked == most:
+            return due[:most], frames, due[most:]
+        # They lie in another order than they are due in, and those with the lowest offsets were read.
+        most = looked
+
+
+def _once(due: Entries) -> Entries:
+    """A message that was rescheduled to the very time that it had is in the wheel twice."""
+    first_places = np.unique(due[:, 2], return_index=True)[1]
+    return due if len(first_places) == len(due) else due[np.sort(first_places)]
+
+
+def _batches(frames: list[bytes]) -> list[tuple[int, int]]:
+    """Where to cut, so that no batch is larger than batches are."""
+    cuts, size = [0], 0
+    for place, frame in enumerate(frames):
+        if size and size + len(frame) > MAX_BATCH_BYTES:
+            cuts.append(place)
+            size = 0
+        size += len(frame)
+    return list(zip(cuts, [*cuts[1:], len(frames)], strict=True))
+
+
+def _seen(acknowledged: asyncio.Future[None]) -> None:
+    """A log that cannot be synced has said so, and takes no more writes."""
+    if not acknowledged.cancelled():
+        acknowledged.exception()

@@ -1,0 +1,54 @@
+"""Reading the records that delayed messages are until they become visible."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+
+from goqueue.broker.partition import Partition
+from goqueue.broker.soundness import unsound_places
+from goqueue.wire.batch import FrameRun
+from goqueue.wire.frame import Flag
+
+_CLOSE = 16
+"""Offsets that lie no further apart are read as one run."""
+_ON_LOOP_BYTES = 256 << 10
+
+
+async def read_originals(
+    partition: Partition, offsets: Sequence[int], max_bytes: int
+) -> tuple[dict[int, memoryview], int]:
+    """Frames by offset, and how many of ``offsets`` (ascending) were looked at: as many as ``max_bytes`` allow, and at
+    least one. What was looked at and is not there is damaged or gone."""
+    found: dict[int, memoryview] = {}
+    wanted = set(offsets)
+    looked, size = 0, 0
+    while looked < len(offsets) and (not looked or size < max_bytes):
+        last = looked
+        while last + 1 < len(offsets) and offsets[last + 1] - offsets[last] <= _CLOSE:
+            last += 1
+        first = offsets[looked]
+        slice_ = partition.log.read_kept(first, max(1, max_bytes - size), offsets[last] - first + 1)
+        if slice_ is None:
+            return found, len(offsets)
+        is_near = partition.log.is_active(first) and slice_.size <= _ON_LOOP_BYTES
+        run = slice_.load() if is_near else await asyncio.to_thread(slice_.load)
+        found |= _sound_frames(partition, run, first, slice_.next_offset, wanted)
+        size += len(run.frames)
+        while looked < len(offsets) and offsets[looked] < slice_.next_offset:
+            looked += 1
+    return found, looked
+
+
+def _sound_frames(partition: Partition, run: FrameRun, first: int, end: int, wanted: set[int]) -> dict[int, memoryview]:
+    columns = run.columns()
+    unsound = unsound_places(partition, run, columns, first, end)
+    starts, ends = run.positions.tolist(), run.ends().tolist()
+    delayed = (columns["flags"] & np.uint8(Flag.DELAYED) != 0).tolist()
+    return {
+        offset: run.frames[starts[place] : ends[place]]
+        for place, offset in enumerate(columns["offset"].tolist())
+        if offset in wanted and delayed[place] and place not in unsound
+    }
