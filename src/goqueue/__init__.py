@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from goqueue.client.aio import AsyncClient
     from goqueue.client.config import ClientConfig, ConsumerConfig, ProducerConfig
     from goqueue.client.consumer import AsyncConsumer
+    from goqueue.client.delays import DelayedMessage, DelayStats
     from goqueue.client.delivery import AsyncReceivedMessage, ReceivedMessage
     from goqueue.client.groups import (
         DeadLetter,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         RedriveReport,
         ReliabilityStats,
     )
+    from goqueue.client.lanes import GroupLane, GroupLanes, PartitionLane, PartitionLanes
     from goqueue.client.outgoing import Outgoing
     from goqueue.client.producer import AsyncProducer
     from goqueue.client.reader import Batch, Record
@@ -57,14 +59,20 @@ _PLACES = {
     "Consumer": "client.sync_consumer",
     "ConsumerConfig": "client.config",
     "DeadLetter": "client.groups",
+    "DelayStats": "client.delays",
+    "DelayedMessage": "client.delays",
     "GoQueueError": "model.errors",
     "GroupInfo": "client.groups",
+    "GroupLane": "client.lanes",
+    "GroupLanes": "client.lanes",
     "GroupMember": "client.groups",
     "GroupPartition": "client.groups",
     "Message": "model.message",
     "NewMessage": "model.publishing",
     "Outgoing": "client.outgoing",
     "PartitionInfo": "client.topics",
+    "PartitionLane": "client.lanes",
+    "PartitionLanes": "client.lanes",
     "Priority": "model.message",
     "Producer": "client.sync",
     "ProducerConfig": "client.config",
@@ -96,14 +104,20 @@ __all__ = [
     "Consumer",
     "ConsumerConfig",
     "DeadLetter",
+    "DelayStats",
+    "DelayedMessage",
     "GoQueueError",
     "GroupInfo",
+    "GroupLane",
+    "GroupLanes",
     "GroupMember",
     "GroupPartition",
     "Message",
     "NewMessage",
     "Outgoing",
     "PartitionInfo",
+    "PartitionLane",
+    "PartitionLanes",
     "Priority",
     "Producer",
     "ProducerConfig",

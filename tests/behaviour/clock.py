@@ -4,6 +4,7 @@ from __future__ import annotations
 
 START_NS = 1_700_000_000_000_000_000
 MS = 1_000_000
+TICK_NS = 10 * MS
 
 
 class ManualClock:
@@ -22,3 +23,8 @@ class ManualClock:
     def advance_ms(self, milliseconds: int) -> None:
         self._now_ns += milliseconds * MS
         self._monotonic_ns += milliseconds * MS
+
+    def advance_to_tick(self) -> None:
+        ahead_ns = -self._now_ns % TICK_NS
+        self._now_ns += ahead_ns
+        self._monotonic_ns += ahead_ns

@@ -29,11 +29,20 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="session", params=WAYS_IN)
-def timed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """The same, where time passes only when a test says so (``let_pass``)."""
+def shared_timed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     driver = WAYS_IN[request.param](tmp_path_factory.mktemp("timed"), clock=ManualClock(time.time_ns()))
     yield driver
     driver.close()
+
+
+@pytest.fixture
+def timed(shared_timed: Driver) -> Driver:
+    """The same, where time passes only when a test says so (``let_pass``).
+
+    It begins at a tick of the broker's clockwork: what is due after a whole number of ticks is seen to exactly then.
+    """
+    shared_timed.clock.advance_to_tick()
+    return shared_timed
 
 
 @pytest.fixture

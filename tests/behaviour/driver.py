@@ -14,6 +14,7 @@ from goqueue.model.publishing import NewMessage
 from goqueue.model.settings import TopicSettings
 
 if TYPE_CHECKING:
+    from behaviour.delays import Delays
     from behaviour.groups import Groups
 
 T = TypeVar("T")
@@ -33,6 +34,7 @@ class Stored:
     partition: int
     offset: int
     priority: str
+    deliver_at_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Driver(ABC):
 
     over_http = False
     groups: Groups
+    delays: Delays
 
     def __init__(self, path: Path, *, files: Any = None, clock: Any = None, **config: dict[str, Any]) -> None:
         self.host = Host(config_for(path, **config), http=self.over_http, files=files, clock=clock)
@@ -87,8 +90,11 @@ class Driver(ABC):
     def background(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
         return self._pool.submit(call, *args, **kwargs)
 
-    def restart(self) -> None:
+    def restart(self, away_ms: int = 0) -> None:
+        """``away_ms``: of a broker with a clock of the test's own, how much time passes meanwhile."""
         self.host.stop()
+        if away_ms:
+            self.clock.advance_ms(away_ms)
         self.host.start()
 
     def close(self) -> None:
@@ -107,7 +113,13 @@ class Driver(ABC):
         self.host.thread.run(self._ring())
 
     async def _ring(self) -> None:
-        self.host.broker.groups.shards.ring()
+        broker = self.host.broker
+        broker.clockwork.ring()
+        firing = broker.delays._firing
+        while firing._task is not None:
+            await firing._task
+        for partition in [partition for topic in broker.running_topics() for partition in topic.partitions]:
+            await partition.acknowledge(partition.log.end_offset)
 
     def publish_one(self, topic: str, value: bytes | None, **fields: Any) -> Stored:
         """Publish one message that is expected to be stored."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
+from behaviour.delays_in_process import DelaysInProcess
 from behaviour.driver import Described, Driver, Got, Page, Result, Stored
 from behaviour.groups_in_process import GroupsInProcess, refused
 from goqueue.broker.read import Bounds
@@ -20,6 +21,7 @@ class InProcessDriver(Driver):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.groups = GroupsInProcess(self.host)
+        self.delays = DelaysInProcess(self.host)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
@@ -71,7 +73,7 @@ class InProcessDriver(Driver):
 def _result(outcome: Outcome) -> Result:
     if isinstance(outcome, GoQueueError):
         return refused(outcome)
-    return Stored(outcome.partition, outcome.offset, PRIORITY_LABELS[outcome.priority])
+    return Stored(outcome.partition, outcome.offset, PRIORITY_LABELS[outcome.priority], outcome.deliver_at_ns)
 
 
 def _got(message: Message, partition: int) -> Got:

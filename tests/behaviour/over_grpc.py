@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from behaviour.delays_over_grpc import DelaysOverGrpc
 from behaviour.driver import Described, Driver, Got, Page, Refused, Result, Stored
 from behaviour.groups_in_process import refused
 from behaviour.groups_over_grpc import GroupsOverGrpc
@@ -67,6 +68,7 @@ class GrpcDriver(Driver):
         self._pool = ThreadPoolExecutor(16)
         self._connect()
         self.groups = GroupsOverGrpc(lambda: self._channel)
+        self.delays = DelaysOverGrpc(lambda: self._channel, lambda: self._client, self._run)
 
     def _connect(self) -> None:
         # On a loop of its own, as a client is that lives in another process.
@@ -79,9 +81,9 @@ class GrpcDriver(Driver):
         self._loop.run(self._client.close())
         self._loop.close()
 
-    def restart(self) -> None:
+    def restart(self, away_ms: int = 0) -> None:
         self._disconnect()
-        super().restart()
+        super().restart(away_ms)
         self._connect()
 
     def close(self) -> None:
@@ -190,6 +192,8 @@ async def _publish(producer: AsyncProducer, topic: str, messages: Sequence[NewMe
                     priority=each.priority,
                     timestamp=each.timestamp_ns,
                     ttl=None if each.ttl_ms is None else timedelta(milliseconds=each.ttl_ms),
+                    delay=None if each.delay_ms is None else timedelta(milliseconds=each.delay_ms),
+                    deliver_at=each.deliver_at_ns,
                 )
             )
         except GoQueueError as error:
@@ -209,7 +213,8 @@ async def _publish(producer: AsyncProducer, topic: str, messages: Sequence[NewMe
 
 
 def _stored(published: Any) -> Stored:
-    return Stored(published.partition, published.offset, PRIORITY_LABELS[published.priority])
+    priority = PRIORITY_LABELS[published.priority]
+    return Stored(published.partition, published.offset, priority, published.deliver_at_ns)
 
 
 def _got(response: pb.FetchResponse, partition: int) -> list[Got]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from behaviour.delays_over_http import DelaysOverHttp
 from behaviour.driver import Described, Driver, Got, Page, Refused, Result, Stored
 from behaviour.groups_over_http import GroupsOverHttp
 from goqueue.model.message import PRIORITY_LABELS
@@ -24,14 +25,15 @@ class HttpDriver(Driver):
         super().__init__(*args, **kwargs)
         self.client = self._connect()
         self.groups = GroupsOverHttp(self._call, _got)
+        self.delays = DelaysOverHttp(self._call, _got)
 
     def _connect(self) -> httpx.Client:
         limits = httpx.Limits(max_keepalive_connections=4)
         return httpx.Client(base_url=self.host.url, timeout=_TIMEOUT_S, trust_env=False, limits=limits)
 
-    def restart(self) -> None:
+    def restart(self, away_ms: int = 0) -> None:
         self.client.close()
-        super().restart()
+        super().restart(away_ms)
         self.client = self._connect()
 
     def close(self) -> None:
@@ -118,6 +120,10 @@ def _to_json(message: NewMessage) -> dict[str, Any]:
         given["timestamp"] = format_instant_ns(message.timestamp_ns)
     if message.ttl_ms is not None:
         given["ttl"] = f"{message.ttl_ms}ms"
+    if message.delay_ms is not None:
+        given["delay"] = f"{message.delay_ms}ms"
+    if message.deliver_at_ns is not None:
+        given["deliverAt"] = format_instant_ns(message.deliver_at_ns)
     return given
 
 
@@ -128,7 +134,9 @@ def _packed(data: bytes | None) -> str | None:
 def _result(each: dict[str, Any]) -> Result:
     if "error" in each:
         return Refused(each["code"], each["error"], retriable=each["retriable"])
-    return Stored(each["partition"], each["offset"], each["priority"])
+    assert each["delayed"] is ("deliverAt" in each)
+    due_ns = parse_instant_ns(each["deliverAt"]) if each["delayed"] else None
+    return Stored(each["partition"], each["offset"], each["priority"], due_ns)
 
 
 def _got(each: dict[str, Any]) -> Got:

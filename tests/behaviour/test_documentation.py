@@ -20,7 +20,10 @@ import pytest
 from goqueue.testing import BrokerProcess, running_broker
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", *(f"docs/{name}.md" for name in ("client", "groups", "http", "storage", "frames", "running"))]
+PAGES = [
+    "README.md",
+    *(f"docs/{name}.md" for name in ("client", "groups", "delays", "lanes", "http", "storage", "frames", "running")),
+]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 
 

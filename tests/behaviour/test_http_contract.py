@@ -215,16 +215,40 @@ def test_a_tombstone_is_a_null_value(client: httpx.Client, topic: str) -> None:
     assert get(client, f"/topics/{topic}/partitions/0/messages")["messages"][0]["value"] is None
 
 
-def test_a_delay_is_not_supported_yet_and_a_delay_of_nothing_is_no_delay(client: httpx.Client, topic: str) -> None:
+def test_delays_answer_with_the_names_of_the_contract(client: httpx.Client, topic: str) -> None:
     later = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3_600))
     messages = [
-        {"value": "v", "delay": "5s"},
-        {"value": "v", "deliverAt": later},
-        {"value": "v", "delay": "0s"},
-        {"value": "v", "deliverAt": "2020-01-01T00:00:00Z"},
+        {"value": "v", "partition": 0, "delay": "1h30m"},
+        {"value": "v", "partition": 0, "deliverAt": later},
+        {"value": "v", "partition": 0, "delay": "0s"},
+        {"value": "v", "partition": 0, "deliverAt": "2020-01-01T00:00:00Z"},
     ]
     results = client.post(f"/topics/{topic}/messages", json={"messages": messages}).json()["results"]
-    assert [each.get("code") for each in results] == ["not_supported", "not_supported", None, None]
+    assert [each["delayed"] for each in results] == [True, True, False, False]
+    assert results[0].keys() == {"partition", "offset", "priority", "delayed", "deliverAt"}
+    assert RFC_3339.fullmatch(results[0]["deliverAt"])
+    assert results[1]["deliverAt"] == later
+    listed = get(client, f"/topics/{topic}/delayed", limit=1)
+    assert {"messages", "count"} <= listed.keys()
+    for message in (*listed["messages"], get(client, f"/topics/{topic}/delayed/1")):
+        assert {"topic", "partition", "offset", "deliver_at", "priority"} <= message.keys()
+        assert (message["topic"], message["offset"], message["deliver_at"]) == (topic, 1, later)
+    answer = client.delete(f"/topics/{topic}/delayed/0/1")
+    assert (answer.status_code, answer.json()) == (200, {"cancelled": True})
+    assert client.delete(f"/topics/{topic}/delayed/0/1").status_code == 404
+    assert client.get(f"/topics/{topic}/delayed/1").status_code == 404
+
+
+def test_delay_stats(client: httpx.Client) -> None:
+    body = get(client, "/delay/stats")
+    assert {"pending_count", "delivered_count", "cancelled_count", "avg_delay"} <= body.keys()
+
+
+def test_priority_stats(client: httpx.Client, topic: str) -> None:
+    client.post(f"/topics/{topic}/messages", json={"messages": [{"value": "v", "priority": "high"}]})
+    body = get(client, "/priority/stats")
+    assert {"messages_by_priority", "avg_wait_time_by_priority"} <= body.keys()
+    assert body["messages_by_priority"]["high"] >= 1
 
 
 @pytest.mark.parametrize("priority", ["critical", "high", "normal", "low", "background", 0, 4])

@@ -156,7 +156,7 @@ def test_a_publish_of_nothing_is_refused(client: httpx.Client) -> None:
         ({"value": "v", "priority": "urgent"}, 400, "invalid_message"),
         ({"value": "v", "priority": 5}, 400, "invalid_message"),
         ({"value": "v", "delay": "soon"}, 400, "invalid_request"),
-        ({"value": "v", "delay": "5s"}, 501, "not_supported"),
+        ({"value": "v", "delay": "5s", "deliverAt": "2030-01-01T00:00:00Z"}, 400, "invalid_message"),
         ({"value": "v", "partition": 7}, 404, "partition_not_found"),
         ({"value": None}, 400, "invalid_message"),
         ({"value": "v", "headers": {"goqueue-x": "1"}}, 400, "invalid_message"),

@@ -11,7 +11,9 @@ import pytest
 from behaviour.host import Host, config_for
 from behaviour.load import FRAMES, envelope, wire_batch
 from goqueue.model.message import Message
+from goqueue.model.units import format_instant_ns
 from goqueue.wire.batch import MAX_BATCH_BYTES, decode_run, parse_batch
+from goqueue.wire.delayed import due_header
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
 
 NOW_NS = 1_700_000_000_000_000_000
@@ -178,10 +180,51 @@ def test_a_batch_with_anything_wrong_is_refused_whole(client: httpx.Client, topi
     assert latest(client, topic) == 0
 
 
-def test_delayed_and_transactional_frames_are_not_supported_yet(client: httpx.Client, topic: str) -> None:
-    for flag in (Flag.DELAYED, Flag.TRANSACTIONAL):
-        answer = publish(client, topic, envelope([encode_frame(b"", b"", b"", NOW_NS, 2, int(flag))]))
-        assert (answer.status_code, answer.json()["code"]) == (501, "not_supported")
+def test_transactional_frames_are_not_supported_yet(client: httpx.Client, topic: str) -> None:
+    answer = publish(client, topic, envelope([encode_frame(b"", b"", b"", NOW_NS, 2, int(Flag.TRANSACTIONAL))]))
+    assert (answer.status_code, answer.json()["code"]) == (501, "not_supported")
+    assert latest(client, topic) == 0
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_delayed_frames_wait_and_readers_of_frames_do_not_see_them(
+    client: httpx.Client, topic: str, relative: bool
+) -> None:
+    due_ns = HOUR_NS if relative else time.time_ns() + HOUR_NS
+    header = encode_headers((("h", b"1"), due_header(due_ns, relative=relative)))
+    delayed = encode_frame(b"k", b"later", header, NOW_NS, 1, int(Flag.DELAYED))
+    batch = envelope([encode_frame(b"", b"a", b"", NOW_NS), delayed, encode_frame(b"", b"b", b"", NOW_NS)])
+    answer = publish(client, topic, batch)
+    assert answer.json() == {"partition": 0, "first_offset": 0, "count": 3}
+    assert [(each.offset, each.value) for each in messages_in(read(client, topic))] == [(0, b"a"), (2, b"b")]
+    (listed,) = client.get(f"/topics/{topic}/delayed").json()["messages"]
+    assert (listed["offset"], listed["key"], listed["headers"], listed["priority"]) == (1, "k", {"h": "1"}, "high")
+    if not relative:
+        assert listed["deliver_at"] == format_instant_ns(due_ns)
+
+
+def test_a_delayed_frame_that_is_due_already_is_a_plain_message(client: httpx.Client, topic: str) -> None:
+    header = encode_headers((due_header(NOW_NS),))
+    publish(client, topic, envelope([encode_frame(b"", b"v", header, NOW_NS, 2, int(Flag.DELAYED))]))
+    (message,) = messages_in(read(client, topic))
+    assert (message.value, message.headers) == (b"v", ())
+    assert client.get(f"/topics/{topic}/delayed").json()["total"] == 0
+
+
+@pytest.mark.parametrize("wrong", ["no time", "no flag", "time before another header", "before 1970", "beyond 2200"])
+def test_a_delayed_frame_that_is_wrong_refuses_the_batch(client: httpx.Client, topic: str, wrong: str) -> None:
+    due = due_header(time.time_ns() + HOUR_NS)
+    headers, flags = {
+        "no time": ((), Flag.DELAYED),
+        "no flag": ((due,), 0),
+        "time before another header": ((due, ("h", b"")), Flag.DELAYED),
+        "before 1970": ((due_header(-1),), Flag.DELAYED),
+        "beyond 2200": ((due_header(9 * 10**18),), Flag.DELAYED),
+    }[wrong]
+    frame = encode_frame(b"", b"v", encode_headers(headers), NOW_NS, 2, int(flags))
+    answer = publish(client, topic, envelope([encode_frame(b"", b"a", b"", NOW_NS), frame]))
+    assert answer.status_code == 400, answer.text
+    assert "message 1 of the batch" in answer.json()["error"]
     assert latest(client, topic) == 0
 
 

@@ -319,7 +319,9 @@ def test_a_handle_that_was_altered_in_any_part_is_refused_and_settles_nothing(
     for part, forged in shared.groups.altered(message.handle).items():
         (outcome,) = shared.groups.settle(name, verb, [forged], **VERBS[verb])
         assert outcome is not None, part
-        assert (part, outcome.code) == (part, "invalid_receipt")
+        # Cut short, a receipt may be read as one of a group that there is not.
+        allowed = {"invalid_receipt", "stale_receipt"} if part == "length" else {"invalid_receipt"}
+        assert outcome.code in allowed, part
     assert in_flight(shared, name) == 2
     member.ack(message)
 
@@ -330,10 +332,13 @@ def test_a_receipt_holds_whatever_way_it_is_sent_and_altered_none(shared: Driver
     member = Member(shared, name)
     (message,) = GroupsInProcess(shared.host).poll(name, member.id, 1)
     assert isinstance(message.handle, str)
-    forged = list(altered_receipts(message.handle).values())
-    outcomes = shared.groups.settle(name, verb, [*forged, message.handle], **VERBS[verb])
-    codes = [None if outcome is None else outcome.code for outcome in outcomes]
-    assert codes == ["invalid_receipt"] * len(forged) + [None]
+    forged = altered_receipts(message.handle)
+    outcomes = shared.groups.settle(name, verb, [*forged.values(), message.handle], **VERBS[verb])
+    codes = dict(zip([*forged, "itself"], (None if each is None else each.code for each in outcomes), strict=True))
+    # Cut short, it may be read as one of a group that there is not.
+    assert codes.pop("length") in {"invalid_receipt", "stale_receipt"}
+    assert codes.pop("itself") is None
+    assert set(codes.values()) == {"invalid_receipt"}
     assert values(member.poll()) == [b"b"]
 
 

@@ -27,6 +27,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PATIENCE_S = 15.0
 CREATE, PUBLISH, READ = "POST /topics", "POST /topics/{topic_name}/messages", "GET /topics/{topic_name}/messages"
 DESCRIBE, DELETE = "GET /topics/{topic_name}", "DELETE /topics/{topic_name}"
+RESCHEDULE = "PATCH /topics/{topic_name}/delayed/{partition_id}/{offset}"
 PUBLISH_FRAMES = "POST /topics/{topic_name}/partitions/{partition_id}/messages"
 
 # The browser reads commands from descriptor 3 and answers on 4, whatever the pipes are called here.
@@ -263,9 +264,8 @@ def test_every_operation_of_the_document_is_shown_under_its_tag(page: Page, brok
         "each.querySelector('form').getAttribute('aria-label'), each.querySelector('.about').textContent])"
     )
     assert {tuple(each) for each in shown} == documented
-    assert [each[0] for each in shown] == sorted(
-        (each[0] for each in shown), key=["Broker", "Topics", "Messages", "Groups", "Queue", "Dead letters"].index
-    )
+    tags = ["Broker", "Topics", "Messages", "Groups", "Queue", "Dead letters", "Delayed messages", "Priority lanes"]
+    assert [each[0] for each in shown] == sorted((each[0] for each in shown), key=tags.index)
 
 
 def test_a_newcomer_gets_from_nothing_to_a_replay_with_five_clicks(page: Page) -> None:
@@ -298,9 +298,12 @@ def test_a_topic_is_created_published_to_and_read_with_the_forms(page: Page, bro
 
 
 def test_bodies_are_filled_in_with_an_example_made_from_their_schema(page: Page) -> None:
-    bodies = {name: page.value(f"{page.form(name)}.querySelector('textarea').value") for name in (CREATE, PUBLISH)}
+    bodies = {
+        name: page.value(f"{page.form(name)}.querySelector('textarea').value") for name in (CREATE, PUBLISH, RESCHEDULE)
+    }
     assert json.loads(bodies[CREATE]) == {"name": "orders"}
     assert json.loads(bodies[PUBLISH]) == {"messages": [{"key": "k1", "value": "hello"}]}
+    assert json.loads(bodies[RESCHEDULE]) == {"delay": "30s"}
 
 
 def test_a_request_that_deletes_has_no_topic_filled_in(page: Page) -> None:
@@ -347,7 +350,9 @@ def test_a_binary_body_is_left_to_curl(page: Page) -> None:
 
 
 def test_the_search_box_leaves_only_what_matches(page: Page) -> None:
-    page.value("byId('search').value = 'topic delete'; byId('search').dispatchEvent(new Event('input'))")
+    page.value(
+        "byId('search').value = 'topic delete and its messages'; byId('search').dispatchEvent(new Event('input'))"
+    )
     shown = page.value(
         "[...document.querySelectorAll('.op form')].filter(each => each.closest('.op').checkVisibility())"
         ".map(each => each.getAttribute('aria-label'))"

@@ -14,7 +14,6 @@ from goqueue.model.errors import (
     InvalidConfiguration,
     InvalidMessage,
     MessageTooLarge,
-    NotSupported,
     PartitionNotFound,
     TimestampOutOfRange,
     TopicNotFound,
@@ -59,12 +58,6 @@ async def test_every_priority_is_kept(broker: BrokerProcess, topic: str, priorit
         for given in (priority, priority.label, int(priority)):
             assert (await (await producer.send(topic, b"v", priority=given))).priority == priority
         assert {record.priority async for record in client.read(topic)} == {priority}
-
-
-async def test_a_delay_is_refused_with_a_clear_error(broker: BrokerProcess, topic: str) -> None:
-    async with broker.async_client() as client, client.producer() as producer:
-        with pytest.raises(NotSupported, match="delay"):
-            await producer.send(topic, b"v", delay=timedelta(seconds=5))
 
 
 @pytest.mark.parametrize("acks", ["none", "leader", "all"])

@@ -12,7 +12,7 @@ from goqueue import Client, Outgoing, Published, from_json, to_json
 from goqueue.model.errors import (
     ClientClosed,
     InvalidConfiguration,
-    NotSupported,
+    InvalidMessage,
     OffsetOutOfRange,
     TopicExists,
     TopicNotFound,
@@ -49,8 +49,8 @@ def test_errors_are_raised_where_the_mistake_is(broker: BrokerProcess, topic: st
     with broker.client() as client, client.producer() as producer:
         with pytest.raises(TopicNotFound):
             producer.send("nope", b"v")
-        with pytest.raises(NotSupported):
-            producer.send(topic, b"v", delay=timedelta(1))
+        with pytest.raises(InvalidMessage, match="deliver_at"):
+            producer.send(topic, b"v", delay=timedelta(1), deliver_at=1)
         with pytest.raises(OffsetOutOfRange):
             next(client.read(topic, 0, 9))
         with pytest.raises(InvalidConfiguration):

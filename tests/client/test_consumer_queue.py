@@ -358,3 +358,21 @@ async def test_mistakes_are_told_where_they_are_made(broker: BrokerProcess, topi
                 await consumer.poll(0)
             with pytest.raises(GroupConflict, match="mode"):
                 await client.consumer(group, topic, mode="stream").start()
+
+
+async def test_what_lies_between_two_messages_of_a_lease_and_is_another_leases_is_left_alone(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
+    async with broker.async_client() as client, client.producer() as producer:
+        await producer.send_many(topic, [b"a", b"b", b"c"])
+        async with client.consumer(group, topic) as consumer:
+            first = [await asyncio.wait_for(anext(consumer), 20) for _ in range(3)]
+            await consumer.nack([first[0], first[2]], delay=0)
+            again = [await asyncio.wait_for(anext(consumer), 20) for _ in range(2)]
+            assert [(each.value, each.deliveries) for each in again] == [(b"a", 2), (b"c", 2)]
+            await consumer.ack(again)
+            assert not first[1].lost
+            assert not any(each.lost for each in again)
+            assert (await client.describe_group(group)).lag == 1
+            await first[1].ack()
+            assert (await client.describe_group(group)).lag == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import requests
@@ -18,6 +19,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 TOPIC = "fuzzed"
+REAL = {"partition_id": 0, "offset": 1}
+"""Where a delayed message waits."""
 DOCUMENTED_5XX = {501, 503, 507}
 OPERATIONS = [
     ("GET", "/health"), ("GET", "/healthz"), ("GET", "/livez"), ("GET", "/readyz"), ("GET", "/version"),
@@ -26,6 +29,10 @@ OPERATIONS = [
     ("POST", "/topics/{topic_name}/messages"), ("GET", "/topics/{topic_name}/partitions/{partition_id}/messages"),
     ("POST", "/topics/{topic_name}/partitions/{partition_id}/messages"),
     ("GET", "/topics/{topic_name}/dead-letters"), ("POST", "/topics/{topic_name}/redrive"),
+    ("GET", "/topics/{topic_name}/delayed"), ("GET", "/topics/{topic_name}/delayed/{offset}"),
+    ("DELETE", "/topics/{topic_name}/delayed/{partition_id}/{offset}"),
+    ("PATCH", "/topics/{topic_name}/delayed/{partition_id}/{offset}"),
+    ("GET", "/delay/stats"), ("GET", "/priority/stats"),
     ("GET", "/groups"), ("GET", "/groups/{group_id}"), ("PUT", "/groups/{group_id}"), ("DELETE", "/groups/{group_id}"),
     ("POST", "/groups/{group_id}/join"), ("POST", "/groups/{group_id}/heartbeat"), ("POST", "/groups/{group_id}/leave"),
     ("GET", "/groups/{group_id}/poll"), ("GET", "/groups/{group_id}/offsets"), ("POST", "/groups/{group_id}/offsets"),
@@ -35,7 +42,9 @@ OPERATIONS = [
 CAN_BE_WRONG = [
     (method, path)
     for method, path in OPERATIONS
-    if method in {"POST", "PATCH", "PUT"} or path.endswith(("/messages", "/dead-letters", "/poll")) or path == "/readyz"
+    if method in {"POST", "PATCH", "PUT"}
+    or path.endswith(("/messages", "/dead-letters", "/delayed", "/delayed/{offset}", "/poll", "/priority/stats"))
+    or path == "/readyz"
 ]
 """The others have no more than a name, and any text may be one."""
 
@@ -61,7 +70,8 @@ def session(broker: BrokerProcess) -> Iterator[requests.Session]:
         session.trust_env = False
         settings = {"partitions": 2, "max_message_bytes": 4_096}
         session.post(f"{broker.url}/topics", json={"name": TOPIC, "settings": settings}).raise_for_status()
-        messages = [{"value": f"{at}", "key": "k", "headers": {"h": ["1", "2"]}} for at in range(50)]
+        messages: list[dict[str, Any]] = [{"value": "later", "partition": 0, "delay": f"{at}d"} for at in (1, 2)]
+        messages += [{"value": f"{at}", "key": "k", "headers": {"h": ["1", "2"]}} for at in range(50)]
         session.post(f"{broker.url}/topics/{TOPIC}/messages", json={"messages": messages}).raise_for_status()
         yield session
 
@@ -110,7 +120,7 @@ def test_every_answer_is_as_the_document_says(
         if case.path_parameters and real:
             # Random names are hardly ever there; what happens to what is matters more.
             for name in case.path_parameters:
-                case.path_parameters[name] = 0 if name == "partition_id" else TOPIC
+                case.path_parameters[name] = REAL.get(name, TOPIC)
             for fields in (case.query, case.body):
                 if isinstance(fields, dict):
                     fields.update({name: member_id for name in fields if name == "member_id"})

@@ -17,21 +17,33 @@ from goqueue.client.config import ProducerConfig
 from goqueue.model.errors import ClientClosed, DeliveryTimeout, GoQueueError, InternalError, InvalidMessage
 from goqueue.model.logging import get_logger
 from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, join_frames
+from goqueue.wire.proto import goqueue_pb2 as pb
 
 log = get_logger(__name__)
 
-Deliver = Callable[[bytes], Awaitable[int]]
-"""Stores a batch in its envelope and returns the first offset."""
+Deliver = Callable[[bytes], Awaitable[pb.Stored]]
+"""Stores a batch in its envelope and returns where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where the messages of a parcel are, and when each will be seen, if any is delayed (0: at once)."""
+
+    offsets: Sequence[int]
+    dues: Sequence[int] | None = None
+
+    def due(self, place: int) -> int | None:
+        return (self.dues[place] or None) if self.dues is not None else None
 
 
 @dataclass(slots=True, eq=False)
 class Parcel:
-    """Frames that are acknowledged together; ``done`` gets their offsets. At most a batch, unless it is one frame."""
+    """Frames that are acknowledged together; ``done`` tells where they are. At most a batch, unless it is one frame."""
 
     frames: list[bytes]
     size: int
     deadline: float
-    done: asyncio.Future[Sequence[int]]
+    done: asyncio.Future[Stored]
 
 
 class PartitionQueue:
@@ -80,7 +92,7 @@ class PartitionQueue:
         """Whether a keyless message should still join what waits here."""
         return bool(self._parcels) and not self._is_full()
 
-    def hurry(self) -> asyncio.Future[Sequence[int]] | None:
+    def hurry(self) -> asyncio.Future[Stored] | None:
         """Let what waits leave now; when the future is done, everything put so far is settled."""
         if self._parcels:
             self._ready.set()
@@ -150,7 +162,7 @@ class PartitionQueue:
             try:
                 # Those whose time is up earlier are told by the timer; the attempt goes on for the others.
                 async with asyncio.timeout_at(parcels[-1].deadline):
-                    first = await self._deliver(FrameRun(memoryview(batch.frames), batch.positions).to_wire())
+                    stored = await self._deliver(FrameRun(memoryview(batch.frames), batch.positions).to_wire())
             except TimeoutError:
                 self._fail(parcels, self._too_late())
                 return
@@ -160,9 +172,11 @@ class PartitionQueue:
             except GoQueueError as error:
                 parcels = await self._after_failure(parcels, error, backoff)
             else:
+                at, first, dues = 0, stored.first_offset, list(stored.deliver_at_ns)
                 for parcel in parcels:
-                    self._succeed(parcel, range(first, first + len(parcel.frames)))
-                    first += len(parcel.frames)
+                    end = at + len(parcel.frames)
+                    self._succeed(parcel, Stored(range(first + at, first + end), dues[at:end] or None))
+                    at = end
                 return
 
     async def _settle_apart(self, parcels: list[Parcel], error: InvalidMessage, backoff: Backoff) -> None:
@@ -188,7 +202,7 @@ class PartitionQueue:
         if failures:
             self._fail(parcels, failures[0])
         else:
-            self._succeed(parcel, [offset for part in parts for offset in part.done.result()])
+            self._succeed(parcel, _joined([part.done.result() for part in parts]))
 
     async def _after_failure(self, parcels: list[Parcel], error: GoQueueError, backoff: Backoff) -> list[Parcel]:
         """What is left to try again, after a pause."""
@@ -223,11 +237,11 @@ class PartitionQueue:
         error.__cause__ = self._last_error
         return error
 
-    def _succeed(self, parcel: Parcel, offsets: Sequence[int]) -> None:
+    def _succeed(self, parcel: Parcel, stored: Stored) -> None:
         self._release(parcel)
         self._last_error = None
         if not parcel.done.done():
-            parcel.done.set_result(offsets)
+            parcel.done.set_result(stored)
 
     def _fail(self, parcels: list[Parcel], error: BaseException) -> None:
         for parcel in parcels:
@@ -238,3 +252,10 @@ class PartitionQueue:
     def _release(self, parcel: Parcel) -> None:
         self._released(parcel.size)
         parcel.size = 0
+
+
+def _joined(parts: list[Stored]) -> Stored:
+    offsets = [offset for part in parts for offset in part.offsets]
+    if all(part.dues is None for part in parts):
+        return Stored(offsets)
+    return Stored(offsets, [due for part in parts for due in part.dues or [0] * len(part.offsets)])

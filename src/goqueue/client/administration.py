@@ -1,9 +1,10 @@
-"""What can be asked about groups and dead letters, and changed of them."""
+"""What can be asked about groups, lanes and dead letters, and changed of them."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from datetime import datetime
+from math import ceil
 from typing import Any
 
 from goqueue.client.directory import Directory
@@ -18,9 +19,12 @@ from goqueue.client.groups import (
     to_group_info,
     to_offsets,
 )
+from goqueue.client.instants import Span
+from goqueue.client.lanes import PartitionLanes, to_partition_lanes
 from goqueue.client.reader import Start, to_start
 from goqueue.client.stream import TopicPartition
 from goqueue.client.topics import to_settings
+from goqueue.client.verdicts import to_seconds
 from goqueue.model.errors import GroupNotFound, InvalidRequest, TopicNotFound
 from goqueue.model.fields import INHERITED, specs
 from goqueue.model.group_settings import GroupSettings
@@ -123,18 +127,21 @@ class GroupAdministration:
         until: datetime | None = None,
         letters: Iterable[DeadLetter] | None = None,
         rate: float | None = None,
+        delay: Span | None = None,
         dry_run: bool = False,
     ) -> RedriveReport:
         """Send dead letters back to where they came from, for the group that gave them up, each once.
 
-        All that fit, or only the given ``letters``; at most ``rate`` a second. A dry run only tells.
+        All that fit, or only the given ``letters``; at most ``rate`` a second; after ``delay`` (seconds, if it is a
+        number), during which they wait like any delayed message. A dry run only tells.
         """
         wanted = to_filter(group, error, since, until)
         if letters is not None:
             wanted.messages.extend(pb.PartitionOffset(partition=each.partition, offset=each.offset) for each in letters)
             if not wanted.messages:
                 raise InvalidRequest("letters is empty; leave it out for all of them")
-        request = pb.RedriveRequest(topic=topic, filter=wanted, rate=rate or 0, dry_run=dry_run)
+        delay_ms = 0 if delay is None else ceil(to_seconds(delay) * 1_000)
+        request = pb.RedriveRequest(topic=topic, filter=wanted, rate=rate or 0, dry_run=dry_run, delay_ms=delay_ms)
         reports: list[pb.RedriveResponse] = []
         while not reports or reports[-1].more:
             try:
@@ -152,6 +159,19 @@ class GroupAdministration:
     async def reliability_stats(self) -> ReliabilityStats:
         found = await self._ask_groups("ReliabilityStats", pb.ReliabilityStatsRequest())
         return ReliabilityStats(**{name: getattr(found, name) for name in ReliabilityStats.__struct_fields__})
+
+    async def lane_stats(self, topic: str | None = None) -> list[PartitionLanes]:
+        """How the lanes of every partition are doing, or of those of one topic; by topic and number."""
+        request = pb.LaneStatsRequest(topic=topic or "")
+        found: list[PartitionLanes] = []
+        more = True
+        while more:
+            page = await self._ask_groups("LaneStats", request)
+            found += map(to_partition_lanes, page.partitions)
+            more = page.more
+            if more:
+                request.after.topic, request.after.partition = found[-1].topic, found[-1].partition
+        return found
 
     async def _ask_groups(self, method: str, request: Any) -> Any:
         return await self._directory.any(

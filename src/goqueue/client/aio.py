@@ -10,14 +10,15 @@ from typing import Any
 from goqueue.client.administration import GroupAdministration, to_group_settings
 from goqueue.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from goqueue.client.consumer import AsyncConsumer
+from goqueue.client.delay_administration import DelayAdministration
 from goqueue.client.directory import Attempt, Directory
+from goqueue.client.instants import Span
 from goqueue.client.membership import JoinTerms
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import Batch, Reader, Record, Start, to_start
 from goqueue.client.rebalance import OnPartitions
 from goqueue.client.serializers import Deserializer, Serializer, to_bytes
 from goqueue.client.topics import TopicInfo, is_as_asked, to_info, to_settings
-from goqueue.client.verdicts import Span
 from goqueue.client.worker import Handler, check_callable, check_concurrency
 from goqueue.model.errors import InvalidConfiguration, TopicExists, TopicNotFound
 from goqueue.model.group_settings import GroupKind, GroupMode, GroupSettings, Ordering, StartAt
@@ -29,7 +30,7 @@ log = get_logger(__name__)
 DEFAULT_ADDRESS = "localhost:9090"
 
 
-class AsyncClient(GroupAdministration):
+class AsyncClient(GroupAdministration, DelayAdministration):
     """Brokers at ``addresses`` (one, or several of a cluster); options are those of ``ClientConfig``.
 
     Everything raises a ``GoQueueError``; connections open when first used.

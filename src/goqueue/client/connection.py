@@ -66,6 +66,7 @@ class Connection:
         self.topics = pb_grpc.TopicsStub(self._channel)
         self.metadata = pb_grpc.MetadataStub(self._channel)
         self.groups = pb_grpc.GroupsStub(self._channel)
+        self.delays = pb_grpc.DelaysStub(self._channel)
         self._pipe: _PublishPipe | None = None
         self._closed = False
         self._fetching = 0
@@ -85,8 +86,8 @@ class Connection:
             self._check_open()
             raise
 
-    async def publish(self, topic: str, partition: int, acks: pb.Acks.ValueType, batch: bytes) -> int:
-        """Store a batch; return its first offset."""
+    async def publish(self, topic: str, partition: int, acks: pb.Acks.ValueType, batch: bytes) -> pb.Stored:
+        """Store a batch; return where it is."""
         self._check_open()
         request = pb.PublishRequest(topic=topic, partition=partition, acks=acks, batch=batch)
         if len(batch) > _STREAMED_BYTES:
@@ -96,7 +97,8 @@ class Connection:
             response = await self._publish_on_stream(request)
         if response.WhichOneof("result") == "error":
             raise to_exception(response.error)
-        return int(response.stored.first_offset)
+        stored: pb.Stored = response.stored
+        return stored
 
     async def _publish_on_stream(self, request: pb.PublishRequest) -> pb.PublishResponse:
         if self._pipe is None or self._pipe.broken:

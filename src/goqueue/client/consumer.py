@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from goqueue.client.delivery import AsyncReceivedMessage, claims_of
 from goqueue.client.directory import Directory
+from goqueue.client.instants import Span
 from goqueue.client.intake import Intake, Parcel
 from goqueue.client.leases import LeaseKeeper
 from goqueue.client.membership import JoinTerms, Membership
@@ -17,7 +18,7 @@ from goqueue.client.rebalance import OnPartitions, Rebalancer
 from goqueue.client.serializers import Deserializer
 from goqueue.client.settler import ACK, RELEASE, Claim, Order, Settler
 from goqueue.client.stream import Progress, StreamParcel, TopicPartition
-from goqueue.client.verdicts import Span, to_nack, to_reject, to_seconds
+from goqueue.client.verdicts import to_nack, to_reject, to_seconds
 from goqueue.client.worker import Handler, run_handlers
 from goqueue.model.errors import ClientClosed, GoQueueError, InvalidRequest
 from goqueue.model.fields import INHERITED, specs

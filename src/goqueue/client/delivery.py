@@ -11,12 +11,12 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from goqueue.client.instants import from_nanoseconds
+from goqueue.client.instants import Span, from_nanoseconds
 from goqueue.client.leases import Lease
 from goqueue.client.reader import unpacked
 from goqueue.client.serializers import Deserializer
 from goqueue.client.settler import ACK, Claim, Order
-from goqueue.client.verdicts import Span, to_ms, to_nack, to_reject, verdict_on
+from goqueue.client.verdicts import to_ms, to_nack, to_reject, verdict_on
 from goqueue.model.message import Headers, Message
 from goqueue.wire.proto import goqueue_pb2 as pb
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
+from goqueue.client.lineup import Lineup
 from goqueue.client.serializers import Deserializer
 from goqueue.client.stream import Progress, TopicPartition
 
@@ -18,6 +18,10 @@ class Parcel(Protocol):
     place: TopicPartition
     next_offset: int
     ends_answer: bool
+    lane: int
+    arrived: float
+    rest: Iterator[Any] | None
+    """What is left of it, if it was open and then overtaken."""
 
     def open(self, deserializer: Deserializer | None) -> Iterator[Any]: ...
 
@@ -35,7 +39,7 @@ class Intake:
         self._progress = progress
         self._deserializer = deserializer
         self._taken_up = taken_up
-        self._parcels: deque[Parcel] = deque()
+        self._parcels: Lineup[Parcel] = Lineup()
         self._withheld: dict[TopicPartition, list[Parcel]] = {}
         self._current: Parcel | None = None
         self._arrived = asyncio.Event()
@@ -55,8 +59,15 @@ class Intake:
         if held is not None:
             held.append(parcel)
             return
-        self._parcels.append(parcel)
+        self._line_up(parcel)
         self._arrived.set()
+
+    def _line_up(self, parcel: Parcel) -> None:
+        current = self._current
+        if self._parcels.put(parcel, current) and current is not None and not self._ended:
+            current.rest = self.records
+            self._parcels.put_back(current)
+            self._current, self.records = None, iter(())
 
     def withhold(self, places: Collection[TopicPartition]) -> None:
         """Hand nothing of these out before ``release``."""
@@ -65,24 +76,25 @@ class Intake:
 
     def release(self, places: Collection[TopicPartition]) -> None:
         for place in places:
-            self._parcels.extend(self._withheld.pop(place, ()))
+            for parcel in self._withheld.pop(place, ()):
+                self._line_up(parcel)
         self._arrived.set()
 
     def hurry(self, places: Collection[TopicPartition]) -> None:
         """These come first."""
         first = [each for each in self._parcels if each.place in places]
         if first:
-            self._parcels = deque([*first, *(each for each in self._parcels if each.place not in places)])
+            self._parcels.set([*first, *(each for each in self._parcels if each.place not in places)])
 
     def drop(self, places: Collection[TopicPartition] | None = None) -> None:
         """Hand nothing more out of these, or of anything."""
-        kept: deque[Parcel] = deque()
+        kept: list[Parcel] = []
         for each in self._parcels:
             if places is None or each.place in places:
                 self._taken_up(each)
             else:
                 kept.append(each)
-        self._parcels = kept
+        self._parcels.set(kept)
         for place in list(self._withheld):
             if places is None or place in places:
                 for each in self._withheld.pop(place):
@@ -118,7 +130,7 @@ class Intake:
         """After the end: what was not handed out, and is not here any more from now on."""
         rest = list(self._rest)
         for parcel in (*self._parcels, *(each for some in self._withheld.values() for each in some)):
-            rest += parcel.open(self._deserializer)
+            rest += self._records_of(parcel)
         self.drop()
         return rest
 
@@ -199,10 +211,13 @@ class Intake:
     def _open_next(self) -> bool:
         """Whether a parcel is open: perhaps someone else has opened one meanwhile."""
         if self._current is None and self._parcels:
-            parcel = self._parcels.popleft()
-            self.records = parcel.open(self._deserializer)
+            parcel = self._parcels.take()
+            self.records = self._records_of(parcel)
             self._current = parcel
         return self._current is not None
+
+    def _records_of(self, parcel: Parcel) -> Iterator[Any]:
+        return parcel.open(self._deserializer) if parcel.rest is None else parcel.rest
 
     # Looking
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable
 from weakref import WeakSet
 
 from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
-from goqueue.model.runs import offsets_in, to_runs
+from goqueue.model.runs import Runs, offsets_in, to_runs
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 log = get_logger(__name__)
@@ -17,7 +18,8 @@ _EARLY = 3
 """A lease is extended after this part of its time: two attempts may fail before it is lost."""
 _SOONEST_S = 0.01
 _NEARLY, _LEAST = 0.7, 0.1
-_MOST_AT_ONCE = 1_000
+MOST_LEASES = 90
+"""In one request: each covers up to 1,024 offsets, gaps included, and a broker takes 100,000 at a time."""
 
 
 class Lease:
@@ -25,6 +27,7 @@ class Lease:
 
     __slots__ = (
         "__weakref__",
+        "_offsets",
         "count",
         "held",
         "left",
@@ -44,7 +47,8 @@ class Lease:
         self.number = delivery.lease
         self.count = delivery.deliveries
         self.token = delivery.token
-        self.left = set(offsets)
+        self._offsets = sorted(offsets)
+        self.left = set(self._offsets)
         self.lost: set[int] = set()
         self.visibility_s = visibility_s
         self.taken_at = self.renewed_at = now
@@ -58,9 +62,16 @@ class Lease:
             lease=self.number,
             deliveries=self.count,
             token=self.token,
-            # In any order, each once or more.
-            runs=to_runs(sorted(set(offsets))),
+            runs=self._runs(offsets),
         )
+
+    def _runs(self, offsets: Iterable[int]) -> Runs:
+        """In any order, each once or more. Where lanes are mixed, a lease has gaps: what lies in them is not meant."""
+        chosen = sorted(set(offsets))
+        first = bisect_left(self._offsets, chosen[0])
+        if self._offsets[first : first + len(chosen)] == chosen:
+            return [chosen[0], chosen[-1] + 1]
+        return to_runs(chosen)
 
     def lose(self, offsets: set[int]) -> None:
         """The broker does not take them for this consumer's any more."""
@@ -152,8 +163,8 @@ class LeaseKeeper:
                 continue
             by_time.setdefault(lease.visibility_s, []).append(lease)
         for visibility_s, leases in by_time.items():
-            for at in range(0, len(leases), _MOST_AT_ONCE):
-                await self._extend(leases[at : at + _MOST_AT_ONCE], visibility_s)
+            for at in range(0, len(leases), MOST_LEASES):
+                await self._extend(leases[at : at + MOST_LEASES], visibility_s)
 
     async def _extend(self, leases: list[Lease], visibility_s: float) -> None:
         now = asyncio.get_running_loop().time()

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from goqueue.client.instants import to_nanoseconds
+from goqueue.client.instants import Instant, Span, instant_ns, span_ns, to_nanoseconds
 from goqueue.client.serializers import Serializer, to_bytes
-from goqueue.model.errors import InvalidMessage, MessageTooLarge, NotSupported, TimestampOutOfRange
+from goqueue.model.errors import InvalidMessage, MessageTooLarge, TimestampOutOfRange
 from goqueue.model.message import Headers, Priority, parse_priority
+from goqueue.wire.delayed import MAX_DELAY_NS, MAX_DELAYED_HEADERS_BYTES, due_header
 from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import MAX_TTL_MS, RESERVED_PREFIX, TTL
 
@@ -20,8 +21,6 @@ _AROUND_A_FRAME_BYTES = 1 << 10
 _MAX_NS = (1 << 63) - 1
 _MS = timedelta(milliseconds=1)
 _DAY_MS = 86_400_000
-Instant = datetime | int
-"""A datetime with its zone, or Unix nanoseconds."""
 HeadersGiven = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
 """Pairs if a name is to come more than once."""
 
@@ -35,9 +34,12 @@ class Outgoing(msgspec.Struct, frozen=True):
     partition: int | None = None
     priority: Priority | str | int = Priority.NORMAL
     timestamp: Instant | None = None
-    delay: timedelta | None = None
+    delay: Span | None = None
+    """Not to be seen before so much time has passed; by the broker's clock."""
     ttl: timedelta | None = None
-    """How long after its timestamp it is worth delivering by a group."""
+    """How long after its timestamp it is worth delivering by a group; of a delayed one, after it can be seen."""
+    deliver_at: Instant | None = None
+    """Not to be seen before. At most one of this and ``delay``."""
 
 
 class Encoder:
@@ -50,8 +52,6 @@ class Encoder:
 
     def encode(self, message: Outgoing) -> tuple[bytes, int]:
         """The frame, and its priority as a number."""
-        if message.delay is not None and message.delay > timedelta(0):
-            raise NotSupported("delayed delivery is not part of this version; leave out delay")
         key = key_bytes(message.key)
         if message.value is None:
             if not key:
@@ -66,7 +66,14 @@ class Encoder:
         pairs = () if not message.headers else _pairs(message.headers)
         if message.ttl is not None:
             pairs = (*pairs, (TTL, _ttl(message.ttl)))
+        due = _due(message)
+        if due is not None:
+            pairs, flags = (*pairs, due), flags | int(Flag.DELAYED)
         headers = encode_headers(pairs)
+        if due is not None and len(headers) > MAX_DELAYED_HEADERS_BYTES:
+            raise MessageTooLarge(
+                f"the headers have {len(headers)} bytes; of a delayed message {MAX_DELAYED_HEADERS_BYTES} are allowed"
+            )
         if len(key) + len(value) + len(headers) > self._max_bytes:
             raise MessageTooLarge(
                 f"the message has {len(key) + len(value) + len(headers)} bytes; "
@@ -85,6 +92,26 @@ def key_bytes(key: bytes | str | None) -> bytes:
     if len(packed) > MAX_KEY_BYTES:
         raise MessageTooLarge(f"the key has {len(packed)} bytes; {MAX_KEY_BYTES} are allowed")
     return packed
+
+
+def _due(message: Outgoing) -> tuple[str, bytes] | None:
+    """The header that delays a message; ``None`` if it need not wait.
+
+    Whether an instant has come is for the broker to say: clocks differ, and its clock decides.
+    """
+    if message.delay is not None and message.deliver_at is not None:
+        raise InvalidMessage("the message has both delay and deliver_at; give one of them")
+    if message.deliver_at is not None:
+        due_ns = instant_ns("deliver_at", message.deliver_at)
+        if due_ns > _MAX_NS:
+            raise InvalidMessage("deliver_at lies after what 64 bits of nanoseconds hold")
+        return due_header(due_ns) if due_ns > 0 else None
+    if message.delay is None:
+        return None
+    delay_ns = span_ns("delay", message.delay)
+    if delay_ns > MAX_DELAY_NS:
+        raise InvalidMessage(f"delay is {message.delay}; at most 200 years are allowed")
+    return due_header(delay_ns, relative=True) if delay_ns > 0 else None
 
 
 def _ttl(ttl: timedelta) -> bytes:

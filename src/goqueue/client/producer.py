@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from time import time_ns
 from typing import Any
 
-from goqueue.client.accumulator import Parcel, PartitionQueue
+from goqueue.client.accumulator import Parcel, PartitionQueue, Stored
 from goqueue.client.buffer import Buffer
 from goqueue.client.config import ProducerConfig
 from goqueue.client.directory import Directory, error_no_partition
-from goqueue.client.outgoing import Encoder, HeadersGiven, Instant, Outgoing, key_bytes
+from goqueue.client.instants import Instant, Span
+from goqueue.client.outgoing import Encoder, HeadersGiven, Outgoing, key_bytes
 from goqueue.client.serializers import Serializer, to_bytes
 from goqueue.model.errors import ClientClosed, GoQueueError
 from goqueue.model.logging import get_logger
@@ -76,22 +77,27 @@ class AsyncProducer:
         partition: int | None = None,
         priority: Priority | str | int = Priority.NORMAL,
         timestamp: Instant | None = None,
-        delay: timedelta | None = None,
+        delay: Span | None = None,
+        deliver_at: Instant | None = None,
         ttl: timedelta | None = None,
     ) -> asyncio.Future[Published]:
-        """Hand a message over. Waits only for room in the buffer; the future tells where the message is stored."""
+        """Hand a message over. Waits only for room in the buffer; the future tells where the message is stored.
+
+        With a ``delay``, or before ``deliver_at``, nobody sees it yet; by its place it can be cancelled until then.
+        """
         self._check_open()
-        message = Outgoing(value, key, headers, partition, priority, timestamp, delay, ttl)
+        message = Outgoing(value, key, headers, partition, priority, timestamp, delay, ttl, deliver_at)
         frame, lane = self._encoder.encode(message)
         number = self._route(topic, message, await self._directory.partitions(topic))
         delivery: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
 
-        def settle(done: asyncio.Future[Sequence[int]]) -> None:
+        def settle(done: asyncio.Future[Stored]) -> None:
             error = done.exception()
             if delivery.done():
                 return
             if error is None:
-                delivery.set_result(Published(number, done.result()[0], lane))
+                stored = done.result()
+                delivery.set_result(Published(number, stored.offsets[0], lane, stored.due(0)))
             else:
                 delivery.set_exception(error)
                 # Seen here, so that a message nobody asked about does not fail without a word.
@@ -168,7 +174,7 @@ class AsyncProducer:
 
     # Handing over
 
-    async def _enqueue(self, topic: str, number: int, frames: list[bytes], size: int) -> asyncio.Future[Sequence[int]]:
+    async def _enqueue(self, topic: str, number: int, frames: list[bytes], size: int) -> asyncio.Future[Stored]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.delivery_timeout_ms / 1_000
         await self._buffer.take(size, deadline)
@@ -183,7 +189,7 @@ class AsyncProducer:
         return parcel.done
 
     def _make_queue(self, topic: str, number: int) -> PartitionQueue:
-        async def deliver(batch: bytes) -> int:
+        async def deliver(batch: bytes) -> pb.Stored:
             try:
                 leader = await self._directory.leader(topic, number)
                 return await leader.publish(topic, number, _ACKS[self._config.acks], batch)
@@ -214,7 +220,7 @@ class _Sending:
         self._topic = topic
         self._partitions = partitions
         self._shares: dict[int, _Share] = {}
-        self._sent: list[tuple[_Share, asyncio.Future[Sequence[int]]]] = []
+        self._sent: list[tuple[_Share, asyncio.Future[Stored]]] = []
         self._lanes: list[int] = []
         self._keyless: int | None = None
         self._first_error: BaseException | None = None
@@ -275,12 +281,15 @@ class _Sending:
         """When everything that was handed over is settled."""
         outcomes = await asyncio.gather(*(done for _, done in self._sent), return_exceptions=True)
         found: list[Any] = [None] * len(self._lanes)
-        for (share, _), offsets in zip(self._sent, outcomes, strict=True):
-            if isinstance(offsets, BaseException):
-                self.note(offsets)
-                continue
-            for offset, place in zip(offsets, share.places, strict=True):
-                found[place] = Published(share.number, offset, self._lanes[place])
+        for (share, _), stored in zip(self._sent, outcomes, strict=True):
+            if isinstance(stored, BaseException):
+                self.note(stored)
+            elif stored.dues is None:
+                for offset, place in zip(stored.offsets, share.places, strict=True):
+                    found[place] = Published(share.number, offset, self._lanes[place])
+            else:
+                for at, (offset, place) in enumerate(zip(stored.offsets, share.places, strict=True)):
+                    found[place] = Published(share.number, offset, self._lanes[place], stored.due(at))
         if self._first_error is not None:
             raise self._first_error
         return found

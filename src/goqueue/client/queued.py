@@ -25,12 +25,15 @@ log = get_logger(__name__)
 class QueueParcel:
     """Messages of one lease. Those that are lost before their turn comes are not handed out."""
 
-    __slots__ = ("_messages", "ends_answer", "next_offset", "place")
+    __slots__ = ("_messages", "arrived", "ends_answer", "lane", "next_offset", "place", "rest")
 
     def __init__(self, place: TopicPartition, next_offset: int, messages: Sequence[Received[Any]]) -> None:
         self.place = place
         self.next_offset = next_offset
         self.ends_answer = False
+        self.lane = messages[0].priority if messages else 0
+        self.arrived = 0.0
+        self.rest: Iterator[Received[Any]] | None = None
         self._messages = messages
 
     def open(self, deserializer: Deserializer | None) -> Iterator[Received[Any]]:
@@ -90,9 +93,10 @@ class QueueSide:
         run = parse_batch(delivery.batch)
         messages, damaged = decode_run(run)
         visibility_s = granted_s(self.visibility_s[delivery.topic], delivery.visible_until_ns, time_ns())
-        lease = Lease(delivery, [each.offset for each in messages], visibility_s, self.hand._loop.time())
-        if damaged:
-            self._put_away(lease, [int(run.columns()["offset"][place]) for place in damaged])
+        hurt = run.columns()["offset"][damaged].tolist() if damaged else []
+        lease = Lease(delivery, [*(each.offset for each in messages), *hurt], visibility_s, self.hand._loop.time())
+        if hurt:
+            self._put_away(lease, hurt)
         self._keeper.add(lease)
         kind: Any = self.hand.received
         hand: Hand[Any] = self.hand
@@ -102,6 +106,5 @@ class QueueSide:
     def _put_away(self, lease: Lease, offsets: list[int]) -> None:
         """Nobody can handle what fails its checksum; the dead letters are where someone looks at it."""
         log.error("messages fail their checksum", topic=lease.topic, partition=lease.partition, offsets=offsets[:10])
-        lease.left.update(offsets)
         done = self.hand._loop.create_future()
         self._settler.put(to_reject("it fails its checksum"), [(lease, offsets)], done)

@@ -72,11 +72,21 @@ class Batch(msgspec.Struct, frozen=True):
                 message.priority,
             )
         if damaged:
-            offset = self.next_offset - len(self.run) + damaged[0]
+            offset = self._offset_at(damaged[0])
             raise CorruptData(
                 f"the message at offset {offset} of {topic}/{partition} fails its checksum; "
                 f"to step over it, read on from {offset + 1}"
             )
+
+    def _offset_at(self, place: int) -> int:
+        """Of a damaged frame. What it says of itself is believed if it fits between its neighbours.
+
+        Counting would not do: delayed messages and those that compaction took leave gaps.
+        """
+        offsets: list[int] = self.run.columns()["offset"].tolist()
+        before = offsets[place - 1] if place else -1
+        behind = offsets[place + 1] if place + 1 < len(offsets) else self.next_offset
+        return offsets[place] if before < offsets[place] < behind else behind - 1
 
 
 class Reader:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from goqueue.client.connection import to_exception
-from goqueue.client.leases import Lease, LeaseKeeper
+from goqueue.client.leases import MOST_LEASES, Lease, LeaseKeeper
 from goqueue.model.errors import ClientClosed, GoQueueError, StaleReceipt
 from goqueue.model.logging import get_logger
 from goqueue.model.runs import offsets_in
@@ -197,7 +197,7 @@ def _portions(by_lease: dict[Lease, list[int]]) -> list[list[Lease]]:
     portions: list[list[Lease]] = [[]]
     room = _MOST_MESSAGES
     for lease, offsets in by_lease.items():
-        if room <= 0:
+        if room <= 0 or len(portions[-1]) >= MOST_LEASES:
             portions.append([])
             room = _MOST_MESSAGES
         portions[-1].append(lease)

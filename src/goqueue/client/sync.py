@@ -12,16 +12,16 @@ from typing import Any, Self
 
 from goqueue.client.aio import DEFAULT_ADDRESS, AsyncClient
 from goqueue.client.consumer import AsyncConsumer
+from goqueue.client.instants import Instant, Span
 from goqueue.client.loop_thread import LoopThread
-from goqueue.client.outgoing import HeadersGiven, Instant
+from goqueue.client.outgoing import HeadersGiven
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import Batch, Record, Start
 from goqueue.client.rebalance import OnPartitions
 from goqueue.client.serializers import Deserializer, Serializer, to_bytes
-from goqueue.client.sync_administration import SyncGroupAdministration
+from goqueue.client.sync_administration import SyncDelayAdministration, SyncGroupAdministration
 from goqueue.client.sync_consumer import Consumer, in_thread
 from goqueue.client.topics import TopicInfo
-from goqueue.client.verdicts import Span
 from goqueue.client.worker import Handler, check_concurrency
 from goqueue.model.message import Priority
 from goqueue.model.publishing import Published
@@ -30,7 +30,7 @@ _open_clients: set[Client] = set()
 """Held until they are closed: what their producers have taken is finished at exit, whoever else let go of them."""
 
 
-class Client(SyncGroupAdministration):
+class Client(SyncGroupAdministration, SyncDelayAdministration):
     """Blocks where ``AsyncClient`` awaits. May be shared by threads; what is left open is finished at exit."""
 
     def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Any) -> None:
@@ -149,7 +149,8 @@ class Producer:
         partition: int | None = None,
         priority: Priority | str | int = Priority.NORMAL,
         timestamp: Instant | None = None,
-        delay: timedelta | None = None,
+        delay: Span | None = None,
+        deliver_at: Instant | None = None,
         ttl: timedelta | None = None,
     ) -> concurrent.futures.Future[Published]:
         """Hand a message over; ``.result()`` of the future waits until it is stored. Blocks only for room."""
@@ -163,6 +164,7 @@ class Producer:
                 priority=priority,
                 timestamp=timestamp,
                 delay=delay,
+                deliver_at=deliver_at,
                 ttl=ttl,
             )
         )

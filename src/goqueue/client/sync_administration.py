@@ -1,4 +1,4 @@
-"""What can be asked about groups and dead letters, without an event loop."""
+"""What can be asked about groups, dead letters, lanes and delayed messages, without an event loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Generator, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from goqueue.client.delays import DelayedMessage, DelayStats
 from goqueue.client.groups import DeadLetter, GroupInfo, RedriveReport, ReliabilityStats, to_filter
+from goqueue.client.instants import Instant, Span
+from goqueue.client.lanes import PartitionLanes
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.reader import Start
 from goqueue.client.stream import TopicPartition
@@ -61,3 +64,35 @@ class SyncGroupAdministration:
 
     def reliability_stats(self) -> ReliabilityStats:
         return self._thread.run(self._client.reliability_stats())
+
+    def lane_stats(self, topic: str | None = None) -> list[PartitionLanes]:
+        return self._thread.run(self._client.lane_stats(topic))
+
+
+class SyncDelayAdministration:
+    """Each method as in ``AsyncClient``."""
+
+    _client: AsyncClient
+    _thread: LoopThread
+
+    def delayed(self, topic: str) -> Generator[DelayedMessage, None, None]:
+        after: str | None = ""
+        while after is not None:
+            page, after = self._thread.run(self._client._delayed_behind(topic, after))
+            yield from page
+
+    def get_delayed(self, topic: str, partition: int, offset: int) -> DelayedMessage:
+        return self._thread.run(self._client.get_delayed(topic, partition, offset))
+
+    def cancel_delayed(self, topic: str, partition: int, offset: int) -> None:
+        self._thread.run(self._client.cancel_delayed(topic, partition, offset))
+
+    def reschedule_delayed(
+        self, topic: str, partition: int, offset: int, *, delay: Span | None = None, deliver_at: Instant | None = None
+    ) -> DelayedMessage:
+        return self._thread.run(
+            self._client.reschedule_delayed(topic, partition, offset, delay=delay, deliver_at=deliver_at)
+        )
+
+    def delay_stats(self) -> DelayStats:
+        return self._thread.run(self._client.delay_stats())

@@ -13,12 +13,13 @@ from typing import Any, Self
 
 from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.delivery import ReceivedMessage, claims_of
+from goqueue.client.instants import Span
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.reader import Record
 from goqueue.client.rebalance import OnPartitions
 from goqueue.client.settler import ACK, Order
 from goqueue.client.stream import TopicPartition
-from goqueue.client.verdicts import Span, to_nack, to_reject
+from goqueue.client.verdicts import to_nack, to_reject
 from goqueue.client.worker import SIGNALS, STOPPING, Handler
 from goqueue.model.logging import get_logger
 

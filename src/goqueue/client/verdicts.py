@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+from goqueue.client.instants import Span
 from goqueue.client.settler import ACK, Order
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.settings import MAX_VISIBILITY_MS
@@ -13,9 +14,6 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 MAX_REASON_LENGTH = 1_000
 _MS = timedelta(milliseconds=1)
 _MAX_S = 366 * 86_400
-
-Span = timedelta | float
-"""A timedelta, or seconds."""
 
 
 class Reject(Exception):

@@ -6,15 +6,17 @@ import pytest
 import zstandard
 
 from goqueue.api.http import convert
-from goqueue.api.http.convert import PageOfMessages
-from goqueue.api.http.durations import bounded_ms
-from goqueue.api.http.schemas import ConsumeMessage
+from goqueue.api.http.convert import PageOfMessages, to_new_message, to_result
+from goqueue.api.http.durations import bounded_ms, due
+from goqueue.api.http.schemas import ConsumeMessage, PublishMessage, PublishResult
 from goqueue.api.http.settings import with_fields
 from goqueue.model.errors import InvalidRequest, InvalidSettings
 from goqueue.model.message import Message
+from goqueue.model.publishing import Published
 
 MAKE = partial(ConsumeMessage, 0)
 MAX_MESSAGE = 1_000
+NOON_NS = 1_700_000_000_000_000_000
 
 
 def packed(size: int) -> Message:
@@ -67,3 +69,28 @@ def test_a_setting_is_given_once() -> None:
     assert with_fields({"a": 1}, {"b": 2, "c": None}) == {"a": 1, "b": 2}
     with pytest.raises(InvalidSettings, match="a: given twice"):
         with_fields({"a": 1}, {"a": 1})
+
+
+def test_a_delay_is_handed_on_for_the_broker_to_count_from_its_own_clock() -> None:
+    message = to_new_message(PublishMessage("v", delay="1m30s"), NOON_NS)
+    assert (message.delay_ms, message.deliver_at_ns) == (90_000, None)
+    message = to_new_message(PublishMessage("v", deliverAt="2030-01-01T00:00:00.5Z"), NOON_NS)
+    assert (message.delay_ms, message.deliver_at_ns) == (None, 1_893_456_000_500_000_000)
+    message = to_new_message(PublishMessage("v"), NOON_NS)
+    assert (message.delay_ms, message.deliver_at_ns) == (None, None)
+
+
+def test_a_delay_reaches_to_2200_and_no_further() -> None:
+    assert due("64330d", None, NOON_NS) == (64_330 * 86_400_000, None)
+    with pytest.raises(InvalidRequest, match="delay is '64331d'; 0s to 64330d is allowed"):
+        due("64331d", None, NOON_NS)
+
+
+def test_an_instant_is_named_when_it_is_wrong() -> None:
+    with pytest.raises(InvalidRequest, match="deliverAt: 'noon' is not an instant"):
+        due(None, "noon", NOON_NS)
+
+
+def test_a_result_tells_when_a_message_is_due_only_if_it_waits() -> None:
+    assert to_result(Published(1, 2, 0, NOON_NS)) == PublishResult(1, 2, "critical", True, "2023-11-14T22:13:20Z")
+    assert to_result(Published(1, 2, 4)) == PublishResult(1, 2, "background", False)

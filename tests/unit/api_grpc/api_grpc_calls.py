@@ -27,6 +27,8 @@ class Served:
         self.messages = pb_grpc.MessagesStub(self.channel)
         self.topics = pb_grpc.TopicsStub(self.channel)
         self.metadata = pb_grpc.MetadataStub(self.channel)
+        self.groups = pb_grpc.GroupsStub(self.channel)
+        self.delays = pb_grpc.DelaysStub(self.channel)
 
     def connect(self) -> grpc.aio.Channel:
         # Not shared with other channels of the process, so that each has its own connection.

@@ -20,13 +20,15 @@ from goqueue.model.config import Config, GrpcConfig, StorageConfig
 @pytest.fixture
 def serve(tmp_path: Path) -> Serve:
     @asynccontextmanager
-    async def serving(*, topic: dict[str, Any] | None = None, files: Any = None, **grpc_: Any) -> AsyncIterator[Served]:
+    async def serving(
+        *, topic: dict[str, Any] | None = None, files: Any = None, clock: Any = None, **grpc_: Any
+    ) -> AsyncIterator[Served]:
         """With a topic ``t`` of one partition, or as ``topic`` says."""
         config = Config(
             storage=StorageConfig(path=str(tmp_path / "data"), min_free_bytes=0),
             grpc=replace(GrpcConfig(port=0), **grpc_),
         )
-        async with Broker(config, files=files) as broker:
+        async with Broker(config, files=files, clock=clock) as broker:
             await broker.create_topic("t", {"partitions": 1} | (topic or {}))
             server = GrpcServer(broker, config.grpc)
             await server.start()

@@ -11,6 +11,7 @@ from behaviour.faulty_files import FaultyFiles, of_topic
 from doubles.async_tests import until
 from doubles.frames import publish, wire
 
+from goqueue.wire.delayed import due_header
 from goqueue.wire.frame import Flag, encode_headers
 from goqueue.wire.proto import goqueue_pb2 as pb
 
@@ -132,7 +133,16 @@ async def test_a_client_that_goes_away_frees_its_stream(serve: Serve) -> None:
         (wire(b"v")[:-1] + b"w", "invalid_frame"),
         (wire(b"v", flags=int(Flag.CONTROL)), "invalid_frame"),
         (wire(b"v", flags=int(Flag.TRANSACTIONAL)), "not_supported"),
-        (wire(b"v", flags=int(Flag.DELAYED)), "not_supported"),
+        (wire(b"v", flags=int(Flag.DELAYED)), "invalid_frame"),
+        (wire(b"v", headers=encode_headers((due_header(1),))), "invalid_frame"),
+        (
+            wire(b"v", flags=int(Flag.DELAYED), headers=encode_headers((due_header(1), ("h", b"x")))),
+            "invalid_frame",
+        ),
+        (
+            wire(b"v", flags=int(Flag.DELAYED), headers=encode_headers((due_header((1 << 63) - 1),))),
+            "invalid_message",
+        ),
         (wire(b"good", b"bad" * 1_000), "message_too_large"),
         (wire(b"v", headers=encode_headers((("goqueue-producer", b"x"),))), "invalid_frame"),
         (wire(b"v", headers=encode_headers((("h", b"x"),))[:-1]), "invalid_frame"),

@@ -21,10 +21,14 @@ from goqueue.model.errors import (
 )
 from goqueue.wire.batch import MAX_BATCH_BYTES, decode_run, parse_batch
 from goqueue.wire.frame import encode_frame
+from goqueue.wire.proto import goqueue_pb2 as pb
 
 
 class Leader:
-    """Where batches arrive: it stores them, holds them up, or answers as it is told to."""
+    """Where batches arrive: it stores them, holds them up, or answers as it is told to.
+
+    A value such as ``b"a@7"`` is of a message that is delayed until then.
+    """
 
     def __init__(self) -> None:
         self.batches: list[list[bytes]] = []
@@ -34,7 +38,7 @@ class Leader:
         self.open = asyncio.Event()
         self.open.set()
 
-    async def deliver(self, wire: bytes) -> int:
+    async def deliver(self, wire: bytes) -> pb.Stored:
         values = [message.value for message in decode_run(parse_batch(wire))[0]]
         self.batches.append(values)
         await self.open.wait()
@@ -43,7 +47,9 @@ class Leader:
         if any(self.refuses(value) for value in values):
             raise InvalidMessage("one of them is bad")
         self.stored += values
-        return len(self.stored) - len(values)
+        dues = [int(value.rpartition(b"@")[2]) if b"@" in value else 0 for value in values]
+        first = len(self.stored) - len(values)
+        return pb.Stored(first_offset=first, count=len(values), deliver_at_ns=dues if any(dues) else [])
 
 
 class Sender:
@@ -68,7 +74,7 @@ class Sender:
 
 async def test_without_linger_a_message_leaves_at_once() -> None:
     sender = Sender(linger_ms=0)
-    assert list(await sender.put(b"a")) == [0]
+    assert list((await sender.put(b"a")).offsets) == [0]
     assert sender.leader.batches == [[b"a"]]
 
 
@@ -144,7 +150,7 @@ async def test_what_can_be_tried_again_is_tried_again_in_the_same_order() -> Non
     sender = Sender()
     sender.leader.answers = [BrokerUnavailable("gone"), BrokerUnavailable("still gone")]
     dones = [sender.put(b"%d" % number) for number in range(4)]
-    assert [next(iter(await done)) for done in dones] == [0, 1, 2, 3]
+    assert [(await done).offsets[0] for done in dones] == [0, 1, 2, 3]
     assert sender.leader.stored == [b"0", b"1", b"2", b"3"]
     assert sender.waiting_bytes == 0
 
@@ -154,7 +160,7 @@ async def test_what_cannot_be_tried_again_fails_with_the_reason_and_the_next_goe
     sender.leader.answers = [TopicNotFound("gone")]
     with pytest.raises(TopicNotFound):
         await sender.put(b"a")
-    assert list(await sender.put(b"b")) == [0]
+    assert list((await sender.put(b"b")).offsets) == [0]
     assert sender.waiting_bytes == 0
 
 
@@ -200,7 +206,7 @@ async def test_messages_that_wait_behind_a_stalled_batch_fail_on_time_too() -> N
             await done
     await until(lambda: sender.waiting_bytes == 0)
     sender.leader.open.set()
-    assert list(await sender.put(b"later")) == [0]
+    assert list((await sender.put(b"later")).offsets) == [0]
 
 
 async def test_a_timeout_names_what_the_last_attempt_said() -> None:
@@ -229,7 +235,7 @@ async def test_a_defect_fails_the_messages_instead_of_leaving_them_waiting() -> 
     sender.leader.answers = [ZeroDivisionError("oops")]
     with pytest.raises(InternalError, match="oops"):
         await sender.put(b"a")
-    assert list(await sender.put(b"b")) == [0]
+    assert list((await sender.put(b"b")).offsets) == [0]
     assert sender.waiting_bytes == 0
 
 
@@ -241,3 +247,25 @@ def test_pauses_double_and_never_exceed_the_longest_or_undercut_what_was_asked_f
     assert backoff.next_s(7.5) == 7.5
     backoff.reset()
     assert backoff.next_s() <= 0.1
+
+
+async def test_every_message_of_a_batch_is_told_when_it_will_be_seen() -> None:
+    sender = Sender(linger_ms=20)
+    dones = [sender.put(b"a"), sender.put(b"b@5", b"c", b"d@6"), sender.put(b"e")]
+    plain, mixed, last = [await done for done in dones]
+    assert len(sender.leader.batches) == 1
+    assert [plain.due(0), *(mixed.due(place) for place in range(3)), last.due(0)] == [None, 5, None, 6, None]
+    assert [*plain.offsets, *mixed.offsets, *last.offsets] == [0, 1, 2, 3, 4]
+
+
+async def test_a_batch_without_delayed_messages_tells_no_times() -> None:
+    assert (await Sender().put(b"a", b"b")).dues is None
+
+
+async def test_what_was_stored_in_parts_is_told_when_it_will_be_seen() -> None:
+    sender = Sender()
+    # As if the whole were too much for once: only the parts are taken.
+    sender.leader.answers = [InvalidMessage("in parts, please")]
+    stored = await sender.put(b"a", b"b", b"c@7", b"d")
+    assert list(stored.offsets) == [0, 1, 2, 3]
+    assert [stored.due(place) for place in range(4)] == [None, None, 7, None]

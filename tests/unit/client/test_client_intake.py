@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goqueue import Record, TopicPartition
+from goqueue.client.delivery import claims_of
 from goqueue.client.intake import Intake
 from goqueue.client.leases import LeaseKeeper
 from goqueue.client.queued import AsyncHand, QueueSide
-from goqueue.client.settler import Settler
+from goqueue.client.settler import ACK, Settler
 from goqueue.client.stream import Progress, StreamParcel
 from goqueue.model.errors import CorruptData
 from goqueue.wire.batch import FrameRun
@@ -164,3 +165,6 @@ async def test_a_damaged_message_of_a_queue_goes_to_the_dead_letters_and_the_oth
     await settler.flush()
     [request] = asked
     assert (request.verb, list(request.leases[0].runs)) == (pb.VERB_REJECT, [7, 8])
+    side.hand.settle(ACK, claims_of([each for each in parcel.open(None) if each.offset > 5]))
+    await settler.flush()
+    assert (asked[1].verb, list(asked[1].leases[0].runs)) == (pb.VERB_ACK, [6, 7, 8, 9])

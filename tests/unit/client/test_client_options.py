@@ -18,7 +18,6 @@ from goqueue.model.errors import (
     InvalidMessage,
     InvalidRequest,
     MessageTooLarge,
-    NotSupported,
     TimestampOutOfRange,
 )
 
@@ -111,7 +110,20 @@ def test_a_client_needs_addresses(addresses: object) -> None:
         (Outgoing(b"v", timestamp=datetime(2024, 1, 1)), InvalidRequest),
         (Outgoing(b"v", timestamp=datetime(1969, 1, 1, tzinfo=UTC)), TimestampOutOfRange),
         (Outgoing(b"v", timestamp=1 << 64), TimestampOutOfRange),
-        (Outgoing(b"v", delay=timedelta(seconds=1)), NotSupported),
+        (Outgoing(b"v", delay=timedelta(days=74_000)), InvalidMessage),
+        (Outgoing(b"v", delay=1e200), InvalidMessage),
+        (Outgoing(b"v", delay=1e300), InvalidRequest),
+        (Outgoing(b"v", delay=float("nan")), InvalidRequest),
+        (Outgoing(b"v", delay=float("inf")), InvalidRequest),
+        (Outgoing(b"v", delay="5s"), InvalidRequest),  # type: ignore[arg-type]
+        (Outgoing(b"v", delay=True), InvalidRequest),
+        (Outgoing(b"v", deliver_at=datetime(2040, 1, 1)), InvalidRequest),
+        (Outgoing(b"v", deliver_at="2040-01-01"), InvalidRequest),  # type: ignore[arg-type]
+        (Outgoing(b"v", deliver_at=1.5), InvalidRequest),  # type: ignore[arg-type]
+        (Outgoing(b"v", deliver_at=1 << 63), InvalidMessage),
+        (Outgoing(b"v", delay=1, deliver_at=1), InvalidMessage),
+        (Outgoing(b"v", delay=0, deliver_at=0), InvalidMessage),
+        (Outgoing(b"v", delay=1, headers={"h": b"x" * 65_450}), MessageTooLarge),
         (Outgoing(b"x" * (2 << 20)), MessageTooLarge),
     ],
 )

@@ -19,6 +19,7 @@ from goqueue.api.grpc.group_messages import (
     to_poll_response,
     to_redrive_response,
 )
+from goqueue.api.grpc.lane_messages import to_lane_stats
 from goqueue.api.grpc.messages import find_offset
 from goqueue.api.grpc.settings import settings_of
 from goqueue.api.grpc.subscription import Subscription
@@ -175,5 +176,10 @@ class GroupsService(pb_grpc.GroupsServicer):
             request.rate or None,
             (request.from_partition, request.from_offset),
             dry_run=request.dry_run,
+            delay_ms=request.delay_ms or None,
         )
         return to_redrive_response(report)
+
+    @answered
+    async def LaneStats(self, request: pb.LaneStatsRequest, context: Context) -> pb.LaneStatsResponse:  # noqa: N802
+        return to_lane_stats(await self._broker.groups.lane_stats(request.topic or None), request)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 import grpc.aio
+import numpy as np
 
 from goqueue.api.grpc.calls import Calls, answered, shutting_down, streamed
 from goqueue.api.grpc.errors import Context, to_error, unexpected
@@ -15,12 +16,14 @@ from goqueue.broker.partition import Partition
 from goqueue.broker.read import Bounds, start_of
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded
-from goqueue.wire.batch import parse_batch
+from goqueue.wire.batch import FrameRun, parse_batch
+from goqueue.wire.frame import FLAGS_AT, Flag
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
 _WAIT_MS = 30_000
 _MAX_OFFSET = (1 << 63) - 1
+"""Where a frame has its flags."""
 
 
 class _Accepted(NamedTuple):
@@ -99,14 +102,22 @@ class MessagesService(pb_grpc.MessagesServicer):
     def _append(self, request: pb.PublishRequest) -> _Accepted:
         run = parse_batch(request.batch)
         first, acknowledged = self._broker.append_frames(request.topic, request.partition, run)
-        response = pb.PublishResponse(
-            correlation_id=request.correlation_id, stored=pb.Stored(first_offset=first, count=len(run))
-        )
+        partition = self._broker.topic(request.topic).partition(request.partition)
+        stored = pb.Stored(first_offset=first, count=len(run), deliver_at_ns=self._due_times(partition, first, run))
+        response = pb.PublishResponse(correlation_id=request.correlation_id, stored=stored)
         if request.acks == pb.ACKS_NONE:
             # Nobody waits for it, so nobody would see why it failed.
             acknowledged.add_done_callback(_see)
             return _Accepted(response)
-        return _Accepted(response, self._broker.topic(request.topic).partition(request.partition), acknowledged)
+        return _Accepted(response, partition, acknowledged)
+
+    def _due_times(self, partition: Partition, first: int, run: FrameRun) -> list[int]:
+        """Of what was appended just now; by now the broker has decided what is delayed."""
+        flags = np.frombuffer(run.frames, np.uint8)[run.positions + np.uint32(FLAGS_AT)]
+        if not (flags & np.uint8(Flag.DELAYED)).any():
+            return []
+        found = [self._broker.delays.due(partition, offset) or 0 for offset in range(first, first + len(run))]
+        return found if any(found) else []
 
     @streamed
     async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # noqa: N802

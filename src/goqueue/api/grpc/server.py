@@ -11,6 +11,7 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from goqueue.api.grpc.calls import Calls
+from goqueue.api.grpc.delays import DelaysService
 from goqueue.api.grpc.groups import GroupsService
 from goqueue.api.grpc.messages import MessagesService
 from goqueue.api.grpc.topics import MetadataService, TopicsService
@@ -64,6 +65,8 @@ class GrpcServer:
         pb_grpc.add_MetadataServicer_to_server(metadata, self._server)
         groups = GroupsService(self._broker, self._config, self._calls)
         pb_grpc.add_GroupsServicer_to_server(groups, self._server)
+        delays = DelaysService(self._broker, self._config, self._calls)
+        pb_grpc.add_DelaysServicer_to_server(delays, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if self._config.reflection:
             reflection.enable_server_reflection(

@@ -211,6 +211,8 @@ class Subscription:
             await self._flowing.wait()
             if self._mode == "stream":
                 await self._credit.acquire()
+            elif pause_s := polling.pause_s(self._group, self._member, bounds):
+                await asyncio.sleep(pause_s)
             found = await polling.poll(self._group, self._member, bounds)
             if found:
                 try:

@@ -7,8 +7,10 @@ from litestar.types import ASGIApp
 
 from goqueue.api.http.admission import Admission
 from goqueue.api.http.dead_letters import dead_letter_routes
+from goqueue.api.http.delays import delay_routes
 from goqueue.api.http.errors import EXCEPTION_HANDLERS
 from goqueue.api.http.groups import group_routes
+from goqueue.api.http.lanes import lane_routes
 from goqueue.api.http.messages import message_routes
 from goqueue.api.http.openapi import documentation_routes
 from goqueue.api.http.poll import poll_routes
@@ -35,6 +37,8 @@ def create_app(broker: Broker, config: HttpConfig) -> ASGIApp:
         *poll_routes(broker, admission, config),
         *queue_routes(broker),
         *dead_letter_routes(broker, admission, config),
+        *delay_routes(broker, config),
+        *lane_routes(broker),
     ]
     app = Litestar(
         route_handlers=[*routes, Router("/v1", route_handlers=routes), *documentation_routes(routes)],

@@ -9,26 +9,34 @@ from typing import Generic, TypeVar
 
 from msgspec import UNSET
 
-from goqueue.api.http.durations import bounded_ms
+from goqueue.api.http.durations import bounded_ms, due
 from goqueue.api.http.schemas import Encoding, HeaderValues, PublishMessage, PublishResult
-from goqueue.model.errors import CorruptData, InvalidMessage, NotSupported
+from goqueue.model.errors import CorruptData, InvalidMessage
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers, Message, Priority, parse_priority
 from goqueue.model.publishing import NewMessage, Outcome, Published
-from goqueue.model.units import format_instant_ns, parse_duration_ms, parse_instant_ns
+from goqueue.model.units import format_instant_ns, parse_instant_ns
 from goqueue.wire.compression import decompress_within
-from goqueue.wire.internal_headers import MAX_TTL_MS, PROVENANCE, RESERVED_PREFIX, TTL
+from goqueue.wire.internal_headers import (
+    DELAYED_OFFSET,
+    DELAYED_TIMESTAMP,
+    MAX_TTL_MS,
+    PROVENANCE,
+    RESERVED_PREFIX,
+    TTL,
+)
 
 Written = TypeVar("Written")
 
 _NORMAL = int(Priority.NORMAL)
-_TOLD = {TTL, *PROVENANCE}
+_TOLD = {TTL, DELAYED_OFFSET, DELAYED_TIMESTAMP, *PROVENANCE}
 """Of the system's own headers, those that are anyone's business."""
 
 
 def to_new_message(given: PublishMessage, now_ns: int) -> NewMessage:
     """Raise a ``GoQueueError`` that names the field if one cannot be used."""
+    delay_ms = deliver_at_ns = None
     if given.delay is not None or given.deliverAt is not None:
-        _refuse_delay(given, now_ns)
+        delay_ms, deliver_at_ns = due(given.delay, given.deliverAt, now_ns)
     if given.encoding == "base64":
         key = None if given.key is None else _from_base64("key", given.key)
         value = None if given.value is None else _from_base64("value", given.value)
@@ -43,15 +51,9 @@ def to_new_message(given: PublishMessage, now_ns: int) -> NewMessage:
         _NORMAL if given.priority is None else int(parse_priority(given.priority)),
         None if given.timestamp is None else parse_instant_ns(given.timestamp),
         None if given.ttl is None else bounded_ms("ttl", given.ttl, MAX_TTL_MS, 1),
+        delay_ms,
+        deliver_at_ns,
     )
-
-
-def _refuse_delay(given: PublishMessage, now_ns: int) -> None:
-    """A delay of zero, or an instant that has passed, means now."""
-    later = given.delay is not None and parse_duration_ms(given.delay) > 0
-    later = later or (given.deliverAt is not None and parse_instant_ns(given.deliverAt) > now_ns)
-    if later:
-        raise NotSupported("delayed delivery is not part of this version; leave out delay and deliverAt")
 
 
 def _to_utf8(field: str, text: str) -> bytes:
@@ -80,7 +82,10 @@ def _to_headers(given: dict[str, HeaderValues], encoding: Encoding) -> Headers:
 
 def to_result(outcome: Outcome) -> PublishResult:
     if isinstance(outcome, Published):
-        return PublishResult(outcome.partition, outcome.offset, PRIORITY_LABELS[outcome.priority], False)
+        priority, due_ns = PRIORITY_LABELS[outcome.priority], outcome.deliver_at_ns
+        if due_ns is None:
+            return PublishResult(outcome.partition, outcome.offset, priority, False)
+        return PublishResult(outcome.partition, outcome.offset, priority, True, format_instant_ns(due_ns))
     return PublishResult(error=str(outcome), code=outcome.code, retriable=outcome.retriable)
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from goqueue.api.http.admission import Admission
 from goqueue.api.http.convert import PageOfMessages
+from goqueue.api.http.durations import due
 from goqueue.api.http.errors import documented
 from goqueue.api.http.queue_schemas import (
     MAX_OFFSET,
@@ -97,6 +98,7 @@ def dead_letter_routes(broker: Broker, admission: Admission, config: HttpConfig)
             data.rate,
             (data.from_partition, data.from_offset),
             dry_run=data.dry_run,
+            delay_ms=due(data.delay, None, broker.clock.now_ns())[0],
         )
         report = await admission.waiting_read(request.receive, redriving)
         return RedriveResponse(

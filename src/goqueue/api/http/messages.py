@@ -96,7 +96,7 @@ def message_routes(
         "/topics/{topic_name:str}/messages",
         tags=_TAGS,
         status_code=200,
-        responses=documented(404, 413, 415, 501, 507),
+        responses=documented(404, 413, 415, 429, 507),
         request_max_body_size=None,
         summary="Publish one message or many",
     )
@@ -200,7 +200,7 @@ def message_routes(
         "/topics/{topic_name:str}/partitions/{partition_id:int}/messages",
         tags=_TAGS,
         status_code=200,
-        responses=documented(404, 413, 415, 501, 507),
+        responses=documented(404, 413, 415, 429, 501, 507),
         request_max_body_size=None,
         summary="Publish a batch of frames",
         operation_class=FRAMES_BODY,

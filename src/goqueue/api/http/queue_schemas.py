@@ -140,7 +140,10 @@ class NamedLetter(Request):
 
 
 class RedriveRequest(Request):
-    """Which dead letters go back; those that nothing excludes. ``rate`` in messages/s; a ``dry_run`` moves nothing."""
+    """Which dead letters go back; those that nothing excludes. ``rate`` in messages/s; a ``dry_run`` moves nothing.
+
+    With a ``delay`` they wait in their topics, as delayed messages do.
+    """
 
     group: str | None = None
     error: str | None = None
@@ -149,6 +152,7 @@ class RedriveRequest(Request):
     messages: Annotated[list[NamedLetter], Meta(min_length=1, max_length=MAX_NAMED_LETTERS)] | None = None
     limit: Annotated[int, Meta(ge=1)] | None = None
     rate: Annotated[float, Meta(gt=0)] | None = None
+    delay: str | None = None
     dry_run: bool = False
     from_partition: Annotated[int, Meta(ge=0, le=MAX_OFFSET)] = 0
     from_offset: Annotated[int, Meta(ge=0, le=MAX_OFFSET)] = 0

@@ -14,6 +14,15 @@ Encoding = Literal["text", "base64"]
 HeaderValues = str | list[str]
 """One value, or several under the same name."""
 
+# What the fields of a message mean, for the OpenAPI document.
+PriorityField = Annotated[
+    str | int, Meta(description="critical, high, normal, low, background, or 0 to 4.", examples=["high"])
+]
+DelayField = Annotated[str, Meta(description="Not to be seen for so long.", examples=["30s"])]
+DeliverAtField = Annotated[
+    str, Meta(description="Not to be seen before (RFC 3339).", examples=["2030-01-01T09:00:00Z"])
+]
+
 
 class ErrorResponse(Struct):
     """What went wrong. ``code`` is stable; ``retriable`` tells whether the same request may succeed later."""
@@ -87,15 +96,16 @@ class DeleteTopicResponse(Struct):
 class PublishMessage(Request):
     """``encoding`` says how key, value and header values are written. A null value deletes the key when compacted.
 
-    ``ttl``: how long groups may still get it, such as ``1h``, counted from its timestamp.
+    ``ttl``: how long groups may still get it, such as ``1h``, counted from its timestamp. ``delay`` or ``deliverAt``:
+    nobody sees it before; a delay of zero, or a time that has passed, is now.
     """
 
     value: str | None
     key: str | None = None
     partition: int | None = None
-    delay: str | None = None
-    deliverAt: str | None = None  # noqa: N815
-    priority: str | int | None = None
+    delay: DelayField | None = None
+    deliverAt: DeliverAtField | None = None  # noqa: N815
+    priority: PriorityField | None = None
     headers: dict[str, HeaderValues] | None = None
     encoding: Encoding = "text"
     timestamp: str | None = None
@@ -109,7 +119,7 @@ class PublishRequest(Request):
 
 
 class PublishResult(Struct, omit_defaults=True, gc=False):
-    """Where a message is, or why it is not stored."""
+    """Where a message is, or why it is not stored. One that is ``delayed`` gets another offset when it is due."""
 
     partition: int | UnsetType = UNSET
     offset: int | UnsetType = UNSET

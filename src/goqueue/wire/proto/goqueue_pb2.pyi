@@ -163,17 +163,23 @@ class Stored(_message.Message):
 
     FIRST_OFFSET_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
+    DELIVER_AT_NS_FIELD_NUMBER: _builtins.int
     first_offset: _builtins.int
     count: _builtins.int
+    @_builtins.property
+    def deliver_at_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For each message when it will be seen, Unix nanoseconds; 0: at once. Empty if that is so for all of them."""
+
     def __init__(
         self,
         *,
         first_offset: _builtins.int = ...,
         count: _builtins.int = ...,
+        deliver_at_ns: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "first_offset", b"first_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "deliver_at_ns", b"deliver_at_ns", "first_offset", b"first_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1978,6 +1984,7 @@ class RedriveRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     FROM_PARTITION_FIELD_NUMBER: _builtins.int
     FROM_OFFSET_FIELD_NUMBER: _builtins.int
+    DELAY_MS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     limit: _builtins.int
     """How many at most in this call; 0: 1000. Call again while the answer says more, from the place that it names."""
@@ -1987,6 +1994,8 @@ class RedriveRequest(_message.Message):
     from_partition: _builtins.int
     """Go on at this place."""
     from_offset: _builtins.int
+    delay_ms: _builtins.int
+    """How long they wait in their topics before anyone gets them."""
     @_builtins.property
     def filter(self) -> Global___DeadLetterFilter: ...
     def __init__(
@@ -1999,10 +2008,11 @@ class RedriveRequest(_message.Message):
         dry_run: _builtins.bool = ...,
         from_partition: _builtins.int = ...,
         from_offset: _builtins.int = ...,
+        delay_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter", "from_offset", b"from_offset", "from_partition", b"from_partition", "limit", b"limit", "rate", b"rate", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "dry_run", b"dry_run", "filter", b"filter", "from_offset", b"from_offset", "from_partition", b"from_partition", "limit", b"limit", "rate", b"rate", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2071,3 +2081,447 @@ class RedriveResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RedriveResponse: _TypeAlias = RedriveResponse  # noqa: Y015
+
+@_typing.final
+class ListDelayedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    limit: _builtins.int
+    """0: 100."""
+    after: _builtins.str
+    """What the page before had as its next; empty: from the beginning."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDelayedRequest: _TypeAlias = ListDelayedRequest  # noqa: Y015
+
+@_typing.final
+class DelayedMessage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DELIVER_AT_NS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    partition: _builtins.int
+    """Where it was stored. When it is seen it has another offset."""
+    offset: _builtins.int
+    deliver_at_ns: _builtins.int
+    priority: _builtins.int
+    message: _builtins.bytes
+    """As its producer gave it: one frame in its envelope. Empty if it is damaged; in a list also if it is too much for
+    one answer.
+    """
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        deliver_at_ns: _builtins.int = ...,
+        priority: _builtins.int = ...,
+        message: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliver_at_ns", b"deliver_at_ns", "message", b"message", "offset", b"offset", "partition", b"partition", "priority", b"priority", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DelayedMessage: _TypeAlias = DelayedMessage  # noqa: Y015
+
+@_typing.final
+class ListDelayedResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    next: _builtins.str
+    """Empty: there are no more."""
+    total: _builtins.int
+    """How many wait in the topic."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___DelayedMessage]: ...
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[Global___DelayedMessage] | None = ...,
+        next: _builtins.str = ...,
+        total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "next", b"next", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDelayedResponse: _TypeAlias = ListDelayedResponse  # noqa: Y015
+
+@_typing.final
+class GetDelayedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    partition: _builtins.int
+    offset: _builtins.int
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDelayedRequest: _TypeAlias = GetDelayedRequest  # noqa: Y015
+
+@_typing.final
+class CancelDelayedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    partition: _builtins.int
+    offset: _builtins.int
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelDelayedRequest: _TypeAlias = CancelDelayedRequest  # noqa: Y015
+
+@_typing.final
+class CancelDelayedResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelDelayedResponse: _TypeAlias = CancelDelayedResponse  # noqa: Y015
+
+@_typing.final
+class RescheduleDelayedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DELAY_MS_FIELD_NUMBER: _builtins.int
+    DELIVER_AT_NS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    partition: _builtins.int
+    offset: _builtins.int
+    delay_ms: _builtins.int
+    """From now on."""
+    deliver_at_ns: _builtins.int
+    """Unix nanoseconds; what lies in the past is now."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        delay_ms: _builtins.int = ...,
+        deliver_at_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "deliver_at_ns", b"deliver_at_ns", "when", b"when"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "deliver_at_ns", b"deliver_at_ns", "offset", b"offset", "partition", b"partition", "topic", b"topic", "when", b"when"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_when: _TypeAlias = _typing.Literal["delay_ms", "deliver_at_ns"]  # noqa: Y015
+    _WhichOneofArgType_when: _TypeAlias = _typing.Literal["when", b"when"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_when) -> _WhichOneofReturnType_when | None: ...
+
+Global___RescheduleDelayedRequest: _TypeAlias = RescheduleDelayedRequest  # noqa: Y015
+
+@_typing.final
+class DelayStatsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DelayStatsRequest: _TypeAlias = DelayStatsRequest  # noqa: Y015
+
+@_typing.final
+class DelayStatsResponse(_message.Message):
+    """All but the first and the last count since the broker started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PENDING_FIELD_NUMBER: _builtins.int
+    DELIVERED_FIELD_NUMBER: _builtins.int
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    RESCHEDULED_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    DELAY_NS_FIELD_NUMBER: _builtins.int
+    NEXT_DUE_NS_FIELD_NUMBER: _builtins.int
+    pending: _builtins.int
+    delivered: _builtins.int
+    cancelled: _builtins.int
+    rescheduled: _builtins.int
+    lost: _builtins.int
+    """Damaged on the disk before they were due."""
+    delay_ns: _builtins.int
+    """How long those delivered had waited, together."""
+    next_due_ns: _builtins.int
+    """When the next one is due, if any is."""
+    def __init__(
+        self,
+        *,
+        pending: _builtins.int = ...,
+        delivered: _builtins.int = ...,
+        cancelled: _builtins.int = ...,
+        rescheduled: _builtins.int = ...,
+        lost: _builtins.int = ...,
+        delay_ns: _builtins.int = ...,
+        next_due_ns: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_due_ns", b"_next_due_ns", "next_due_ns", b"next_due_ns"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_due_ns", b"_next_due_ns", "cancelled", b"cancelled", "delay_ns", b"delay_ns", "delivered", b"delivered", "lost", b"lost", "next_due_ns", b"next_due_ns", "pending", b"pending", "rescheduled", b"rescheduled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__next_due_ns: _TypeAlias = _typing.Literal["next_due_ns"]  # noqa: Y015
+    _WhichOneofArgType__next_due_ns: _TypeAlias = _typing.Literal["_next_due_ns", b"_next_due_ns"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_due_ns) -> _WhichOneofReturnType__next_due_ns | None: ...
+
+Global___DelayStatsResponse: _TypeAlias = DelayStatsResponse  # noqa: Y015
+
+@_typing.final
+class LaneStatsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Empty: all topics."""
+    limit: _builtins.int
+    """How many partitions; 0: 100."""
+    @_builtins.property
+    def after(self) -> Global___TopicPartition:
+        """Go on behind this one."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        after: Global___TopicPartition | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaneStatsRequest: _TypeAlias = LaneStatsRequest  # noqa: Y015
+
+@_typing.final
+class PartitionLane(_message.Message):
+    """Counts and rates since the broker started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
+    PUBLISHED_FIELD_NUMBER: _builtins.int
+    PUBLISHED_PER_SECOND_FIELD_NUMBER: _builtins.int
+    priority: _builtins.int
+    """0 (critical) to 4 (background)."""
+    stored: _builtins.int
+    published: _builtins.int
+    published_per_second: _builtins.float
+    def __init__(
+        self,
+        *,
+        priority: _builtins.int = ...,
+        stored: _builtins.int = ...,
+        published: _builtins.int = ...,
+        published_per_second: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["priority", b"priority", "published", b"published", "published_per_second", b"published_per_second", "stored", b"stored"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionLane: _TypeAlias = PartitionLane  # noqa: Y015
+
+@_typing.final
+class GroupLane(_message.Message):
+    """The same lane as a group sees it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    DELIVERED_FIELD_NUMBER: _builtins.int
+    DELIVERED_PER_SECOND_FIELD_NUMBER: _builtins.int
+    LAST_SERVED_NS_FIELD_NUMBER: _builtins.int
+    AVERAGE_WAIT_NS_FIELD_NUMBER: _builtins.int
+    priority: _builtins.int
+    ready: _builtins.int
+    """To be delivered, for the first time or again."""
+    in_flight: _builtins.int
+    delivered: _builtins.int
+    delivered_per_second: _builtins.float
+    last_served_ns: _builtins.int
+    average_wait_ns: _builtins.int
+    """From a message's timestamp to its delivery."""
+    def __init__(
+        self,
+        *,
+        priority: _builtins.int = ...,
+        ready: _builtins.int = ...,
+        in_flight: _builtins.int = ...,
+        delivered: _builtins.int = ...,
+        delivered_per_second: _builtins.float = ...,
+        last_served_ns: _builtins.int | None = ...,
+        average_wait_ns: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_average_wait_ns", b"_average_wait_ns", "_last_served_ns", b"_last_served_ns", "average_wait_ns", b"average_wait_ns", "last_served_ns", b"last_served_ns"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_average_wait_ns", b"_average_wait_ns", "_last_served_ns", b"_last_served_ns", "average_wait_ns", b"average_wait_ns", "delivered", b"delivered", "delivered_per_second", b"delivered_per_second", "in_flight", b"in_flight", "last_served_ns", b"last_served_ns", "priority", b"priority", "ready", b"ready"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__average_wait_ns: _TypeAlias = _typing.Literal["average_wait_ns"]  # noqa: Y015
+    _WhichOneofArgType__average_wait_ns: _TypeAlias = _typing.Literal["_average_wait_ns", b"_average_wait_ns"]  # noqa: Y015
+    _WhichOneofReturnType__last_served_ns: _TypeAlias = _typing.Literal["last_served_ns"]  # noqa: Y015
+    _WhichOneofArgType__last_served_ns: _TypeAlias = _typing.Literal["_last_served_ns", b"_last_served_ns"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__average_wait_ns) -> _WhichOneofReturnType__average_wait_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_served_ns) -> _WhichOneofReturnType__last_served_ns | None: ...
+
+Global___GroupLane: _TypeAlias = GroupLane  # noqa: Y015
+
+@_typing.final
+class GroupLanes(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    @_builtins.property
+    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupLane]: ...
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        lanes: _abc.Iterable[Global___GroupLane] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "lanes", b"lanes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupLanes: _TypeAlias = GroupLanes  # noqa: Y015
+
+@_typing.final
+class PartitionLanes(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    GROUPS_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    partition: _builtins.int
+    groups_left_out: _builtins.int
+    """More than one answer has room for."""
+    @_builtins.property
+    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionLane]: ...
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupLanes]: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        lanes: _abc.Iterable[Global___PartitionLane] | None = ...,
+        groups: _abc.Iterable[Global___GroupLanes] | None = ...,
+        groups_left_out: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "groups_left_out", b"groups_left_out", "lanes", b"lanes", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionLanes: _TypeAlias = PartitionLanes  # noqa: Y015
+
+@_typing.final
+class LaneStatsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """Whether there are partitions behind the last of these."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionLanes]:
+        """By topic and number."""
+
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___PartitionLanes] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaneStatsResponse: _TypeAlias = LaneStatsResponse  # noqa: Y015

@@ -647,6 +647,11 @@ class GroupsStub:
                 request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RedriveRequest.SerializeToString,
                 response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RedriveResponse.FromString,
                 _registered_method=True)
+        self.LaneStats = channel.unary_unary(
+                '/goqueue.v1.Groups/LaneStats',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.LaneStatsRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.LaneStatsResponse.FromString,
+                _registered_method=True)
 
 
 class GroupsServicer:
@@ -755,6 +760,13 @@ class GroupsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LaneStats(self, request, context):
+        """How the lanes are doing, partition by partition.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -837,6 +849,11 @@ def add_GroupsServicer_to_server(servicer, server):
                     servicer.Redrive,
                     request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RedriveRequest.FromString,
                     response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RedriveResponse.SerializeToString,
+            ),
+            'LaneStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.LaneStats,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.LaneStatsRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.LaneStatsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1272,6 +1289,285 @@ class Groups:
             '/goqueue.v1.Groups/Redrive',
             goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RedriveRequest.SerializeToString,
             goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RedriveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LaneStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/LaneStats',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.LaneStatsRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.LaneStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class DelaysStub:
+    """Messages that wait for their time. They are published like others, with the flag delayed and a header that says when
+    they are due; a message is named by the place where it was stored.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListDelayed = channel.unary_unary(
+                '/goqueue.v1.Delays/ListDelayed',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListDelayedRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListDelayedResponse.FromString,
+                _registered_method=True)
+        self.GetDelayed = channel.unary_unary(
+                '/goqueue.v1.Delays/GetDelayed',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.GetDelayedRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DelayedMessage.FromString,
+                _registered_method=True)
+        self.CancelDelayed = channel.unary_unary(
+                '/goqueue.v1.Delays/CancelDelayed',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CancelDelayedRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CancelDelayedResponse.FromString,
+                _registered_method=True)
+        self.RescheduleDelayed = channel.unary_unary(
+                '/goqueue.v1.Delays/RescheduleDelayed',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RescheduleDelayedRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DelayedMessage.FromString,
+                _registered_method=True)
+        self.DelayStats = channel.unary_unary(
+                '/goqueue.v1.Delays/DelayStats',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DelayStatsRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DelayStatsResponse.FromString,
+                _registered_method=True)
+
+
+class DelaysServicer:
+    """Messages that wait for their time. They are published like others, with the flag delayed and a header that says when
+    they are due; a message is named by the place where it was stored.
+    """
+
+    def ListDelayed(self, request, context):
+        """The next due first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetDelayed(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelDelayed(self, request, context):
+        """It will never be seen.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RescheduleDelayed(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DelayStats(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_DelaysServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListDelayed': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDelayed,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListDelayedRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListDelayedResponse.SerializeToString,
+            ),
+            'GetDelayed': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDelayed,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.GetDelayedRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DelayedMessage.SerializeToString,
+            ),
+            'CancelDelayed': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelDelayed,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CancelDelayedRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CancelDelayedResponse.SerializeToString,
+            ),
+            'RescheduleDelayed': grpc.unary_unary_rpc_method_handler(
+                    servicer.RescheduleDelayed,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RescheduleDelayedRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DelayedMessage.SerializeToString,
+            ),
+            'DelayStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.DelayStats,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DelayStatsRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DelayStatsResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'goqueue.v1.Delays', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('goqueue.v1.Delays', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Delays:
+    """Messages that wait for their time. They are published like others, with the flag delayed and a header that says when
+    they are due; a message is named by the place where it was stored.
+    """
+
+    @staticmethod
+    def ListDelayed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Delays/ListDelayed',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListDelayedRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListDelayedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDelayed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Delays/GetDelayed',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.GetDelayedRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DelayedMessage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelDelayed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Delays/CancelDelayed',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CancelDelayedRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CancelDelayedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RescheduleDelayed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Delays/RescheduleDelayed',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RescheduleDelayedRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DelayedMessage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DelayStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Delays/DelayStats',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DelayStatsRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DelayStatsResponse.FromString,
             options,
             channel_credentials,
             insecure,

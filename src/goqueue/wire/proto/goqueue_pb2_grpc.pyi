@@ -229,6 +229,8 @@ class GroupsStub:
     ReliabilityStats: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ReliabilityStatsRequest, _goqueue_pb2.ReliabilityStatsResponse]
     ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ListDeadLettersRequest, _goqueue_pb2.ListDeadLettersResponse]
     Redrive: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.RedriveRequest, _goqueue_pb2.RedriveResponse]
+    LaneStats: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.LaneStatsRequest, _goqueue_pb2.LaneStatsResponse]
+    """How the lanes are doing, partition by partition."""
 
 @_typing.type_check_only
 class GroupsAsyncStub(GroupsStub):
@@ -258,6 +260,8 @@ class GroupsAsyncStub(GroupsStub):
     ReliabilityStats: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ReliabilityStatsRequest, _goqueue_pb2.ReliabilityStatsResponse]  # type: ignore[assignment]
     ListDeadLetters: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ListDeadLettersRequest, _goqueue_pb2.ListDeadLettersResponse]  # type: ignore[assignment]
     Redrive: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.RedriveRequest, _goqueue_pb2.RedriveResponse]  # type: ignore[assignment]
+    LaneStats: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.LaneStatsRequest, _goqueue_pb2.LaneStatsResponse]  # type: ignore[assignment]
+    """How the lanes are doing, partition by partition."""
 
 class GroupsServicer(metaclass=_abc_1.ABCMeta):
     """Groups: consuming a topic together, as a queue or as a stream."""
@@ -381,4 +385,88 @@ class GroupsServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_goqueue_pb2.RedriveResponse, _abc.Awaitable[_goqueue_pb2.RedriveResponse]]: ...
 
+    @_abc_1.abstractmethod
+    def LaneStats(
+        self,
+        request: _goqueue_pb2.LaneStatsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.LaneStatsResponse, _abc.Awaitable[_goqueue_pb2.LaneStatsResponse]]:
+        """How the lanes are doing, partition by partition."""
+
 def add_GroupsServicer_to_server(servicer: GroupsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class DelaysStub:
+    """Messages that wait for their time. They are published like others, with the flag delayed and a header that says when
+    they are due; a message is named by the place where it was stored.
+    """
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> DelaysAsyncStub: ...
+    ListDelayed: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ListDelayedRequest, _goqueue_pb2.ListDelayedResponse]
+    """The next due first."""
+    GetDelayed: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.GetDelayedRequest, _goqueue_pb2.DelayedMessage]
+    CancelDelayed: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.CancelDelayedRequest, _goqueue_pb2.CancelDelayedResponse]
+    """It will never be seen."""
+    RescheduleDelayed: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.RescheduleDelayedRequest, _goqueue_pb2.DelayedMessage]
+    DelayStats: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.DelayStatsRequest, _goqueue_pb2.DelayStatsResponse]
+
+@_typing.type_check_only
+class DelaysAsyncStub(DelaysStub):
+    """Messages that wait for their time. They are published like others, with the flag delayed and a header that says when
+    they are due; a message is named by the place where it was stored.
+    """
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    ListDelayed: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ListDelayedRequest, _goqueue_pb2.ListDelayedResponse]  # type: ignore[assignment]
+    """The next due first."""
+    GetDelayed: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.GetDelayedRequest, _goqueue_pb2.DelayedMessage]  # type: ignore[assignment]
+    CancelDelayed: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.CancelDelayedRequest, _goqueue_pb2.CancelDelayedResponse]  # type: ignore[assignment]
+    """It will never be seen."""
+    RescheduleDelayed: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.RescheduleDelayedRequest, _goqueue_pb2.DelayedMessage]  # type: ignore[assignment]
+    DelayStats: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.DelayStatsRequest, _goqueue_pb2.DelayStatsResponse]  # type: ignore[assignment]
+
+class DelaysServicer(metaclass=_abc_1.ABCMeta):
+    """Messages that wait for their time. They are published like others, with the flag delayed and a header that says when
+    they are due; a message is named by the place where it was stored.
+    """
+
+    @_abc_1.abstractmethod
+    def ListDelayed(
+        self,
+        request: _goqueue_pb2.ListDelayedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.ListDelayedResponse, _abc.Awaitable[_goqueue_pb2.ListDelayedResponse]]:
+        """The next due first."""
+
+    @_abc_1.abstractmethod
+    def GetDelayed(
+        self,
+        request: _goqueue_pb2.GetDelayedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.DelayedMessage, _abc.Awaitable[_goqueue_pb2.DelayedMessage]]: ...
+
+    @_abc_1.abstractmethod
+    def CancelDelayed(
+        self,
+        request: _goqueue_pb2.CancelDelayedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.CancelDelayedResponse, _abc.Awaitable[_goqueue_pb2.CancelDelayedResponse]]:
+        """It will never be seen."""
+
+    @_abc_1.abstractmethod
+    def RescheduleDelayed(
+        self,
+        request: _goqueue_pb2.RescheduleDelayedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.DelayedMessage, _abc.Awaitable[_goqueue_pb2.DelayedMessage]]: ...
+
+    @_abc_1.abstractmethod
+    def DelayStats(
+        self,
+        request: _goqueue_pb2.DelayStatsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.DelayStatsResponse, _abc.Awaitable[_goqueue_pb2.DelayStatsResponse]]: ...
+
+def add_DelaysServicer_to_server(servicer: DelaysServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
