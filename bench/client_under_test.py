@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import uvloop
@@ -78,3 +78,17 @@ def measure_client(fsync: str, work: Callable[[ClientUnderTest], Awaitable[Measu
         disk_ms = [rounded(before_ms), rounded(fsync_ms(folder))]
     shape = {"value_bytes": VALUE_BYTES, "partitions": _PARTITIONS, "fsync": fsync, "disk_fsync_ms": disk_ms}
     return Measured(measured.runs, {**measured.details, **shape})
+
+
+def measure_figures(
+    fsync: str, work: Callable[[ClientUnderTest], Awaitable[Mapping[str, Measured]]]
+) -> Mapping[str, Measured]:
+    """The same for several figures of one run."""
+    found: dict[str, Measured] = {}
+
+    async def run(under: ClientUnderTest) -> Measured:
+        found.update(await work(under))
+        return Measured([0.0], {})
+
+    shape = measure_client(fsync, run).details
+    return {name: Measured(each.runs, {**each.details, **shape}) for name, each in found.items()}

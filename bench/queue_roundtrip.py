@@ -25,27 +25,27 @@ def measure_always() -> Measured:
 
 async def _measure(label: str, under: ClientUnderTest) -> Measured:
     await fill_topic(under, _MESSAGES)
-    await _consume(under, "warm-up")
+    await consume(under, "warm-up", _MESSAGES)
     work = Work(under.broker)
     runs = []
     for number in range(_RUNS):
-        runs.append(_MESSAGES / await _consume(under, f"group-{number}"))
+        runs.append(_MESSAGES / await consume(under, f"group-{number}", _MESSAGES))
         note(f"{label}: run {number + 1} of {_RUNS}: {rounded(runs[-1]):,}")
     return Measured(
         runs, {**work.per_message(_RUNS * _MESSAGES), "kind": "shared", "consumers": 1, "batch_messages": _BATCH}
     )
 
 
-async def _consume(under: ClientUnderTest, group: str) -> float:
+async def consume(under: ClientUnderTest, group: str, messages: int, topic: str = TOPIC) -> float:
     """Seconds from the first poll to the last acknowledged ack, everything that lies in the topic."""
-    async with under.client.consumer(group, [TOPIC], kind="shared") as consumer:
+    async with under.client.consumer(group, [topic], kind="shared") as consumer:
         count = 0
         acks: set[asyncio.Future[None]] = set()
         started = time.perf_counter()
-        while count < _MESSAGES:
+        while count < messages:
             batch = await consumer.poll(_BATCH, timeout=_PATIENCE_S)
             if not batch:
-                raise RuntimeError(f"only {count} of {_MESSAGES} messages came")
+                raise RuntimeError(f"only {count} of {messages} messages came")
             count += len(batch)
             ack = consumer.ack(batch)
             acks.add(ack)

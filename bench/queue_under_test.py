@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from bench.in_process_broker import TOPIC
 from bench.workload import BATCH_MESSAGES, wire_batches
@@ -10,15 +11,16 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.groups import Join
 from goqueue.broker.polling import Delivery, PollBounds
 from goqueue.broker.settling import LeaseClaim, Order
+from goqueue.model.message import Priority
 from goqueue.wire.batch import parse_batch
 
 _SETTINGS: dict[str, object] = {"kind": "shared", "max_in_flight": 100_000, "visibility_timeout_ms": "12h"}
 _MAX_BYTES = 1 << 20
 
 
-async def fill(broker: Broker, messages: int, partitions: int) -> None:
+async def fill(broker: Broker, messages: int, partitions: int, lanes: Sequence[int] = (Priority.NORMAL,)) -> None:
     """Batches of a thousand, one partition after the other."""
-    wires = wire_batches()
+    wires = wire_batches(lanes)
     for number in range(messages // BATCH_MESSAGES):
         await broker.publish_frames(TOPIC, number % partitions, parse_batch(wires[number % len(wires)]))
         await asyncio.sleep(0)

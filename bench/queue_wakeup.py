@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping
 
-from bench.client_under_test import TOPIC, ClientUnderTest, measure_client
+from bench.client_under_test import TOPIC, ClientUnderTest, measure_figures
 from bench.harness import Measured, note, percentile, rounded
 
 P50, P99 = "queue_wakeup_p50", "queue_wakeup_p99"
@@ -18,14 +18,12 @@ _PATIENCE_S = 10.0
 
 
 def measure(_wanted: Collection[str]) -> Mapping[str, Measured]:
-    found: list[list[float]] = []
+    return measure_figures("always", _figures)
 
-    async def work(under: ClientUnderTest) -> Measured:
-        found.extend(await _measure(under))
-        return Measured([0.0], {})
 
-    shape = measure_client("always", work).details
-    details = {**shape, "messages": _MESSAGES, "from": "send() with linger 0", "to": "poll() returns"}
+async def _figures(under: ClientUnderTest) -> Mapping[str, Measured]:
+    found = await _measure(under)
+    details: dict[str, object] = {"messages": _MESSAGES, "from": "send() with linger 0", "to": "poll() returns"}
     return {
         P50: Measured([percentile(each, 0.5) for each in found], details),
         P99: Measured([percentile(each, 0.99) for each in found], {**details, "max": rounded(max(map(max, found)))}),
