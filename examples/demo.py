@@ -21,13 +21,14 @@ from urllib.parse import quote
 from rich.console import Console
 from rich.table import Table
 
-from goqueue import Client
+from goqueue import Client, Outgoing
 
 ORDERS = 20_000
 BATCH = 1_000
 BEFORE_THE_CRASH = 300
 COLUMNS = ("partition", "offset", "key", "value")
 JOBS = 600
+REPORTS = 20_000
 JOBS_BEFORE_THE_CRASH = 250
 POISON = {"job 13", "job 400"}
 say = Console(highlight=False)
@@ -232,6 +233,38 @@ def look_at_dead_letters(client: Client) -> None:
     say.print("  redriven, delivered to the same group once more, and done")
 
 
+def overtake_and_wait(broker: Broker, client: Client) -> Broker:
+    step(
+        9,
+        "First, and later",
+        "producer.send(…, priority='critical'); producer.send(…, delay=1.5), with a crash between",
+    )
+    client.create_topic("alerts")
+    with client.producer() as producer:
+        reports = [Outgoing(f"report {number}", priority="background") for number in range(REPORTS)]
+        producer.send_many("alerts", reports)
+        producer.send("alerts", "fire!", priority="critical").result()
+        due = time.time() + 1.5
+        producer.send("alerts", "water the plants", priority="high", delay=1.5).result()
+    broker.kill()
+    broker = Broker(broker.folder, broker.grpc_port)
+    with client.consumer("wardens", "alerts", kind="shared", max_in_flight=10) as consumer:
+        first = consumer.poll(1, timeout=30)[0]
+        say.print(f"  of {REPORTS + 1:,} messages that wait, the first is [bold]{first.value.decode()}[/]")
+        check(first.value == b"fire!", "a report came before the fire")
+        message = first
+        while message.value != b"water the plants":
+            message.ack().result()
+            message = consumer.poll(1, timeout=30)[0]
+        late_ms = (time.time() - due) * 1_000
+        message.ack().result()
+    check(late_ms >= 0, "a delayed message came early")
+    say.print(
+        f"  the delayed message came {late_ms:.0f} ms after its time, once, although the broker was killed meanwhile"
+    )
+    return broker
+
+
 def main() -> None:
     began = time.perf_counter()
     say.print("[bold]GoQueue in a minute[/] [dim](a real broker on a temporary folder)[/]")
@@ -250,6 +283,7 @@ def main() -> None:
             with Client(f"127.0.0.1:{broker.grpc_port}") as client:
                 broker = work_through_a_crash(broker, client)
                 look_at_dead_letters(client)
+                broker = overtake_and_wait(broker, client)
             broker.stop()
         finally:
             if broker.process.poll() is None:
