@@ -142,12 +142,9 @@ class Delays:
     def pending(self) -> int:
         return sum(len(each.delays.pending) for each in self._waiting.values())
 
-    def _check_room(self, more: int) -> None:
+    def check_room(self, more: int) -> None:
         if self.pending + more > self._max_delayed:
-            raise TooManyDelayed(
-                f"{self.pending} delayed messages wait, and limits.max_delayed is {self._max_delayed}",
-                retry_after_s=1,
-            )
+            raise TooManyDelayed(f"{self.pending} delayed messages wait, and limits.max_delayed is {self._max_delayed}")
 
     def _added(self, partition: Partition, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
         """Delayed records were appended just now."""
@@ -162,7 +159,7 @@ class Delays:
         """Write a batch of which some may be delayed; return the first offset. What is due already is not delayed."""
         batch, places, dues = settle_delays(batch, self._clock.now_ns(), LATEST_NS)
         if len(places):
-            self._check_room(len(places))
+            self.check_room(len(places))
         first = partition.append(batch)
         if len(places):
             self._added(partition, first + places, dues)

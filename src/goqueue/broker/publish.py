@@ -109,7 +109,7 @@ class Publisher:
         shares: list[_Share] = []
         current: dict[int, _Share] = {}
         keyless: int | None = None
-        place = -1
+        place, delayed = -1, 0
         async for part in in_stretches(messages):
             for message in part:
                 place += 1
@@ -117,6 +117,8 @@ class Publisher:
                     due_ns = due_time(now_ns, message.delay_ms, message.deliver_at_ns)
                     if due_ns is not None and due_ns <= now_ns:
                         due_ns = None
+                    if due_ns is not None:
+                        self._delays.check_room(delayed + 1)
                     frame = _encode_one(topic, message, now_ns, due_ns)
                     if message.partition is not None:
                         number = message.partition
@@ -135,6 +137,7 @@ class Publisher:
                     share = current[number] = _Share(number)
                     shares.append(share)
                 if due_ns is not None:
+                    delayed += 1
                     share.dues[len(share.frames)] = due_ns
                 share.frames.append(frame)
                 share.size += len(frame)

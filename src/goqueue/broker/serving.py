@@ -140,7 +140,9 @@ class LaneServing:
             if not attempt.room.is_left:
                 # Not its fault.
                 job.count = 0
-            elif job.ahead is not None:
+            if not job.count:
+                continue
+            if job.ahead is not None:
                 attempt.found += self._hand_out(job.visit, [job])
             else:
                 part = attempt.room.part(job.count)

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 
 from goqueue.client.backoff import Backoff
 from goqueue.client.config import ProducerConfig
-from goqueue.model.errors import ClientClosed, DeliveryTimeout, GoQueueError, InternalError, InvalidMessage
+from goqueue.model.errors import (
+    ClientClosed,
+    DeliveryTimeout,
+    GoQueueError,
+    InternalError,
+    InvalidMessage,
+    TooManyDelayed,
+)
 from goqueue.model.logging import get_logger
 from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, join_frames
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -166,7 +173,7 @@ class PartitionQueue:
             except TimeoutError:
                 self._fail(parcels, self._too_late())
                 return
-            except InvalidMessage as error:
+            except (InvalidMessage, TooManyDelayed) as error:
                 await self._settle_apart(parcels, error, backoff)
                 return
             except GoQueueError as error:
@@ -179,7 +186,7 @@ class PartitionQueue:
                     at = end
                 return
 
-    async def _settle_apart(self, parcels: list[Parcel], error: InvalidMessage, backoff: Backoff) -> None:
+    async def _settle_apart(self, parcels: list[Parcel], error: GoQueueError, backoff: Backoff) -> None:
         """One bad message must not take its neighbours with it: try the halves, down to the bad one."""
         if len(parcels) > 1:
             half = len(parcels) // 2

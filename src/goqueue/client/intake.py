@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from goqueue.client.lineup import Lineup
@@ -19,9 +19,9 @@ class Parcel(Protocol):
     next_offset: int
     ends_answer: bool
     lane: int
-    arrived: float
+    left: int
     rest: Iterator[Any] | None
-    """What is left of it, if it was open and then overtaken."""
+    """What is left of it, once it was opened."""
 
     def open(self, deserializer: Deserializer | None) -> Iterator[Any]: ...
 
@@ -65,7 +65,6 @@ class Intake:
     def _line_up(self, parcel: Parcel) -> None:
         current = self._current
         if self._parcels.put(parcel, current) and current is not None and not self._ended:
-            current.rest = self.records
             self._parcels.put_back(current)
             self._current, self.records = None, iter(())
 
@@ -123,14 +122,16 @@ class Intake:
         """Whoever asks from now on gets nothing."""
         if not self._ended:
             self._ended = True
-            self._rest, self.records = self.records, iter(())
+            if self._current is not None and self._current.rest is not None:
+                self._rest = self._current.rest
+            self.records = iter(())
         self._arrived.set()
 
     def take_back(self) -> list[Any]:
         """After the end: what was not handed out, and is not here any more from now on."""
         rest = list(self._rest)
         for parcel in (*self._parcels, *(each for some in self._withheld.values() for each in some)):
-            rest += self._records_of(parcel)
+            rest += self._rest_of(parcel)
         self.drop()
         return rest
 
@@ -182,14 +183,21 @@ class Intake:
         return found
 
     def _close_current(self) -> None:
-        """There is nothing left in it; or it is the end, and what is left will not be handed out."""
-        if self._current is not None:
-            if not self._ended:
-                self._progress.hand_out(self._current.place, self._current.next_offset)
-            elif self.last is not None:
-                self._progress.hand_out(self._current.place, self.last.offset + 1)
-            self._taken_up(self._current)
-            self._current = None
+        """Nothing is left in it, or it had its turn; or it is the end, and what is left will not be handed out."""
+        current = self._current
+        if current is None:
+            return
+        self._current = None
+        if not self._ended and current.rest is not None:
+            for following in current.rest:
+                current.rest = chain((following,), current.rest)
+                self._parcels.put_back(current)
+                return
+        if not self._ended:
+            self._progress.hand_out(current.place, current.next_offset)
+        elif self.last is not None:
+            self._progress.hand_out(current.place, self.last.offset + 1)
+        self._taken_up(current)
 
     def _finish(self) -> None:
         """The user asks for more: he is done with what he got."""
@@ -211,13 +219,16 @@ class Intake:
     def _open_next(self) -> bool:
         """Whether a parcel is open: perhaps someone else has opened one meanwhile."""
         if self._current is None and self._parcels:
-            parcel = self._parcels.take()
-            self.records = self._records_of(parcel)
+            parcel, most = self._parcels.take()
+            rest = self._rest_of(parcel)
+            self.records = rest if most is None else islice(rest, most)
             self._current = parcel
         return self._current is not None
 
-    def _records_of(self, parcel: Parcel) -> Iterator[Any]:
-        return parcel.open(self._deserializer) if parcel.rest is None else parcel.rest
+    def _rest_of(self, parcel: Parcel) -> Iterator[Any]:
+        if parcel.rest is None:
+            parcel.rest = parcel.open(self._deserializer)
+        return parcel.rest
 
     # Looking
 

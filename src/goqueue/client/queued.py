@@ -25,14 +25,14 @@ log = get_logger(__name__)
 class QueueParcel:
     """Messages of one lease. Those that are lost before their turn comes are not handed out."""
 
-    __slots__ = ("_messages", "arrived", "ends_answer", "lane", "next_offset", "place", "rest")
+    __slots__ = ("_messages", "ends_answer", "lane", "left", "next_offset", "place", "rest")
 
     def __init__(self, place: TopicPartition, next_offset: int, messages: Sequence[Received[Any]]) -> None:
         self.place = place
         self.next_offset = next_offset
         self.ends_answer = False
         self.lane = messages[0].priority if messages else 0
-        self.arrived = 0.0
+        self.left = len(messages)
         self.rest: Iterator[Received[Any]] | None = None
         self._messages = messages
 

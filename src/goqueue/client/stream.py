@@ -23,7 +23,7 @@ class TopicPartition(NamedTuple):
 class StreamParcel:
     """Records of one partition, undecoded."""
 
-    __slots__ = ("_batch", "arrived", "ends_answer", "lane", "next_offset", "place", "rest", "skip_below")
+    __slots__ = ("_batch", "ends_answer", "lane", "left", "next_offset", "place", "rest", "skip_below")
 
     def __init__(self, delivery: pb.Delivery, *, ends_answer: bool) -> None:
         self.place = TopicPartition(delivery.topic, delivery.partition)
@@ -32,7 +32,7 @@ class StreamParcel:
         self.skip_below = 0
         # A stream is in the order of its offsets, whatever the lanes.
         self.lane = 0
-        self.arrived = 0.0
+        self.left = 0
         self.rest: Iterator[Record] | None = None
         self._batch = delivery.batch
 

@@ -193,7 +193,6 @@ class TooManyDelayed(GoQueueError):
     code = "too_many_delayed"
     http_status = 429
     grpc_status = "RESOURCE_EXHAUSTED"
-    retriable = True
     remedy = "Wait until some are due, or raise limits.max_delayed; each takes about 50 bytes of memory."
 
 

@@ -588,3 +588,33 @@ async def test_a_lane_that_waits_for_a_key_stops_alone(tmp_path: Path) -> None:
         await it.ack(next(each for each in first if each.lane == CRITICAL))
         async with asyncio.timeout(5):
             assert lanes_of(await poll) == [CRITICAL]
+
+
+@on_a_loop
+@pytest.mark.parametrize("most", [40, 41, 60, 100])
+async def test_a_retry_in_one_lane_and_more_than_a_round_in_several_partitions_come_in_one_poll(
+    tmp_path: Path, most: int
+) -> None:
+    async with bench(tmp_path) as it:
+        await it.topic(partitions=2)
+        member = await it.join(kind="shared")
+        await publish(it, [CRITICAL], partition=0)
+        for partition in range(2):
+            await publish(it, [LOW] * 10 + [BACKGROUND] * 10, partition=partition)
+        await it.nack(*await it.poll(member, 1))
+        got = await it.poll(member, most)
+        assert len(got) == min(most, 41) and got[0].lane == CRITICAL and got[0].count == 2
+
+
+@on_a_loop
+async def test_critical_comes_first_however_large_the_others_are(tmp_path: Path) -> None:
+    async with bench(tmp_path) as it:
+        await it.topic(partitions=3)
+        member = await it.join(kind="shared")
+        for partition in range(2):
+            await publish(it, [BACKGROUND] * 10, size=300_000, partition=partition, headers=(("h", b"v"),))
+        await publish(it, [CRITICAL], partition=2)
+        for _ in range(3):
+            got = await it.poll(member, 100, max_bytes=1 << 20)
+            assert got[0].lane == (CRITICAL if _ == 0 else BACKGROUND)
+            assert sum(each.lane == BACKGROUND for each in got) <= 4

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from time import monotonic
 
-import pytest
-
-from goqueue.client import lineup
 from goqueue.client.lineup import Lineup
 
 
@@ -13,57 +10,62 @@ from goqueue.client.lineup import Lineup
 class Item:
     name: str
     lane: int
-    arrived: float = 0.0
+    left: int = 1
 
 
 def taken(line: Lineup[Item]) -> list[str]:
     found = []
     while line:
-        found.append(line.take().name)
+        found.append(line.take()[0].name)
     return found
 
 
-def test_what_came_is_taken_in_the_order_in_which_it_came() -> None:
+def test_of_one_lane_all_is_taken_in_the_order_in_which_it_came() -> None:
     line: Lineup[Item] = Lineup()
-    for name, lane in [("c1", 0), ("n1", 2), ("b1", 4), ("c2", 0), ("n2", 2)]:
-        assert not line.put(Item(name, lane), None)
-    assert taken(line) == ["c1", "n1", "b1", "c2", "n2"]
+    for name in ("a", "b", "c"):
+        assert not line.put(Item(name, 2, 500), None)
+    assert line.take()[1] is None
+    assert taken(line) == ["b", "c"]
 
 
-def test_a_lane_that_becomes_busy_goes_first_and_stays_in_order() -> None:
+def test_what_is_urgent_comes_first_and_interrupts_what_is_open() -> None:
     line: Lineup[Item] = Lineup()
-    line.put(Item("b1", 4), None)
-    line.put(Item("b2", 4), None)
-    for name, lane in [("n1", 2), ("c1", 0), ("c2", 0), ("n2", 2), ("b3", 4)]:
-        line.put(Item(name, lane), None)
-    assert taken(line) == ["c1", "c2", "n1", "n2", "b1", "b2", "b3"]
-
-
-def test_the_one_that_is_open_counts_as_here() -> None:
-    line: Lineup[Item] = Lineup()
-    is_open = Item("n0", 2, monotonic())
-    assert not line.put(Item("n1", 2), is_open)
-    assert not line.put(Item("l1", 3), is_open)
-    assert line.put(Item("c1", 0), is_open)
+    line.put(Item("b0", 4, 900), None)
+    line.put(Item("b1", 4, 900), None)
+    is_open, most = line.take()
+    assert most is None
+    assert line.put(Item("c0", 0), is_open)
     line.put_back(is_open)
-    assert taken(line) == ["c1", "n0", "n1", "l1"]
+    assert line.take() == (Item("c0", 0, 0), 50)
+    assert line.put(Item("n0", 2), is_open)
+    assert not line.put(Item("b2", 4), is_open)
+    assert taken(line) == ["n0", "b0", "b1", "b2"]
 
 
-def test_what_has_waited_long_is_overtaken_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(lineup, "monotonic", lambda: now)
+def test_every_urgent_message_of_a_trickle_comes_at_once() -> None:
     line: Lineup[Item] = Lineup()
-    line.put(Item("b1", 4), None)
-    now = 131.0
-    line.put(Item("b2", 4), None)
-    line.put(Item("c1", 0), None)
-    assert taken(line) == ["b1", "c1", "b2"]
+    line.put(Item("background", 4, 10_000), None)
+    is_open, _ = line.take()
+    for number in range(200):
+        assert line.put(Item(f"c{number}", 0), is_open)
+        line.put_back(is_open)
+        assert line.take()[0].name == f"c{number}"
+        is_open, _ = line.take()
+        assert is_open.name == "background"
 
 
-def test_one_that_is_open_and_as_urgent_is_not_interrupted_and_holds_nothing_up() -> None:
+def test_full_lanes_share_by_weight_whatever_the_parcels() -> None:
     line: Lineup[Item] = Lineup()
-    is_open = Item("c1", 0, monotonic())
-    for number in range(3):
-        line.put(Item(f"b{number}", 4), is_open)
-    assert not line.put(Item("c2", 0), is_open)
-    assert taken(line) == ["c2", "b0", "b1", "b2"]
+    for number in range(600):
+        for lane in range(5):
+            line.put(Item(f"{lane}-{number}", lane, 1 + (number * 7 + lane) % 40), None)
+    handed: Counter[int] = Counter()
+    while sum(handed.values()) < 10_000:
+        before = {item.name: item.left for item in line}
+        item, most = line.take()
+        assert most is not None
+        handed[item.lane] += before[item.name] - item.left
+        if item.left:
+            line.put_back(item)
+    for lane, share in enumerate((50, 25, 15, 7, 3)):
+        assert abs(100 * handed[lane] / sum(handed.values()) - share) <= 1
