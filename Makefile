@@ -26,7 +26,7 @@ run: $(READY) ## Run a broker on ./goqueue-data (DATA=… for another folder)
 	@$(BIN)/goqueue serve --data $(DATA)
 
 test: $(READY) ## Run every test
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 check: $(READY) ## Format, lint, types, layers, generated files
 	@$(BIN)/ruff format --check .

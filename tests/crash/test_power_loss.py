@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from doubles import storage_scripts
 from doubles.ledger import Broken
 from doubles.storage_scripts import SCRIPTS, run_script
 from doubles.storage_workload import run_seed
@@ -56,8 +57,25 @@ def test_the_workloads_reach_every_fsync_in_the_source() -> None:
     assert reached == set(sync_sites())
 
 
+LIKELY = {
+    "storage/atomic.py": (storage_scripts.open_a_log_whose_folder_is_missing,),
+    "storage/log.py": (storage_scripts.cut_what_was_compacted,),
+    "storage/repair.py": (
+        storage_scripts.recover_from_damage,
+        storage_scripts.recover_from_damage_before_valid_messages,
+    ),
+    "storage/segment.py": (storage_scripts.append_after_the_disk_was_full,),
+    "storage/swap.py": (storage_scripts.compact_after_one_was_dropped,),
+}
+"""Where to begin: what does not break there is looked for everywhere else."""
+RARE = (118,)
+"""Seeds that break what few others do."""
+
+
 def _attempts(site: str) -> Iterator[Callable[[], object]]:
-    yield from (lambda seed=seed: run_seed(seed, ignored=site) for seed in (106, *range(40)))  # The first one is rare.
+    likely = LIKELY.get(site.partition(":")[0], ())
+    yield from (lambda script=script: run_script(script, 0, outcomes=20, ignored=site) for script in likely)
+    yield from (lambda seed=seed: run_seed(seed, ignored=site) for seed in (*RARE, *range(40)))
     for seed in range(4):
         yield from (lambda script=script: run_script(script, seed, outcomes=20, ignored=site) for script in SCRIPTS)  # noqa: B023
     yield from (lambda seed=seed: run_seed(seed, ignored=site) for seed in range(40, 300))

@@ -142,9 +142,11 @@ class Delays:
     def pending(self) -> int:
         return sum(len(each.delays.pending) for each in self._waiting.values())
 
-    def check_room(self, more: int) -> None:
-        if self.pending + more > self._max_delayed:
-            raise TooManyDelayed(f"{self.pending} delayed messages wait, and limits.max_delayed is {self._max_delayed}")
+    def check_room(self, more: int, pending: int | None = None) -> None:
+        """``pending`` spares counting what waits again and again."""
+        waiting = self.pending if pending is None else pending
+        if waiting + more > self._max_delayed:
+            raise TooManyDelayed(f"{waiting} delayed messages wait, and limits.max_delayed is {self._max_delayed}")
 
     def _added(self, partition: Partition, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
         """Delayed records were appended just now."""

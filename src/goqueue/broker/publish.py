@@ -110,6 +110,7 @@ class Publisher:
         current: dict[int, _Share] = {}
         keyless: int | None = None
         place, delayed = -1, 0
+        pending: int | None = None
         async for part in in_stretches(messages):
             for message in part:
                 place += 1
@@ -118,7 +119,8 @@ class Publisher:
                     if due_ns is not None and due_ns <= now_ns:
                         due_ns = None
                     if due_ns is not None:
-                        self._delays.check_room(delayed + 1)
+                        pending = self._delays.pending if pending is None else pending
+                        self._delays.check_room(delayed + 1, pending)
                     frame = _encode_one(topic, message, now_ns, due_ns)
                     if message.partition is not None:
                         number = message.partition
