@@ -314,7 +314,7 @@ _ALL = (
         priority_ratio.BY_MESSAGE,
         "the same with another lane for every message",
         "ratio",
-        0.6,
+        0.8,
         "higher",
         priority_ratio.measure,
     ),

@@ -26,7 +26,7 @@ from goqueue.model.errors import GoQueueError
 
 __all__ = ["Delivery", "PollBounds", "Polling"]
 
-_LEAST_S_EACH = 2.5e-6
+_LEAST_S_EACH = 1e-6
 """No consumer is faster than this."""
 
 

@@ -141,9 +141,9 @@ def join_frames(frames: list[bytes], max_timestamp_ns: int) -> CheckedBatch:
     return CheckedBatch(joined, positions, max_timestamp_ns, lanes)
 
 
-def lanes_of(priorities: NDArray[np.uint8], flags: NDArray[np.uint8]) -> Lanes:
-    """The lanes of frames by two columns of their headers."""
-    if flags.any() and (hidden := flags & np.uint8(INVISIBLE) != 0).any():
+def lanes_of(priorities: NDArray[np.uint8], flags: NDArray[np.uint8] | None) -> Lanes:
+    """The lanes of frames by two columns of their headers; no flags are ``None``."""
+    if flags is not None and flags.any() and (hidden := flags & np.uint8(INVISIBLE) != 0).any():
         priorities = np.where(hidden, np.uint8(HIDDEN), priorities)
     first = int(priorities[0])
     return first if (priorities == first).all() else np.ascontiguousarray(priorities)

@@ -92,10 +92,7 @@ def check_delays(run: FrameRun, columns: Columns) -> None:
 
     Lengths and checksums were checked before.
     """
-    flags = columns["flags"]
-    if not flags.any() and not columns["headers_length"].any():
-        return
-    is_delayed = flags & np.uint8(Flag.DELAYED) != 0
+    is_delayed = columns["flags"] & np.uint8(Flag.DELAYED) != 0
     if not is_delayed.any() and _ANY_DUE.search(run.frames) is None:
         return
     lengths = columns["headers_length"].tolist()

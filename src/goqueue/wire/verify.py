@@ -41,11 +41,15 @@ def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     """Check a producer's batch as a whole; raise for the first message that is not allowed. Copies the frames."""
     columns = run.columns()
     check_layout(run, columns)
-    _check_flags(columns)
+    has_flags, has_headers = bool(columns["flags"].any()), bool(columns["headers_length"].any())
+    if has_flags:
+        _check_flags(columns)
     _check_bounds(columns, rules)
-    _check_headers(run, columns)
-    check_delays(run, columns)
-    lanes = lanes_of(columns["priority"], columns["flags"])
+    if has_headers:
+        _check_headers(run, columns)
+    if has_flags or has_headers:
+        check_delays(run, columns)
+    lanes = lanes_of(columns["priority"], columns["flags"] if has_flags else None)
     return CheckedBatch(bytearray(run.frames), run.positions, int(columns["timestamp"].max()), lanes)
 
 
@@ -55,8 +59,6 @@ def _first(bad: Any) -> int | None:
 
 def _check_flags(columns: Columns) -> None:
     flags = columns["flags"]
-    if not flags.any():
-        return
     if (place := _first(flags & np.uint8(_LATER_FLAGS) != 0)) is not None:
         raise NotSupported(f"message {place} of the batch is transactional, which this version does not do")
     if (place := _first(flags & np.uint8(~_ALLOWED_FLAGS & 0xFF) != 0)) is not None:
@@ -93,8 +95,6 @@ def _check_bounds(columns: Columns, rules: FrameRules) -> None:
 def _check_headers(run: FrameRun, columns: Columns) -> None:
     lengths = columns["headers_length"]
     with_headers = np.flatnonzero(lengths)
-    if not len(with_headers):
-        return
     ends = run.ends()[with_headers].tolist()
     sizes = lengths[with_headers].tolist()
     for place, end, size in zip(with_headers.tolist(), ends, sizes, strict=True):
