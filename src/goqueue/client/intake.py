@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Protocol
 
 from goqueue.client.lineup import Lineup
@@ -22,6 +22,10 @@ class Parcel(Protocol):
     left: int
     rest: Iterator[Any] | None
     """What is left of it, once it was opened."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be something behind what was handed out of it."""
 
     def open(self, deserializer: Deserializer | None) -> Iterator[Any]: ...
 
@@ -188,11 +192,9 @@ class Intake:
         if current is None:
             return
         self._current = None
-        if not self._ended and current.rest is not None:
-            for following in current.rest:
-                current.rest = chain((following,), current.rest)
-                self._parcels.put_back(current)
-                return
+        if not self._ended and current.has_more:
+            self._parcels.put_back(current)
+            return
         if not self._ended:
             self._progress.hand_out(current.place, current.next_offset)
         elif self.last is not None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-_WEIGHTS = (50, 25, 15, 7, 3)
+_WEIGHTS = (100, 50, 30, 14, 6)
 """A topic may have others; by these its lanes only share what was fetched ahead."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Iterator, Sequence
+from operator import length_hint
 from time import time_ns
 from typing import Any
 
@@ -25,7 +26,7 @@ log = get_logger(__name__)
 class QueueParcel:
     """Messages of one lease. Those that are lost before their turn comes are not handed out."""
 
-    __slots__ = ("_messages", "ends_answer", "lane", "left", "next_offset", "place", "rest")
+    __slots__ = ("_coming", "_messages", "ends_answer", "lane", "left", "next_offset", "place", "rest")
 
     def __init__(self, place: TopicPartition, next_offset: int, messages: Sequence[Received[Any]]) -> None:
         self.place = place
@@ -35,9 +36,15 @@ class QueueParcel:
         self.left = len(messages)
         self.rest: Iterator[Received[Any]] | None = None
         self._messages = messages
+        self._coming = iter(messages)
+
+    @property
+    def has_more(self) -> bool:
+        return length_hint(self._coming) > 0
 
     def open(self, deserializer: Deserializer | None) -> Iterator[Received[Any]]:
-        return filter(_is_ours, self._messages)
+        self._coming = iter(self._messages)
+        return filter(_is_ours, self._coming)
 
 
 def _is_ours(message: Received[Any]) -> bool:

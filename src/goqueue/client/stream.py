@@ -36,6 +36,11 @@ class StreamParcel:
         self.rest: Iterator[Record] | None = None
         self._batch = delivery.batch
 
+    @property
+    def has_more(self) -> bool:
+        """It is handed out whole."""
+        return False
+
     def open(self, deserializer: Deserializer | None) -> Iterator[Record]:
         """At a message that fails its checksum this ends with an error, having given everything before it.
 

@@ -36,7 +36,7 @@ def test_what_is_urgent_comes_first_and_interrupts_what_is_open() -> None:
     assert most is None
     assert line.put(Item("c0", 0), is_open)
     line.put_back(is_open)
-    assert line.take() == (Item("c0", 0, 0), 50)
+    assert line.take() == (Item("c0", 0, 0), 100)
     assert line.put(Item("n0", 2), is_open)
     assert not line.put(Item("b2", 4), is_open)
     assert taken(line) == ["n0", "b0", "b1", "b2"]
