@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +13,6 @@ from goqueue.wire.frame import Flag
 
 _CLOSE = 16
 """Offsets that lie no further apart are read as one run."""
-_ON_LOOP_BYTES = 256 << 10
 
 
 async def read_originals(
@@ -33,8 +31,7 @@ async def read_originals(
         slice_ = partition.log.read_kept(first, max(1, max_bytes - size), offsets[last] - first + 1)
         if slice_ is None:
             return found, len(offsets)
-        is_near = partition.log.is_active(first) and slice_.size <= _ON_LOOP_BYTES
-        run = slice_.load() if is_near else await asyncio.to_thread(slice_.load)
+        run = await partition.load(slice_, first)
         found |= _sound_frames(partition, run, first, slice_.next_offset, wanted)
         size += len(run.frames)
         while looked < len(offsets) and offsets[looked] < slice_.next_offset:

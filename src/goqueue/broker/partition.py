@@ -14,7 +14,9 @@ from goqueue.model.settings import FsyncPolicy
 from goqueue.observe.rates import Rate
 from goqueue.storage import lanes
 from goqueue.storage.commit import CommitScheduler
+from goqueue.storage.lanes import LaneSlice
 from goqueue.storage.log import Log
+from goqueue.storage.segment import Slice
 from goqueue.wire.batch import CheckedBatch, FrameRun, Lanes
 
 log = get_logger(__name__)
@@ -89,9 +91,13 @@ class Partition:
         if found is None:
             # Offsets that compaction has emptied, up to the watermark, are not worth asking for again.
             return None, max(offset, limit)
-        if self.log.is_active(offset) and found.size <= _ON_LOOP_BYTES:
-            return found.load(), found.next_offset
-        return await asyncio.to_thread(found.load), found.next_offset
+        return await self.load(found, offset), found.next_offset
+
+    async def load(self, found: Slice | LaneSlice, offset: int, on_loop_bytes: int = _ON_LOOP_BYTES) -> FrameRun:
+        """Read what was found from ``offset`` on: in a thread, unless it is small and was written lately."""
+        if self.log.is_active(offset) and found.size <= on_loop_bytes:
+            return found.load()
+        return await asyncio.to_thread(found.load)
 
     async def read_lane(self, lane: int, offset: int, max_bytes: int, max_messages: int) -> tuple[FrameRun | None, int]:
         """The next frames of one lane, and the offset behind the last of them."""
@@ -101,9 +107,7 @@ class Partition:
         found = lanes.locate(self.log, lane, max(offset, self.log.start_offset), max_bytes, max_messages, limit)
         if found is None:
             return None, max(offset, limit)
-        if self.log.is_active(offset) and found.slice.size <= _LANE_ON_LOOP_BYTES:
-            return found.load(), found.next_offset
-        return await asyncio.to_thread(found.load), found.next_offset
+        return await self.load(found, offset, _LANE_ON_LOOP_BYTES), found.next_offset
 
     def next_visible(self, offset: int) -> int:
         """``offset``, or the next behind it that a reader may see."""

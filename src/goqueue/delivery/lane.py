@@ -21,10 +21,6 @@ def lease_in(number: int, lane: int) -> int:
     return number * _LANES_PER_LEASE + lane
 
 
-def number_of(lease: int) -> int:
-    return lease // _LANES_PER_LEASE
-
-
 class LaneDump(msgspec.Struct, frozen=True, array_like=True):
     """As it goes into a snapshot."""
 

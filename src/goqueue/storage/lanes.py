@@ -41,6 +41,11 @@ class LaneSlice:
     def __len__(self) -> int:
         return len(self.slice.positions if self.places is None else self.places)
 
+    @property
+    def size(self) -> int:
+        """How many bytes are read for them."""
+        return self.slice.size
+
     def load(self) -> FrameRun:
         """The lane's frames and no others."""
         run = self.slice.load()

@@ -136,9 +136,13 @@ def join_frames(frames: list[bytes], max_timestamp_ns: int) -> CheckedBatch:
     positions = np.zeros(len(frames), np.uint32)
     np.cumsum(lengths[:-1], out=positions[1:])
     joined = bytearray().join(frames)
-    every_byte = np.frombuffer(joined, np.uint8)
-    lanes = lanes_of(every_byte[positions + np.uint32(PRIORITY_AT)], every_byte[positions + np.uint32(FLAGS_AT)])
-    return CheckedBatch(joined, positions, max_timestamp_ns, lanes)
+    return CheckedBatch(joined, positions, max_timestamp_ns, lanes_in(joined, positions))
+
+
+def lanes_in(frames: bytearray, positions: Positions) -> Lanes:
+    """The lanes of frames that lie at these positions."""
+    every_byte = np.frombuffer(frames, np.uint8)
+    return lanes_of(every_byte[positions + np.uint32(PRIORITY_AT)], every_byte[positions + np.uint32(FLAGS_AT)])
 
 
 def lanes_of(priorities: NDArray[np.uint8], flags: NDArray[np.uint8] | None) -> Lanes:

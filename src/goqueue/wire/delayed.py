@@ -21,14 +21,13 @@ from numpy.typing import NDArray
 
 from goqueue.model.errors import InvalidFrame, InvalidMessage, MessageTooLarge
 from goqueue.model.message import HIDDEN, Headers
-from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, lanes_of
+from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, lanes_in
 from goqueue.wire.frame import (
     CHECKSUM_FROM,
     FLAGS_AGAIN_AT,
     FLAGS_AT,
     HEADER_SIZE,
     MAX_HEADERS_BYTES,
-    PRIORITY_AT,
     Flag,
     decode_headers,
     encode_frame,
@@ -310,9 +309,7 @@ def _without_delay(batch: CheckedBatch, places: Places, ends: Times) -> CheckedB
     shorter = bytearray().join([view[start:stop] for start, stop in zip(edges, stops, strict=False)])
     new_ends = (ends - cuts - removed_before[places]).tolist()
     _write_checksums(shorter, positions[places].tolist(), new_ends)
-    every_byte = np.frombuffer(shorter, np.uint8)
-    lanes = lanes_of(every_byte[positions + np.uint32(PRIORITY_AT)], every_byte[positions + np.uint32(FLAGS_AT)])
-    return CheckedBatch(shorter, positions, batch.max_timestamp_ns, lanes)
+    return CheckedBatch(shorter, positions, batch.max_timestamp_ns, lanes_in(shorter, positions))
 
 
 def _control(verb: str, headers: Headers, timestamp_ns: int) -> bytes:
