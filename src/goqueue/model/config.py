@@ -293,6 +293,37 @@ class LimitsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemasConfig:
+    """The schema registry."""
+
+    max_schemas: int = setting(
+        100_000,
+        "How many schemas may be in use, how many subjects there may be, and how many may have settings of their own.",
+        "count",
+        minimum=1,
+        maximum=10_000_000,
+    )
+    max_bytes: int = setting(
+        1 << 30,
+        "How many bytes all schemas may have together. Those that were deleted for good count as well.",
+        "bytes",
+        minimum=1 << 20,
+        maximum=1 << 40,
+    )
+    max_versions: int = setting(
+        1_000, "How many versions a subject may have, deleted ones included.", "count", minimum=1, maximum=100_000
+    )
+    parsed_bytes: int = setting(
+        8 << 20,
+        "Schemas of so many bytes of text are kept ready for use, and others are read again when they are needed. "
+        "What is kept of one takes up to 50 times as much.",
+        "bytes",
+        minimum=0,
+        maximum=1 << 30,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """The broker's own log lines, on standard error."""
 
@@ -308,6 +339,105 @@ class LogConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceConfig:
+    """What is remembered of every message's way, and where it is sent."""
+
+    sampling: float = setting(
+        1.0, "The share of messages that are traced; 0 turns tracing off.", "ratio", minimum=0.0, maximum=1.0
+    )
+    memory_events: int = setting(
+        10_000,
+        "How many events are kept in memory; one covers all messages that it happened to at once.",
+        "count",
+        minimum=100,
+        maximum=1_000_000,
+    )
+    exporters: str = setting(
+        "file",
+        "Where events and spans go, separated by commas: file, stdout, otlp, jaeger; empty for nowhere.",
+        "text",
+        maximum=100,
+    )
+    file_bytes: int = setting(
+        64 << 20,
+        "When a trace file has this size, the next is begun.",
+        "bytes",
+        minimum=64 << 10,
+        maximum=1 << 30,
+    )
+    retention_bytes: int = setting(
+        1 << 30,
+        "How much room trace files may take together; the oldest is deleted first.",
+        "bytes",
+        minimum=1 << 20,
+        maximum=1 << 44,
+    )
+    retention_ms: int = setting(
+        7 * 24 * _HOUR_MS,
+        "How long a trace file is kept.",
+        "ms",
+        minimum=60_000,
+        maximum=3_650 * 24 * _HOUR_MS,
+    )
+    search_bytes: int = setting(
+        1 << 30,
+        "How much one search reads of trace files and messages; what it has not seen by then it says.",
+        "bytes",
+        minimum=1 << 20,
+        maximum=1 << 44,
+    )
+    export_per_second: int = setting(
+        1_000,
+        "How many spans a second are made for tracing systems; more are dropped and counted.",
+        "count",
+        minimum=1,
+        maximum=50_000,
+    )
+    otlp_endpoint: str = setting(
+        "http://127.0.0.1:4317",
+        "Where the OpenTelemetry collector listens; 4317 is usual for gRPC, 4318 for HTTP.",
+        "text",
+        minimum=1,
+        maximum=2_000,
+    )
+    otlp_protocol: str = setting("grpc", "How it is spoken to.", "choice", choices=("grpc", "http"))
+    otlp_headers: str = setting(
+        "", "Headers sent along, such as a token: name=value, separated by commas.", "text", maximum=4_000
+    )
+    jaeger_host: str = setting("127.0.0.1", "Where the Jaeger agent is.", "text", minimum=1, maximum=255)
+    jaeger_port: int = setting(
+        6_831, "The agent's UDP port for Thrift in its compact form.", "count", minimum=1, maximum=65_535
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """What ``/metrics`` shows."""
+
+    max_topics: int = setting(
+        1_000,
+        "How many topics have figures of their own; the others are counted together, as '__other'.",
+        "count",
+        minimum=1,
+        maximum=100_000,
+    )
+    max_groups: int = setting(
+        1_000,
+        "How many groups have figures of their own; the others are counted together, as '__other'.",
+        "count",
+        minimum=1,
+        maximum=100_000,
+    )
+    max_partitions: int = setting(
+        5_000,
+        "How many partitions have figures of their own, and how many a group has of its lag; beyond, topics have.",
+        "count",
+        minimum=1,
+        maximum=1_000_000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything that can be configured. ``topic`` and ``group`` hold what is so unless one of them says otherwise."""
 
@@ -318,3 +448,6 @@ class Config:
     grpc: GrpcConfig = field(default_factory=GrpcConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    schemas: SchemasConfig = field(default_factory=SchemasConfig)
+    trace: TraceConfig = field(default_factory=TraceConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)

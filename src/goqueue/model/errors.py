@@ -9,8 +9,10 @@
     │   ├── InvalidReceipt
     │   ├── ReservedTopicName
     │   ├── InvalidSettings
+    │   ├── InvalidSchema / InvalidSubject / InvalidVersion / InvalidCompatibility / InvalidMode
     │   ├── InvalidMessage
     │   │   ├── InvalidFrame
+    │   │   ├── SchemaViolation
     │   │   ├── MessageTooLarge
     │   │   └── TimestampOutOfRange
     │   ├── InvalidConfiguration
@@ -18,6 +20,13 @@
     ├── TopicNotFound
     ├── PartitionNotFound
     ├── DelayedNotFound
+    ├── TraceNotFound
+    ├── SubjectNotFound / VersionNotFound / SchemaNotFound
+    ├── SubjectSoftDeleted / SubjectNotSoftDeleted / VersionSoftDeleted / VersionNotSoftDeleted
+    ├── SubjectNotConfigured / ModeNotConfigured / SubjectReadOnly
+    ├── IncompatibleSchema
+    ├── SchemaIsReferenced
+    ├── SchemaIdTaken
     ├── AmbiguousOffset
     ├── TooManyDelayed
     ├── TopicExists
@@ -44,6 +53,7 @@
     │   ├── BrokerUnavailable
     │   ├── DeliveryTimeout
     │   ├── BufferFull
+    │   ├── NotAllStored
     │   └── ClientClosed
     ├── UnknownError
     └── InternalError
@@ -54,7 +64,12 @@ HTTP, gRPC and the error reference are made from these attributes.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from goqueue.model.publishing import Published
 
 
 class GoQueueError(Exception):
@@ -65,6 +80,8 @@ class GoQueueError(Exception):
     grpc_status: ClassVar[str] = "INTERNAL"
     retriable: ClassVar[bool] = False
     remedy: ClassVar[str] = "This is a defect: please report it with the broker's log."
+    registry_code: ClassVar[int] = 0
+    """What clients of a schema registry know it as, if it is one of theirs."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -128,6 +145,16 @@ class InvalidFrame(InvalidMessage):
     remedy = "Encode with the documented frame layout, and send the batch again whole."
 
 
+class SchemaViolation(InvalidMessage):
+    """A value does not fit the schema that its topic asks for."""
+
+    code = "schema_violation"
+    http_status = 422
+    remedy = "Write what the schema says at the place that is named, or register a schema that allows it."
+    misfits: Mapping[int, str] = MappingProxyType({})
+    """Of a batch: which of its messages do not fit, and why; as many as are worth telling."""
+
+
 class MessageTooLarge(InvalidMessage):
     """A key, a value or the headers are larger than allowed."""
 
@@ -167,6 +194,190 @@ class PartitionNotFound(GoQueueError):
     http_status = 404
     grpc_status = "NOT_FOUND"
     remedy = "Partitions are numbered from 0; GET /topics/{name} tells how many there are."
+
+
+class InvalidSchema(InvalidRequest):
+    """A schema that cannot be understood, or is larger than schemas may be."""
+
+    code = "invalid_schema"
+    http_status = 422
+    registry_code = 42201
+    remedy = "The message says where in the schema; check it with the format's own tools."
+
+
+class SubjectNotFound(GoQueueError):
+    """No schema is registered under this subject."""
+
+    code = "subject_not_found"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    registry_code = 40401
+    remedy = "GET /subjects lists them; a subject is made when the first schema is registered under it."
+
+
+class VersionNotFound(GoQueueError):
+    """The subject has no such version."""
+
+    code = "version_not_found"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    registry_code = 40402
+    remedy = "GET /subjects/{subject}/versions lists them."
+
+
+class SchemaNotFound(GoQueueError):
+    """There is no such schema."""
+
+    code = "schema_not_found"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    registry_code = 40403
+    remedy = "Ids are given when a schema is registered, and are never used again."
+
+
+class SubjectSoftDeleted(GoQueueError):
+    """The subject is deleted already."""
+
+    code = "subject_soft_deleted"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    registry_code = 40404
+    remedy = "Delete it with permanent=true to delete it for good."
+
+
+class SubjectNotSoftDeleted(GoQueueError):
+    """A subject is to be deleted for good that is in use."""
+
+    code = "subject_not_soft_deleted"
+    http_status = 404
+    grpc_status = "FAILED_PRECONDITION"
+    registry_code = 40405
+    remedy = "Delete it without permanent=true first."
+
+
+class VersionSoftDeleted(GoQueueError):
+    """The version is deleted already."""
+
+    code = "version_soft_deleted"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    registry_code = 40406
+    remedy = "Delete it with permanent=true to delete it for good."
+
+
+class VersionNotSoftDeleted(GoQueueError):
+    """A version is to be deleted for good that is in use."""
+
+    code = "version_not_soft_deleted"
+    http_status = 404
+    grpc_status = "FAILED_PRECONDITION"
+    registry_code = 40407
+    remedy = "Delete it without permanent=true first."
+
+
+class SubjectNotConfigured(GoQueueError):
+    """Nothing is set for this subject itself."""
+
+    code = "subject_not_configured"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    registry_code = 40408
+    remedy = "Ask with defaultToGlobal=true for what holds for it."
+
+
+class ModeNotConfigured(GoQueueError):
+    """No mode is set for this subject itself."""
+
+    code = "mode_not_configured"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    registry_code = 40409
+    remedy = "Ask with defaultToGlobal=true for what holds for it."
+
+
+class InvalidVersion(InvalidRequest):
+    """Something else than a number stands for a version or an id of a schema."""
+
+    code = "invalid_version"
+    http_status = 422
+    registry_code = 42202
+    remedy = "Use a number from 1 on, or 'latest'."
+
+
+class InvalidCompatibility(InvalidRequest):
+    """There is no such compatibility."""
+
+    code = "invalid_compatibility"
+    http_status = 422
+    registry_code = 42203
+    remedy = "Use BACKWARD, FORWARD, FULL, one of these with _TRANSITIVE, or NONE."
+
+
+class InvalidSubject(InvalidRequest):
+    """A subject's name is empty, too long, or has characters that cannot be printed."""
+
+    code = "invalid_subject"
+    http_status = 422
+    registry_code = 42208
+    remedy = "Use 1 to 1,000 printable characters, such as {topic}-value."
+
+
+class InvalidMode(InvalidRequest):
+    """There is no such mode."""
+
+    code = "invalid_mode"
+    http_status = 422
+    registry_code = 42204
+    remedy = "Use READWRITE, READONLY, READONLY_OVERRIDE or IMPORT."
+
+
+class IncompatibleSchema(GoQueueError):
+    """A schema does not fit to those that are registered."""
+
+    code = "incompatible_schema"
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    registry_code = 409
+    remedy = "Change the schema as the message says, or the subject's compatibility."
+
+
+class SubjectReadOnly(GoQueueError):
+    """The subject's mode does not allow it."""
+
+    code = "subject_read_only"
+    http_status = 422
+    grpc_status = "FAILED_PRECONDITION"
+    registry_code = 42205
+    remedy = "PUT /mode/{subject} changes the mode."
+
+
+class SchemaIsReferenced(GoQueueError):
+    """Other schemas refer to the one that is to be deleted."""
+
+    code = "schema_is_referenced"
+    http_status = 422
+    grpc_status = "FAILED_PRECONDITION"
+    registry_code = 42206
+    remedy = "Delete those first; GET /subjects/{subject}/versions/{version}/referencedby lists them."
+
+
+class SchemaIdTaken(GoQueueError):
+    """An id or a version that is imported stands for another schema already."""
+
+    code = "schema_id_taken"
+    http_status = 422
+    grpc_status = "ALREADY_EXISTS"
+    registry_code = 42205
+    remedy = "Import into a registry that does not have that id."
+
+
+class TraceNotFound(GoQueueError):
+    """Nothing is known of such a message."""
+
+    code = "trace_not_found"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    remedy = "GET /traces shows the latest; trace.retention_ms and trace.retention_bytes decide how long they are kept."
 
 
 class DelayedNotFound(GoQueueError):
@@ -447,6 +658,26 @@ class BufferFull(ClientError):
     grpc_status = "RESOURCE_EXHAUSTED"
     retriable = True
     remedy = "Send more slowly, or raise buffer_bytes."
+
+
+class NotAllStored(ClientError):
+    """Of the messages of one call, some could not be stored. Its outcomes tell what became of each."""
+
+    code = "not_all_stored"
+    http_status = 422
+    remedy = "Send again only those whose outcome is an error, once what it says is mended."
+
+    def __init__(
+        self, message: str, outcomes: Sequence[Published | Exception] = (), *, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.outcomes = outcomes
+        """In the order of the messages: where it is stored, or why it is not."""
+
+    @property
+    def failures(self) -> dict[int, Exception]:
+        """What is not stored, by its place in the call, and why."""
+        return {place: each for place, each in enumerate(self.outcomes) if isinstance(each, Exception)}
 
 
 class ClientClosed(ClientError):

@@ -13,6 +13,8 @@ Cleanup = Literal["delete", "compact"]
 FsyncPolicy = Literal["always", "interval", "never"]
 
 Expired = Literal["skip", "dead_letter"]
+SchemaValidation = Literal["off", "on", "dead_letter"]
+SchemaFraming = Literal["auto", "framed", "plain"]
 
 _DAY_MS = 86_400_000
 MAX_VISIBILITY_MS = _DAY_MS // 2
@@ -119,6 +121,26 @@ class TopicSettings:
         "text",
         minimum=0,
         maximum=200,
+    )
+    schema_validation: SchemaValidation = setting(
+        "off",
+        "Whether values must fit a schema: a message that does not is refused ('on'), or goes to the dead letters.",
+        "choice",
+        choices=("off", "on", "dead_letter"),
+    )
+    schema_subject: str = setting(
+        "",
+        "The subject whose schemas are meant; empty: the topic's own name with '-value' behind it.",
+        "text",
+        minimum=0,
+        maximum=1_000,
+    )
+    schema_framing: SchemaFraming = setting(
+        "auto",
+        "Whether values begin with the id of their schema, as a registry's serializers write them ('framed'), or are "
+        "of the subject's latest ('plain'). 'auto': framed if they begin with the id of one of the subject's schemas.",
+        "choice",
+        choices=("auto", "framed", "plain"),
     )
     message_ttl_ms: int | None = setting(
         None,

@@ -152,7 +152,10 @@ def test_a_setting_outside_of_its_section_is_told_where_it_belongs() -> None:
 
 def test_an_unknown_section_that_resembles_none_is_told_which_there_are() -> None:
     write("[zzz]\n")
-    assert problems() == ["goqueue.toml:zzz: no such section; there are storage, topic, group, http, grpc, limits, log"]
+    assert problems() == [
+        "goqueue.toml:zzz: no such section; there are storage, topic, group, http, grpc, limits, log, schemas, trace, "
+        "metrics"
+    ]
 
 
 def test_a_name_in_a_file_cannot_forge_a_line() -> None:
@@ -191,3 +194,9 @@ def test_what_is_loaded_cannot_be_assigned_to() -> None:
     loaded: LoadedConfig = load_config()
     with pytest.raises(dataclasses.FrozenInstanceError):
         loaded.config = Config()  # type: ignore[misc]
+
+
+def test_no_more_spans_a_second_than_a_broker_can_make_beside_its_work() -> None:
+    assert load_config(environ={"GOQUEUE_TRACE_EXPORT_PER_SECOND": "50000"}).config.trace.export_per_second == 50_000
+    (problem,) = problems(environ={"GOQUEUE_TRACE_EXPORT_PER_SECOND": "50001"})
+    assert "'50001' is out of bounds; allowed: 1 to 50000" in problem

@@ -108,7 +108,7 @@ def test_nothing_a_user_writes_makes_parsing_fail_otherwise(spec: FieldSpec, raw
 
 def test_every_default_is_within_its_own_bounds_and_survives_being_written() -> None:
     config = Config()
-    for section in ("storage", "topic", "http", "limits", "log"):
+    for section in ("storage", "topic", "http", "limits", "log", "trace", "metrics", "schemas"):
         values = getattr(config, section)
         for name, spec in specs(type(values)).items():
             default = getattr(values, name)
@@ -117,7 +117,7 @@ def test_every_default_is_within_its_own_bounds_and_survives_being_written() -> 
 
 
 def test_every_setting_says_what_it_means_in_a_sentence() -> None:
-    for section in ("storage", "topic", "http", "limits", "log"):
+    for section in ("storage", "topic", "http", "limits", "log", "trace", "metrics", "schemas"):
         for name, spec in specs(type(getattr(Config(), section))).items():
             assert spec.doc.endswith("."), name
             assert spec.bounds(), name

@@ -1,0 +1,102 @@
+"""The compact form of Thrift, as far as Jaeger's agent wants it: written, never read.
+
+A struct is its fields, each as (number, type, bytes), in ascending order of their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+Field = tuple[int, int, bytes]
+
+_TRUE: Final = 1
+_FALSE: Final = 2
+_I32: Final = 5
+_I64: Final = 6
+_BINARY: Final = 8
+_LIST: Final = 9
+_STRUCT: Final = 12
+_STOP: Final = b"\x00"
+
+_PROTOCOL: Final = 0x82
+_VERSION: Final = 1
+_ONE_WAY: Final = 4
+_LONGEST_STEP: Final = 15
+"""Field numbers that are at most so much larger than the one before share a byte with their type."""
+_SHORT_LIST: Final = 14
+
+
+def one_way_call(name: str, arguments: bytes) -> bytes:
+    """A message that calls ``name`` and expects no answer; ``arguments`` is a struct."""
+    return bytes((_PROTOCOL, _ONE_WAY << 5 | _VERSION)) + varint(0) + binary(name.encode()) + arguments
+
+
+def struct(*fields: Field) -> bytes:
+    parts = []
+    before = 0
+    for number, kind, encoded in fields:
+        step = number - before
+        if 0 < step <= _LONGEST_STEP:
+            parts.append(bytes((step << 4 | kind,)))
+        else:
+            parts.append(bytes((kind,)) + varint(zigzag(number)))
+        parts.append(encoded)
+        before = number
+    parts.append(_STOP)
+    return b"".join(parts)
+
+
+def i32_field(number: int, value: int) -> Field:
+    return number, _I32, varint(zigzag(value))
+
+
+def i64_field(number: int, value: int) -> Field:
+    return number, _I64, varint(zigzag(value))
+
+
+def bool_field(number: int, value: bool) -> Field:
+    return number, _TRUE if value else _FALSE, b""
+
+
+def text_field(number: int, value: str) -> Field:
+    return number, _BINARY, binary(value.encode())
+
+
+def struct_field(number: int, encoded: bytes) -> Field:
+    return number, _STRUCT, encoded
+
+
+def structs_field(number: int, encoded: Sequence[bytes]) -> Field:
+    """A list of structs."""
+    return number, _LIST, b"".join([_list_head(len(encoded)), *encoded])
+
+
+def binary(content: bytes) -> bytes:
+    return varint(len(content)) + content
+
+
+def zigzag(value: int) -> int:
+    """Small numbers stay small, whatever their sign: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    return value << 1 if value >= 0 else (-value << 1) - 1
+
+
+def varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; the eighth says that more follow."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def signed(value: int) -> int:
+    """64 bits as an i64 has them."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _list_head(count: int) -> bytes:
+    if count <= _SHORT_LIST:
+        return bytes((count << 4 | _STRUCT,))
+    return bytes((0xF0 | _STRUCT,)) + varint(count)

@@ -1,0 +1,328 @@
+"""Trace files: events as lines of JSON, in files that follow one another, the oldest deleted when there are too many.
+
+They are written every moment and never synced: a power loss may take the last few. What they tell is told again by the
+logs themselves, so nothing depends on them. A line that was cut off is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+import msgspec
+
+from goqueue.model.logging import get_logger
+from goqueue.model.ports import NANOS_PER_MS
+from goqueue.observe.trace_event import TraceEvent, covers, extent
+from goqueue.storage.files import File, Files
+
+log = get_logger(__name__)
+
+_SUFFIX = ".jsonl"
+_CHUNK_BYTES = 256 << 10
+_LONGEST_LINE = 16 << 20
+_FILES_FOR_RETENTION = 8
+"""A file takes up no more than this part of the time that it is kept: old events go even where little happens."""
+_NEVER_NS = 1 << 62
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(TraceEvent)
+
+
+@dataclass(slots=True)
+class _Summary:
+    """What a file is about, so that most need not be read."""
+
+    first_ns: int = _NEVER_NS
+    last_ns: int = 0
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Each place, and between which offsets its events lie."""
+    copies: set[str] = field(default_factory=set)
+    """Places that copies went to."""
+
+    def add(self, event: TraceEvent) -> None:
+        self.first_ns, self.last_ns = min(self.first_ns, event.at), max(self.last_ns, event.at)
+        first, end = extent(event.offsets)
+        known = self.places.get(event.place)
+        self.places[event.place] = (first, end) if known is None else (min(first, known[0]), max(end, known[1]))
+        if event.to:
+            self.copies.add(event.to)
+
+
+@dataclass(slots=True)
+class _TraceFile:
+    path: Path
+    size: int
+    begun_ns: int
+    summary: _Summary | None
+    """``None`` if nobody has read all of it since the start."""
+    end: int | None = None
+    """The number of the event that comes next; ``None`` if it was written before the start."""
+    events: int = 0
+    ended_ns: int | None = None
+    """Since when nothing is written to it; ``None`` for the one that is written to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events a search is for. ``places`` are whole places, or places and one offset of each."""
+
+    places: dict[str, int | None] | None = None
+    start_ns: int = 0
+    end_ns: int = _NEVER_NS
+    kind: str | None = None
+    copies_in: str | None = None
+    """Only events that put copies there."""
+
+    def fits(self, event: TraceEvent) -> bool:
+        if self.kind is not None and event.event != self.kind:
+            return False
+        if self.copies_in is not None and event.to != self.copies_in:
+            return False
+        if not self.start_ns <= event.at <= self.end_ns:
+            return False
+        if self.places is None:
+            return True
+        if event.place not in self.places:
+            return False
+        offset = self.places[event.place]
+        return offset is None or covers(event.offsets, offset)
+
+    def may_be_in(self, summary: _Summary) -> bool:
+        if summary.last_ns < self.start_ns or summary.first_ns > self.end_ns:
+            return False
+        if self.copies_in is not None and self.copies_in not in summary.copies:
+            return False
+        if self.places is None:
+            return True
+        for place, offset in self.places.items():
+            known = summary.places.get(place)
+            if known is not None and (offset is None or known[0] <= offset < known[1]):
+                return True
+        return False
+
+
+@dataclass(slots=True)
+class Budget:
+    """How much a search may still read."""
+
+    left_bytes: int
+    is_spent: bool = False
+    whole: Budget | None = None
+    """Of which this is a part."""
+
+    def take(self, size: int) -> bool:
+        if size > self.left_bytes or (self.whole is not None and not self.whole.take(size)):
+            self.is_spent = True
+            return False
+        self.left_bytes -= size
+        return True
+
+    def part(self, most_bytes: int) -> Budget:
+        """For one thing among several, that may take so much of what is left. If it ends sooner, the whole goes on."""
+        return Budget(most_bytes, whole=self)
+
+
+class TraceFiles:
+    """Written by one thread at a time, read by any."""
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        file_bytes: int,
+        retention_bytes: int,
+        retention_ms: int,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._file_bytes = file_bytes
+        self._retention_bytes = retention_bytes
+        self._retention_ns = retention_ms * NANOS_PER_MS
+        self._now_ns = now_ns
+        self._lock = Lock()
+        self._current: File | None = None
+        files.make_dirs(folder)
+        names = sorted(name for name in files.list_dir(folder) if name.endswith(_SUFFIX) and _digits(name[:-6]))
+        self._known = [
+            _TraceFile(folder / name, files.size(folder / name), int(name.removesuffix(_SUFFIX)), None)
+            for name in names
+        ]
+        for each, following in zip(self._known, self._known[1:], strict=False):
+            each.ended_ns = following.begun_ns
+        if self._known:
+            self._known[-1].ended_ns = now_ns()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size for each in list(self._known))
+
+    def write(self, events: Sequence[TraceEvent], first: int = 0) -> None:
+        """Append; begin a new file and delete old ones when it is time. Raises ``OSError``: then none count.
+
+        ``first`` is the number of the first event since the start; they follow one another.
+        """
+        lines = b"".join(_encoder.encode(event) + b"\n" for event in events)
+        with self._lock:
+            if self._is_time_for_another(first):
+                self._begin(first)
+            current = self._known[-1]
+            assert self._current is not None and current.summary is not None
+            try:
+                self._current.write(current.size, lines)
+            except OSError:
+                # What it left behind is unknown: the next write goes elsewhere.
+                self._give_up(current)
+                raise
+            current.size += len(lines)
+            current.end = first + len(events)
+            current.events += len(events)
+            for event in events:
+                current.summary.add(event)
+        self.clean()
+
+    def _is_time_for_another(self, first: int) -> bool:
+        if self._current is None:
+            return True
+        current = self._known[-1]
+        # Events of a file follow one another, so that those that memory has as well are easily left out.
+        return current.size >= self._file_bytes or current.end != first or self._has_lasted(current)
+
+    def _has_lasted(self, current: _TraceFile) -> bool:
+        return self._now_ns() - current.begun_ns > self._retention_ns // _FILES_FOR_RETENTION
+
+    def _begin(self, first: int) -> None:
+        """A file's name is the time at which it was begun."""
+        begun_ns = max(self._now_ns(), self._known[-1].begun_ns + 1 if self._known else 0)
+        path = self._folder / f"{begun_ns:020}{_SUFFIX}"
+        opened = self._files.open(path, create=True)
+        self._end(begun_ns)
+        self._current = opened
+        self._known.append(_TraceFile(path, 0, begun_ns, _Summary(), first))
+
+    def _end(self, now_ns: int) -> None:
+        """Nothing more is written to the last file."""
+        self._current = None
+        if self._known and self._known[-1].ended_ns is None:
+            self._known[-1].ended_ns = now_ns
+
+    def _give_up(self, current: _TraceFile) -> None:
+        self._end(self._now_ns())
+        if not current.size:
+            # While a disk is full, there would be another with every try.
+            self._known.remove(current)
+            with suppress(OSError):
+                self._files.remove(current.path)
+
+    def clean(self) -> None:
+        """Delete what is too old or too much; the file that is written to stays, unless it has been for long."""
+        with self._lock:
+            total, now_ns = self.size_bytes, self._now_ns()
+            if self._current is not None and self._has_lasted(self._known[-1]):
+                # Also where nothing happens any more: from now on its age counts.
+                self._end(now_ns)
+            while self._known and (ended_ns := self._known[0].ended_ns) is not None:
+                is_too_much = total > self._retention_bytes and len(self._known) > 1
+                if not is_too_much and now_ns - ended_ns <= self._retention_ns:
+                    return
+                oldest = self._known.pop(0)
+                total -= oldest.size
+                try:
+                    self._files.remove(oldest.path)
+                except OSError as error:
+                    log.warning("an old trace file cannot be deleted", path=str(oldest.path), error=str(error))
+
+    def search(self, wanted: Wanted, budget: Budget, before: int | None = None) -> Iterator[list[TraceEvent]]:
+        """Events that are wanted, the newest first, a few at a time; ``before`` leaves out those from that number on.
+
+        Meant for a thread. What a budget has no room for is left out, and the budget says so.
+        """
+        with self._lock:
+            newest_first = [(each, each.size, each.end, each.events) for each in reversed(self._known)]
+        for each, size, end, events in newest_first:
+            if before is not None and end is not None and end - events >= before:
+                continue
+            if each.summary is not None and not wanted.may_be_in(each.summary):
+                continue
+            passed_over = max(0, end - before) if before is not None and end is not None else 0
+            yield from self._read(each, size, wanted, budget, passed_over)
+            if budget.is_spent:
+                return
+
+    def _read(
+        self, each: _TraceFile, size: int, wanted: Wanted, budget: Budget, passed_over: int
+    ) -> Iterator[list[TraceEvent]]:
+        """Without the last ``passed_over`` events of the file."""
+        summary = _Summary() if each.summary is None else None
+        begins, holds = _marks(wanted)
+        for lines in self._newest_lines_first(each.path, size, budget):
+            found: list[TraceEvent] = []
+            for line in lines:
+                if not line:
+                    continue
+                if passed_over:
+                    passed_over -= 1
+                    continue
+                if summary is None and not (line.startswith(begins) and all(mark in line for mark in holds)):
+                    continue
+                event = _decoded(line)
+                if event is None:
+                    continue
+                if summary is not None:
+                    summary.add(event)
+                if wanted.fits(event):
+                    found.append(event)
+            yield found
+        if summary is not None and each.summary is None and not budget.is_spent:
+            each.summary = summary
+
+    def _newest_lines_first(self, path: Path, size: int, budget: Budget) -> Iterator[list[bytes]]:
+        rest = b""
+        try:
+            file = self._files.open(path)
+            for end in range(size, 0, -_CHUNK_BYTES):
+                start = max(0, end - _CHUNK_BYTES)
+                if not budget.take(end - start):
+                    return
+                lines = (file.read(start, end - start) + rest).split(b"\n")
+                # The first may have begun before.
+                rest = lines.pop(0) if start else b""
+                if len(rest) > _LONGEST_LINE:
+                    rest = b""
+                lines.reverse()
+                yield lines
+        except OSError as error:
+            # Most likely deleted since: it was too old.
+            log.debug("a trace file cannot be read", path=str(path), error=str(error))
+
+
+def _marks(wanted: Wanted) -> tuple[tuple[bytes, ...], list[bytes]]:
+    """How a line begins that may be wanted, and what it holds: most need not be decoded."""
+    begins: tuple[bytes, ...] = (b"",)
+    if wanted.places is not None:
+        begins = tuple(b'{"place":' + _encoder.encode(place) + b"," for place in wanted.places)
+    holds = []
+    if wanted.kind is not None:
+        holds.append(b'"event":' + _encoder.encode(wanted.kind))
+    if wanted.copies_in is not None:
+        holds.append(b'"to":' + _encoder.encode(wanted.copies_in))
+    return begins, holds
+
+
+def _decoded(line: bytes) -> TraceEvent | None:
+    """``None`` if it is no event, or not the whole of one."""
+    try:
+        event = _decoder.decode(line)
+        first, end = extent(event.offsets)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    is_whole = isinstance(event.offsets, str) or len(event.offsets) % 2 == 0
+    is_placed = all(_digits(place.rpartition("/")[2]) for place in (event.place, event.to or event.place))
+    return event if is_whole and is_placed and 0 <= first < end else None
+
+
+def _digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()
