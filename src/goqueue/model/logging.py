@@ -6,9 +6,28 @@ How a line looks and where it goes is decided above, by ``goqueue.observe.logs``
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 _CALLER = 3
 """Frames between ``logging`` and whoever called ``Logger.info`` and its kin."""
+
+
+_trace_id: ContextVar[str] = ContextVar("trace_id", default="")
+
+
+@contextmanager
+def tracing(trace_id: str) -> Iterator[None]:
+    """Lines written inside carry this trace id, unless they name another; an empty one changes nothing.
+
+    For a few lines, not for all of a request: tasks and timers that begin inside would carry it on for ever.
+    """
+    token = _trace_id.set(trace_id or _trace_id.get())
+    try:
+        yield
+    finally:
+        _trace_id.reset(token)
 
 
 class Said:
@@ -73,6 +92,8 @@ class Logger:
         exc_info: BaseException | bool | None = None,
     ) -> None:
         if self._logger.isEnabledFor(level):
+            if trace_id := _trace_id.get():
+                fields.setdefault("trace_id", trace_id)
             said = Said(event, fields)
             self._logger.log(level, said, exc_info=exc_info, extra={"fields": fields}, stacklevel=_CALLER)
 

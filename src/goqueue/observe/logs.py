@@ -1,6 +1,7 @@
 """How log lines look and where they go: standard error, one event a line, for people or for machines.
 
 Nothing that is logged can forge a line: control characters, line separators and the like are written as escapes.
+Nor can anything flood the log: the same event is written so often in a while, then how many lines were left out.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import math
 import os
 import re
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.logging import Said
+from goqueue.observe.line_limit import LeftOut, LineLimit
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _OURS = "goqueue"
@@ -25,6 +30,9 @@ _ACCESS_LOGGER = "uvicorn.access"
 _OWN_KEYS = frozenset({"ts", "level", "logger", "event", "exception"})
 _DEEPEST = 6
 _MOST_DIGITS_BITS = 1_024
+
+Later = Callable[[float, Callable[[], None]], None]
+_LONGEST_KIND = 200
 
 _BARE = re.compile(r"[^\s\"'=\\]+")
 _EVENT_WIDTH = 36
@@ -84,7 +92,46 @@ class ConsoleFormatter(logging.Formatter):
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
-    """The one handler that ``configure`` installs, so that configuring again replaces it and no other."""
+    """The one handler that ``configure`` installs, so that configuring again replaces it and no other.
+
+    It leaves out lines of an event that comes too often. ``later`` calls a function after so many seconds: what was
+    left out is told when the time is over, also if nothing else is logged any more.
+    """
+
+    def __init__(self, stream: TextIO, limit: LineLimit, later: Later) -> None:
+        super().__init__(stream)
+        self.limit = limit
+        self._later = later
+        self._is_waiting = False
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        self._tell_left_out(self.limit.ended())
+        if self.limit.admits(record.name, _kind(record), record.levelno):
+            return bool(super().handle(record))
+        self._wait()
+        return False
+
+    def close(self) -> None:
+        self._tell_left_out(self.limit.ended(all_of_them=True))
+        super().close()
+
+    def _wait(self) -> None:
+        # Two threads may come here at once; then it is looked at twice, which does no harm.
+        if not self._is_waiting and (in_s := self.limit.next_end_s()) is not None:
+            self._is_waiting = True
+            self._later(in_s, self._waited)
+
+    def _waited(self) -> None:
+        self._is_waiting = False
+        self._tell_left_out(self.limit.ended())
+        self._wait()
+
+    def _tell_left_out(self, found: list[LeftOut]) -> None:
+        for each in found:
+            fields: dict[str, object] = {"of": each.event, "count": each.count}
+            record = logging.LogRecord(each.logger, each.level, __file__, 0, Said("lines left out", fields), None, None)
+            record.fields = fields
+            super().handle(record)
 
 
 def configure(
@@ -93,6 +140,8 @@ def configure(
     *,
     stream: TextIO | None = None,
     environ: Mapping[str, str] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    later: Later | None = None,
 ) -> None:
     """Send every log line of this process to ``stream`` (standard error).
 
@@ -102,12 +151,13 @@ def configure(
     if level not in _LEVELS:
         raise InvalidRequest(f"{level!r} is not a log level; use one of {', '.join(_LEVELS)}")
     target = stream if stream is not None else sys.stderr
-    handler = LogHandler(target)
+    handler = LogHandler(target, LineLimit(clock), later or _in_a_thread)
     handler.setFormatter(_formatter(format, target, os.environ if environ is None else environ))
 
     root = logging.getLogger()
-    for old in [old for old in root.handlers if isinstance(old, LogHandler)]:
+    for old in _installed():
         root.removeHandler(old)
+        old.close()
     root.addHandler(handler)
     root.setLevel(max(_LEVELS[level], logging.WARNING))
     logging.getLogger(_OURS).setLevel(_LEVELS[level])
@@ -120,6 +170,23 @@ def configure(
     access.handlers.clear()
     access.propagate = False
     access.setLevel(logging.CRITICAL + 1)
+
+
+def suppressed_lines() -> int:
+    """How many lines were left out since ``configure``, because there were too many of their kind."""
+    return sum(handler.limit.suppressed for handler in _installed())
+
+
+def _installed() -> list[LogHandler]:
+    return [handler for handler in logging.getLogger().handlers if isinstance(handler, LogHandler)]
+
+
+def _in_a_thread(in_s: float, call: Callable[[], None]) -> None:
+    timer = threading.Timer(in_s, call)
+    timer.daemon = True
+    # There may be no thread to be had, at the end of the process for one: then the next line brings it.
+    with suppress(RuntimeError):
+        timer.start()
 
 
 def escape(text: str) -> str:
@@ -145,6 +212,11 @@ def _formatter(format: str, stream: TextIO, environ: Mapping[str, str]) -> loggi
 def _logger_name(record: logging.LogRecord) -> str:
     # The server's main logger is called "uvicorn.error" whatever it says, which reads like a failure.
     return "uvicorn" if record.name == "uvicorn.error" else record.name
+
+
+def _kind(record: logging.LogRecord) -> str:
+    """What lines have in common that say the same of different things."""
+    return record.msg.event if isinstance(record.msg, Said) else str(record.msg)[:_LONGEST_KIND]
 
 
 def _event(record: logging.LogRecord) -> str:

@@ -1,0 +1,57 @@
+"""How long things take, counted in a fixed set of ranges."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Histogram:
+    """Counts by upper bound, the bound included; what lies above the last one is counted behind it."""
+
+    __slots__ = ("bounds", "counts", "total_s")
+
+    def __init__(self, bounds_s: Sequence[float]) -> None:
+        self.bounds = tuple(bounds_s)
+        if not self.bounds or list(self.bounds) != sorted(set(self.bounds)):
+            raise ValueError(f"bounds must rise, and there must be one at least: {bounds_s}")
+        self.counts = [0] * (len(self.bounds) + 1)
+        """One more than there are bounds."""
+        self.total_s = 0.0
+
+    def observe(self, seconds: float, count: int = 1) -> None:
+        """``count`` things took this long. A clock that went back counts as no time."""
+        if seconds < 0.0:
+            seconds = 0.0
+        self.counts[bisect_left(self.bounds, seconds)] += count
+        self.total_s += seconds * count
+
+    def observe_all(self, seconds: NDArray[np.float64]) -> None:
+        """One thing for each."""
+        seconds = np.maximum(seconds, 0.0)
+        for place, count in enumerate(np.bincount(np.searchsorted(self.bounds, seconds)).tolist()):
+            self.counts[place] += count
+        self.total_s += float(seconds.sum())
+
+    def add(self, other: Histogram) -> None:
+        """Take in what another with the same bounds has counted."""
+        for place, count in enumerate(other.counts):
+            self.counts[place] += count
+        self.total_s += other.total_s
+
+    def since(self, before: Histogram) -> Histogram:
+        """What was counted since this looked like ``before``: all of it if it has begun again, never less than none."""
+        if sum(self.counts) < sum(before.counts):
+            return self
+        more = Histogram(self.bounds)
+        more.counts = [max(0, now - then) for now, then in zip(self.counts, before.counts, strict=True)]
+        more.total_s = max(0.0, self.total_s - before.total_s)
+        return more
+
+    def copy(self) -> Histogram:
+        same = Histogram(self.bounds)
+        same.add(self)
+        return same
