@@ -45,19 +45,21 @@ def assign_sticky(
     held: _Held = {member: {} for member in subscribed}
     load = dict.fromkeys(subscribed, 0)
     rank = {member: place for place, member in enumerate(subscribed)}
+    homeless: dict[str, list[str]] = {}
     for topic, listed in partitions.items():
         interested = set(members_of[topic])
-        homeless = []
         for partition in listed:
             owner = before.get(partition)
             if owner in interested:
                 held[owner].setdefault(topic, []).append(partition)
                 load[owner] += 1
             elif interested:
-                homeless.append(partition)
-        by_load = [(load[member], rank[member], member) for member in interested] if homeless else []
+                homeless.setdefault(topic, []).append(partition)
+    # After all the others: whoever gets one must not have to give one of its own away for it.
+    for topic, listed in homeless.items():
+        by_load = [(load[member], rank[member], member) for member in members_of[topic]]
         heapq.heapify(by_load)
-        for partition in homeless:
+        for partition in listed:
             _, place, member = by_load[0]
             held[member].setdefault(topic, []).append(partition)
             load[member] += 1

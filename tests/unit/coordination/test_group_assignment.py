@@ -56,6 +56,16 @@ def test_sticky_is_even_within_one_when_all_want_the_same(
         assert moved == sum(max(0, have - may) for have, may in zip(had, allowed, strict=True))
 
 
+def test_a_partition_without_an_owner_goes_to_whoever_has_least_when_all_topics_are_counted() -> None:
+    before = {"x/0": "a", "x/1": "a", "x/2": "e", "y/0": "e", "y/1": "b"}
+    offered = topics(x=4, y=2)
+    owners = assign_sticky(offered, {name: ["x", "y"] for name in "eab"}, before)
+    assert owners == before | {"x/3": "b"}
+    offered = topics(x=1, y=2)
+    owners = assign_sticky(offered, {"a": ["x", "y"], "b": ["x", "y"]}, {"y/0": "a", "y/1": "a"})
+    assert owners == {"x/0": "b", "y/0": "a", "y/1": "a"}
+
+
 @given(members.filter(bool), st.integers(0, 12))
 def test_what_is_even_stays_as_it_is(names: list[str], size: int) -> None:
     offered = topics(t=size)
