@@ -41,3 +41,12 @@ def decompress_within(value: bytes, max_bytes: int) -> bytes | None:
     if value and not frame.eof:
         raise CorruptData("the value is marked as compressed but is cut short")
     return b"".join(parts)
+
+
+def decompressed_start(value: bytes, size: int) -> bytes:
+    """The first bytes, and nothing made of what comes behind; less only if there is less, or the rest is cut off."""
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(value, read_across_frames=True) as reader:
+            return reader.read(size)
+    except zstandard.ZstdError as error:
+        raise CorruptData(f"the value is marked as compressed but is not valid zstd: {error}") from None

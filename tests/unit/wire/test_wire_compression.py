@@ -7,7 +7,7 @@ import pytest
 import zstandard
 
 from goqueue.model.errors import CorruptData
-from goqueue.wire.compression import decompress, decompress_within
+from goqueue.wire.compression import decompress, decompress_within, decompressed_start
 
 MANY = 1 << 30
 NOISE = os.urandom(5_000)
@@ -59,3 +59,19 @@ def test_a_bomb_does_not_go_off() -> None:
         assert tracemalloc.get_traced_memory()[1] < 32 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_the_beginning_is_unpacked_without_the_rest() -> None:
+    packed = zstandard.compress(b"begin" + bytes(256 << 20))
+    tracemalloc.start()
+    try:
+        assert decompressed_start(packed, 5) == b"begin"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert decompressed_start(b"".join(map(zstandard.compress, (b"be", b"", b"gin", b"more"))), 5) == b"begin"
+    assert decompressed_start(zstandard.compress(b"beg"), 5) == b"beg"
+    assert decompressed_start(b"", 5) == b""
+    assert decompressed_start(zstandard.compress(b"begin")[:7], 5) == b""
+    with pytest.raises(CorruptData, match="not valid zstd"):
+        decompressed_start(b"no zstd at all", 5)

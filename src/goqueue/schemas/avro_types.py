@@ -1,0 +1,109 @@
+"""Avro types as a tree, names resolved. Recursive schemas make it a graph: a named type is one object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+NO_DEFAULT = object()
+LOGICAL = {("string", "uuid"), ("int", "time-millis"), ("long", "time-micros")}
+"""Of the logical types, those that not every value of their type can be."""
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    type: str
+    logical: str = ""
+    """What it stands for, if values can be wrong about it: see ``LOGICAL``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    items: AvroType
+    type: str = "array"
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    values: AvroType
+    type: str = "map"
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    branches: tuple[AvroType, ...]
+    type: str = "union"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    type: AvroType
+    default: object = NO_DEFAULT
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not NO_DEFAULT
+
+
+@dataclass(eq=False, slots=True)
+class Named:
+    """A type that can be referred to. Two are the same only if they are the same object."""
+
+    name: str
+    """With its namespace."""
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def short_name(self) -> str:
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(eq=False, slots=True)
+class Fixed(Named):
+    size: int = 0
+    type: str = "fixed"
+
+
+@dataclass(eq=False, slots=True)
+class Enum(Named):
+    symbols: tuple[str, ...] = ()
+    default: str | None = None
+    type: str = "enum"
+
+
+@dataclass(eq=False, slots=True)
+class Record(Named):
+    """``fields`` are filled in after the record itself is known, since they may refer to it."""
+
+    fields: list[Field] = field(default_factory=list)
+    type: str = "record"
+    takes_no_bytes: bool = False
+    """Nothing of it is ever written: it has no fields, or they are all like that."""
+
+
+AvroType = Primitive | Array | Map | Union | Fixed | Enum | Record
+
+
+def takes_no_bytes(avro_type: AvroType) -> bool:
+    """Whether every value is written as nothing at all; all other types need one byte at least."""
+    match avro_type:
+        case Primitive("null"):
+            return True
+        case Fixed():
+            return avro_type.size == 0
+        case Record():
+            return avro_type.takes_no_bytes
+    return False
+
+
+def shown(avro_type: AvroType) -> str:
+    """For people: the kind, and the name if it has one."""
+    if isinstance(avro_type, Named):
+        return f"{avro_type.type} {avro_type.name}"
+    if isinstance(avro_type, Union):
+        return (
+            f"union of {', '.join(shown(each) for each in avro_type.branches)}" if avro_type.branches else "empty union"
+        )
+    return avro_type.type

@@ -1,0 +1,45 @@
+"""Checking payloads as a registry's serializers write them, behind the id of their schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from goqueue.model.errors import InvalidMessage
+from goqueue.schemas.base import ParsedSchema, Validator
+from goqueue.schemas.protobuf_schema import ProtobufSchema
+from goqueue.schemas.protobuf_validator import most_on_loop
+from goqueue.wire.registry_framing import decode_message_indexes
+
+
+def framed_validator(schema: ParsedSchema) -> Validator:
+    """In Protobuf a payload tells first which of the schema's messages it is."""
+    return _FramedProtobuf(schema) if isinstance(schema, ProtobufSchema) else schema.validator()
+
+
+class _FramedProtobuf:
+    def __init__(self, schema: ProtobufSchema) -> None:
+        self._schema = schema
+        self._validators: dict[tuple[int, ...], Validator] = {}
+        self.most_on_loop = most_on_loop(schema.own_messages())
+
+    def check(self, values: Sequence[bytes]) -> list[str | None]:
+        found: list[str | None] = []
+        for value in values:
+            try:
+                indexes, start = decode_message_indexes(value, 0)
+            except InvalidMessage as error:
+                found.append(f"behind the schema's id there is no list that tells which message it is: {error}")
+                continue
+            validator = self._validator(indexes)
+            found += ["the schema has no such message"] if validator is None else validator.check([value[start:]])
+        return found
+
+    def _validator(self, indexes: tuple[int, ...]) -> Validator | None:
+        known = self._validators.get(indexes)
+        if known is None:
+            message = self._schema.message_at(indexes)
+            if message is None:
+                # Not remembered: there are many ways to name what is not there.
+                return None
+            known = self._validators[indexes] = self._schema.validator_for(message)
+        return known

@@ -1,0 +1,396 @@
+"""Whether data written with one Protobuf schema can be read with another.
+
+The rules and their names are those of Confluent's registry, so that a change which is accepted there is accepted here.
+Fields are compared by their numbers, messages by their names within the package. Always compatible are: another
+package; messages, enums and their values that come; fields that are not required that come or go; other names of
+fields; a string or bytes that becomes a list or stops being one; a field that leaves a oneof, and a oneof that goes
+with all its fields.
+
+Two of these rules are more lenient than the data deserves, and are kept since users rely on them: a proto3 number
+without a label may become ``repeated``, and an optional string or message of proto2 may become required.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+from google.protobuf.descriptor_pool import DescriptorPool
+
+from goqueue.schemas.base import Incompatibility
+
+MAX_REASONS = 100
+
+_SCALAR_KINDS = {
+    FieldDescriptorProto.TYPE_INT32: "whole number",
+    FieldDescriptorProto.TYPE_INT64: "whole number",
+    FieldDescriptorProto.TYPE_UINT32: "whole number",
+    FieldDescriptorProto.TYPE_UINT64: "whole number",
+    FieldDescriptorProto.TYPE_BOOL: "whole number",
+    FieldDescriptorProto.TYPE_ENUM: "whole number",
+    FieldDescriptorProto.TYPE_SINT32: "sint",
+    FieldDescriptorProto.TYPE_SINT64: "sint",
+    FieldDescriptorProto.TYPE_STRING: "string",
+    FieldDescriptorProto.TYPE_BYTES: "string",
+    FieldDescriptorProto.TYPE_FIXED32: "fixed32",
+    FieldDescriptorProto.TYPE_SFIXED32: "fixed32",
+    FieldDescriptorProto.TYPE_FIXED64: "fixed64",
+    FieldDescriptorProto.TYPE_SFIXED64: "fixed64",
+    FieldDescriptorProto.TYPE_FLOAT: "float",
+    FieldDescriptorProto.TYPE_DOUBLE: "double",
+}
+_SAME_KIND = {
+    "whole number": "int32, int64, uint32, uint64, bool or an enum",
+    "sint": "sint32 or sint64",
+    "string": "string or bytes",
+    "fixed32": "fixed32 or sfixed32",
+    "fixed64": "fixed64 or sfixed64",
+    "float": "float",
+    "double": "double",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageType:
+    """A message, and where it is declared."""
+
+    message: DescriptorProto
+    local_name: str
+    """Its full name without the package."""
+    implicit_labels: bool
+    """Whether the file lets fields go without a label, so that one without has not said anything."""
+    is_own: bool
+    """Whether the schema's own file declares it, not one that it imports."""
+    resolved: Descriptor | None
+    """With the features of its edition applied; ``None`` in files without an edition, where fields say it all."""
+
+    def is_required(self, field: FieldDescriptorProto) -> bool:
+        """Whether a message without this field cannot be read."""
+        if self.resolved is None:
+            return field.label == FieldDescriptorProto.LABEL_REQUIRED
+        return bool(self.resolved.fields_by_number[field.number].is_required)
+
+    def is_delimited(self, field: FieldDescriptorProto) -> bool:
+        """Whether it is a message that is written between two marks, as groups are, and not behind its length."""
+        if self.resolved is None:
+            return field.type == FieldDescriptorProto.TYPE_GROUP
+        return self.resolved.fields_by_number[field.number].type == FieldDescriptorProto.TYPE_GROUP
+
+
+class TypeIndex:
+    """What a schema declares and imports, ready to be compared."""
+
+    def __init__(
+        self, file: FileDescriptorProto, imported: Iterable[FileDescriptorProto], pool: DescriptorPool
+    ) -> None:
+        self.file = file
+        self._pool = pool
+        self.messages: dict[str, MessageType] = {}
+        for other in imported:
+            self._collect_file(other, is_own=False)
+        self._collect_file(file, is_own=True)
+        self.own = {name: found for name, found in self.messages.items() if found.is_own}
+
+    def _collect_file(self, file: FileDescriptorProto, *, is_own: bool) -> None:
+        pending = [(message, message.name) for message in file.message_type]
+        implicit = file.syntax in ("proto3", "editions")
+        while pending:
+            message, local = pending.pop()
+            full = f".{file.package}.{local}" if file.package else f".{local}"
+            resolved = self._pool.FindMessageTypeByName(full[1:]) if file.syntax == "editions" else None
+            self.messages[full] = MessageType(message, local, implicit, is_own, resolved)
+            pending.extend((nested, f"{local}.{nested.name}") for nested in message.nested_type)
+
+
+def cannot_read(reader: TypeIndex, writer: TypeIndex) -> list[Incompatibility]:
+    """Why the one schema cannot read what was written with the other, at most a hundred reasons."""
+    return _Comparison(reader, writer).run()
+
+
+_Pair = tuple[str, str]
+"""The full names of two messages that are compared: the writer's and the reader's."""
+
+
+class _Comparison:
+    def __init__(self, reader: TypeIndex, writer: TypeIndex) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._reasons: list[Incompatibility] = []
+        self._pending: list[_Pair] = []
+        self._known: set[_Pair] = set()
+        self._broken: set[_Pair] = set()
+        self._users: dict[_Pair, list[tuple[_Pair, str]]] = {}
+        """For each pair from an imported file the fields that use it, and the pairs these belong to."""
+
+    def run(self) -> list[Incompatibility]:
+        self._start()
+        while self._pending and len(self._reasons) < MAX_REASONS:
+            pair = self._pending.pop()
+            before = len(self._reasons)
+            self._compare_messages(pair)
+            if len(self._reasons) > before:
+                self._broken.add(pair)
+        self._spread()
+        return self._reasons[:MAX_REASONS]
+
+    def _start(self) -> None:
+        """Pairs up the messages of the two files by their names."""
+        readers = {found.local_name: name for name, found in self._reader.own.items()}
+        gone: list[str] = []
+        # In reverse, since what is put last is compared first.
+        for name, found in reversed(self._writer.own.items()):
+            if found.message.options.map_entry:
+                continue
+            match = readers.get(found.local_name)
+            if match is not None:
+                self._enqueue((name, match))
+            else:
+                gone.append(found.local_name)
+        removed = set(gone)
+        for local in reversed(gone):
+            if local.rpartition(".")[0] not in removed:
+                self._add(
+                    "MESSAGE_REMOVED",
+                    _path(local),
+                    f"the writer's message {local} is gone; keep it, even if it is not used any more",
+                )
+
+    def _enqueue(self, pair: _Pair) -> None:
+        if pair not in self._known:
+            self._known.add(pair)
+            self._pending.append(pair)
+
+    def _add(self, rule: str, path: str, message: str) -> None:
+        self._reasons.append(Incompatibility(rule, path, message))
+
+    def _spread(self) -> None:
+        """A field whose type cannot be read cannot be read either, through any number of imported messages."""
+        pending = list(self._broken)
+        named: set[str] = set()
+        while pending and len(self._reasons) < MAX_REASONS:
+            pair = pending.pop()
+            for user, path in self._users.get(pair, ()):
+                if path not in named:
+                    named.add(path)
+                    self._add(
+                        "FIELD_NAMED_TYPE_CHANGED",
+                        path,
+                        f"the field's type, the imported message {pair[1][1:]}, changed so that it cannot be read",
+                    )
+                if user not in self._broken:
+                    self._broken.add(user)
+                    pending.append(user)
+
+    def _compare_messages(self, pair: _Pair) -> None:
+        old, new = self._writer.messages[pair[0]], self._reader.messages[pair[1]]
+        before, after = _Fields(old), _Fields(new)
+        path = _path(new.local_name)
+        self._compare_oneofs(before, after, path)
+        for number in sorted(before.by_number.keys() | after.by_number.keys()):
+            was, now = before.by_number.get(number), after.by_number.get(number)
+            oneof = (after if now is not None else before).oneof_of.get(number)
+            where = f"{path}/{oneof}/{number}" if oneof else f"{path}/{number}"
+            if now is None and was is not None:
+                self._removed(old, was, before, after, where)
+            elif was is None and now is not None:
+                if new.is_required(now):
+                    self._add(
+                        "REQUIRED_FIELD_ADDED",
+                        where,
+                        f"the required field {now.name} is new, and data without it cannot be read; make it optional",
+                    )
+            elif was is not None and now is not None:
+                self._compare_fields(pair, old, was, new, now, where)
+
+    def _removed(
+        self, old: MessageType, was: FieldDescriptorProto, before: _Fields, after: _Fields, where: str
+    ) -> None:
+        oneof = before.oneof_of.get(was.number)
+        if oneof is not None:
+            if oneof in after.oneofs or any(number in after.by_number for number in before.oneofs[oneof]):
+                self._add(
+                    "ONEOF_FIELD_REMOVED",
+                    where,
+                    f"the field {was.name} was taken out of the oneof {oneof}, and data that has it looks as if "
+                    "nothing were set; keep it",
+                )
+        elif old.is_required(was):
+            self._add(
+                "REQUIRED_FIELD_REMOVED",
+                where,
+                f"the required field {was.name} is gone; keep it, or make it optional first",
+            )
+
+    def _compare_oneofs(self, before: _Fields, after: _Fields, path: str) -> None:
+        """Fields that could be set together must not exclude one another."""
+        for name, numbers in after.oneofs.items():
+            origins = set()
+            moved = []
+            for number in numbers:
+                oneof = before.oneof_of.get(number)
+                if oneof is not None:
+                    origins.add(oneof)
+                elif number in before.by_number:
+                    moved.append(after.by_number[number].name)
+            if len(origins) + len(moved) <= 1:
+                continue
+            if len(moved) > 1:
+                self._add(
+                    "MULTIPLE_FIELDS_MOVED_TO_ONEOF",
+                    f"{path}/{name}",
+                    f"the fields {', '.join(moved[:10])} could be set together, but exclude one another in the oneof "
+                    f"{name}; at most one field may move into a new oneof",
+                )
+            else:
+                self._add(
+                    "FIELD_MOVED_TO_EXISTING_ONEOF",
+                    f"{path}/{name}",
+                    f"the oneof {name} joins fields that could be set together before; a field may move into a oneof "
+                    "only if the oneof's other fields are new",
+                )
+
+    def _compare_fields(
+        self,
+        pair: _Pair,
+        old: MessageType,
+        was: FieldDescriptorProto,
+        new: MessageType,
+        now: FieldDescriptorProto,
+        where: str,
+    ) -> None:
+        old_entry, new_entry = self._map_entry(self._writer, was), self._map_entry(self._reader, now)
+        if old_entry is None and new_entry is None and not _is_scalar(was) and not _is_scalar(now):
+            before, after = old.is_delimited(was), new.is_delimited(now)
+            if before != after:
+                self._encoding_changed(now, where, was_delimited=before)
+                return
+        if old_entry is None and new_entry is None:
+            self._compare_types(pair, was, now, where, now.name)
+            if _is_scalar(was) and _is_scalar(now) and _kind(was) == _kind(now):
+                self._compare_labels(_label(old, was), _label(new, now), was, now, where)
+        elif old_entry is None or new_entry is None:
+            self._kind_changed(now, where, "a map" if old_entry else _described(was), "a map" if new_entry else None)
+        else:
+            self._compare_types(pair, old_entry.field[0], new_entry.field[0], where, f"{now.name} (its keys)")
+            self._compare_types(pair, old_entry.field[1], new_entry.field[1], where, f"{now.name} (its values)")
+
+    @staticmethod
+    def _map_entry(index: TypeIndex, field: FieldDescriptorProto) -> DescriptorProto | None:
+        if field.type != FieldDescriptorProto.TYPE_MESSAGE:
+            return None
+        found = index.messages[field.type_name].message
+        return found if found.options.map_entry else None
+
+    def _kind_changed(self, now: FieldDescriptorProto, where: str, before: str, after: str | None) -> None:
+        self._add(
+            "FIELD_KIND_CHANGED",
+            where,
+            f"the field {now.name} was {before} and is {after or _described(now)}; a field stays a plain value, a "
+            "message or a map: use another number for the new field",
+        )
+
+    def _encoding_changed(self, now: FieldDescriptorProto, where: str, *, was_delimited: bool) -> None:
+        ways = ["behind its length", "between two marks, as a group is"]
+        self._add(
+            "FIELD_KIND_CHANGED",
+            where,
+            f"the message {now.name} was written {ways[was_delimited]}, and is now read as one "
+            f"{ways[not was_delimited]}; keep how it is encoded, or use another number for the new field",
+        )
+
+    def _compare_types(
+        self, pair: _Pair, was: FieldDescriptorProto, now: FieldDescriptorProto, where: str, shown: str
+    ) -> None:
+        if _is_scalar(was) != _is_scalar(now):
+            self._kind_changed(now, where, _described(was), None)
+        elif not _is_scalar(was):
+            self._compare_named(pair, was, now, where, shown)
+        elif _kind(was) != _kind(now):
+            self._add(
+                "FIELD_SCALAR_KIND_CHANGED",
+                where,
+                f"the field {shown} was {_described(was)} and is {_described(now)}; "
+                f"{_SAME_KIND[_kind(was)]} would be read",
+            )
+
+    def _compare_named(
+        self, pair: _Pair, was: FieldDescriptorProto, now: FieldDescriptorProto, where: str, shown: str
+    ) -> None:
+        old, new = self._writer.messages[was.type_name], self._reader.messages[now.type_name]
+        if old.local_name != new.local_name:
+            self._add(
+                "FIELD_NAMED_TYPE_CHANGED",
+                where,
+                f"the field {shown} was of the message {old.local_name} and is of {new.local_name}; keep the message, "
+                "or use another number for the new field",
+            )
+        elif not (old.is_own and new.is_own):
+            # What the schema declares itself is compared anyway; what it imports is compared as far as it is used.
+            used = (was.type_name, now.type_name)
+            self._users.setdefault(used, []).append((pair, where))
+            self._enqueue(used)
+
+    def _compare_labels(
+        self, old: str | None, new: str | None, was: FieldDescriptorProto, now: FieldDescriptorProto, where: str
+    ) -> None:
+        if old is None or new is None or old == new or _kind(was) == "string":
+            return
+        self._add(
+            "FIELD_NUMERIC_LABEL_CHANGED",
+            where,
+            f"the number {now.name} was {old} and is {new}; numbers keep their label: use another number for the new "
+            "field",
+        )
+
+
+class _Fields:
+    """The fields of a message by number, and which lie in a oneof that someone wrote."""
+
+    def __init__(self, found: MessageType) -> None:
+        message = found.message
+        self.by_number = {field.number: field for field in message.field}
+        self.oneof_of: dict[int, str] = {}
+        self.oneofs: dict[str, list[int]] = {}
+        for field in message.field:
+            if field.HasField("oneof_index") and not field.proto3_optional:
+                name = message.oneof_decl[field.oneof_index].name
+                self.oneof_of[field.number] = name
+                self.oneofs.setdefault(name, []).append(field.number)
+
+
+def _path(local_name: str) -> str:
+    return "#/" + local_name.replace(".", "/")
+
+
+def _is_scalar(field: FieldDescriptorProto) -> bool:
+    return field.type in _SCALAR_KINDS
+
+
+def _kind(field: FieldDescriptorProto) -> str:
+    return _SCALAR_KINDS[field.type]
+
+
+def _label(owner: MessageType, field: FieldDescriptorProto) -> str | None:
+    """The label that the field says it has. ``None``: it says none."""
+    if field.label == FieldDescriptorProto.LABEL_REPEATED:
+        return "repeated"
+    if owner.is_required(field):
+        return "required"
+    if field.proto3_optional:
+        return "optional"
+    if owner.implicit_labels or field.HasField("oneof_index"):
+        return None
+    return "optional"
+
+
+def _described(field: FieldDescriptorProto) -> str:
+    if field.type_name:
+        kind = "the enum" if field.type == FieldDescriptorProto.TYPE_ENUM else "the message"
+        return f"{kind} {field.type_name.lstrip('.')}"
+    return FieldDescriptorProto.Type.Name(field.type)[5:].lower()
