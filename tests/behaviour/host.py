@@ -16,7 +16,7 @@ import uvloop
 
 from goqueue.api.server import HttpServer, bind
 from goqueue.broker.broker import Broker
-from goqueue.model.config import Config, HttpConfig, LimitsConfig, StorageConfig
+from goqueue.model.config import Config, HttpConfig, LimitsConfig, StorageConfig, TraceConfig
 from goqueue.model.ports import Clock
 from goqueue.storage.files import Files
 
@@ -30,12 +30,14 @@ def config_for(
     storage: dict[str, Any] | None = None,
     http: dict[str, Any] | None = None,
     limits: dict[str, Any] | None = None,
+    trace: dict[str, Any] | None = None,
 ) -> Config:
     """Defaults, on ``path`` and a free port."""
     return Config(
         storage=replace(StorageConfig(path=str(path), min_free_bytes=0), **(storage or {})),
         http=replace(HttpConfig(port=0), **(http or {})),
         limits=replace(LimitsConfig(), **(limits or {})),
+        trace=replace(TraceConfig(), **(trace or {})),
     )
 
 

@@ -316,7 +316,7 @@ def test_rule_7_a_redriven_message_has_no_headers_of_the_broker_but_documented_o
     told = {header for header, _ in message.headers}
     assert "goqueue-origin-timestamp" in told
     # Frames go over gRPC as they lie in the log, with what the broker needs to know of a copy.
-    assert told <= {"goqueue-origin-timestamp", "goqueue-for-group", "goqueue-copy-of"}
+    assert told <= {"goqueue-origin-timestamp", "goqueue-for-group", "goqueue-copy-of", "goqueue-trace"}
 
 
 def test_a_redrive_at_a_rate_sends_the_same(shared: Driver, name: str) -> None:

@@ -17,6 +17,7 @@ from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.log import Log
 
 _BROKER = Path(goqueue.__file__).parent / "broker"
+_REFUSALS = "refused.py"
 _WAIT = re.compile(r"\.(settled|durable)\(")
 _ACKNOWLEDGEMENT = re.compile(r"\.acknowledge\(|_commits\.sync\(")
 
@@ -31,10 +32,16 @@ def acknowledgement_sites() -> list[str]:
     return _sites(_ACKNOWLEDGEMENT)
 
 
-def _sites(pattern: re.Pattern[str]) -> list[str]:
+def refusal_sites() -> list[str]:
+    """Both kinds where messages are refused for their schema; these have scripts of their own."""
+    return _sites(_WAIT, {_REFUSALS}) + _sites(_ACKNOWLEDGEMENT, {_REFUSALS})
+
+
+def _sites(pattern: re.Pattern[str], only: set[str] | None = None) -> list[str]:
     return [
         f"{path.name}:{number}"
         for path in sorted(_BROKER.glob("*.py"))
+        if (path.name in only if only else path.name != _REFUSALS)
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if pattern.search(line)
     ]

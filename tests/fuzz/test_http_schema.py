@@ -18,13 +18,16 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from goqueue.wire.trace_context import derived_trace_id
+
 TOPIC = "fuzzed"
-REAL = {"partition_id": 0, "offset": 1}
-"""Where a delayed message waits."""
+REAL = {"partition_id": 0, "offset": 1, "trace_id": derived_trace_id(TOPIC, 0, 0)}
+REAL |= {"schema_id": "1", "version": "latest"}
+"""Where a delayed message waits, a trace, and a schema."""
 DOCUMENTED_5XX = {501, 503, 507}
 OPERATIONS = [
     ("GET", "/health"), ("GET", "/healthz"), ("GET", "/livez"), ("GET", "/readyz"), ("GET", "/version"),
-    ("GET", "/stats"), ("GET", "/topics"), ("POST", "/topics"), ("GET", "/topics/{topic_name}"),
+    ("GET", "/stats"), ("GET", "/metrics"), ("GET", "/topics"), ("POST", "/topics"), ("GET", "/topics/{topic_name}"),
     ("PATCH", "/topics/{topic_name}"), ("DELETE", "/topics/{topic_name}"), ("GET", "/topics/{topic_name}/messages"),
     ("POST", "/topics/{topic_name}/messages"), ("GET", "/topics/{topic_name}/partitions/{partition_id}/messages"),
     ("POST", "/topics/{topic_name}/partitions/{partition_id}/messages"),
@@ -38,13 +41,33 @@ OPERATIONS = [
     ("GET", "/groups/{group_id}/poll"), ("GET", "/groups/{group_id}/offsets"), ("POST", "/groups/{group_id}/offsets"),
     ("POST", "/groups/{group_id}/reset"), ("POST", "/messages/ack"), ("POST", "/messages/nack"),
     ("POST", "/messages/reject"), ("POST", "/messages/visibility"), ("GET", "/reliability/stats"),
+    ("GET", "/traces"), ("GET", "/traces/search"), ("GET", "/traces/stats"), ("GET", "/traces/{trace_id}"),
+]  # fmt: skip
+REGISTRY = [
+    ("GET", "/subjects"), ("POST", "/subjects/{subject}"), ("DELETE", "/subjects/{subject}"),
+    ("GET", "/subjects/{subject}/versions"), ("POST", "/subjects/{subject}/versions"),
+    ("GET", "/subjects/{subject}/versions/{version}"), ("DELETE", "/subjects/{subject}/versions/{version}"),
+    ("GET", "/subjects/{subject}/versions/{version}/schema"), ("GET", "/subjects/{subject}/metadata"),
+    ("GET", "/subjects/{subject}/versions/{version}/referencedby"), ("GET", "/contexts"),
+    ("POST", "/compatibility/subjects/{subject}/versions"), ("GET", "/config"), ("PUT", "/config"),
+    ("POST", "/compatibility/subjects/{subject}/versions/{version}"), ("DELETE", "/config"),
+    ("GET", "/config/{subject}"), ("PUT", "/config/{subject}"), ("DELETE", "/config/{subject}"),
+    ("GET", "/mode"), ("PUT", "/mode"), ("DELETE", "/mode"),
+    ("GET", "/mode/{subject}"), ("PUT", "/mode/{subject}"), ("DELETE", "/mode/{subject}"),
+]  # fmt: skip
+"""Each of these is there again under ``/schemas``."""
+OPERATIONS += [
+    ("GET", "/"), ("GET", "/metadata/id"), ("GET", "/metadata/version"),
+    *REGISTRY, ("GET", "/schemas"), ("GET", "/schemas/types"), ("GET", "/schemas/stats"),
+    ("GET", "/schemas/ids/{schema_id}"), ("GET", "/schemas/ids/{schema_id}/schema"), ("GET", "/schemas/guids/{guid}"),
+    ("GET", "/schemas/ids/{schema_id}/subjects"), ("GET", "/schemas/ids/{schema_id}/versions"),
 ]  # fmt: skip
 CAN_BE_WRONG = [
     (method, path)
     for method, path in OPERATIONS
     if method in {"POST", "PATCH", "PUT"}
     or path.endswith(("/messages", "/dead-letters", "/delayed", "/delayed/{offset}", "/poll", "/priority/stats"))
-    or path == "/readyz"
+    or path in {"/readyz", "/traces", "/traces/search"}
 ]
 """The others have no more than a name, and any text may be one."""
 
@@ -73,6 +96,8 @@ def session(broker: BrokerProcess) -> Iterator[requests.Session]:
         messages: list[dict[str, Any]] = [{"value": "later", "partition": 0, "delay": f"{at}d"} for at in (1, 2)]
         messages += [{"value": f"{at}", "key": "k", "headers": {"h": ["1", "2"]}} for at in range(50)]
         session.post(f"{broker.url}/topics/{TOPIC}/messages", json={"messages": messages}).raise_for_status()
+        schema = {"schema": '{"type": "array", "items": "int"}'}
+        session.post(f"{broker.url}/subjects/{TOPIC}/versions", json=schema).raise_for_status()
         yield session
 
 
@@ -143,4 +168,4 @@ def test_the_document_describes_every_path_of_the_contract_that_is_served(broker
     with broker.client() as client:
         paths = client.get("/openapi.json").json()["paths"]
     served = {(method.upper(), path) for path, methods in paths.items() for method in methods}
-    assert served == set(OPERATIONS)
+    assert served == {*OPERATIONS, *((method, f"/schemas{path}") for method, path in REGISTRY)}

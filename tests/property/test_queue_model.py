@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from goqueue.broker.read import Bounds
 from goqueue.delivery.wheel import TICK_NS
-from goqueue.model.config import Config, StorageConfig
+from goqueue.model.config import Config, StorageConfig, TraceConfig
 from goqueue.model.errors import StaleReceipt
 from goqueue.model.message import Message
 from goqueue.model.publishing import NewMessage, Published
@@ -84,7 +84,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.disk = PowerLossDisk()
         self.chance = Chance()
-        self.config = Config(storage=StorageConfig(path="/data"))
+        self.config = Config(storage=StorageConfig(path="/data"), trace=TraceConfig(exporters=""))
         self.keys: dict[Place, bytes] = {}
         self.values: dict[Place, bytes] = {}
         self.lanes: dict[Place, int] = {}

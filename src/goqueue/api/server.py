@@ -80,7 +80,8 @@ class HttpServer(uvicorn.Server):
     """uvicorn with our deadlines, stopping in our order."""
 
     def __init__(self, broker: Broker, config: HttpConfig, on_stop: Callable[[], None] = lambda: None) -> None:
-        protocol = type("BoundConnection", (Connection,), {"limits": config})
+        bound = {"limits": config, "requests": broker.metrics.http}
+        protocol = type("BoundConnection", (Connection,), bound)
         super().__init__(
             uvicorn.Config(
                 # uvicorn's types for ASGI and Litestar's describe the same thing.
@@ -99,6 +100,7 @@ class HttpServer(uvicorn.Server):
         )
         self._broker = broker
         self._on_stop = on_stop
+        broker.metrics.connections["http"] = lambda: len(self.server_state.connections)
 
     def take_signals(self) -> None:
         """Before anyone is told that the server listens: whoever is told may send one at once.

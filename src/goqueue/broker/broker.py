@@ -18,26 +18,40 @@ import msgspec
 
 from goqueue.broker.checkpoints import Checkpoints
 from goqueue.broker.clockwork import Clockwork
+from goqueue.broker.dead_letter_topics import dead_letter_topic, find_or_make
 from goqueue.broker.delays import Delays
 from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.group_shards import GroupShards
 from goqueue.broker.groups import GroupService
+from goqueue.broker.health import Health
 from goqueue.broker.journal import Journal, Machine
+from goqueue.broker.metrics import Metrics
+from goqueue.broker.notes import Notes
 from goqueue.broker.partition import Partition
 from goqueue.broker.publish import Publisher
 from goqueue.broker.read import Bounds, FramesRead, MessagesRead, read_frames, read_messages, start_of
+from goqueue.broker.refused import ALL_FIT, Refusals, Refused
+from goqueue.broker.schema_check import SchemaCheck
+from goqueue.broker.schema_registry import SchemaRegistry
 from goqueue.broker.topic import Topic
+from goqueue.broker.trace_search import TraceSearch
+from goqueue.broker.traces import Traces
+from goqueue.broker.tracing import Tracing
 from goqueue.broker.upkeep import Upkeep
 from goqueue.coordination.catalog import Catalog, CatalogEvent, TopicRecord
 from goqueue.coordination.groups import Groups, GroupsEvent
+from goqueue.coordination.schema_records import SchemasEvent
+from goqueue.coordination.schemas import Schemas
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import CorruptData, GoQueueError, InvalidConfiguration, ShuttingDown, TopicNotFound
 from goqueue.model.fields import did_you_mean
 from goqueue.model.ids import check_topic_name
 from goqueue.model.logging import get_logger
+from goqueue.model.message import Message
 from goqueue.model.ports import Clock, Randomness, SystemClock, SystemRandomness
 from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.model.settings import TopicSettings, parse_topic_settings
+from goqueue.observe.trace_event import place_name
 from goqueue.storage.checkpoint import CheckpointFile
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.files import Files, OsFiles
@@ -51,6 +65,8 @@ log = get_logger(__name__)
 
 METADATA = "__metadata"
 GROUPS = "__groups"
+SCHEMAS = "__schemas"
+TRACES = "traces"
 _GROUP_SHARDS = 4
 """Fixed for good: a group's name decides where it is kept."""
 _GROUP_SNAPSHOT_EVERY = 20_000
@@ -85,6 +101,7 @@ class Broker:
         self._topics_by_id: dict[str, Topic] = {}
         self._commands: set[asyncio.Task[Any]] = set()
         self._started_ns = self.clock.monotonic_ns()
+        self.metrics = Metrics(self)
         self._running = False
         self._closing = False
 
@@ -107,13 +124,19 @@ class Broker:
             self._folder = DataFolder(self._files, root)
         except OSError as error:
             raise InvalidConfiguration(f"storage.path: {root} cannot be used: {error.strerror or error}") from None
+        tracing: Tracing | None = None
         try:
             self._open_files = OpenFiles(self._files, storage.max_open_files, storage.lane_index_bytes)
-            self._commits = CommitScheduler(self._files, root)
+            self._commits = CommitScheduler(self._files, root, self.clock.monotonic_ns)
+            self._commits.on_round = self.metrics.note_fsync
             checkpoint_file = CheckpointFile(self._files, self._folder.checkpoint)
             self._checkpoints = Checkpoints(self._files, root, checkpoint_file, self._commits)
             self.disk = DiskGuard(self._files, root, storage.min_free_bytes, self.clock)
             self.clockwork = Clockwork(self.clock)
+            self.tracing = tracing = Tracing(
+                self.config.trace, self._files, root / TRACES, self.clock, self.node_id, self.topic, self.disk.is_full
+            )
+            self.notes = Notes(self.tracing.tracer, self.clock, self.topic_by_id)
             self.delays = Delays(
                 self.clockwork,
                 self.clock,
@@ -122,19 +145,35 @@ class Broker:
                 self.disk.check,
                 self.topic,
                 self.config.limits.max_delayed,
+                self.notes,
             )
-            self._publisher = Publisher(self.disk, self.clock, self.delays)
             self._metadata = self._open_journal(self._folder.logs / METADATA / "0")
             self._catalog: Journal[Catalog] = self._journal(self._metadata, METADATA, Catalog, CatalogEvent, 1_000)
+            kept = self._open_journal(self._folder.logs / SCHEMAS / "0")
+            self._schema_journal: Journal[Schemas] = self._journal(kept, SCHEMAS, Schemas, SchemasEvent, 1_000)
+            self.schemas = SchemaRegistry(self._schema_journal, self.config.schemas, self.check_open)
+            self._schema_check = SchemaCheck(self.schemas)
+            self._refusals = Refusals(
+                self._schema_check, self.delays, self._commits, self.notes, self._dead_letter_topic
+            )
+            self._publisher = Publisher(self.disk, self.clock, self.delays, self._refusals, self.metrics.publish)
             await self._open_topics()
             await self._settle_folders()
             await self._open_groups()
         except BaseException:
             self._folder.close()
+            if tracing is not None:
+                await tracing.stop()
             raise
+        self.traces = Traces(self, self.groups, self.tracing, self.config.trace.search_bytes)
+        self.trace_search = TraceSearch(self.traces, self.config.trace.search_bytes)
         self.delays.start()
+        self.tracing.start()
         self._upkeep = Upkeep(self, storage, self._commits, self._checkpoints, self.disk)
         self._upkeep.start()
+        self.health = Health(self, self._commits, self._open_files, self._upkeep, self._named_journals())
+        self.metrics.start()
+        self.health.loop_delay_ns = self.metrics.loop_delay.worst_ns
         self._running = True
 
     def stop_accepting(self) -> None:
@@ -152,14 +191,19 @@ class Broker:
         self._running = False
         self.stop_accepting()
         await asyncio.gather(*self._commands, return_exceptions=True)
+        await self._refusals.buried()
+        self._schema_check.close()
+        await self.schemas.close()
         self.clockwork.stop()
         await self.delays.stop()
         await self.groups.stop()
         await self._upkeep.stop()
+        await self.metrics.stop()
         await self.delays.save(everything=True)
         logs = list(self.logs())
         await self._checkpoints.save(logs)
         await self._commits.close()
+        await self.tracing.stop()
         for each in logs:
             each.close()
         self._folder.close()
@@ -174,7 +218,7 @@ class Broker:
                 self._journal(kept, f"{GROUPS}-{number}", Groups, GroupsEvent, _GROUP_SNAPSHOT_EVERY)
             )
         shards = GroupShards(self, self._group_journals, self._catalog.machine.state.receipt_key, self.clockwork)
-        self.groups = GroupService(shards, self._commits, self._create_topic, self.disk.check)
+        self.groups: GroupService = GroupService(shards, self._commits, self._create_topic, self.disk.check)
         try:
             await self.groups.start()
         except BaseException:
@@ -235,7 +279,7 @@ class Broker:
             if not self._files.exists(place):
                 log.error("a partition's folder is missing; it begins empty", topic=record.name, partition=number)
             opened_log = self._open_log(place, self._log_options(settings))
-            partition = Partition(opened_log, self._commits, settings.fsync)
+            partition = Partition(opened_log, self._commits, settings.fsync, place_name(record.name, number))
             self.delays.opened(partition, self._checkpoints.point(place))
             partitions.append(partition)
         return Topic(record, settings, partitions)
@@ -274,11 +318,20 @@ class Broker:
 
     def logs(self) -> Iterable[Log]:
         yield self._metadata
+        yield self._schema_journal.log
         for journal in self._group_journals:
             yield journal.log
         for topic in self._topics.values():
             for partition in topic.partitions:
                 yield partition.log
+
+    def _named_journals(self) -> dict[str, Log]:
+        """By what stands still without them."""
+        found = {"topics cannot be made, changed or deleted": self._metadata}
+        found["schemas cannot be registered or deleted"] = self._schema_journal.log
+        for number, journal in enumerate(self._group_journals):
+            found[f"groups of shard {number} deliver and settle nothing"] = journal.log
+        return found
 
     async def create_topic(self, name: str, raw_settings: dict[str, object] | None = None) -> Topic:
         """Make a topic; it is durable when this returns."""
@@ -330,6 +383,7 @@ class Broker:
             record = msgspec.structs.replace(topic.record, overrides=event.overrides)
             settings = self._effective(record)
             topic.change(record, settings, self._log_options(settings))
+            log.info("topic changed", topic=name, settings=changes)
         return topic
 
     async def delete_topic(self, name: str) -> None:
@@ -368,7 +422,7 @@ class Broker:
         return self.config.topic.with_overrides(overrides)
 
     async def snapshot_if_due(self) -> None:
-        journals: list[Journal[Any]] = [self._catalog, *self._group_journals]
+        journals: list[Journal[Any]] = [self._catalog, self._schema_journal, *self._group_journals]
         for journal in journals:
             try:
                 if journal.snapshot_due:
@@ -389,22 +443,48 @@ class Broker:
         self.check_open()
         return await self._publisher.publish_frames(self.topic(name), partition, run)
 
-    def append_frames(self, name: str, partition: int, run: FrameRun) -> tuple[int, asyncio.Future[None]]:
-        """Like ``publish_frames`` without waiting: the first offset, and a future for the acknowledgement."""
+    async def refused_frames(self, name: str, run: FrameRun) -> Refused:
+        """What of a batch does not fit its topic's schema; raises unless the topic makes that dead letters."""
+        return await self._publisher.refused_frames(self.topic(name), run)
+
+    def append_frames(
+        self, name: str, partition: int, run: FrameRun, refused: Refused = ALL_FIT
+    ) -> tuple[int, asyncio.Future[None]]:
+        """Like ``publish_frames`` without waiting: the first offset, and a future for the acknowledgement.
+
+        ``refused`` is what ``refused_frames`` found in the batch just before.
+        """
         self.check_open()
-        return self._publisher.append_frames(self.topic(name), partition, run)
+        return self._publisher.append_frames(self.topic(name), partition, run, refused)
+
+    async def is_misfit(self, name: str, message: Message) -> bool:
+        """Whether a topic would refuse the message for its schema."""
+        return bool((await self._refusals.among_messages(self.topic(name), [message])).reasons)
+
+    async def _dead_letter_topic(self, topic: Topic) -> Topic | None:
+        """Made when it is first needed; ``None`` if the topic is one itself."""
+        name = dead_letter_topic(self, topic)
+        if name is None:
+            return None
+        # To the end: a topic that is decided must not be given up by a producer that goes away.
+        return self._topics.get(name) or await self._to_the_end(find_or_make(self, self._create_topic, topic, name))
 
     async def read(
         self, name: str, number: int, bounds: Bounds, *, offset: int | None = None, from_time_ns: int | None = None
     ) -> MessagesRead:
         partition = self._readable(name, number)
-        return await read_messages(partition, start_of(partition, offset, from_time_ns), bounds)
+        found = await read_messages(partition, start_of(partition, offset, from_time_ns), bounds)
+        partition.note_read(len(found.messages), found.size_bytes)
+        return found
 
     async def read_frames(
         self, name: str, number: int, bounds: Bounds, *, offset: int | None = None, from_time_ns: int | None = None
     ) -> FramesRead:
         partition = self._readable(name, number)
-        return await read_frames(partition, start_of(partition, offset, from_time_ns), bounds)
+        found = await read_frames(partition, start_of(partition, offset, from_time_ns), bounds)
+        if found.run is not None:
+            partition.note_read(len(found.run), len(found.run.frames))
+        return found
 
     def _readable(self, name: str, number: int) -> Partition:
         if not self._running and self._closing:
@@ -426,15 +506,7 @@ class Broker:
 
     def problems(self) -> dict[str, str]:
         """What keeps the broker from doing all of its work, by part."""
-        found = {}
-        failed = [str(each.folder.relative_to(self._folder.root)) for each in self.logs() if each.failure]
-        if failed:
-            found["storage"] = f"{len(failed)} partitions take no writes since their disk failed: {failed[:5]}"
-        if self.disk.is_full():
-            found["disk"] = f"{self.disk.free_bytes} bytes free, less than storage.min_free_bytes"
-        if self._closing:
-            found["shutdown"] = "the broker is stopping"
-        return found
+        return self.health.problems()
 
     @property
     def is_stopping(self) -> bool:
@@ -442,14 +514,7 @@ class Broker:
 
     def damage(self) -> list[str]:
         """What was found to be damaged or gone, a line for each partition."""
-        found = []
-        for topic in self._topics.values():
-            for number, partition in enumerate(topic.partitions):
-                if partition.log.missing is not None:
-                    found.append(f"{topic.name}/{number}: {partition.log.missing}")
-                if partition.damaged:
-                    found.append(f"{topic.name}/{number}: {len(partition.damaged)} damaged messages were left out")
-        return found
+        return self.health.damage()
 
     def check_open(self) -> None:
         if self._closing:

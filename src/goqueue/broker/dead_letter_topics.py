@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from goqueue.broker.backlog import NORMAL
 from goqueue.broker.group_shards import Host
 from goqueue.broker.topic import Topic
 from goqueue.delivery.events import Acked, Moved, Moving, Parts, Target
 from goqueue.delivery.queue import Queue
-from goqueue.model.errors import TopicNotFound
+from goqueue.model.errors import TopicExists, TopicNotFound
 from goqueue.model.runs import Runs
+
+CreateTopic = Callable[[str, dict[str, object]], Awaitable[Topic]]
 
 MAX_REASON_LENGTH = 1_000
 _SUFFIX = ".dlq"
@@ -26,13 +28,32 @@ def dead_letter_topic(host: Host, topic: Topic) -> str | None:
     return topic.settings.dead_letter_topic or topic.name[:_MAX_STEM] + _SUFFIX
 
 
+async def find_or_make(host: Host, create: CreateTopic, source: Topic, name: str) -> Topic:
+    """The topic for dead letters of ``source``. Whatever the defaults are: they stay until someone sees to them."""
+    settings: dict[str, object] = {
+        "partitions": len(source.partitions),
+        "cleanup": "delete",
+        "retention_ms": None,
+        "retention_bytes": None,
+        "message_ttl_ms": None,
+    }
+    try:
+        return host.topic(name)
+    except TopicNotFound:
+        pass
+    try:
+        return await create(name, settings)
+    except TopicExists:
+        return host.topic(name)
+
+
 def moving(
     host: Host, queue: Queue, topic: Topic, parts: Parts, fresh: Runs, reason: str, lane: int = NORMAL
 ) -> Sequence[Moving | Acked | Moved]:
     """Off to the dead letters; ``fresh`` are of ``lane``. A dead letter itself is done instead: it stays there."""
     name = dead_letter_topic(host, topic)
     if name is None:
-        return [Acked(queue.key, parts), Moved(queue.key, fresh, lane)]
+        return [Acked(queue.key, parts, reason[:MAX_REASON_LENGTH]), Moved(queue.key, fresh, lane)]
     target = _target(host, name, queue.partition)
     return [Moving(queue.key, parts, fresh, reason[:MAX_REASON_LENGTH], target, lane)]
 

@@ -81,7 +81,7 @@ class Redriven:
     already: int = 0
     """Dead letters that fit and were redriven before."""
     unreachable: int = 0
-    """Dead letters that fit and cannot go back: their topic or their group is gone."""
+    """Dead letters that fit and cannot go back: their topic or their group is gone, or they do not fit its schema."""
     by_topic: dict[str, int] = field(default_factory=dict)
     next: tuple[int, int] | None = None
     """Where the next that fits lies: call again from there."""
@@ -153,7 +153,7 @@ class DeadLetters:
                 continue
             if letter.redriven:
                 report.already += 1
-            elif self._origin(letter) is None:
+            elif self._origin(letter) is None or await self._is_misfit(letter):
                 report.unreachable += 1
             elif report.matched == limit:
                 report.next = (letter.partition, letter.message.offset)
@@ -215,6 +215,10 @@ class DeadLetters:
             await self._transfers.finished(queue)
         return count
 
+    async def _is_misfit(self, letter: DeadLetter) -> bool:
+        """Whether a message that was refused at publish does not fit its topic's schema still."""
+        return not letter.group and await self._shards.host.is_misfit(letter.topic, letter.message)
+
     def _origin(self, letter: DeadLetter) -> Target | None:
         """Where a dead letter goes back to; ``None`` if there is no such place, or nobody there to get it.
 
@@ -223,7 +227,8 @@ class DeadLetters:
         """
         try:
             topic = self._shards.host.topic(letter.topic)
-            self._shards.find(letter.group)
+            if letter.group:
+                self._shards.find(letter.group)
         except (TopicNotFound, GroupNotFound):
             return None
         if letter.topic_id != topic.record.topic_id:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from goqueue.broker.clockwork import Clockwork
 from goqueue.broker.firing import DelayTally, Firing, Waiting
+from goqueue.broker.notes import Notes
 from goqueue.broker.originals import read_originals
 from goqueue.broker.partition import Partition
 from goqueue.broker.partition_delays import PartitionDelays
@@ -77,13 +78,15 @@ class Delays:
         check_disk: Callable[[], None],
         find_topic: Callable[[str], Topic],
         max_delayed: int,
+        notes: Notes,
     ) -> None:
         self._clock = clock
         self._files = files
         self._commits = commits
         self._find_topic = find_topic
         self._max_delayed = max_delayed
-        self._firing = Firing(clockwork, clock, check_disk)
+        self._notes = notes
+        self._firing = Firing(clockwork, clock, check_disk, notes)
         self._waiting: dict[Partition, Waiting] = {}
         self._known: dict[Partition, PartitionDelays] = {}
 
@@ -155,17 +158,27 @@ class Delays:
         if waiting is None:
             waiting = self._waiting[partition] = self._firing.watch(partition, delays)
         delays.added(offsets, dues)
+        self._notes.delayed(partition, offsets, dues)
         self._firing.schedule(waiting, offsets, dues)
 
-    def append(self, partition: Partition, batch: CheckedBatch) -> int:
-        """Write a batch of which some may be delayed; return the first offset. What is due already is not delayed."""
+    def append(self, partition: Partition, batch: CheckedBatch, *, is_new: bool = True) -> int:
+        """Write a batch of which some may be delayed; return the first offset. What is due already is not delayed.
+
+        ``is_new``: it comes from a producer, and not from another partition.
+        """
         batch, places, dues = settle_delays(batch, self._clock.now_ns(), LATEST_NS)
         if len(places):
             self.check_room(len(places))
         first = partition.append(batch)
+        if is_new:
+            self._notes.published(partition, first, len(batch))
         if len(places):
             self._added(partition, first + places, dues)
         return first
+
+    def overdue(self, before_ns: int) -> list[Waiting]:
+        """Partitions where something was due before that instant and still waits."""
+        return self._firing.overdue(before_ns)
 
     def is_pending(self, partition: Partition, offset: int) -> bool:
         """Whether compaction must keep a delayed record."""
@@ -207,6 +220,10 @@ class Delays:
             for number, partition in enumerate(topic.partitions)
             if (waiting := self._waiting.get(partition)) is not None and waiting.delays.pending.due(offset) is not None
         ]
+
+    @property
+    def tally(self) -> DelayTally:
+        return self._firing.tally
 
     def stats(self) -> DelayStats:
         dues = [each.delays.pending.next_due_ns() for each in self._waiting.values()]
@@ -252,6 +269,7 @@ class Delays:
         acknowledged = self._write(partition, cancel_frame(offset, now_ns), now_ns)
         self._known[partition].ended(np.array([offset], np.int64))
         self._firing.tally.cancelled += 1
+        self._notes.delay_changed(partition, offset, None)
         await self._settled(partition, acknowledged)
 
     async def reschedule(
@@ -269,6 +287,7 @@ class Delays:
         self._known[partition].rescheduled(offset, due_ns)
         self._firing.schedule(self._waiting[partition], np.array([offset], np.int64), np.array([due_ns], np.int64))
         self._firing.tally.rescheduled += 1
+        self._notes.delay_changed(partition, offset, due_ns)
         described = (await self._describe(topic, [(due_ns, number, offset)]))[0]
         await self._settled(partition, acknowledged)
         return described

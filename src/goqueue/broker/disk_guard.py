@@ -21,7 +21,7 @@ class DiskGuard:
     def __init__(self, files: Files, root: Path, min_free_bytes: int, clock: Clock) -> None:
         self._files = files
         self._root = root
-        self._min_free_bytes = min_free_bytes
+        self.min_free_bytes = min_free_bytes
         self._clock = clock
         self._looked_at_ns: int | None = None
         self.free_bytes = 0
@@ -32,7 +32,7 @@ class DiskGuard:
         if self.is_full():
             raise DiskFull(
                 f"the disk has {format_size_bytes(self.free_bytes)} free, less than storage.min_free_bytes "
-                f"({format_size_bytes(self._min_free_bytes)}); publishing is refused until there is room",
+                f"({format_size_bytes(self.min_free_bytes)}); publishing is refused until there is room",
                 retry_after_s=1,
             )
 
@@ -47,7 +47,7 @@ class DiskGuard:
         """Look at the disk now; return how many bytes are free."""
         self._looked_at_ns = self._clock.monotonic_ns()
         self.free_bytes = self._files.free_bytes(self._root)
-        full = self.free_bytes < self._min_free_bytes
+        full = self.free_bytes < self.min_free_bytes
         if full != self.full:
             self.full = full
             if full:

@@ -9,18 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from goqueue.broker.clockwork import Clockwork, Owner
+from goqueue.broker.notes import Notes
 from goqueue.broker.originals import read_originals
 from goqueue.broker.partition import Partition
 from goqueue.broker.partition_delays import PartitionDelays
 from goqueue.delivery.wheel import Entries
 from goqueue.model.errors import GoQueueError, StorageFailed, TopicNotFound
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import Clock
+from goqueue.model.ports import NANOS_PER_SECOND, Clock
+from goqueue.observe.histogram import Histogram
+from goqueue.observe.trace_event import split_place
 from goqueue.wire.batch import MAX_BATCH_BYTES, join_frames
 from goqueue.wire.delayed import fire
 from goqueue.wire.frame import timestamp_of
@@ -29,6 +34,8 @@ log = get_logger(__name__)
 
 _AT_A_STRETCH = 500
 _TRY_AGAIN_S = 1.0
+_MOST_NAMED = 20
+_ERROR_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3_600.0)
 
 
 @dataclass(slots=True)
@@ -41,6 +48,8 @@ class DelayTally:
     lost: int = 0
     delay_ns: int = 0
     """How long those delivered had to wait, together, from their timestamps on."""
+    error: Histogram = field(default_factory=lambda: Histogram(_ERROR_BOUNDS_S))
+    """From when they were due until readers saw them."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,18 +61,26 @@ class Waiting:
     number: int = -1
     due: list[Entries] = field(default_factory=list)
     """Taken from the wheel and not visible yet."""
+    trouble: str = ""
+    """Why the last try to make some visible failed."""
 
     def wants(self, entries: Entries) -> NDArray[np.bool_]:
         return self.delays.pending.is_due(entries[:, 2], entries[:, 0])
+
+    def is_late(self, before_ns: int) -> bool:
+        """Whether the first of what is due was due before that instant, and nobody has cancelled it since."""
+        first = self.due[0][:_AT_A_STRETCH] if self.due else np.empty((0, 3), np.int64)
+        return bool((first[self.wants(first), 0] < before_ns).any())
 
 
 class Firing:
     """Owns the task that makes messages visible."""
 
-    def __init__(self, clockwork: Clockwork, clock: Clock, check_disk: Callable[[], None]) -> None:
+    def __init__(self, clockwork: Clockwork, clock: Clock, check_disk: Callable[[], None], notes: Notes) -> None:
         self._clockwork = clockwork
         self._clock = clock
         self._check_disk = check_disk
+        self._notes = notes
         self._due: dict[Waiting, None] = {}
         self._put_off: dict[Waiting, None] = {}
         """What is due there could not be written; it is tried again in a while. The others go on."""
@@ -92,6 +109,10 @@ class Firing:
         elif len(offsets):
             owners = np.full(len(offsets), waiting.number, np.int64)
             self._clockwork.set_many(np.stack((dues, owners, offsets), axis=1))
+
+    def overdue(self, before_ns: int) -> list[Waiting]:
+        """Partitions where something was due before that instant and still waits."""
+        return [each for each in [*self._due, *self._put_off] if each.is_late(before_ns)]
 
     async def stop(self) -> None:
         """What is under way is finished; the rest is found by the next start."""
@@ -151,17 +172,26 @@ class Firing:
             left = await self._append(waiting, now)
         except (StorageFailed, TopicNotFound) as error:
             # Nothing more can be written here; a restart finds them.
+            waiting.trouble = str(error)
             if not waiting.partition.closed:
-                log.error("delayed messages wait: their partition cannot be written", error=str(error))
+                log.error(
+                    "delayed messages wait: their partition cannot be written", error=str(error), **_place(waiting)
+                )
             waiting.due = []
             return True
         except Exception as error:
+            waiting.trouble = str(error)
             if isinstance(error, GoQueueError):
-                log.warning("delayed messages wait, it will be tried again", error=str(error))
+                log.warning("delayed messages wait, it will be tried again", error=str(error), **_place(waiting))
             else:
-                log.error("delayed messages could not be made visible, it will be tried again", exc_info=error)
+                log.error(
+                    "delayed messages could not be made visible, it will be tried again",
+                    exc_info=error,
+                    **_place(waiting),
+                )
             waiting.due.insert(0, now)
             return False
+        waiting.trouble = ""
         if len(left):
             waiting.due.insert(0, left)
         return True
@@ -175,18 +205,25 @@ class Firing:
         now_ns = self._clock.now_ns()
         due = self._without_early(waiting, due[waiting.wants(due)], now_ns)
         self._give_up(waiting, [offset for offset in due[:, 2].tolist() if offset not in frames])
-        chosen = [offset for offset in due[:, 2].tolist() if offset in frames]
+        due = due[[offset in frames for offset in due[:, 2].tolist()]]
+        chosen = due[:, 2].tolist()
         if not chosen:
             return left
         made = fire([frames[offset] for offset in chosen], chosen, now_ns)
         for first, end in _batches(made):
-            partition.append(join_frames(made[first:end], now_ns))
+            first_copy = partition.append(join_frames(made[first:end], now_ns))
             part = chosen[first:end]
+            self._notes.fired(partition, part, first_copy)
             delays.ended(np.array(part, np.int64))
-            partition.acknowledge(partition.log.end_offset).add_done_callback(_seen)
+            partition.acknowledge(partition.log.end_offset).add_done_callback(partial(self._seen, due[first:end, 0]))
             self.tally.delivered += len(part)
             self.tally.delay_ns += sum(now_ns - timestamp_of(frames[offset]) for offset in part)
         return left
+
+    def _seen(self, due_ns: NDArray[np.int64], acknowledged: asyncio.Future[None]) -> None:
+        """A log that cannot be synced has said so, and takes no more writes."""
+        if not acknowledged.cancelled() and acknowledged.exception() is None:
+            self.tally.error.observe_all((self._clock.now_ns() - due_ns) / NANOS_PER_SECOND)
 
     def _without_early(self, waiting: Waiting, due: Entries, now_ns: int) -> Entries:
         """The clock may have gone back since these were due: then they wait once more."""
@@ -198,7 +235,14 @@ class Firing:
     def _give_up(self, waiting: Waiting, lost: list[int]) -> None:
         if not lost:
             return
-        log.error("delayed messages are damaged and lost", folder=str(waiting.partition.log.folder), offsets=lost[:20])
+        topic, number = split_place(waiting.partition.place)
+        log.error(
+            "delayed messages are damaged and lost",
+            topic=topic,
+            partition=number,
+            count=len(lost),
+            offsets=lost[:_MOST_NAMED],
+        )
         self.tally.lost += len(lost)
         waiting.delays.ended(np.array(lost, np.int64))
 
@@ -212,6 +256,11 @@ async def _read_first(partition: Partition, due: Entries) -> tuple[Entries, dict
             return due[:most], frames, due[most:]
         # They lie in another order than they are due in, and those with the lowest offsets were read.
         most = looked
+
+
+def _place(waiting: Waiting) -> dict[str, Any]:
+    topic, number = split_place(waiting.partition.place)
+    return {"topic": topic, "partition": number}
 
 
 def _once(due: Entries) -> Entries:
@@ -229,9 +278,3 @@ def _batches(frames: list[bytes]) -> list[tuple[int, int]]:
             size = 0
         size += len(frame)
     return list(zip(cuts, [*cuts[1:], len(frames)], strict=True))
-
-
-def _seen(acknowledged: asyncio.Future[None]) -> None:
-    """A log that cannot be synced has said so, and takes no more writes."""
-    if not acknowledged.cancelled():
-        acknowledged.exception()

@@ -9,7 +9,14 @@ from typing import Any
 from goqueue.delivery.receipts import Seal
 from goqueue.delivery.turns import LaneTurns
 from goqueue.model.group_settings import GroupSettings
+from goqueue.model.message import HIDDEN
+from goqueue.model.ports import NANOS_PER_SECOND
+from goqueue.observe.histogram import Histogram
 from goqueue.observe.rates import Rate
+
+_END_TO_END_BOUNDS_S = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0
+)  # fmt: skip
 
 
 @dataclass(eq=False, slots=True)
@@ -90,7 +97,19 @@ class GroupRuntime:
         self.turns = LaneTurns()
         self.served: dict[str, dict[int, Served]] = {}
         """What was delivered, by queue and lane."""
+        self.lane_delivered = [0] * HIDDEN
+        self.lane_wait_ns = [0] * HIDDEN
+        """The same by lane only, and for good: what was delivered from topics that are gone counts as well."""
+        self.end_to_end = Histogram(_END_TO_END_BOUNDS_S)
+        """From the timestamps of messages to their delivery."""
         self._changed: set[asyncio.Future[None]] = set()
+
+    def note_end_to_end(self, count: int, first_ns: int, last_ns: int) -> None:
+        """So many messages were delivered at once: how long the first and the last of them had been on their way."""
+        half = count // 2
+        self.end_to_end.observe(first_ns / NANOS_PER_SECOND, count - half)
+        if half:
+            self.end_to_end.observe(last_ns / NANOS_PER_SECOND, half)
 
     def session(self, member: str, now_ns: int) -> Session:
         """The member was heard of just now."""

@@ -15,11 +15,13 @@ from goqueue.broker.clockwork import Clockwork
 from goqueue.broker.delays import Delays
 from goqueue.broker.group_runtime import GroupRuntime, Share
 from goqueue.broker.journal import Journal
+from goqueue.broker.notes import Notes
 from goqueue.broker.partition import Partition
 from goqueue.broker.topic import Topic
+from goqueue.broker.undone import foreseen
 from goqueue.coordination.group import AnyGroupEvent, Group, HandedOver, Rebalanced
 from goqueue.coordination.groups import Groups, GroupsEvent, queue_key
-from goqueue.delivery.events import QueueClosed, QueueEvent, ResetTo
+from goqueue.delivery.events import Committed, CutTo, Dropped, QueueClosed, QueueEvent, ResetTo
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal
 from goqueue.model.config import Config
@@ -27,10 +29,16 @@ from goqueue.model.errors import GroupNotFound
 from goqueue.model.fields import shown
 from goqueue.model.group_settings import GroupSettings
 from goqueue.model.ids import check_group_name
+from goqueue.model.logging import get_logger
+from goqueue.model.message import Message
 from goqueue.model.ports import Clock, Randomness
 from goqueue.wire.routing import partition_of
 
+log = get_logger(__name__)
+
 INTERNAL = "__"
+_SWEEPING = (Committed, Dropped, CutTo, ResetTo)
+"""Events that do not name the messages one by one that they are about."""
 
 
 class Host(Protocol):
@@ -45,7 +53,12 @@ class Host(Protocol):
     @property
     def delays(self) -> Delays: ...
 
+    @property
+    def notes(self) -> Notes: ...
+
     def topic(self, name: str) -> Topic: ...
+
+    async def is_misfit(self, name: str, message: Message) -> bool: ...
 
     def topic_by_id(self, topic_id: str) -> Topic | None: ...
 
@@ -66,6 +79,7 @@ class GroupShards:
         self.host = host
         self.journals = journals
         self.clock = host.clock
+        self.notes = host.notes
         self._receipt_key = receipt_key
         self._runtimes: dict[str, GroupRuntime] = {}
         self._watched: set[Partition] = set()
@@ -124,6 +138,11 @@ class GroupShards:
     def queues_of(self, group: Group) -> list[Queue]:
         return self.journal(group.name).machine.queues_of(group)
 
+    def groups_on(self, topic_id: str, partition: int) -> set[str]:
+        """The groups that read a partition, the broker's own not among them."""
+        found = self._groups_on.get(partition_name(topic_id, partition), set())
+        return {name for name in found if not name.startswith(INTERNAL)}
+
     def place(self, queue: Queue) -> tuple[Topic, Partition] | None:
         """Where a queue's messages lie; ``None`` if the topic is gone."""
         topic = self.host.topic_by_id(queue.topic_id)
@@ -170,13 +189,22 @@ class GroupShards:
 
     # Changing
 
-    def change(self, name: str, events: Sequence[GroupsEvent]) -> None:
-        """Append and apply. Nobody may be told before the journal has ``settled``."""
+    def change(self, name: str, events: Sequence[GroupsEvent], cause: str = "") -> None:
+        """Append and apply. Nobody may be told before the journal has ``settled``.
+
+        ``cause`` tells those who trace a message why it came back or went to the dead letters.
+        """
         journal = self.journal(name)
+        machine = journal.machine
+        to_come = {
+            place: foreseen(queue, event)
+            for place, event in enumerate(events)
+            if isinstance(event, _SWEEPING) and (queue := machine.queue(event.q)) is not None
+        }
         journal.propose(events)
         machine = journal.machine
         touched: dict[str, Queue] = {}
-        for event in events:
+        for place, event in enumerate(events):
             if isinstance(event, QueueEvent):
                 queue = machine.queue(event.q)
                 if queue is None:
@@ -184,6 +212,10 @@ class GroupShards:
                         self._forget_queue(name, event.q)
                     continue
                 touched[event.q] = queue
+                if isinstance(event, _SWEEPING):
+                    self.notes.swept(queue, to_come.get(place, ()))
+                else:
+                    self.notes.changed(queue, event, cause)
                 self._queue_times.set(_scoped(name, event.q), queue.next_time_ns())
                 if isinstance(event, ResetTo):
                     self._forget_positions(name, event.q)
@@ -222,12 +254,22 @@ class GroupShards:
     def _group_changed(self, name: str, event: AnyGroupEvent) -> None:
         group = self.journal(name).machine.get(name)
         if group is None:
+            self.notes.forget_group(name)
             gone = self._runtimes.pop(name, None)
             if gone is not None:
                 gone.changed()
             for watching in self._groups_on.values():
                 watching.discard(name)
             return
+        if isinstance(event, Rebalanced):
+            log.info(
+                "a group is rebalanced",
+                group=name,
+                generation=event.generation,
+                members=len(group.state.members),
+                partitions=len(event.owners),
+                changing_hands=len(event.handovers),
+            )
         if isinstance(event, Rebalanced | HandedOver):
             runtime = self.runtime(name)
             members = group.state.members
@@ -291,6 +333,7 @@ class GroupShards:
             self._news(name, partition)
 
     def forget_topic(self, topic: Topic) -> None:
+        self.notes.topic_deleted(topic)
         for number, partition in enumerate(topic.partitions):
             self._watched.discard(partition)
             name = partition_name(topic.record.topic_id, number)

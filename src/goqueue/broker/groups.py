@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
+from goqueue.broker.dead_letter_topics import CreateTopic
 from goqueue.broker.dead_letters import DeadLetters
 from goqueue.broker.group_shards import GroupShards
 from goqueue.broker.lane_stats import PartitionLanes, lane_stats
@@ -14,7 +15,7 @@ from goqueue.broker.polling import Polling
 from goqueue.broker.settling import Settling
 from goqueue.broker.subscriptions import Subscriptions
 from goqueue.broker.topic import Topic
-from goqueue.broker.transfers import CreateTopic, Transfers
+from goqueue.broker.transfers import HeldUp, Transfers
 from goqueue.coordination.group import Group, GroupDeleted
 from goqueue.delivery.events import CutTo
 from goqueue.delivery.queue import Queue
@@ -97,6 +98,10 @@ class GroupService:
     async def stop(self) -> None:
         self.shards.stop()
         await self._transfers.stop()
+
+    def held_up(self) -> list[HeldUp]:
+        """Messages that cannot be moved to another topic for now."""
+        return list(self._transfers.held_up.values())
 
     # Lanes
 
@@ -185,6 +190,7 @@ class GroupService:
             raise GroupConflict(f"group {name!r} has messages on their way to the dead letters; try again")
         self.shards.change(name, [GroupDeleted(name)])
         await self.shards.journal(name).settled()
+        log.info("group deleted", group=name)
 
     def topic_created(self, topic: Topic) -> None:
         self._subscriptions.topic_created(topic)

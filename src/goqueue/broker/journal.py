@@ -115,6 +115,11 @@ class Journal(Generic[Machine]):
         for event in events:
             self.machine.apply(event)
 
+    @property
+    def is_taken_back(self) -> bool:
+        """Whether the disk has failed: then the state is what is durable, and stays so."""
+        return self._taken_back
+
     async def settled(self) -> None:
         """Return when the state is durable; if it cannot become so, go back to what is."""
         try:

@@ -17,6 +17,7 @@ from goqueue.model.group_settings import GroupSettings, check_together, parse_gr
 from goqueue.model.ids import check_group_name
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import NANOS_PER_MS
+from goqueue.observe.trace_event import RELEASED
 
 log = get_logger(__name__)
 
@@ -90,13 +91,20 @@ class Membership:
             request.auto_commit,
         )
         if replaced is not None:
+            log.info(
+                "a member is replaced by another process of its instance_id",
+                group=name,
+                member=replaced.member_id,
+                by=member.member_id,
+                instance_id=request.instance_id,
+            )
             events += self._settling.give_back_of(group, replaced.member_id, orderly=False)
         members = [*group.state.members.values(), member]
         events += self._subscriptions.opened(group, topics, effective)
         events += group.decide_join(
             member, self._subscriptions.partitions(members), self._subscriptions.rules(effective)
         )
-        self._shards.change(name, events)
+        self._shards.change(name, events, RELEASED)
         group = self._shards.find(name)
         self._subscriptions.watch(group, topics)
         session = self._shards.runtime(name).session(member.member_id, self._clock.monotonic_ns())
@@ -180,7 +188,7 @@ class Membership:
         left = [each for each in group.state.members.values() if each.member_id not in gone]
         rules = self._subscriptions.rules(self._shards.settings(group))
         events += group.decide_leave(gone, self._subscriptions.partitions(left), rules)
-        self._shards.change(group.name, events)
+        self._shards.change(group.name, events, RELEASED)
         self._shards.runtime(group.name).wake_all()
         self.arm(group)
         self._subscriptions.release_idle(group)

@@ -16,6 +16,9 @@ from goqueue.delivery.events import Acked, Committed, ResetTo
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import NotAssigned, OffsetOutOfRange
 from goqueue.model.fields import shown
+from goqueue.model.logging import get_logger
+
+log = get_logger(__name__)
 
 Offsets = Mapping[str, Mapping[int, int]]
 """By topic and partition."""
@@ -107,6 +110,7 @@ class GroupOffsets:
         self._subscriptions.watch(group, topics)
         self._shards.runtime(name).wake_all()
         await self._shards.journal(name).settled()
+        log.info("a group was set to other offsets", group=name, topics=sorted(offsets)[:10])
 
     def lag(self, name: str) -> list[PartitionLag]:
         group = self._shards.find(name)

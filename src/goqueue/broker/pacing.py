@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from time import perf_counter
 from typing import TypeVar
 
 Item = TypeVar("Item")
 
+_STRETCH_S = 0.002
 _AT_A_STRETCH = 1_000
 """Messages: a millisecond or two, whatever is done with them here."""
 
@@ -21,3 +23,20 @@ async def in_stretches(items: Sequence[Item]) -> AsyncIterator[Sequence[Item]]:
         if start:
             await asyncio.sleep(0)
         yield items[start : start + _AT_A_STRETCH]
+
+
+class Stretch:
+    """For long work whose pieces differ: asked after each of them, it says when to give way."""
+
+    def __init__(self, at_most_s: float = _STRETCH_S) -> None:
+        self._at_most_s = at_most_s
+        self._until = perf_counter() + at_most_s
+
+    @property
+    def is_over(self) -> bool:
+        return perf_counter() > self._until
+
+    async def rest(self) -> None:
+        """The others first; then a new stretch begins."""
+        await asyncio.sleep(0)
+        self._until = perf_counter() + self._at_most_s

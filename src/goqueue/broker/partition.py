@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.logging import get_logger
@@ -17,7 +18,7 @@ from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.lanes import LaneSlice
 from goqueue.storage.log import Log
 from goqueue.storage.segment import Slice
-from goqueue.wire.batch import CheckedBatch, FrameRun, Lanes
+from goqueue.wire.batch import CheckedBatch, FrameRun
 
 log = get_logger(__name__)
 
@@ -30,8 +31,10 @@ _MOST_DAMAGED = 10_000
 class Partition:
     """Readers see what lies below the high watermark: what is durable, or written if the topic's policy says so."""
 
-    def __init__(self, log: Log, commits: CommitScheduler, policy: FsyncPolicy) -> None:
+    def __init__(self, log: Log, commits: CommitScheduler, policy: FsyncPolicy, place: str = "") -> None:
         self.log = log
+        self.place = place
+        """The topic's name and this partition's number, as traces name it."""
         self.policy: FsyncPolicy = policy
         self.damaged: set[int] = set()
         """Offsets that readers met and that fail their checksum; as many as are worth remembering."""
@@ -45,6 +48,11 @@ class Partition:
         """Called whenever those who wait are woken."""
         self.arrivals = [Rate() for _ in range(HIDDEN)]
         """What readers will see of what was written since the start, by lane."""
+        self.published_bytes = 0
+        """Of the same."""
+        self.read_messages = 0
+        self.read_bytes = 0
+        """By offset, without a group, since the start."""
         log.on_durable = self.wake
 
     @property
@@ -59,20 +67,24 @@ class Partition:
     def append(self, batch: CheckedBatch) -> int:
         """Write a batch and return its first offset. It counts once ``acknowledge`` is done."""
         first = self.log.append(batch)
-        self._count(batch.lanes, len(batch))
+        self._count(batch)
         if self.policy != "always":
             self.wake()
         return first
 
-    def _count(self, of_batch: Lanes, size: int) -> None:
-        now_ns = self.log.now_ns()
+    def _count(self, batch: CheckedBatch) -> None:
+        now_ns, of_batch = self.log.now_ns(), batch.lanes
         if isinstance(of_batch, int):
             if of_batch != HIDDEN:
-                self.arrivals[of_batch].add(size, now_ns)
+                self.arrivals[of_batch].add(len(batch), now_ns)
+                self.published_bytes += len(batch.frames)
             return
+        left = len(batch)
         for lane, count in enumerate(np.bincount(of_batch, minlength=HIDDEN)[:HIDDEN].tolist()):
             if count:
                 self.arrivals[lane].add(count, now_ns)
+                left -= count
+        self.published_bytes += len(batch.frames) - (_size_of(batch, of_batch == HIDDEN) if left else 0)
 
     def acknowledge(self, end_offset: int) -> asyncio.Future[None]:
         """Done when what lies below ``end_offset`` is as durable as promised. Asked for by the call itself."""
@@ -121,6 +133,11 @@ class Partition:
             self.damaged |= new
             log.error("messages fail their checksum", folder=str(self.log.folder), offsets=sorted(new)[:20])
 
+    def note_read(self, messages: int, size_bytes: int) -> None:
+        """Someone got these, by offset and without a group."""
+        self.read_messages += messages
+        self.read_bytes += size_bytes
+
     def has_news(self, offset: int) -> bool:
         """Whether waiting for what comes at ``offset`` is over: it is there, or nothing will come any more."""
         return self.high_watermark > offset or self.closed or self.stopping
@@ -150,6 +167,11 @@ class Partition:
         self.closed = True
         self.wake()
         self.log.close()
+
+
+def _size_of(batch: CheckedBatch, chosen: NDArray[np.bool_]) -> int:
+    """How many bytes some of a batch's messages take."""
+    return int(np.diff(batch.positions.astype(np.int64), append=len(batch.frames))[chosen].sum())
 
 
 def _deleted() -> TopicNotFound:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from goqueue.broker.delays import Delays, due_time
 from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.pacing import in_stretches
+from goqueue.broker.refused import Refusals, Refused
+from goqueue.broker.schema_check import Problems
 from goqueue.broker.topic import Topic
-from goqueue.model.errors import GoQueueError, InvalidMessage, MessageTooLarge, TimestampOutOfRange, TopicNotFound
+from goqueue.model.errors import (
+    GoQueueError,
+    InvalidMessage,
+    MessageTooLarge,
+    SchemaViolation,
+    TimestampOutOfRange,
+    TopicNotFound,
+)
 from goqueue.model.fields import shown
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers
-from goqueue.model.ports import NANOS_PER_MS, Clock
+from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND, Clock
 from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.observe.histogram import Histogram
 from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, join_frames
 from goqueue.wire.delayed import MAX_DELAYED_HEADERS_BYTES, due_header
 from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
@@ -36,32 +47,51 @@ class _Share:
     max_timestamp_ns: int = 0
     dues: dict[int, int] = field(default_factory=dict)
     """Of those that are delayed: when they are due, by their place in this batch."""
+    refused: Problems = field(default_factory=dict)
+    """Why some become dead letters, by their place in this batch."""
 
 
 class Publisher:
     """Stateless but for the round robin that each topic keeps."""
 
-    def __init__(self, guard: DiskGuard, clock: Clock, delays: Delays) -> None:
+    def __init__(
+        self, guard: DiskGuard, clock: Clock, delays: Delays, refusals: Refusals, publish_seconds: Histogram
+    ) -> None:
         self._guard = guard
         self._clock = clock
         self._delays = delays
+        self._refusals = refusals
+        self._publish_seconds = publish_seconds
+        """From the append of a message to its acknowledgement."""
 
     async def publish(self, topic: Topic, messages: Sequence[NewMessage]) -> list[Outcome]:
         """Store what can be stored; the answer has one outcome for each message, in order."""
         self._guard.check()
         now_ns = self._clock.now_ns()
         outcomes: list[Outcome | None] = [None] * len(messages)
-        shares = await self._encode(topic, messages, now_ns, outcomes)
+        refused = await self._refusals.among(topic, _values(topic, messages))
+        if refused.target is None:
+            for place, reason in refused.reasons.items():
+                outcomes[place] = SchemaViolation(reason)
+        shares = await self._encode(topic, messages, now_ns, outcomes, refused.reasons)
         if topic.closed:
             raise TopicNotFound(f"topic {topic.name!r} was deleted")
-        written: list[tuple[_Share, int, asyncio.Future[None]]] = []
+        written: list[tuple[_Share, int, int, asyncio.Future[None]]] = []
         for turn, share in enumerate(shares):
             if turn and (share.size >= _LARGE_BATCH_BYTES or turn % _PARTITIONS_AT_A_STRETCH == 0):
                 # A large request must not hold up everyone else while it is written; first writes make files.
                 await asyncio.sleep(0)
             partition = topic.partitions[share.number]
+            began_ns = self._clock.monotonic_ns()
             try:
-                first = self._delays.append(partition, join_frames(share.frames, share.max_timestamp_ns))
+                if share.refused:
+                    here = Refused(share.refused, refused.target)
+                    first, acknowledged = self._refusals.append(
+                        topic, share.number, share.frames, share.max_timestamp_ns, here, now_ns
+                    )
+                else:
+                    first = self._delays.append(partition, join_frames(share.frames, share.max_timestamp_ns))
+                    acknowledged = partition.acknowledge(first + len(share.places))
             except GoQueueError as error:
                 _set_all(outcomes, share, partition.reason(error))
             else:
@@ -69,29 +99,38 @@ class Publisher:
                     if self._delays.due(partition, first + at) is None:
                         # Its time has come since it was encoded.
                         del share.dues[at]
-                written.append((share, first, partition.acknowledge(first + len(share.places))))
-        for share, first, acknowledged in written:
+                written.append((share, began_ns, first, acknowledged))
+        for share, began_ns, first, acknowledged in written:
             try:
                 await acknowledged
             except GoQueueError as error:
                 _set_all(outcomes, share, topic.partitions[share.number].reason(error))
             else:
+                self._note_time(began_ns, len(share.places))
                 for at, place in enumerate(share.places):
                     outcomes[place] = Published(share.number, first + at, messages[place].priority, share.dues.get(at))
         return [outcome for outcome in outcomes if outcome is not None]
 
     async def publish_frames(self, topic: Topic, number: int, run: FrameRun) -> int:
         """Store a batch that a client has encoded, whole or not at all; return its first offset."""
-        first, acknowledged = self.append_frames(topic, number, run)
+        first, acknowledged = self.append_frames(topic, number, run, await self._refusals.among_frames(topic, run))
         try:
             await acknowledged
         except GoQueueError as error:
             raise topic.partition(number).reason(error) from None
         return first
 
-    def append_frames(self, topic: Topic, number: int, run: FrameRun) -> tuple[int, asyncio.Future[None]]:
+    async def refused_frames(self, topic: Topic, run: FrameRun) -> Refused:
+        """The part of ``publish_frames`` that comes first: what of a batch does not fit its topic's schema."""
+        return await self._refusals.among_frames(topic, run)
+
+    def append_frames(
+        self, topic: Topic, number: int, run: FrameRun, refused: Refused
+    ) -> tuple[int, asyncio.Future[None]]:
         """The part of ``publish_frames`` that does not wait: the first offset, and when it counts."""
         self._guard.check()
+        if topic.closed:
+            raise TopicNotFound(f"topic {topic.name!r} was deleted")
         partition = topic.partition(number)
         settings = topic.settings
         rules = FrameRules(
@@ -100,11 +139,35 @@ class Publisher:
             needs_key=settings.cleanup == "compact",
         )
         batch = verify_batch(run, rules)
-        first = self._delays.append(partition, batch)
-        return first, partition.acknowledge(first + len(batch))
+        began_ns = self._clock.monotonic_ns()
+        if refused.reasons and refused.target is not None:
+            starts, ends = run.positions.tolist(), run.ends().tolist()
+            frames = [bytes(run.frames[start:end]) for start, end in zip(starts, ends, strict=True)]
+            latest_ns, now_ns = batch.max_timestamp_ns, self._clock.now_ns()
+            first, acknowledged = self._refusals.append(topic, number, frames, latest_ns, refused, now_ns)
+        else:
+            first = self._delays.append(partition, batch)
+            acknowledged = partition.acknowledge(first + len(batch))
+        if acknowledged.done():
+            self._note_time(began_ns, len(batch))
+        else:
+            acknowledged.add_done_callback(partial(self._acknowledged, began_ns, len(batch)))
+        return first, acknowledged
+
+    def _acknowledged(self, began_ns: int, count: int, acknowledged: asyncio.Future[None]) -> None:
+        if not acknowledged.cancelled() and acknowledged.exception() is None:
+            self._note_time(began_ns, count)
+
+    def _note_time(self, began_ns: int, count: int) -> None:
+        self._publish_seconds.observe((self._clock.monotonic_ns() - began_ns) / NANOS_PER_SECOND, count)
 
     async def _encode(
-        self, topic: Topic, messages: Sequence[NewMessage], now_ns: int, outcomes: list[Outcome | None]
+        self,
+        topic: Topic,
+        messages: Sequence[NewMessage],
+        now_ns: int,
+        outcomes: list[Outcome | None],
+        refused: Problems,
     ) -> list[_Share]:
         shares: list[_Share] = []
         current: dict[int, _Share] = {}
@@ -114,6 +177,8 @@ class Publisher:
         async for part in in_stretches(messages):
             for message in part:
                 place += 1
+                if outcomes[place] is not None:
+                    continue
                 try:
                     due_ns = due_time(now_ns, message.delay_ms, message.deliver_at_ns)
                     if due_ns is not None and due_ns <= now_ns:
@@ -138,7 +203,9 @@ class Publisher:
                 if share is None or share.size + len(frame) > MAX_BATCH_BYTES:
                     share = current[number] = _Share(number)
                     shares.append(share)
-                if due_ns is not None:
+                if place in refused:
+                    share.refused[len(share.frames)] = refused[place]
+                elif due_ns is not None:
                     delayed += 1
                     share.dues[len(share.frames)] = due_ns
                 share.frames.append(frame)
@@ -147,6 +214,13 @@ class Publisher:
                 timestamp_ns = now_ns if message.timestamp_ns is None else message.timestamp_ns
                 share.max_timestamp_ns = max(share.max_timestamp_ns, timestamp_ns)
         return shares
+
+
+def _values(topic: Topic, messages: Sequence[NewMessage]) -> Iterator[bytes | None]:
+    """What is to be checked: a value that is too large is refused for that."""
+    most = topic.settings.max_message_bytes
+    for each in messages:
+        yield None if each.value is None or len(each.value) > most else each.value
 
 
 def _set_all(outcomes: list[Outcome | None], share: _Share, error: GoQueueError) -> None:

@@ -44,6 +44,8 @@ class MessagesRead:
     high_watermark: int
     damaged: list[int]
     """Offsets of messages that fail their checksum and were left out."""
+    size_bytes: int = 0
+    """Of the frames that they are decoded from."""
 
 
 def start_of(partition: Partition, offset: int | None, from_time_ns: int | None) -> int:
@@ -58,6 +60,7 @@ def start_of(partition: Partition, offset: int | None, from_time_ns: int | None)
 
 
 async def read_frames(partition: Partition, offset: int, bounds: Bounds) -> FramesRead:
+    """What is there from ``offset`` on, in one piece."""
     run, next_offset = await _read_visible(partition, offset, bounds)
     deadline = time.monotonic() + bounds.wait_ms / 1_000
     while run is None and (left_ms := int((deadline - time.monotonic()) * 1_000)) > 0:
@@ -105,7 +108,7 @@ async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> Me
         messages += decoded
         left_bytes -= len(found.run.frames)
         left_messages -= len(found.run)
-    return MessagesRead(messages, offset, partition.high_watermark, left_out)
+    return MessagesRead(messages, offset, partition.high_watermark, left_out, bounds.max_bytes - left_bytes)
 
 
 def _offsets_of(run: FrameRun, damaged: list[int], first: int) -> list[int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
 from goqueue.broker.dead_letter_topics import moving
 from goqueue.broker.group_shards import GroupShards
@@ -18,12 +20,18 @@ from goqueue.delivery.parcel import READY, SPAN, Parcel
 from goqueue.delivery.queue import Queue, total
 from goqueue.delivery.receipts import parse_receipt
 from goqueue.model.errors import GoQueueError, InvalidReceipt, StaleReceipt
+from goqueue.model.logging import get_logger
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.runs import Runs, bits_to_runs, moved_bits, offsets_in, packed, to_bits, to_runs
+from goqueue.observe.trace_event import EXPIRED, NACK, REJECT
 from goqueue.storage import lanes
+
+log = get_logger(__name__)
 
 __all__ = ["LeaseClaim", "Order", "Settling", "Tally", "Verb"]
 
+_CAUSES = {NACK, REJECT}
+_MOST_NAMED = 5
 _TIMED_OUT = "its visibility timed out"
 _LEFT = "its consumer left"
 
@@ -175,16 +183,17 @@ class Settling:
     async def _carry_out(self, shares: dict[str, _Share], order: Order) -> None:
         for share in shares.values():
             if share.claimed:
-                self._change(share, self._events(share, _parts(share.claimed), order))
+                cause = order.verb if order.verb in _CAUSES else ""
+                self._change(share, self._events(share, _parts(share.claimed), order), cause)
         # Also what is the case already may not be durable yet.
         journals = {share.group.name for share in shares.values()}
         for name in journals:
             await self._shards.journal(name).settled()
 
-    def _change(self, share: _Share, events: list[GroupsEvent]) -> None:
+    def _change(self, share: _Share, events: list[GroupsEvent], cause: str) -> None:
         """Whoever had the messages in hand has room again, and may be free to hand their partition over."""
         members = {parcel.member for parcel, _ in share.claimed if parcel.member is not None}
-        self._shards.change(share.group.name, events)
+        self._shards.change(share.group.name, events, cause)
         runtime = self._shards.runtime(share.group.name)
         for member in members:
             self.release(share.group, member)
@@ -264,7 +273,9 @@ class Settling:
             self.tally.visibility_timeouts += sum(bits.bit_count() for _, bits in given)
             group = self._shards.journal(queue.group).machine.find(queue.group)
             share = _Share(group, queue, place[0], given)
-            self._change(share, self._give_back(share, given, _TIMED_OUT, backs_off=False))
+            told = _described(share)
+            self._change(share, self._give_back(share, given, _TIMED_OUT, backs_off=False), EXPIRED)
+            log.info("messages were not settled in time and are given back", **told)
         self._shards.rearm(queue)
         self._shards.offer(queue.group, queue)
 
@@ -343,6 +354,21 @@ class Settling:
             if queue is not None and position > queue.committed:
                 events.append(Committed(key, position))
         self._shards.change(group.name, events)
+
+
+def _described(share: _Share) -> dict[str, Any]:
+    """For the log: whose messages these are, and the first few of them."""
+    topic, partition = share.topic.name, share.queue.partition
+    runs = (bits_to_runs(parcel.first, bits) for parcel, bits in share.claimed)
+    offsets = list(islice((offset for each in runs for offset in offsets_in(each)), _MOST_NAMED))
+    return {
+        "group": share.queue.group,
+        "members": sorted({parcel.member for parcel, _ in share.claimed if parcel.member is not None}),
+        "topic": topic,
+        "partition": partition,
+        "count": sum(bits.bit_count() for _, bits in share.claimed),
+        "offsets": offsets,
+    }
 
 
 def _parts(claimed: Sequence[tuple[Parcel, int]]) -> Parts:

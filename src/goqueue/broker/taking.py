@@ -27,7 +27,8 @@ from goqueue.delivery.parcel import SPAN, Parcel
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import TopicNotFound
 from goqueue.model.logging import get_logger
-from goqueue.model.runs import bits_to_runs, lowest, packed, to_bits, to_runs
+from goqueue.model.runs import Offsets, ascending_to_runs, bits_to_runs, lowest, packed, to_bits, to_runs
+from goqueue.observe.trace_event import LOST
 from goqueue.wire.batch import FrameRun, select_frames
 from goqueue.wire.frame import timestamp_of
 
@@ -195,7 +196,8 @@ class Taking:
         again = there & to_bits(to_runs(picked.offsets), first, SPAN)
         events: list[GroupsEvent] = []
         if there != again:
-            events.append(Acked(queue.key, [(parcel.lease, packed(first, there & ~again))]))
+            gone: list[GroupsEvent] = [Acked(queue.key, [(parcel.lease, packed(first, there & ~again))])]
+            self._shards.change(queue.group, gone, LOST)
         if again:
             events.append(
                 Redelivered(queue.key, [(parcel.lease, packed(first, again))], visit.member_id, self.until_ns(visit))
@@ -256,10 +258,14 @@ class Taking:
 
     def _gone_bad(self, visit: Visit, offsets: list[int]) -> Sequence[GroupsEvent]:
         """What becomes of messages whose time to live is over, beyond being passed over."""
-        self._settling.tally.expired += len(offsets)
+        self._count_expired(visit.queue, offsets)
         if not offsets or visit.topic.settings.expired_messages != "dead_letter":
             return []
         return moving(self._shards.host, visit.queue, visit.topic, [], to_runs(offsets), _EXPIRED, visit.lane)
+
+    def _count_expired(self, queue: Queue, offsets: Sequence[int]) -> None:
+        self._settling.tally.expired += len(offsets)
+        self._shards.notes.expired(queue, offsets, _EXPIRED)
 
     def _apply(self, visit: Visit, events: Sequence[GroupsEvent]) -> list[int]:
         """The leases that came of it."""
@@ -270,7 +276,6 @@ class Taking:
     def deliveries(self, visit: Visit, lane: int, leases: list[int], run: FrameRun) -> list[Delivery]:
         """What leases of a lane are for the member: the frames of all of them are in ``run``."""
         visit.room.take(run)
-        self._note_served(visit, lane, run)
         seal = self._shards.seal(visit.group, visit.queue)
         found = []
         at = 0
@@ -291,17 +296,25 @@ class Taking:
                         parcel.at_ns,
                     )
                 )
+        self._note_served(visit, lane, run, is_first=bool(found) and found[0].count == 1)
         return found
 
-    def _note_served(self, visit: Visit, lane: int, run: FrameRun) -> None:
-        by_lane = self._shards.runtime(visit.group.name).served.setdefault(visit.queue.key, {})
+    def _note_served(self, visit: Visit, lane: int, run: FrameRun, *, is_first: bool) -> None:
+        runtime = self._shards.runtime(visit.group.name)
+        by_lane = runtime.served.setdefault(visit.queue.key, {})
         served = by_lane.get(lane)
         if served is None:
             served = by_lane[lane] = Served()
         now_ns = self._clock.now_ns()
         # The first and the last stand for those between: looking at each would cost more than it is worth.
-        written_ns = (timestamp_of(run.frames) + timestamp_of(run.frames[int(run.positions[-1]) :])) // 2
-        served.add(len(run), len(run) * (now_ns - written_ns), now_ns)
+        first_ns, last_ns = timestamp_of(run.frames), timestamp_of(run.frames[int(run.positions[-1]) :])
+        waited_ns = max(0, len(run) * (now_ns - (first_ns + last_ns) // 2))
+        served.add(len(run), waited_ns, now_ns)
+        runtime.lane_delivered[lane] += len(run)
+        runtime.lane_wait_ns[lane] += waited_ns
+        if is_first:
+            # What is tried again has waited for its time, which says nothing of how fast messages get here.
+            runtime.note_end_to_end(len(run), now_ns - first_ns, now_ns - last_ns)
 
     def until_ns(self, visit: Visit) -> int:
         return self._clock.now_ns() + timing_of(self._shards.settings(visit.group), visit.topic).visibility_ns
@@ -310,11 +323,12 @@ class Taking:
 
     def position(self, session: Session | None, queue: Queue, partition: Partition) -> int:
         """Where a member is in a partition: nothing is delivered twice to one who does not commit at once."""
-        known = queue.committed if session is None else session.positions.get(queue.key, queue.committed)
-        return max(known, partition.log.start_offset)
+        return max(_known_position(session, queue), partition.log.start_offset)
 
     async def take_in_order(self, visit: Visit, session: Session) -> list[Delivery]:
         queue, partition = visit.queue, visit.partition
+        if _known_position(session, queue) < partition.log.start_offset:
+            self.drop_expired(queue, partition)
         at = self.position(session, queue, partition)
         if partition.high_watermark <= at:
             return []
@@ -326,14 +340,27 @@ class Taking:
         session.positions[queue.key] = following
         if run is None:
             return []
-        hidden = passed_by(run, self._sight(visit))
-        if hidden:
-            places = [place for place in range(len(run)) if place not in hidden]
+        seen: Offsets = [first, following]
+        hidden, expired = passed_by(run, self._sight(visit))
+        if expired:
+            offsets = run.columns()["offset"]
+            self._count_expired(queue, [int(offsets[place]) for place in expired])
+        if hidden or expired:
+            places = [place for place in range(len(run)) if place not in hidden and place not in expired]
             if not places:
                 return []
             run = select_frames(run, places)
+            seen = ascending_to_runs(run.columns()["offset"].tolist())
         visit.room.take(run)
+        self._shards.notes.streamed(queue, seen, visit.member_id)
+        now_ns = self._clock.now_ns()
+        waits_ns = now_ns - timestamp_of(run.frames), now_ns - timestamp_of(run.frames[int(run.positions[-1]) :])
+        self._shards.runtime(visit.group.name).note_end_to_end(len(run), *waits_ns)
         return [Delivery(visit.topic.name, queue.partition, run, 0, 0, None, following, 0)]
+
+
+def _known_position(session: Session | None, queue: Queue) -> int:
+    return queue.committed if session is None else session.positions.get(queue.key, queue.committed)
 
 
 def _share(group: Group, partitions: list[str]) -> Share:

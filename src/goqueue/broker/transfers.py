@@ -8,21 +8,23 @@ and nothing is copied twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from goqueue.broker.dead_letter_topics import CreateTopic, find_or_make
 from goqueue.broker.group_shards import GroupShards, Host
+from goqueue.broker.notes import common_reason
 from goqueue.broker.partition import Partition
 from goqueue.broker.read import UNBOUNDED, Bounds, read_messages
 from goqueue.broker.settling import Settling
 from goqueue.broker.topic import Topic
-from goqueue.broker.transfer_copies import REDRIVE, copy_of, mark_of
+from goqueue.broker.transfer_copies import REDRIVE, copy_of, mark_of, trace_of
 from goqueue.delivery.events import Moved, Target
 from goqueue.delivery.queue import Queue
-from goqueue.model.errors import GoQueueError, TopicExists, TopicNotFound
+from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
 from goqueue.model.runs import to_runs
@@ -33,8 +35,8 @@ from goqueue.wire.batch import MAX_BATCH_BYTES, decode_run, join_frames
 log = get_logger(__name__)
 
 _AT_ONCE = 500
+_MOST_NAMED = 5
 _PAUSES_S = (0.1, 0.5, 1, 5, 30)
-CreateTopic = Callable[[str, dict[str, object]], Awaitable[Topic]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,15 @@ class _Progress:
     """Offsets that may have been copied already."""
     copied: set[int]
     """Offsets whose copies are durable, which the journal does not know yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldUp:
+    """Moves of a queue that cannot go on for now."""
+
+    group: str
+    messages: int
+    reason: str
 
 
 class Transfers:
@@ -74,6 +85,8 @@ class Transfers:
         self._check_room = check_room
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._progress: dict[str, _Progress] = {}
+        self.held_up: dict[str, HeldUp] = {}
+        """By queue."""
         self._stopping = asyncio.Event()
 
     def resume(self, queue: Queue) -> None:
@@ -101,6 +114,7 @@ class Transfers:
 
     def _ended(self, queue: Queue, task: asyncio.Task[None]) -> None:
         self._tasks.pop(queue.key, None)
+        self.held_up.pop(queue.key, None)
         if task.cancelled():
             # The loop comes to its end: another task would be left behind.
             return
@@ -132,8 +146,10 @@ class Transfers:
             try:
                 await self._some(queue)
                 failures = 0
+                self.held_up.pop(queue.key, None)
             except Exception as error:
                 # Whatever it was: what is known of copies that were made must not be forgotten, and nothing given up.
+                self.held_up[queue.key] = HeldUp(queue.group, len(queue.moving), str(error))
                 told: dict[str, Any] = {"group": queue.group, "messages": len(queue.moving), "error": str(error)}
                 if isinstance(error, GoQueueError):
                     log.warning("messages cannot be moved for now", **told)
@@ -177,10 +193,16 @@ class Transfers:
                 partition=queue.partition,
                 offsets=gone[:20],
             )
+            self._shards.notes.lost(queue, to_runs(gone), "it had left the log before it could be moved")
             self._done(queue, gone)
         if frames:
-            await self._append(progress, target, partition, frames, carried)
+            reason = common_reason(queue.moving[offset].reason for offset in carried if offset in queue.moving)
+            # Someone may read a copy before this hears that it is durable.
+            moved_at_ns = self._host.clock.now_ns()
+            first_copy = await self._append(progress, target, partition, frames, carried)
             self._count(queue, len(carried))
+            self._shards.notes.moved(queue, target, partition, carried, first_copy, reason, moved_at_ns)
+            _tell_moved(queue, source[0].name, target.name, reason, carried, frames)
             self._done(queue, carried)
 
     async def _load(
@@ -209,15 +231,18 @@ class Transfers:
 
     async def _append(
         self, progress: _Progress, target: Topic, partition: Partition, frames: list[bytes], carried: list[int]
-    ) -> None:
+    ) -> int:
+        """Returns the offset of the first copy."""
         self._check_room()
-        first = self._host.delays.append(partition, join_frames(frames, self._host.clock.now_ns()))
+        copies = join_frames(frames, self._host.clock.now_ns())
+        first = self._host.delays.append(partition, copies, is_new=False)
         progress.doubtful |= dict.fromkeys(carried, _Since(target.record.topic_id, first))
         # Whatever the topic's own policy: what leaves one place must be safe in the other.
         await self._commits.durable(partition.log, first + len(frames))
         for offset in carried:
             del progress.doubtful[offset]
         progress.copied.update(carried)
+        return first
 
     def _done(self, queue: Queue, offsets: Iterable[int]) -> None:
         progress = self._progress[queue.key]
@@ -239,18 +264,7 @@ class Transfers:
         except TopicNotFound:
             if queue.group == REDRIVE:
                 return None
-        # Whatever the defaults are for topics: dead letters stay until someone sees to them.
-        settings: dict[str, object] = {
-            "partitions": len(source.partitions),
-            "cleanup": "delete",
-            "retention_ms": None,
-            "retention_bytes": None,
-            "message_ttl_ms": None,
-        }
-        try:
-            return await self._create(name, settings)
-        except TopicExists:
-            return self._host.topic(name)
+        return await find_or_make(self._host, self._create, source, name)
 
     async def _look_for_copies(
         self, queue: Queue, progress: _Progress, target: Topic, partition: Partition, first: Target
@@ -276,11 +290,32 @@ class Transfers:
             if run is None:
                 break
             for message in decode_run(run)[0]:
-                copied |= {marks[value] for name, value in message.headers if name == system.COPY_OF and value in marks}
+                for name, value in message.headers:
+                    if name == system.COPY_OF and value in marks:
+                        copied.add(marks[value])
+                        self._shards.notes.moved(
+                            queue, target, partition, [marks[value]], message.offset, "", message.timestamp_ns
+                        )
             at = following
         progress.copied |= copied
         for offset in doubtful:
             del progress.doubtful[offset]
+
+
+def _tell_moved(queue: Queue, topic: str, target: str, reason: str, carried: list[int], frames: list[bytes]) -> None:
+    few = list(zip(carried, frames, strict=True))[:_MOST_NAMED]
+    told: dict[str, Any] = {
+        "topic": topic,
+        "partition": queue.partition,
+        "target": target,
+        "count": len(carried),
+        "offsets": [offset for offset, _ in few],
+        "trace_ids": [trace_of(frame, topic, queue.partition, offset) for offset, frame in few],
+    }
+    if queue.group == REDRIVE:
+        log.info("dead letters were sent back", **told)
+    else:
+        log.warning("messages became dead letters", group=queue.group, reason=reason, **told)
 
 
 def _alike(queue: Queue, first: Target) -> list[int]:

@@ -57,6 +57,8 @@ class Upkeep:
         self._disk = disk
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
+        self.failing: dict[str, str] = {}
+        """Work whose last round failed, and why."""
 
     def start(self) -> None:
         for interval_ms, work in (
@@ -75,11 +77,14 @@ class Upkeep:
         self._tasks.clear()
 
     async def _repeat(self, interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
+        name = getattr(work, "__name__", "?")
         while not await self._stopped_within(interval_s):
             try:
                 await work()
+                self.failing.pop(name, None)
             except Exception as error:
-                log.error("upkeep failed, it will be tried again", work=getattr(work, "__name__", "?"), exc_info=error)
+                self.failing[name] = f"{type(error).__name__}: {error}"
+                log.error("upkeep failed, it will be tried again", work=name, exc_info=error)
 
     async def _stopped_within(self, seconds: float) -> bool:
         try:

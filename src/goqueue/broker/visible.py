@@ -104,10 +104,10 @@ def expired_places(run: FrameRun, sight: Sight) -> set[int]:
     return _not_for_all(run, run.columns(), sight)[1]
 
 
-def passed_by(run: FrameRun, sight: Sight) -> set[int]:
-    """Frames that a stream does not show: the system's own, what has expired, what was redriven for another group."""
+def passed_by(run: FrameRun, sight: Sight) -> tuple[set[int], set[int]]:
+    """Frames that a stream does not show: the system's own and what was redriven for another group; what expired."""
     hidden, expired = _not_for_all(run, run.columns(), sight)
-    return hidden | expired
+    return hidden, expired - hidden
 
 
 def _sort(

@@ -55,10 +55,11 @@ class Redelivered(QueueEvent, frozen=True, tag="redelivered"):
     until_ns: int
 
 
-class Acked(QueueEvent, frozen=True, tag="acked"):
-    """Done."""
+class Acked(QueueEvent, frozen=True, tag="acked", omit_defaults=True):
+    """Done; or given up, if there is an ``error``: dead letters have no dead letters."""
 
     parts: Parts
+    error: str = ""
 
 
 class Returned(QueueEvent, frozen=True, tag="returned"):

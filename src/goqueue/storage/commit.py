@@ -17,9 +17,12 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from goqueue.model.errors import StorageFailed
+from goqueue.model.logging import get_logger
+from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND
 from goqueue.storage.files import File, Files
 from goqueue.storage.log import Log, Unsynced
 
@@ -27,6 +30,10 @@ MOST_SINGLE_SYNCS = 16
 NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
 _PATIENCE = 600
 _PAUSE_S = 0.05
+_SLOW_NS = NANOS_PER_SECOND
+_MOST_NAMED = 5
+
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +48,21 @@ class _Round:
 class CommitScheduler:
     """One per data folder. Lives on the event loop; the disk is waited for in its own thread."""
 
-    def __init__(self, files: Files, root: Path) -> None:
+    def __init__(self, files: Files, root: Path, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._files = files
         self._root = root
+        self._monotonic_ns = monotonic_ns
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="goqueue-fsync")
         self._dirty: dict[Log, None] = {}
         self._waiting: list[tuple[Log, int, asyncio.Future[None]]] = []
         self._running: asyncio.Task[None] | None = None
         self.rounds = 0
+        self.round_began_ns: int | None = None
+        """When the round that runs now was handed to the disk, by the monotonic clock."""
+        self.last_round_ns = 0
+        """How long the last round took that came to its end."""
+        self.on_round: Callable[[int], None] = _nothing
+        """Told how long each round took, in nanoseconds."""
 
     def durable(self, log: Log, offset: int) -> asyncio.Future[None]:
         """Done when everything below ``offset`` is on the disk; fails with ``StorageFailed`` if it cannot get there.
@@ -94,9 +108,15 @@ class CommitScheduler:
 
     async def _round(self, planned: _Round, waiting: list[tuple[Log, int, asyncio.Future[None]]]) -> None:
         failures: dict[Log, str] = dict.fromkeys(planned.taken, "an fsync round did not come to its end")
+        self.round_began_ns = began_ns = self._monotonic_ns()
         try:
             failures = await asyncio.get_running_loop().run_in_executor(self._thread, self._carry_out, planned)
         finally:
+            self.round_began_ns = None
+            self.last_round_ns = self._monotonic_ns() - began_ns
+            self.on_round(self.last_round_ns)
+            if self.last_round_ns > _SLOW_NS:
+                self._tell_slow(planned)
             # What became of a round that was cut short is not known, so none of it counts.
             self._settle(planned, failures, waiting)
 
@@ -136,6 +156,14 @@ class CommitScheduler:
                 failures[log] = f"fsync: {error.strerror or error}"
         return failures
 
+    def _tell_slow(self, planned: _Round) -> None:
+        logger.warning(
+            "an fsync round was slow",
+            took_ms=self.last_round_ns // NANOS_PER_MS,
+            logs=len(planned.taken),
+            folders=[str(log.folder) for log in islice(planned.taken, _MOST_NAMED)],
+        )
+
     def _settle(
         self, planned: _Round, failures: dict[Log, str], waiting: list[tuple[Log, int, asyncio.Future[None]]]
     ) -> None:
@@ -154,6 +182,10 @@ class CommitScheduler:
                 done.set_result(None)
             else:
                 done.set_exception(StorageFailed("the log was cut back before the message was durable"))
+
+
+def _nothing(_: int) -> None:
+    pass
 
 
 def _failed(log: Log) -> StorageFailed:

@@ -242,7 +242,9 @@ class _Chooser:
                 end = int(ends[place])
                 original = fired_origin(bytes(run.frames[end - int(columns["headers_length"][place]) : end]))
                 if flags[place] & Flag.CONTROL:
-                    keep[place] = original is None or self._log.has(original)
+                    # An empty one tells nothing: it only stood in for a message that was refused.
+                    is_empty = not (columns["headers_length"][place] or columns["value_length"][place])
+                    keep[place] = not is_empty and (original is None or self._log.has(original))
                 elif original is not None and self._log.has(original):
                     keep[place] = True
                     if newest[place] > offset:

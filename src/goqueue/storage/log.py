@@ -157,6 +157,7 @@ class Log:
 
     def _write_error(self, error: OSError) -> Exception:
         if error.errno in _FULL:
+            self.open_files.no_room_at_ns = self.now_ns()
             return DiskFull(f"the disk is full: {error.strerror}", retry_after_s=1)
         if error.errno in _SHORT_OF:
             return Overloaded(f"the system is short of files or memory: {error.strerror}", retry_after_s=1)

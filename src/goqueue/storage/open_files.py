@@ -37,6 +37,8 @@ class OpenFiles:
 
     def __init__(self, files: Files, max_open_files: int, max_lane_bytes: int = 64 << 20) -> None:
         self.disk = files
+        self.no_room_at_ns: int | None = None
+        """When a log last found the disk full although there should have been room, by the logs' clock."""
         self._max_lane_bytes = max_lane_bytes
         self.lane_bytes = 0
         """What all maps of lanes in memory take together."""

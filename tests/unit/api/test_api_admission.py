@@ -11,6 +11,8 @@ import pytest
 from goqueue.api.http.admission import Admission
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, Overloaded
+from goqueue.observe.exposition import Figures
+from goqueue.observe.requests import Requests
 
 Handler = Callable[[Any, Any], Awaitable[None]]
 SMALL = replace(
@@ -211,3 +213,31 @@ def test_a_read_that_waits_gives_its_place_to_others_and_takes_one_of_those_who_
 async def stays() -> Any:
     """A client that does not leave."""
     await asyncio.Event().wait()
+
+
+def test_who_leaves_before_the_answer_has_none() -> None:
+    async def work() -> None:
+        requests = Requests("http")
+        admission = Admission(SMALL, requests)
+
+        async def wait(scope: Any, receive: Any, send: Any) -> None:
+            while (await receive()).get("more_body"):
+                pass
+            try:
+                await admission.waiting_read(receive, asyncio.sleep(3_600))
+            except GoQueueError as error:
+                await send({"type": "http.response.start", "status": error.http_status, "headers": []})
+
+        admission.wrap(wait)
+        request = Request(admission)
+        request.chunk(1, more=False)
+        await settle()
+        assert admission.waiting == 1
+        request.leave()
+        await request.task
+        assert idle(admission)
+        figures = Figures()
+        requests.add_to(figures)
+        assert [line for line in figures.lines("goqueue_requests_total") if "499" in line]
+
+    run(work)

@@ -29,6 +29,7 @@ class Served:
         self.metadata = pb_grpc.MetadataStub(self.channel)
         self.groups = pb_grpc.GroupsStub(self.channel)
         self.delays = pb_grpc.DelaysStub(self.channel)
+        self.schemas = pb_grpc.SchemasStub(self.channel)
 
     def connect(self) -> grpc.aio.Channel:
         # Not shared with other channels of the process, so that each has its own connection.

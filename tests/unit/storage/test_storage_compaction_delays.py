@@ -112,12 +112,19 @@ def test_rule_19_a_delivery_that_nothing_supersedes_is_the_version_of_its_key(lo
 def test_rule_19_a_cancel_stays_until_its_original_is_gone(log: Log) -> None:
     original = delayed(log, b"k")
     cancel = cancelled(log, original)
-    other = put(log, b"", b"", Flag.CONTROL)
+    other = put(log, b"", b"of something else", Flag.CONTROL)
     assert run(log, always) == [original, cancel, other]
     put(log, b"x")
     assert run(log, never) == [cancel, other, 3]
     put(log, b"x")
     assert run(log, never) == [other, 4]
+
+
+def test_what_stands_in_for_refused_messages_goes_with_the_next_pass(log: Log) -> None:
+    first = put(log, b"k")
+    put(log, b"", b"", Flag.CONTROL)
+    last = put(log, b"x")
+    assert run(log, always) == [first, last]
 
 
 def test_rule_19_a_tombstone_does_not_go_before_the_delivery_that_it_deletes(log: Log, clock: Ticking) -> None:

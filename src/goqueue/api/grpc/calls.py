@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import wraps
+from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
 import grpc.aio
 
 from goqueue.api.grpc.errors import Context, abort, unexpected
 from goqueue.model.errors import GoQueueError, RequestTimeout, ShuttingDown
+from goqueue.observe.requests import Endpoint, Requests
 
 Reply = TypeVar("Reply")
+
+_OK = "OK"
+_CANCELLED = "CANCELLED"
 
 
 class Calls:
     """Shared by all services of a server."""
 
-    def __init__(self, max_call_s: float) -> None:
+    def __init__(self, max_call_s: float, requests: Requests) -> None:
         self.max_call_s = max_call_s
+        self._requests = requests
+        self.streaming: Counter[str] = Counter()
+        """How many streams each connection has open."""
         self.stopping = False
         self._to_answer: set[asyncio.Task[Any]] = set()
         self._to_cut: set[asyncio.Task[Any]] = set()
@@ -33,6 +42,18 @@ class Calls:
             tasks = self._to_cut if resumable else self._to_answer
             tasks.add(task)
             task.add_done_callback(tasks.discard)
+
+    def endpoint(self, method: str) -> Endpoint:
+        """Where calls of a method are counted."""
+        return self._requests.find(method) or self._requests.endpoint(method, method)
+
+    def stream_began(self, peer: str) -> None:
+        self.streaming[peer] += 1
+
+    def stream_ended(self, peer: str) -> None:
+        self.streaming[peer] -= 1
+        if not self.streaming[peer]:
+            del self.streaming[peer]
 
     async def finish(self, within_s: float) -> None:
         """From here on nothing begins; return when those that must be answered are, or the time is up."""
@@ -56,22 +77,31 @@ def shutting_down() -> ShuttingDown:
 def answered(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
     """For a call with one answer: bounded in time, and whatever it raises is an error of the table."""
 
+    name = method.__name__
+
     @wraps(method)
     async def call(service: Service, request: Any, context: Context) -> Reply:
         failure: GoQueueError
         calls = service.calls
+        code, began = _CANCELLED, perf_counter()
         try:
-            calls.begin()
-            async with asyncio.timeout(calls.max_call_s):
-                return await method(service, request, context)
-        except GoQueueError as error:
-            failure = error
-        except TimeoutError:
-            failure = RequestTimeout(f"the call took longer than {calls.max_call_s} s (grpc.max_call_ms)")
-        except Exception as error:
-            failure = unexpected(error, method.__name__)
-        await abort(context, failure)
-        raise failure
+            try:
+                calls.begin()
+                async with asyncio.timeout(calls.max_call_s):
+                    reply = await method(service, request, context)
+                code = _OK
+                return reply
+            except GoQueueError as error:
+                failure = error
+            except TimeoutError:
+                failure = RequestTimeout(f"the call took longer than {calls.max_call_s} s (grpc.max_call_ms)")
+            except Exception as error:
+                failure = unexpected(error, name, context)
+            code = failure.grpc_status
+            await abort(context, failure)
+            raise failure
+        finally:
+            calls.endpoint(name).done(code, perf_counter() - began)
 
     return call
 
@@ -82,22 +112,33 @@ def streamed(method: Callable[..., Awaitable[None]]) -> Callable[..., Any]:
     Not a generator: gRPC would leave one that is suspended in the middle to the garbage collector.
     """
 
+    name = method.__name__
+
     @wraps(method)
     async def call(service: Service, request: Any, context: Context) -> None:
         failure: GoQueueError
+        code, peer = _CANCELLED, context.peer()
+        service.calls.stream_began(peer)
         try:
-            await method(service, request, context)
-            return
-        except GoQueueError as error:
-            failure = error
-        except asyncio.CancelledError:
-            if context.cancelled() or not service.calls.stopping:
+            try:
+                await method(service, request, context)
+                code = _OK
+                return
+            except GoQueueError as error:
+                failure = error
+            except asyncio.CancelledError:
+                if context.cancelled() or not service.calls.stopping:
+                    raise
+                failure = shutting_down()
+            except (grpc.aio.AbortError, grpc.aio.UsageError):
                 raise
-            failure = shutting_down()
-        except (grpc.aio.AbortError, grpc.aio.UsageError):
-            raise
-        except Exception as error:
-            failure = unexpected(error, method.__name__)
-        await abort(context, failure)
+            except Exception as error:
+                failure = unexpected(error, name, context)
+            code = failure.grpc_status
+            await abort(context, failure)
+        finally:
+            service.calls.stream_ended(peer)
+            # How long a stream was open says nothing: it has no duration.
+            service.calls.endpoint(name).count(code)
 
     return call

@@ -7,9 +7,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from goqueue.model.errors import GoQueueError, InternalError
-from goqueue.model.logging import get_logger
+from goqueue.model.errors import GoQueueError, InternalError, SchemaViolation
+from goqueue.model.logging import get_logger, tracing
 from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.trace_context import TRACEPARENT, parse_traceparent
 
 log = get_logger(__name__)
 
@@ -17,12 +18,19 @@ CODE_KEY = "goqueue-code"
 RETRIABLE_KEY = "goqueue-retriable"
 RETRY_AFTER_KEY = "goqueue-retry-after-ms"
 
+_LONGEST_TEXT = 2_000
+"""It travels in a header, where every byte may take three; of larger headers a client sees nothing but a failure."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def to_error(error: GoQueueError) -> pb.Error:
     return pb.Error(
-        code=error.code, message=str(error), retriable=error.retriable, retry_after_ms=_retry_after_ms(error)
+        code=error.code,
+        message=str(error),
+        retriable=error.retriable,
+        retry_after_ms=_retry_after_ms(error),
+        misfits=error.misfits if isinstance(error, SchemaViolation) else None,
     )
 
 
@@ -35,10 +43,21 @@ async def abort(context: Context, error: GoQueueError) -> None:
     metadata = [(CODE_KEY, error.code), (RETRIABLE_KEY, "true" if error.retriable else "false")]
     if after_ms := _retry_after_ms(error):
         metadata.append((RETRY_AFTER_KEY, str(after_ms)))
-    await context.abort(grpc.StatusCode[error.grpc_status], str(error), trailing_metadata=tuple(metadata))
+    text = str(error).encode()[:_LONGEST_TEXT].decode(errors="ignore")
+    await context.abort(grpc.StatusCode[error.grpc_status], text, trailing_metadata=tuple(metadata))
 
 
-def unexpected(error: Exception, method: str) -> InternalError:
+def unexpected(error: Exception, method: str, context: Context) -> InternalError:
     """A defect: the log has the story, the caller gets no internals."""
-    log.error("call failed", exc_info=error, method=method)
+    with tracing(_trace_id(context)):
+        log.error("call failed", exc_info=error, method=method)
     return InternalError("the broker could not answer; its log tells why")
+
+
+def _trace_id(context: Context) -> str:
+    """The trace that the call belongs to, if it says so."""
+    for name, value in context.invocation_metadata() or ():
+        if name == TRACEPARENT:
+            parent = parse_traceparent(value if isinstance(value, bytes) else value.encode())
+            return "" if parent is None else parent.trace_id
+    return ""

@@ -56,7 +56,7 @@ class MessagesService(pb_grpc.MessagesServicer):
 
     @answered
     async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:  # noqa: N802
-        return await self._append(request).answer()
+        return await (await self._append(request)).answer()
 
     @streamed
     async def PublishStream(  # noqa: N802
@@ -85,11 +85,11 @@ class MessagesService(pb_grpc.MessagesServicer):
         try:
             while await slots.acquire() and (request := await context.read()) is not grpc.aio.EOF:
                 try:
-                    entry = self._append(request)
+                    entry = await self._append(request)
                 except GoQueueError as error:
                     entry = _Accepted(_refusal(request.correlation_id, error))
                 except Exception as error:
-                    entry = _Accepted(_refusal(request.correlation_id, unexpected(error, "PublishStream")))
+                    entry = _Accepted(_refusal(request.correlation_id, unexpected(error, "PublishStream", context)))
                 waiting.put_nowait(entry)
         finally:
             waiting.put_nowait(None)
@@ -99,9 +99,10 @@ class MessagesService(pb_grpc.MessagesServicer):
         for taking in self._taking:
             taking.cancel()
 
-    def _append(self, request: pb.PublishRequest) -> _Accepted:
+    async def _append(self, request: pb.PublishRequest) -> _Accepted:
         run = parse_batch(request.batch)
-        first, acknowledged = self._broker.append_frames(request.topic, request.partition, run)
+        refused = await self._broker.refused_frames(request.topic, run)
+        first, acknowledged = self._broker.append_frames(request.topic, request.partition, run, refused)
         partition = self._broker.topic(request.topic).partition(request.partition)
         stored = pb.Stored(first_offset=first, count=len(run), deliver_at_ns=self._due_times(partition, first, run))
         response = pb.PublishResponse(correlation_id=request.correlation_id, stored=stored)

@@ -14,6 +14,7 @@ from goqueue.api.grpc.calls import Calls
 from goqueue.api.grpc.delays import DelaysService
 from goqueue.api.grpc.groups import GroupsService
 from goqueue.api.grpc.messages import MessagesService
+from goqueue.api.grpc.schemas import SchemasService
 from goqueue.api.grpc.topics import MetadataService, TopicsService
 from goqueue.broker.broker import Broker
 from goqueue.model.config import GrpcConfig
@@ -27,6 +28,7 @@ log = get_logger(__name__)
 _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_name.values())
 _EVERYWHERE = {"0.0.0.0", "::", "[::]"}
 _CUT_AFTER_S = 1.0
+_EXAMINE_EVERY_S = 1.0
 
 
 class GrpcServer:
@@ -37,9 +39,11 @@ class GrpcServer:
         self._config = config
         self._server = grpc.aio.server(options=_options(config), maximum_concurrent_rpcs=config.max_concurrent_calls)
         self._health = health_aio.HealthServicer()
-        self._calls = Calls(config.max_call_ms / 1_000)
+        self._calls = Calls(config.max_call_ms / 1_000, broker.metrics.grpc)
+        broker.metrics.connections["grpc"] = lambda: len(self._calls.streaming)
         self._messages = MessagesService(broker, config, self._calls)
         self._leaving: asyncio.Task[None] | None = None
+        self._examining: asyncio.Task[None] | None = None
         self._started = False
         self.port = 0
 
@@ -67,15 +71,38 @@ class GrpcServer:
         pb_grpc.add_GroupsServicer_to_server(groups, self._server)
         delays = DelaysService(self._broker, self._config, self._calls)
         pb_grpc.add_DelaysServicer_to_server(delays, self._server)
+        schemas = SchemasService(self._broker, self._config, self._calls)
+        pb_grpc.add_SchemasServicer_to_server(schemas, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if self._config.reflection:
             reflection.enable_server_reflection(
                 [*_SERVICES, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
             )
-        for service in ("", *_SERVICES):
-            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        await self._tell_health(is_ready=not self._broker.problems())
         await self._server.start()
+        self._examining = asyncio.create_task(self._examine(), name="gRPC health")
         self._started = True
+
+    async def _examine(self) -> None:
+        """Health is what ``/readyz`` says, told to those who watch it when it changes."""
+        was_ready: bool | None = None
+        while True:
+            try:
+                is_ready = not self._broker.problems()
+                if is_ready != was_ready:
+                    await self._tell_health(is_ready=is_ready)
+                    was_ready = is_ready
+            except Exception as error:
+                log.error("the health could not be told, it will be tried again", exc_info=error)
+            await asyncio.sleep(_EXAMINE_EVERY_S)
+
+    async def _tell_health(self, *, is_ready: bool) -> None:
+        kinds = health_pb2.HealthCheckResponse
+        for service in ("", *_SERVICES):
+            # Bounded: someone who watches one of them and does not read holds it up.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CUT_AFTER_S):
+                    await self._health.set(service, kinds.SERVING if is_ready else kinds.NOT_SERVING)
 
     def _advertised(self) -> str:
         """Empty if only the client knows how it got here: we listen everywhere and were not told."""
@@ -90,6 +117,9 @@ class GrpcServer:
     async def stop(self, grace_s: float) -> None:
         """Answer what was accepted, for at most ``grace_s``; the broker must have been told to stop before."""
         self.leave()
+        if self._examining is not None:
+            self._examining.cancel()
+            await asyncio.gather(self._examining, return_exceptions=True)
         if self._leaving is None:
             return
         # Bounded: someone who watches the health and does not read holds it up.

@@ -182,7 +182,7 @@ class Subscription:
         except GoQueueError as error:
             response = settle_failed(request.correlation_id, error)
         except Exception as error:
-            response = settle_failed(request.correlation_id, unexpected(error, "Subscribe"))
+            response = settle_failed(request.correlation_id, unexpected(error, "Subscribe", self._context))
         await self._write(pb.SubscribeResponse(settled=response))
 
     async def _commit(self, request: pb.CommitOffsetsRequest) -> None:
@@ -194,7 +194,7 @@ class Subscription:
         except GoQueueError as error:
             response.error.CopyFrom(to_error(error))
         except Exception as error:
-            response.error.CopyFrom(to_error(unexpected(error, "Subscribe")))
+            response.error.CopyFrom(to_error(unexpected(error, "Subscribe", self._context)))
         await self._write(pb.SubscribeResponse(committed=response))
 
     # Out

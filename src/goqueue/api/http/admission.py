@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
+from time import perf_counter
 from typing import Any, TypeVar
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from goqueue.api.http.errors import error_body, error_headers
+from goqueue.api.http.metrics import endpoint_of
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import BodyTooLarge, CrossOrigin, GoQueueError, InvalidRequest, Overloaded
+from goqueue.observe.requests import Requests
 
 Result = TypeVar("Result")
 
 _RETRY_AFTER_S = 1
+_NO_ANSWER = 499
+"""What others count for a request without an answer; no status of HTTP."""
 _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
+_HEALTH = ("/health", "/healthz", "/livez", "/readyz")
+_ALWAYS_ANSWERED = {*_HEALTH, *(f"/v1{path}" for path in _HEALTH)}
+"""A broker that has much to do is not one that is to be restarted."""
 
 
 class Admission:
     """The outermost layer of the app: counts requests, bodies and waiting reads against their bounds."""
 
-    def __init__(self, config: HttpConfig) -> None:
+    def __init__(self, config: HttpConfig, requests: Requests | None = None) -> None:
         self._config = config
+        self._requests = requests or Requests("http")
         self._app: ASGIApp | None = None
         self.active = 0
         self.waiting = 0
@@ -37,20 +46,27 @@ class Admission:
         app = self._app
         if app is None or scope["type"] != ScopeType.HTTP:
             return
-        if self.active >= self._config.max_concurrent_requests:
-            await _refuse(send, _overloaded("http.max_concurrent_requests", self._config.max_concurrent_requests))
+        if self.active >= self._config.max_concurrent_requests and scope["path"] not in _ALWAYS_ANSWERED:
+            await self._refuse(send, _overloaded("http.max_concurrent_requests", self._config.max_concurrent_requests))
             return
-        body = _Body(self, self._config, receive)
+        body = _Body(self, self._config, receive, send)
         refusal = _foreign_page(scope) or body.refusal(scope["headers"])
         if refusal is not None:
-            await _refuse(send, refusal)
+            await self._refuse(send, refusal)
             return
         self.active += 1
+        began = perf_counter()
         try:
-            await app(scope, body.receive, send)
+            await app(scope, body.receive, body.send)
         finally:
             self.active -= 1
             self.body_bytes -= body.counted
+            endpoint_of(scope, self._requests).done(body.status, perf_counter() - began)
+
+    async def _refuse(self, send: Send, error: GoQueueError) -> None:
+        """Nobody has looked yet what was asked for."""
+        self._requests.other.count(error.http_status)
+        await _refuse(send, error)
 
     async def waiting_read(self, receive: Receive, read: Coroutine[Any, Any, Result]) -> Result:
         """A read that waits gives its place to others, and takes one among those who wait until its client leaves."""
@@ -79,14 +95,18 @@ async def _left(receive: Receive) -> None:
 
 
 class _Body:
-    """Counts a request's body as it comes in."""
+    """Counts a request's body as it comes in, and sees what the answer is."""
 
-    __slots__ = ("_admission", "_config", "_receive", "_received", "_whole", "counted")
+    __slots__ = ("_admission", "_config", "_is_left", "_receive", "_received", "_send", "_whole", "counted", "status")
 
-    def __init__(self, admission: Admission, config: HttpConfig, receive: Receive) -> None:
+    def __init__(self, admission: Admission, config: HttpConfig, receive: Receive, send: Send) -> None:
         self._admission = admission
         self._config = config
         self._receive = receive
+        self._send = send
+        self.status = _NO_ANSWER
+        self._is_left = False
+        """Its client is gone: whatever is answered, nobody gets it."""
         self._received = 0
         self._whole = False
         self.counted = 0
@@ -111,6 +131,11 @@ class _Body:
             self.counted = total
         return None
 
+    def send(self, message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start" and not self._is_left:
+            self.status = message["status"]
+        return self._send(message)
+
     async def receive(self) -> Any:
         message = await self._receive()
         if message["type"] == "http.request":
@@ -119,8 +144,10 @@ class _Body:
             if refusal is not None:
                 raise refusal
             self._whole = not message["more_body"]
-        elif not self._whole:
-            raise InvalidRequest("the client left before its request was whole")
+        else:
+            self._is_left = True
+            if not self._whole:
+                raise InvalidRequest("the client left before its request was whole")
         return message
 
 

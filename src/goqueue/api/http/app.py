@@ -12,13 +12,17 @@ from goqueue.api.http.errors import EXCEPTION_HANDLERS
 from goqueue.api.http.groups import group_routes
 from goqueue.api.http.lanes import lane_routes
 from goqueue.api.http.messages import message_routes
+from goqueue.api.http.metrics import metrics_routes
 from goqueue.api.http.openapi import documentation_routes
 from goqueue.api.http.poll import poll_routes
 from goqueue.api.http.publish import PublishPath, publish_json
 from goqueue.api.http.query import refuse_unknown_parameters
 from goqueue.api.http.queue import queue_routes
+from goqueue.api.http.registry import registry_routes
+from goqueue.api.http.registry_path import RegistryPath
 from goqueue.api.http.system import system_routes
 from goqueue.api.http.topics import topic_routes
+from goqueue.api.http.traces import trace_routes
 from goqueue.broker.broker import Broker
 from goqueue.model.config import HttpConfig
 
@@ -27,10 +31,11 @@ _SMALL_BODY_BYTES = 1 << 20
 
 def create_app(broker: Broker, config: HttpConfig) -> ASGIApp:
     """Every path at the root, and again under ``/v1``."""
-    admission = Admission(config)
+    admission = Admission(config, broker.metrics.http)
     publish = publish_json(broker, config)
     routes = [
         *system_routes(broker),
+        *metrics_routes(broker),
         *topic_routes(broker),
         *message_routes(broker, admission, config, publish),
         *group_routes(broker),
@@ -39,6 +44,8 @@ def create_app(broker: Broker, config: HttpConfig) -> ASGIApp:
         *dead_letter_routes(broker, admission, config),
         *delay_routes(broker, config),
         *lane_routes(broker),
+        *trace_routes(broker),
+        *registry_routes(broker),
     ]
     app = Litestar(
         route_handlers=[*routes, Router("/v1", route_handlers=routes), *documentation_routes(routes)],
@@ -49,4 +56,4 @@ def create_app(broker: Broker, config: HttpConfig) -> ASGIApp:
         request_max_body_size=_SMALL_BODY_BYTES,
         logging_config=None,
     )
-    return admission.wrap(PublishPath(publish, config.max_publish_messages, app))
+    return admission.wrap(PublishPath(publish, config.max_publish_messages, RegistryPath(broker.schemas, app)))

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from goqueue.api.http.errors import error_body, error_headers
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, RequestTimeout
+from goqueue.observe.requests import Requests
 
 _UPGRADE = re.compile(rb"\r\nupgrade(?=[ \t]*:)", re.IGNORECASE)
 _NOT_AN_UPGRADE = b"\r\nx-pgrade"
@@ -20,6 +21,7 @@ class Connection(HttpToolsProtocol):
     """uvicorn's protocol, watched. ``sweep`` closes those that are past their deadline; no timer per request."""
 
     limits: ClassVar[HttpConfig] = HttpConfig()
+    requests: ClassVar[Requests] = Requests("http")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -98,6 +100,9 @@ class Connection(HttpToolsProtocol):
     def refuse(self, error: GoQueueError) -> None:
         if self.transport.is_closing():
             return
+        if self._answering is None:
+            # Else the request is counted by those who answer it.
+            self.requests.other.count(error.http_status)
         body = error_body(error)
         head = [STATUS_LINE[error.http_status], b"content-type: application/json\r\nconnection: close\r\n"]
         head += [f"{name.lower()}: {value}\r\n".encode() for name, value in error_headers(error).items()]

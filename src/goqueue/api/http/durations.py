@@ -28,9 +28,12 @@ def due(delay: str | None, deliver_at: str | None, now_ns: int) -> tuple[int | N
     # To a full day: a bound to the millisecond would be another one each time.
     most_ms = (LATEST_NS - now_ns) // NANOS_PER_MS // _DAY_MS * _DAY_MS
     delay_ms = None if delay is None else bounded_ms("delay", delay, most_ms)
-    if deliver_at is None:
-        return delay_ms, None
+    return delay_ms, None if deliver_at is None else instant_ns("deliverAt", deliver_at)
+
+
+def instant_ns(field: str, text: str) -> int:
+    """``text`` in nanoseconds since 1970, or an error that names the field."""
     try:
-        return delay_ms, parse_instant_ns(deliver_at)
+        return parse_instant_ns(text)
     except InvalidRequest as error:
-        raise InvalidRequest(f"deliverAt: {error}") from None
+        raise InvalidRequest(f"{field}: {error}") from None

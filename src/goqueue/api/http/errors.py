@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -9,6 +10,8 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 
+from goqueue.api.http.query import LENIENT
+from goqueue.api.http.registry_schemas import REGISTRY_JSON
 from goqueue.api.http.schemas import ErrorResponse
 from goqueue.model.errors import (
     BodyTooLarge,
@@ -19,9 +22,12 @@ from goqueue.model.errors import (
     NotFound,
     UnsupportedMediaType,
 )
-from goqueue.model.logging import get_logger
+from goqueue.model.logging import get_logger, tracing
+from goqueue.wire.trace_context import parse_traceparent
 
 log = get_logger(__name__)
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
 
 _BY_STATUS: dict[int, type[GoQueueError]] = {
     404: NotFound,
@@ -38,6 +44,7 @@ _MEANINGS = {
     413: "A message or the body is too large.",
     415: "The body has another content type than this path takes.",
     416: "The offset was removed or is not there yet.",
+    422: "The schema or the message is not as it should be; nothing was changed.",
     429: "As many delayed messages wait as the broker allows.",
     501: "This version does not have the feature.",
     503: "Too much at once, stopping, or a failed disk.",
@@ -53,18 +60,31 @@ def documented(*statuses: int) -> dict[int, ResponseSpec]:
     }
 
 
-def error_body(error: GoQueueError) -> bytes:
-    return msgspec.json.encode(ErrorResponse(str(error), error.code, error.retriable))
+def error_body(error: GoQueueError, *, to_registry: bool = False) -> bytes:
+    """``to_registry``: the client is one of the schema registry's, and looks for what these know in every error."""
+    body = ErrorResponse(str(error), error.code, error.retriable)
+    if error.registry_code or to_registry:
+        body.error_code, body.message = error.registry_code or error.http_status, str(error)
+    return msgspec.json.encode(body)
 
 
 def error_headers(error: GoQueueError) -> dict[str, str]:
     return {} if error.retry_after_s is None else {"Retry-After": str(max(1, round(error.retry_after_s)))}
 
 
-def answer_error(_: Request[Any, Any, Any], error: GoQueueError) -> Response[bytes]:
-    return Response(
-        error_body(error), status_code=error.http_status, headers=error_headers(error), media_type="application/json"
-    )
+def answer_error(request: Request[Any, Any, Any], error: GoQueueError) -> Response[bytes]:
+    options = getattr(request.scope.get("route_handler"), "opt", {})
+    to_registry = bool(options.get(LENIENT))
+    body = error_body(error, to_registry=to_registry)
+    kind = error_media_type(request.scope["headers"], to_registry=to_registry)
+    return Response(body, status_code=error.http_status, headers=error_headers(error), media_type=kind)
+
+
+def error_media_type(headers: RawHeaders, *, to_registry: bool) -> str:
+    """Clients of the registry that ask for its own name for JSON get it for errors as well."""
+    wanted = REGISTRY_JSON.encode()
+    accepted = to_registry and any(name == b"accept" and wanted in value for name, value in headers)
+    return REGISTRY_JSON if accepted else "application/json"
 
 
 def answer_framework_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
@@ -81,13 +101,23 @@ def answer_framework_error(request: Request[Any, Any, Any], error: HTTPException
 
 
 def answer_unexpected(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    return answer_error(request, internal_error(error, request.method, request.url.path))
+    return answer_error(request, internal_error(error, request.method, request.url.path, request.scope["headers"]))
 
 
-def internal_error(error: Exception, method: str, path: str) -> InternalError:
+def internal_error(error: Exception, method: str, path: str, headers: RawHeaders) -> InternalError:
     """A defect: the log has the story, the caller gets no internals."""
-    log.error("request failed", exc_info=error, method=method, path=path)
+    with tracing(_trace_id(headers)):
+        log.error("request failed", exc_info=error, method=method, path=path)
     return InternalError("the broker could not answer; its log tells why")
+
+
+def _trace_id(headers: RawHeaders) -> str:
+    """The trace that the request belongs to, if it says so."""
+    for name, value in headers:
+        if name == b"traceparent":
+            parent = parse_traceparent(value)
+            return "" if parent is None else parent.trace_id
+    return ""
 
 
 def answer_too_deep(request: Request[Any, Any, Any], _: RecursionError) -> Response[bytes]:

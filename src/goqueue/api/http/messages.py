@@ -18,7 +18,7 @@ from goqueue.api.http.convert import PageOfMessages
 from goqueue.api.http.durations import bounded_ms
 from goqueue.api.http.errors import documented
 from goqueue.api.http.frames import FRAMES, FRAMES_BODY, frames_response, instant, wants_frames
-from goqueue.api.http.publish import Publish
+from goqueue.api.http.publish import Publish, trace_of
 from goqueue.api.http.schemas import (
     ConsumeAllResponse,
     ConsumeMessage,
@@ -100,8 +100,10 @@ def message_routes(
         request_max_body_size=None,
         summary="Publish one message or many",
     )
-    async def publish(topic_name: FromPath[str], data: JSONBody[PublishRequest]) -> Response[PublishResponse]:
-        answer = await publish_answer(topic_name, data)
+    async def publish(
+        request: AnyRequest, topic_name: FromPath[str], data: JSONBody[PublishRequest]
+    ) -> Response[PublishResponse]:
+        answer = await publish_answer(topic_name, data, trace_of(request.scope["headers"]))
         return Response(answer.body, status_code=answer.status, headers=answer.headers)
 
     @get(

@@ -7,13 +7,14 @@ same ``publish_json``, for OpenAPI.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
 from litestar.types import ASGIApp, Receive, Scope, Send
 from litestar.utils.path import normalize_path
+from msgspec.structs import replace
 
 from goqueue.api.http.convert import to_new_message, to_result
 from goqueue.api.http.errors import error_body, error_headers, internal_error
@@ -22,11 +23,15 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.pacing import in_stretches
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.model.message import NO_HEADERS, Headers
 from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.wire.trace_context import parse_traceparent
+from goqueue.wire.trace_headers import in_trace, trace_headers
 
 _SHORTEST_MESSAGE = len('{"value":""},')
 _ENCODER = msgspec.json.Encoder()
 _JSON = (b"content-type", b"application/json")
+_TEMPLATE = "/topics/{topic_name}/messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,8 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-Publish = Callable[[str, PublishRequest], Awaitable[Answer]]
+Publish = Callable[[str, PublishRequest, Headers], Awaitable[Answer]]
+"""Takes the topic, the request, and the headers of the trace that the request belongs to."""
 
 
 class Decoder:
@@ -74,7 +80,7 @@ class Decoder:
 def publish_json(broker: Broker, config: HttpConfig) -> Publish:
     """What happens to a decoded request, whoever decoded it."""
 
-    async def publish(topic_name: str, request: PublishRequest) -> Answer:
+    async def publish(topic_name: str, request: PublishRequest, trace: Headers) -> Answer:
         if len(request.messages) > config.max_publish_messages:
             raise InvalidRequest(
                 f"the request has {len(request.messages)} messages; http.max_publish_messages allows "
@@ -84,7 +90,7 @@ def publish_json(broker: Broker, config: HttpConfig) -> Publish:
         now_ns = broker.clock.now_ns()
         given: list[NewMessage | GoQueueError] = []
         async for part in in_stretches(request.messages):
-            given += [_converted(message, now_ns) for message in part]
+            given += [_converted(message, now_ns, trace) for message in part]
         accepted = [each for each in given if isinstance(each, NewMessage)]
         stored = iter(await broker.publish(topic_name, accepted) if accepted else [])
         return _answer([each if isinstance(each, GoQueueError) else next(stored) for each in given])
@@ -92,11 +98,21 @@ def publish_json(broker: Broker, config: HttpConfig) -> Publish:
     return publish
 
 
-def _converted(message: PublishMessage, now_ns: int) -> NewMessage | GoQueueError:
+def _converted(message: PublishMessage, now_ns: int, trace: Headers) -> NewMessage | GoQueueError:
     try:
-        return to_new_message(message, now_ns)
+        made = to_new_message(message, now_ns)
     except GoQueueError as error:
         return error
+    return replace(made, headers=in_trace(made.headers, trace)) if trace else made
+
+
+def trace_of(request_headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The trace that a request says it belongs to, as headers for its messages. Nothing if it says so twice."""
+    named = [value for name, value in request_headers if name == b"traceparent"]
+    parent = parse_traceparent(named[0]) if len(named) == 1 else None
+    if parent is None:
+        return NO_HEADERS
+    return trace_headers(parent, b",".join(value for name, value in request_headers if name == b"tracestate"))
 
 
 def _answer(outcomes: list[Outcome]) -> Answer:
@@ -122,16 +138,18 @@ class PublishPath:
         if name is None:
             await self._rest(scope, receive, send)
             return
+        # As the framework does when it has found a route.
+        scope["path_template"] = _TEMPLATE
         try:
             body = await _whole_body(receive)
             if body is None:
                 return
-            answer = await self._publish(name, self._decode(body))
+            answer = await self._publish(name, self._decode(body), trace_of(scope["headers"]))
             status, headers, content = answer.status, answer.headers, _ENCODER.encode(answer.body)
         except GoQueueError as error:
             status, headers, content = error.http_status, error_headers(error), error_body(error)
         except Exception as error:
-            failed = internal_error(error, "POST", scope["path"])
+            failed = internal_error(error, "POST", scope["path"], scope["headers"])
             status, headers, content = failed.http_status, {}, error_body(failed)
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         raw += [_JSON, (b"content-length", str(len(content)).encode())]

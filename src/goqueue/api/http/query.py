@@ -9,12 +9,14 @@ from litestar import Request
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import did_you_mean, shown
 
+LENIENT = "lenient"
+"""On a route whose clients are not ours: what they send beyond what is known means nothing here."""
 _NOT_IN_THE_QUERY = {"request", "data"}
 
 
 async def refuse_unknown_parameters(request: Request[Any, Any, Any]) -> None:
     """Runs before every route."""
-    if not request.scope["query_string"]:
+    if not request.scope["query_string"] or request.route_handler.opt.get(LENIENT):
         return
     declared = request.route_handler.parsed_fn_signature.parameters
     known = sorted(declared.keys() - request.path_params.keys() - _NOT_IN_THE_QUERY)

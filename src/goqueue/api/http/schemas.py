@@ -24,12 +24,17 @@ DeliverAtField = Annotated[
 ]
 
 
-class ErrorResponse(Struct):
-    """What went wrong. ``code`` is stable; ``retriable`` tells whether the same request may succeed later."""
+class ErrorResponse(Struct, omit_defaults=True):
+    """What went wrong. ``code`` is stable; ``retriable`` tells whether the same request may succeed later.
+
+    ``error_code`` and ``message`` are the same once more, as clients of schema registries know it.
+    """
 
     error: str
     code: str
     retriable: bool
+    error_code: int | UnsetType = UNSET
+    message: str | UnsetType = UNSET
 
 
 class Request(Struct, forbid_unknown_fields=True, gc=False):

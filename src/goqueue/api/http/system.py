@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import time
 
 from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
@@ -23,11 +22,15 @@ from goqueue.api.http.schemas import (
     VersionResponse,
 )
 from goqueue.broker.broker import Broker
+from goqueue.broker.health import Check
 from goqueue.broker.topic import Topic
+from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.units import format_duration_ms, format_instant_ns
 
 _TAGS = ["Broker"]
-_PARTS = ("storage", "disk", "shutdown")
+_LIVENESS_503 = ResponseSpec(
+    LivenessResponse, generate_examples=False, description="Something is wrong that a restart cures."
+)
 
 
 def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
@@ -42,9 +45,29 @@ def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
         problems = [*broker.problems().values(), *broker.damage()]
         return HealthResponse("degraded" if problems else "ok", now(), problems[:100])
 
-    @get(["/healthz", "/livez"], tags=_TAGS, responses=documented(), summary="Whether the process works")
-    async def live() -> LivenessResponse:
-        return LivenessResponse("pass", now(), uptime(), "")
+    def liveness(checks: dict[str, Check]) -> Response[LivenessResponse]:
+        needs_restart = any(check.needs_restart for check in checks.values())
+        body = LivenessResponse("fail" if needs_restart else "pass", now(), uptime(), _told(checks))
+        return Response(body, status_code=503 if needs_restart else 200)
+
+    @get(
+        "/livez",
+        tags=_TAGS,
+        responses={**documented(), 503: _LIVENESS_503},
+        summary="Whether the process works",
+    )
+    async def live() -> Response[LivenessResponse]:
+        checks = broker.health.readiness()
+        return liveness({name: check for name, check in checks.items() if check.needs_restart})
+
+    @get(
+        "/healthz",
+        tags=_TAGS,
+        responses={**documented(), 503: _LIVENESS_503},
+        summary="Whether the process works, and whatever is not as it should be",
+    )
+    async def healthy() -> Response[LivenessResponse]:
+        return liveness(broker.health.checks())
 
     @get(
         "/readyz",
@@ -56,18 +79,17 @@ def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Whether the broker takes messages",
     )
     async def ready(verbose: FromQuery[bool] = False) -> Response[ReadinessResponse]:
-        began = time.perf_counter_ns()
-        problems = broker.problems()
-        took = format_duration_ms((time.perf_counter_ns() - began) // 1_000_000)
-        body = ReadinessResponse("fail" if problems else "pass", now(), uptime(), "; ".join(problems.values()))
+        checks = broker.health.checks() if verbose else broker.health.readiness()
+        is_ready = all(check.status != "fail" for check in checks.values())
+        body = ReadinessResponse("pass" if is_ready else "fail", now(), uptime(), _told(checks))
         if verbose:
             body.checks = {
-                part: HealthCheckResult("fail" if part in problems else "pass", problems.get(part, ""), took)
-                for part in _PARTS
+                name: HealthCheckResult(check.status, check.message, format_duration_ms(check.took_ns // NANOS_PER_MS))
+                for name, check in checks.items()
             }
             topics = list(broker.running_topics())
             body.broker = BrokerFacts(broker.node_id, len(topics), sum(_size(topic) for topic in topics))
-        return Response(body, status_code=503 if problems else 200)
+        return Response(body, status_code=200 if is_ready else 503)
 
     @get("/version", tags=_TAGS, responses=documented(), summary="Which version this is")
     async def version() -> VersionResponse:
@@ -86,7 +108,13 @@ def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
             disk_free_bytes=broker.disk.look(),
         )
 
-    return [health, live, ready, version, stats]
+    return [health, live, healthy, ready, version, stats]
+
+
+def _told(checks: dict[str, Check]) -> str:
+    """What is wrong, the worst first."""
+    wrong = sorted((each.status, f"{name}: {each.message}") for name, each in checks.items() if each.status != "pass")
+    return "; ".join(told for _, told in wrong)
 
 
 def _size(topic: Topic) -> int:

@@ -1577,3 +1577,426 @@ class Delays:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class SchemasStub:
+    """The schema registry. What is registered here and over HTTP is the same.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.RegisterSchema = channel.unary_unary(
+                '/goqueue.v1.Schemas/RegisterSchema',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RegisterSchemaRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SchemaVersion.FromString,
+                _registered_method=True)
+        self.GetSchema = channel.unary_unary(
+                '/goqueue.v1.Schemas/GetSchema',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.GetSchemaRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Schema.FromString,
+                _registered_method=True)
+        self.GetSchemaVersion = channel.unary_unary(
+                '/goqueue.v1.Schemas/GetSchemaVersion',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.GetSchemaVersionRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SchemaVersion.FromString,
+                _registered_method=True)
+        self.FindSchema = channel.unary_unary(
+                '/goqueue.v1.Schemas/FindSchema',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FindSchemaRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SchemaVersion.FromString,
+                _registered_method=True)
+        self.ListSubjects = channel.unary_unary(
+                '/goqueue.v1.Schemas/ListSubjects',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListSubjectsRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListSubjectsResponse.FromString,
+                _registered_method=True)
+        self.ListSchemaVersions = channel.unary_unary(
+                '/goqueue.v1.Schemas/ListSchemaVersions',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListSchemaVersionsRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListSchemaVersionsResponse.FromString,
+                _registered_method=True)
+        self.CheckCompatibility = channel.unary_unary(
+                '/goqueue.v1.Schemas/CheckCompatibility',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CheckCompatibilityRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CheckCompatibilityResponse.FromString,
+                _registered_method=True)
+        self.DeleteSchemaVersion = channel.unary_unary(
+                '/goqueue.v1.Schemas/DeleteSchemaVersion',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteSchemaVersionRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteSchemasResponse.FromString,
+                _registered_method=True)
+        self.DeleteSubject = channel.unary_unary(
+                '/goqueue.v1.Schemas/DeleteSubject',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteSubjectRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteSchemasResponse.FromString,
+                _registered_method=True)
+
+
+class SchemasServicer:
+    """The schema registry. What is registered here and over HTTP is the same.
+    """
+
+    def RegisterSchema(self, request, context):
+        """The same schema again changes nothing and has the same id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSchema(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSchemaVersion(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindSchema(self, request, context):
+        """The version of a subject that is this very schema.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSubjects(self, request, context):
+        """In alphabetical order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSchemaVersions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckCompatibility(self, request, context):
+        """Whether a schema could be registered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSchemaVersion(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSubject(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_SchemasServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'RegisterSchema': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterSchema,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RegisterSchemaRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SchemaVersion.SerializeToString,
+            ),
+            'GetSchema': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSchema,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.GetSchemaRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Schema.SerializeToString,
+            ),
+            'GetSchemaVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSchemaVersion,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.GetSchemaVersionRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SchemaVersion.SerializeToString,
+            ),
+            'FindSchema': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindSchema,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FindSchemaRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SchemaVersion.SerializeToString,
+            ),
+            'ListSubjects': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSubjects,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListSubjectsRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListSubjectsResponse.SerializeToString,
+            ),
+            'ListSchemaVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchemaVersions,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListSchemaVersionsRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListSchemaVersionsResponse.SerializeToString,
+            ),
+            'CheckCompatibility': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckCompatibility,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CheckCompatibilityRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CheckCompatibilityResponse.SerializeToString,
+            ),
+            'DeleteSchemaVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSchemaVersion,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteSchemaVersionRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteSchemasResponse.SerializeToString,
+            ),
+            'DeleteSubject': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSubject,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteSubjectRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteSchemasResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'goqueue.v1.Schemas', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('goqueue.v1.Schemas', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Schemas:
+    """The schema registry. What is registered here and over HTTP is the same.
+    """
+
+    @staticmethod
+    def RegisterSchema(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Schemas/RegisterSchema',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.RegisterSchemaRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SchemaVersion.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSchema(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Schemas/GetSchema',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.GetSchemaRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Schema.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSchemaVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Schemas/GetSchemaVersion',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.GetSchemaVersionRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SchemaVersion.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindSchema(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Schemas/FindSchema',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FindSchemaRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.SchemaVersion.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSubjects(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Schemas/ListSubjects',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListSubjectsRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListSubjectsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSchemaVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Schemas/ListSchemaVersions',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListSchemaVersionsRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListSchemaVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckCompatibility(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Schemas/CheckCompatibility',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CheckCompatibilityRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CheckCompatibilityResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSchemaVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Schemas/DeleteSchemaVersion',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteSchemaVersionRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteSchemasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSubject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Schemas/DeleteSubject',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteSubjectRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteSchemasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

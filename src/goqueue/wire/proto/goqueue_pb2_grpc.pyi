@@ -470,3 +470,115 @@ class DelaysServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_goqueue_pb2.DelayStatsResponse, _abc.Awaitable[_goqueue_pb2.DelayStatsResponse]]: ...
 
 def add_DelaysServicer_to_server(servicer: DelaysServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class SchemasStub:
+    """The schema registry. What is registered here and over HTTP is the same."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> SchemasAsyncStub: ...
+    RegisterSchema: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.RegisterSchemaRequest, _goqueue_pb2.SchemaVersion]
+    """The same schema again changes nothing and has the same id."""
+    GetSchema: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.GetSchemaRequest, _goqueue_pb2.Schema]
+    GetSchemaVersion: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.GetSchemaVersionRequest, _goqueue_pb2.SchemaVersion]
+    FindSchema: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.FindSchemaRequest, _goqueue_pb2.SchemaVersion]
+    """The version of a subject that is this very schema."""
+    ListSubjects: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ListSubjectsRequest, _goqueue_pb2.ListSubjectsResponse]
+    """In alphabetical order."""
+    ListSchemaVersions: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ListSchemaVersionsRequest, _goqueue_pb2.ListSchemaVersionsResponse]
+    CheckCompatibility: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.CheckCompatibilityRequest, _goqueue_pb2.CheckCompatibilityResponse]
+    """Whether a schema could be registered."""
+    DeleteSchemaVersion: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.DeleteSchemaVersionRequest, _goqueue_pb2.DeleteSchemasResponse]
+    DeleteSubject: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.DeleteSubjectRequest, _goqueue_pb2.DeleteSchemasResponse]
+
+@_typing.type_check_only
+class SchemasAsyncStub(SchemasStub):
+    """The schema registry. What is registered here and over HTTP is the same."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    RegisterSchema: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.RegisterSchemaRequest, _goqueue_pb2.SchemaVersion]  # type: ignore[assignment]
+    """The same schema again changes nothing and has the same id."""
+    GetSchema: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.GetSchemaRequest, _goqueue_pb2.Schema]  # type: ignore[assignment]
+    GetSchemaVersion: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.GetSchemaVersionRequest, _goqueue_pb2.SchemaVersion]  # type: ignore[assignment]
+    FindSchema: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.FindSchemaRequest, _goqueue_pb2.SchemaVersion]  # type: ignore[assignment]
+    """The version of a subject that is this very schema."""
+    ListSubjects: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ListSubjectsRequest, _goqueue_pb2.ListSubjectsResponse]  # type: ignore[assignment]
+    """In alphabetical order."""
+    ListSchemaVersions: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ListSchemaVersionsRequest, _goqueue_pb2.ListSchemaVersionsResponse]  # type: ignore[assignment]
+    CheckCompatibility: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.CheckCompatibilityRequest, _goqueue_pb2.CheckCompatibilityResponse]  # type: ignore[assignment]
+    """Whether a schema could be registered."""
+    DeleteSchemaVersion: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.DeleteSchemaVersionRequest, _goqueue_pb2.DeleteSchemasResponse]  # type: ignore[assignment]
+    DeleteSubject: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.DeleteSubjectRequest, _goqueue_pb2.DeleteSchemasResponse]  # type: ignore[assignment]
+
+class SchemasServicer(metaclass=_abc_1.ABCMeta):
+    """The schema registry. What is registered here and over HTTP is the same."""
+
+    @_abc_1.abstractmethod
+    def RegisterSchema(
+        self,
+        request: _goqueue_pb2.RegisterSchemaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.SchemaVersion, _abc.Awaitable[_goqueue_pb2.SchemaVersion]]:
+        """The same schema again changes nothing and has the same id."""
+
+    @_abc_1.abstractmethod
+    def GetSchema(
+        self,
+        request: _goqueue_pb2.GetSchemaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.Schema, _abc.Awaitable[_goqueue_pb2.Schema]]: ...
+
+    @_abc_1.abstractmethod
+    def GetSchemaVersion(
+        self,
+        request: _goqueue_pb2.GetSchemaVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.SchemaVersion, _abc.Awaitable[_goqueue_pb2.SchemaVersion]]: ...
+
+    @_abc_1.abstractmethod
+    def FindSchema(
+        self,
+        request: _goqueue_pb2.FindSchemaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.SchemaVersion, _abc.Awaitable[_goqueue_pb2.SchemaVersion]]:
+        """The version of a subject that is this very schema."""
+
+    @_abc_1.abstractmethod
+    def ListSubjects(
+        self,
+        request: _goqueue_pb2.ListSubjectsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.ListSubjectsResponse, _abc.Awaitable[_goqueue_pb2.ListSubjectsResponse]]:
+        """In alphabetical order."""
+
+    @_abc_1.abstractmethod
+    def ListSchemaVersions(
+        self,
+        request: _goqueue_pb2.ListSchemaVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.ListSchemaVersionsResponse, _abc.Awaitable[_goqueue_pb2.ListSchemaVersionsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CheckCompatibility(
+        self,
+        request: _goqueue_pb2.CheckCompatibilityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.CheckCompatibilityResponse, _abc.Awaitable[_goqueue_pb2.CheckCompatibilityResponse]]:
+        """Whether a schema could be registered."""
+
+    @_abc_1.abstractmethod
+    def DeleteSchemaVersion(
+        self,
+        request: _goqueue_pb2.DeleteSchemaVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.DeleteSchemasResponse, _abc.Awaitable[_goqueue_pb2.DeleteSchemasResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteSubject(
+        self,
+        request: _goqueue_pb2.DeleteSubjectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.DeleteSchemasResponse, _abc.Awaitable[_goqueue_pb2.DeleteSchemasResponse]]: ...
+
+def add_SchemasServicer_to_server(servicer: SchemasServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,185 @@
+"""The schema registry, call by call."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from goqueue.api.grpc.calls import Calls, answered
+from goqueue.api.grpc.errors import Context
+from goqueue.broker.broker import Broker
+from goqueue.broker.schema_registry import MAX_REFERENCES, SchemaDraft, check_subject
+from goqueue.coordination.schema_records import Reference, SchemaRecord, Version
+from goqueue.model.config import GrpcConfig
+from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidSchema
+from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
+
+_LISTED = 1_000
+_MOST_LISTED = 10_000
+_SHOWN_PROBLEMS = 100
+_SHOWN_CHARACTERS = 2_000
+_MOST_DETAILS_BYTES = 2_500
+"""An error travels in a header, where a byte may take three; with more than 8 KiB of them gRPC drops the answer."""
+
+Reply = TypeVar("Reply")
+
+
+def _briefly(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
+    """What is wrong with a schema can be as long as the schema: say only the beginning of it."""
+
+    @wraps(method)
+    async def call(service: Any, request: Any, context: Context) -> Reply:
+        try:
+            return await method(service, request, context)
+        except GoQueueError as error:
+            raise type(error)(_shortened(str(error)), retry_after_s=error.retry_after_s) from None
+
+    return call
+
+
+def _shortened(text: str) -> str:
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= _MOST_DETAILS_BYTES:
+        return text
+    return encoded[:_MOST_DETAILS_BYTES].decode(errors="ignore") + "…"
+
+
+class SchemasService(pb_grpc.SchemasServicer):
+    """Thin: decodes, asks the registry, encodes."""
+
+    def __init__(self, broker: Broker, config: GrpcConfig, calls: Calls) -> None:
+        self._registry = broker.schemas
+        self._max_list_bytes = config.max_message_bytes // 2
+        self.calls = calls
+
+    @answered
+    @_briefly
+    async def RegisterSchema(self, request: pb.RegisterSchemaRequest, context: Context) -> pb.SchemaVersion:  # noqa: N802
+        found = await self._registry.register(
+            request.subject, _draft(request.schema, registers=True), normalize=request.normalize
+        )
+        return _to_version(request.subject, found.version, found.record)
+
+    @answered
+    async def GetSchema(self, request: pb.GetSchemaRequest, context: Context) -> pb.Schema:  # noqa: N802
+        return _to_schema(await self._registry.record(request.id))
+
+    @answered
+    async def GetSchemaVersion(  # noqa: N802
+        self, request: pb.GetSchemaVersionRequest, context: Context
+    ) -> pb.SchemaVersion:
+        check_subject(request.subject)
+        found = await self._registry.version(request.subject, request.version or None, deleted=request.deleted)
+        return _to_version(request.subject, found.version, found.record)
+
+    @answered
+    @_briefly
+    async def FindSchema(self, request: pb.FindSchemaRequest, context: Context) -> pb.SchemaVersion:  # noqa: N802
+        check_subject(request.subject)
+        found = await self._registry.find(
+            request.subject, _draft(request.schema), normalize=request.normalize, deleted=request.deleted
+        )
+        return _to_version(request.subject, found.version, found.record)
+
+    @answered
+    async def ListSubjects(  # noqa: N802
+        self, request: pb.ListSubjectsRequest, context: Context
+    ) -> pb.ListSubjectsResponse:
+        limit = request.limit or _LISTED
+        if limit > _MOST_LISTED:
+            raise InvalidRequest(f"limit is {limit}; at most {_MOST_LISTED} are allowed")
+        response = pb.ListSubjectsResponse()
+        left = self._max_list_bytes
+        names = self._registry.state.names(deleted=request.deleted)
+        for place in range(bisect_right(names, request.after), len(names)):
+            name = names[place]
+            if not name.startswith(request.prefix):
+                continue
+            left -= len(name.encode())
+            if len(response.names) == limit or left < 0:
+                response.more = True
+                break
+            response.names.append(name)
+        await self._registry.on_disk()
+        return response
+
+    @answered
+    async def ListSchemaVersions(  # noqa: N802
+        self, request: pb.ListSchemaVersionsRequest, context: Context
+    ) -> pb.ListSchemaVersionsResponse:
+        check_subject(request.subject)
+        versions = self._registry.state.versions(request.subject, deleted=request.deleted)
+        await self._registry.on_disk()
+        return pb.ListSchemaVersionsResponse(versions=[each.version for each in versions])
+
+    @answered
+    @_briefly
+    async def CheckCompatibility(  # noqa: N802
+        self, request: pb.CheckCompatibilityRequest, context: Context
+    ) -> pb.CheckCompatibilityResponse:
+        against_all = not request.HasField("version")
+        verdict = await self._registry.verdict(
+            request.subject,
+            _draft(request.schema),
+            request.version or None,
+            against_all=against_all,
+            normalize=request.normalize,
+        )
+        problems = [
+            pb.SchemaProblem(
+                version=version,
+                rule=each.rule,
+                path=each.path[:_SHOWN_CHARACTERS],
+                message=each.message[:_SHOWN_CHARACTERS],
+            )
+            for version, found in verdict.problems.items()
+            for each in found
+        ]
+        return pb.CheckCompatibilityResponse(compatible=verdict.is_compatible, problems=problems[:_SHOWN_PROBLEMS])
+
+    @answered
+    async def DeleteSchemaVersion(  # noqa: N802
+        self, request: pb.DeleteSchemaVersionRequest, context: Context
+    ) -> pb.DeleteSchemasResponse:
+        check_subject(request.subject)
+        version = request.version or None
+        if version is None:
+            # The latest of those that are there, or, to be deleted for good, of those that were.
+            version = self._registry.state.version(request.subject, None, deleted=request.permanent).version
+        number = await self._registry.delete_version(request.subject, version, permanent=request.permanent)
+        return pb.DeleteSchemasResponse(versions=[number])
+
+    @answered
+    async def DeleteSubject(  # noqa: N802
+        self, request: pb.DeleteSubjectRequest, context: Context
+    ) -> pb.DeleteSchemasResponse:
+        check_subject(request.subject)
+        versions = await self._registry.delete_subject(request.subject, permanent=request.permanent)
+        return pb.DeleteSchemasResponse(versions=versions)
+
+
+def _draft(schema: pb.Schema, *, registers: bool = False) -> SchemaDraft:
+    if registers and schema.id:
+        raise InvalidRequest("a schema's id is given by the registry; leave it out")
+    if len(schema.references) > MAX_REFERENCES:
+        raise InvalidSchema(f"the schema has {len(schema.references)} references; {MAX_REFERENCES} are allowed")
+    references = [Reference(each.name, each.subject, each.version) for each in schema.references]
+    return SchemaDraft(schema.text, schema.kind or None, references)
+
+
+def _to_version(subject: str, version: Version, record: SchemaRecord) -> pb.SchemaVersion:
+    return pb.SchemaVersion(subject=subject, version=version.version, schema=_to_schema(record))
+
+
+def _to_schema(record: SchemaRecord) -> pb.Schema:
+    return pb.Schema(
+        id=record.schema_id,
+        kind=record.kind,
+        text=record.text,
+        references=[
+            pb.SchemaReference(name=each.name, subject=each.subject, version=each.version) for each in record.references
+        ],
+    )

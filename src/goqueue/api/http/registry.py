@@ -1,0 +1,91 @@
+"""The schema registry under the paths that its existing clients use, at the root and under ``/schemas``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET
+
+import goqueue
+from goqueue.api.http.errors import documented
+from goqueue.api.http.registry_common import DEFAULTS, MAX_BODY, Flag, both, draft_of, version_number
+from goqueue.api.http.registry_ids import registry_id_routes
+from goqueue.api.http.registry_schemas import CompatibilityResponse, RegisterSchemaRequest
+from goqueue.api.http.registry_settings import registry_settings_routes
+from goqueue.api.http.registry_subjects import registry_subject_routes
+from goqueue.broker.broker import Broker
+
+
+def registry_routes(broker: Broker) -> list[HTTPRouteHandler]:
+    """Each path twice: as registries have it, and with ``/schemas`` before it."""
+    return [
+        *_about_routes(),
+        *registry_subject_routes(broker),
+        *registry_id_routes(broker),
+        *_compatibility_routes(broker),
+        *registry_settings_routes(broker),
+    ]
+
+
+def _about_routes() -> list[HTTPRouteHandler]:
+    """What clients ask to find out whether there is a registry, and which."""
+
+    @get("/", **DEFAULTS, responses=documented(), summary="Whether there is a registry")
+    async def get_root() -> dict[str, Any]:
+        return {}
+
+    @get("/metadata/id", **DEFAULTS, responses=documented(), summary="Which registry it is")
+    async def get_registry_id() -> dict[str, Any]:
+        return {"id": "", "scope": {"path": [], "clusters": {"schema-registry-cluster": "goqueue"}}}
+
+    @get("/metadata/version", **DEFAULTS, responses=documented(), summary="The version of the registry")
+    async def get_registry_version() -> dict[str, str]:
+        return {"version": goqueue.__version__, "commitId": ""}
+
+    return [get_root, get_registry_id, get_registry_version]
+
+
+def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:
+    registry = broker.schemas
+
+    @post(
+        both("/compatibility/subjects/{subject:str}/versions/{version:str}"),
+        **DEFAULTS,
+        status_code=200,
+        request_max_body_size=MAX_BODY,
+        responses=documented(404, 422),
+        summary="Whether a schema fits to a version",
+    )
+    async def check_version(
+        subject: FromPath[str],
+        version: FromPath[str],
+        data: JSONBody[RegisterSchemaRequest],
+        verbose: Flag = False,
+        normalize: Flag = False,
+    ) -> CompatibilityResponse:
+        verdict = await registry.verdict(
+            subject, draft_of(data), version_number(version), against_all=False, normalize=normalize
+        )
+        return CompatibilityResponse(verdict.is_compatible, verdict.messages() if verbose else UNSET)
+
+    @post(
+        both("/compatibility/subjects/{subject:str}/versions"),
+        **DEFAULTS,
+        status_code=200,
+        request_max_body_size=MAX_BODY,
+        responses=documented(404, 422),
+        summary="Whether a schema fits to a subject",
+    )
+    async def check_subject_versions(
+        subject: FromPath[str],
+        data: JSONBody[RegisterSchemaRequest],
+        verbose: Flag = False,
+        normalize: Flag = False,
+    ) -> CompatibilityResponse:
+        verdict = await registry.verdict(subject, draft_of(data), None, against_all=True, normalize=normalize)
+        return CompatibilityResponse(verdict.is_compatible, verdict.messages() if verbose else UNSET)
+
+    return [check_version, check_subject_versions]

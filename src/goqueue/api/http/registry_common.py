@@ -1,0 +1,119 @@
+"""What the routes of the schema registry have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Any, TypeVar
+
+from litestar.params import QueryParameter
+from msgspec import UNSET
+
+from goqueue.api.http.query import LENIENT
+from goqueue.api.http.registry_path import decoded
+from goqueue.api.http.registry_schemas import (
+    REGISTRY_JSON,
+    RegisterSchemaRequest,
+    SchemaVersion,
+    described,
+    references_of,
+)
+from goqueue.broker.schema_registry import Registered, SchemaDraft, SchemaRegistry
+from goqueue.coordination.schema_records import SchemaRecord
+from goqueue.model.errors import InvalidSchema, InvalidVersion
+from goqueue.model.fields import shown
+from goqueue.schemas.formats import formatted
+
+TAGS = ["Schema registry"]
+MAX_BODY = 8 << 20
+"""A schema of the largest size with every character escaped, and what may be sent beside it."""
+DEFAULTS: dict[str, Any] = {
+    "tags": TAGS,
+    "media_type": REGISTRY_JSON,
+    "opt": {LENIENT: True},
+    "before_request": decoded,
+}
+
+MOST_LISTED = 1_000
+MOST_IN_A_PAGE = 10_000
+
+Flag = Annotated[bool, QueryParameter()]
+Text = Annotated[str, QueryParameter()]
+Count = Annotated[int, QueryParameter()]
+Texts = Annotated[list[str] | None, QueryParameter()]
+Item = TypeVar("Item")
+
+
+def both(path: str) -> list[str]:
+    return [path, f"/schemas{path}"]
+
+
+def draft_of(request: RegisterSchemaRequest) -> SchemaDraft:
+    if request.schema is UNSET:
+        raise InvalidSchema("the body has no field 'schema'")
+    return SchemaDraft(
+        request.schema,
+        request.schemaType,
+        references_of(request),
+        request.metadata or None,
+        request.ruleSet or None,
+        max(0, request.id or 0),
+        request.version if request.version is not None and request.version > 0 else None,
+    )
+
+
+def version_number(text: str) -> int | None:
+    """``None``: the latest."""
+    if text in ("latest", "-1"):
+        return None
+    if text.isascii() and text.isdigit() and len(text) < 11 and 0 < int(text) < 1 << 31:
+        return int(text)
+    raise InvalidVersion(f"{shown(text)} is no version; a number from 1 to 2147483647 is, and 'latest'")
+
+
+def id_number(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 11:
+        return int(text)
+    raise InvalidVersion(f"{shown(text)} is no id of a schema; that is a number")
+
+
+def paged(items: list[Item], offset: int, limit: int) -> list[Item]:
+    start = max(0, offset)
+    return items[start:] if limit < 0 else items[start : start + limit]
+
+
+def page_of(items: Iterator[Item], offset: int, limit: int) -> list[Item]:
+    """The same of what may be very many: at most ``MOST_IN_A_PAGE``."""
+    start = max(0, offset)
+    return list(islice(items, start, start + (limit if 0 <= limit < MOST_IN_A_PAGE else MOST_IN_A_PAGE)))
+
+
+def begins(name: str, prefix: str) -> bool:
+    """``:*:`` stands for every context."""
+    if prefix.startswith(":*:"):
+        plain = name.split(":", 2)[2] if name.startswith(":.") and name.count(":") > 1 else name
+        return plain.startswith(prefix[3:])
+    return name.startswith(prefix)
+
+
+async def text_of(registry: SchemaRegistry, record: SchemaRecord, format: str) -> str:
+    if not format:
+        return record.text
+    parsed = await registry.ready(record.schema_id)
+    return await registry.in_thread(formatted, parsed, record.text, format)
+
+
+async def version_told(registry: SchemaRegistry, subject: str, found: Registered, format: str = "") -> SchemaVersion:
+    """What is told of a version that is on the disk."""
+    record, version = found.record, found.version
+    told = described(record)
+    if format:
+        told["schema"] = await text_of(registry, record, format)
+    return SchemaVersion(
+        subject=subject,
+        version=version.version,
+        id=record.schema_id,
+        guid=record.guid,
+        deleted=True if version.deleted else UNSET,
+        **told,
+    )

@@ -1,0 +1,137 @@
+"""What is allowed of schemas: compatibility and mode, of the whole registry or of a subject."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import delete, get, put
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET
+
+from goqueue.api.http.errors import documented
+from goqueue.api.http.registry_common import DEFAULTS, Flag, both
+from goqueue.api.http.registry_schemas import ConfigBody, ModeBody
+from goqueue.broker.broker import Broker
+from goqueue.coordination.schema_records import GLOBAL
+from goqueue.model.errors import ModeNotConfigured, SubjectNotConfigured
+
+
+def registry_settings_routes(broker: Broker) -> list[HTTPRouteHandler]:
+    return [*_config_routes(broker), *_mode_routes(broker)]
+
+
+def _config_routes(broker: Broker) -> list[HTTPRouteHandler]:
+    registry = broker.schemas
+
+    async def change(subject: str, data: ConfigBody) -> ConfigBody:
+        given: dict[str, Any] = {
+            name: value for name, value in msgspec.structs.asdict(data).items() if value is not UNSET
+        }
+        level = given.pop("compatibility", None)
+        if level is not None:
+            given["compatibilityLevel"] = level
+        if isinstance(given.get("compatibilityLevel"), str):
+            given["compatibilityLevel"] = given["compatibilityLevel"].upper()
+        before = registry.state.own_config(subject) or {}
+        config = {name: value for name, value in {**before, **given}.items() if value is not None}
+        await registry.configure(subject, config)
+        # Clients look for what they have sent under the name that they have sent it.
+        told = dict(config)
+        if "compatibilityLevel" in told:
+            told["compatibility"] = told["compatibilityLevel"]
+        return ConfigBody(**told)
+
+    @get(both("/config"), **DEFAULTS, responses=documented(), summary="What holds unless a subject says otherwise")
+    async def get_config() -> ConfigBody:
+        return ConfigBody(**registry.state.config(GLOBAL))
+
+    @put(both("/config"), **DEFAULTS, responses=documented(422), summary="Change it")
+    async def set_config(data: JSONBody[ConfigBody]) -> ConfigBody:
+        return await change(GLOBAL, data)
+
+    @delete(both("/config"), **DEFAULTS, status_code=200, responses=documented(), summary="Go back to the default")
+    async def delete_config() -> ConfigBody:
+        before = registry.state.config(GLOBAL)
+        await registry.configure(GLOBAL, None)
+        return ConfigBody(**before)
+
+    @get(both("/config/{subject:str}"), **DEFAULTS, responses=documented(404), summary="What holds for a subject")
+    async def get_subject_config(
+        subject: FromPath[str],
+        defaultToGlobal: Flag = False,  # noqa: N803
+    ) -> ConfigBody:
+        if registry.state.own_config(subject) is None and not defaultToGlobal:
+            raise SubjectNotConfigured(f"subject {subject[:300]!r} has no configuration of its own")
+        return ConfigBody(**registry.state.config(subject))
+
+    @put(both("/config/{subject:str}"), **DEFAULTS, responses=documented(422), summary="Change it for a subject")
+    async def set_subject_config(subject: FromPath[str], data: JSONBody[ConfigBody]) -> ConfigBody:
+        return await change(subject, data)
+
+    @delete(
+        both("/config/{subject:str}"),
+        **DEFAULTS,
+        status_code=200,
+        responses=documented(404),
+        summary="Let a subject follow the others",
+    )
+    async def delete_subject_config(subject: FromPath[str]) -> ConfigBody:
+        if registry.state.own_config(subject) is None:
+            raise SubjectNotConfigured(f"subject {subject[:300]!r} has no configuration of its own")
+        before = registry.state.config(subject)
+        await registry.configure(subject, None)
+        return ConfigBody(**before)
+
+    return [get_config, set_config, delete_config, get_subject_config, set_subject_config, delete_subject_config]
+
+
+def _mode_routes(broker: Broker) -> list[HTTPRouteHandler]:
+    registry = broker.schemas
+
+    @get(both("/mode"), **DEFAULTS, responses=documented(), summary="What may be done with schemas")
+    async def get_mode() -> ModeBody:
+        return ModeBody(registry.state.mode(GLOBAL))
+
+    @put(both("/mode"), **DEFAULTS, responses=documented(422), summary="Change it")
+    async def set_mode(data: JSONBody[ModeBody], force: Flag = False) -> ModeBody:
+        await registry.set_mode(GLOBAL, data.mode.upper(), force=force)
+        return ModeBody(data.mode.upper())
+
+    @delete(both("/mode"), **DEFAULTS, status_code=200, responses=documented(), summary="Go back to the default")
+    async def delete_mode() -> ModeBody:
+        before = registry.state.mode(GLOBAL)
+        await registry.set_mode(GLOBAL, None)
+        return ModeBody(before)
+
+    @get(both("/mode/{subject:str}"), **DEFAULTS, responses=documented(404), summary="The same for a subject")
+    async def get_subject_mode(
+        subject: FromPath[str],
+        defaultToGlobal: Flag = False,  # noqa: N803
+    ) -> ModeBody:
+        found = registry.state.mode(subject) if defaultToGlobal else registry.state.own_mode(subject)
+        if found is None:
+            raise ModeNotConfigured(f"subject {subject[:300]!r} has no mode of its own")
+        return ModeBody(found)
+
+    @put(both("/mode/{subject:str}"), **DEFAULTS, responses=documented(422), summary="Change it for a subject")
+    async def set_subject_mode(subject: FromPath[str], data: JSONBody[ModeBody], force: Flag = False) -> ModeBody:
+        await registry.set_mode(subject, data.mode.upper(), force=force)
+        return ModeBody(data.mode.upper())
+
+    @delete(
+        both("/mode/{subject:str}"),
+        **DEFAULTS,
+        status_code=200,
+        responses=documented(404),
+        summary="Let a subject follow the others",
+    )
+    async def delete_subject_mode(subject: FromPath[str]) -> ModeBody:
+        before = registry.state.own_mode(subject)
+        if before is None:
+            raise ModeNotConfigured(f"subject {subject[:300]!r} has no mode of its own")
+        await registry.set_mode(subject, None)
+        return ModeBody(before)
+
+    return [get_mode, set_mode, delete_mode, get_subject_mode, set_subject_mode, delete_subject_mode]

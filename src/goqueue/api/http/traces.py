@@ -1,0 +1,221 @@
+"""Traces: where did my message go."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from litestar import get
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath, QueryParameter
+from msgspec import UNSET, UnsetType
+
+from goqueue.api.http.durations import bounded_ms, instant_ns
+from goqueue.api.http.errors import documented
+from goqueue.api.http.openapi import answer
+from goqueue.api.http.trace_schemas import (
+    EventDetails,
+    GroupOfTrace,
+    PlaceOf,
+    Status,
+    Trace,
+    TraceEvent,
+    TraceListResponse,
+    TracerStats,
+)
+from goqueue.broker.broker import Broker
+from goqueue.broker.trace_search import MAX_LIMIT, MAX_SLOWER_MS, Criteria
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.units import format_instant_ns
+from goqueue.observe import trace as told
+from goqueue.observe.trace import TracePage
+
+_TAGS = ["Traces"]
+_MAX_NAME = 1_000
+_MAX_KEY = 65_535
+_TRACE = {
+    "trace_id": "a0b1c2d3e40000005f5e1a2b3c4d5e6f",
+    "topic": "orders",
+    "partition": 0,
+    "offset": 17,
+    "status": "completed",
+    "duration": "1.250s",
+    "in_log": True,
+    "events": [
+        {"timestamp": "2030-01-01T09:00:00.000000000Z", "event_type": "publish", "details": {}},
+        {
+            "timestamp": "2030-01-01T09:00:00.250000000Z",
+            "event_type": "consume",
+            "details": {
+                "group": "billing",
+                "member": "worker-1",
+                "attempt": 1,
+                "until": "2030-01-01T09:00:30.250000000Z",
+            },
+        },
+        {
+            "timestamp": "2030-01-01T09:00:01.250000000Z",
+            "event_type": "ack",
+            "details": {"group": "billing", "member": "worker-1", "attempt": 1},
+        },
+    ],
+    "groups": [{"group": "billing", "state": "settled", "topic": "orders", "partition": 0, "offset": 17}],
+}
+_PAGE = {"traces": [_TRACE], "count": 1, "complete": True}
+
+LimitParameter = Annotated[int, QueryParameter(ge=1, le=MAX_LIMIT, description="The most messages to answer with.")]
+
+
+def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
+    @get(
+        "/traces",
+        tags=_TAGS,
+        responses={**documented(), 200: answer(TraceListResponse, "The latest first.", _PAGE)},
+        summary="What happened lately",
+    )
+    async def list_traces(limit: LimitParameter = 100) -> TraceListResponse:
+        return await asyncio.to_thread(_page, await broker.trace_search.search(Criteria(limit=limit)))
+
+    @get(
+        "/traces/search",
+        tags=_TAGS,
+        responses={**documented(404), 200: answer(TraceListResponse, "The latest first.", _PAGE)},
+        summary="Find messages by what happened to them",
+    )
+    async def search_traces(
+        topic: Annotated[str | None, QueryParameter(description="Messages of this topic.")] = None,
+        partition: Annotated[int | None, QueryParameter(ge=0, description="And of this partition.")] = None,
+        offset: Annotated[int | None, QueryParameter(ge=0, description="The message at this offset.")] = None,
+        key: Annotated[str | None, QueryParameter(description="Messages with this key.")] = None,
+        consumer_group: Annotated[str | None, QueryParameter(description="That this group had to do with.")] = None,
+        start: Annotated[str | None, QueryParameter(description="Something happened at this instant or later,")] = None,
+        end: Annotated[str | None, QueryParameter(description="and before this one.")] = None,
+        status: Annotated[Status | None, QueryParameter(description="How it fared.")] = None,
+        slower_than: Annotated[
+            str | None, QueryParameter(description="It took longer than this until the first group was done with it.")
+        ] = None,
+        limit: LimitParameter = 100,
+    ) -> TraceListResponse:
+        _bounded("topic", topic, _MAX_NAME)
+        _bounded("consumer_group", consumer_group, _MAX_NAME)
+        _bounded("key", key, _MAX_KEY)
+        criteria = Criteria(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            key=None if key is None else key.encode(),
+            group=consumer_group,
+            start_ns=None if start is None else instant_ns("start", start),
+            end_ns=None if end is None else instant_ns("end", end),
+            status=status,
+            slower_than_ms=None if slower_than is None else bounded_ms("slower_than", slower_than, MAX_SLOWER_MS),
+            limit=limit,
+        )
+        return await asyncio.to_thread(_page, await broker.trace_search.search(criteria))
+
+    @get(
+        "/traces/stats",
+        tags=_TAGS,
+        responses=documented(),
+        summary="How messages fare, and what tracing does",
+    )
+    async def trace_stats() -> TracerStats:
+        figures = await broker.trace_search.figures()
+        tracing = broker.tracing
+        return TracerStats(
+            traces_total=figures.messages,
+            traces_completed=figures.completed,
+            traces_error=figures.error,
+            avg_latency=_seconds(figures.average_ns or 0),
+            p50_latency=_seconds(figures.p50_ns or 0),
+            p99_latency=_seconds(figures.p99_ns or 0),
+            slowest=_seconds(figures.slowest_ns or 0),
+            sampling=tracing.tracer.sampling,
+            events_total=tracing.tracer.events,
+            events_in_memory=len(tracing.tracer.recent),
+            file_bytes=0 if tracing.files is None else tracing.files.size_bytes,
+            dropped=tracing.dropped(),
+            exported=tracing.exported(),
+        )
+
+    @get(
+        "/traces/{trace_id:str}",
+        tags=_TAGS,
+        responses={**documented(404), 200: answer(Trace, "From its publishing on.", _TRACE)},
+        summary="The story of one message",
+    )
+    async def get_trace(trace_id: FromPath[str]) -> Trace:
+        return _trace(await broker.traces.by_id(trace_id))
+
+    return [list_traces, search_traces, trace_stats, get_trace]
+
+
+def _bounded(field: str, text: str | None, most: int) -> None:
+    if text is not None and len(text.encode(errors="replace")) > most:
+        raise InvalidRequest(f"{field} has more than {most} bytes; nothing has such a name")
+
+
+def _page(found: TracePage) -> TraceListResponse:
+    return TraceListResponse([_trace(each) for each in found.traces], len(found.traces), found.is_complete)
+
+
+def _trace(found: told.Trace) -> Trace:
+    return Trace(
+        trace_id=found.trace_id,
+        topic=found.place.topic,
+        partition=found.place.partition,
+        offset=found.place.offset,
+        status=found.status,
+        duration=_seconds(found.duration_ns),
+        in_log=found.in_log,
+        events=[_event(step, found.place) for step in found.steps],
+        groups=[_group(each) for each in found.groups],
+        key=UNSET if found.key is None else found.key.decode(errors="backslashreplace"),
+        also=[_place(each) for each in found.also] or UNSET,
+        complete=found.is_complete,
+    )
+
+
+def _event(step: told.Step, root: told.Place) -> TraceEvent:
+    details = EventDetails(
+        group=step.group or UNSET,
+        member=step.member or UNSET,
+        attempt=step.attempt or UNSET,
+        reason=step.reason or UNSET,
+        until=_instant(step.until_ns),
+        to=UNSET if step.to is None else _place(step.to),
+        source="log" if step.from_log else UNSET,
+    )
+    if step.place != root:
+        details.topic, details.partition, details.offset = step.place.topic, step.place.partition, step.place.offset
+    return TraceEvent(format_instant_ns(step.at_ns), step.event, details)
+
+
+def _group(standing: told.GroupStanding) -> GroupOfTrace:
+    return GroupOfTrace(
+        group=standing.group,
+        state=standing.standing,
+        topic=standing.place.topic,
+        partition=standing.place.partition,
+        offset=standing.place.offset,
+        deliveries=standing.deliveries or UNSET,
+        member=standing.member or UNSET,
+        until=_instant(standing.until_ns),
+        reason=standing.reason or UNSET,
+    )
+
+
+def _place(place: told.Place) -> PlaceOf:
+    return PlaceOf(place.topic, place.partition, place.offset)
+
+
+def _instant(at_ns: int) -> str | UnsetType:
+    return format_instant_ns(at_ns) if at_ns else UNSET
+
+
+def _seconds(duration_ns: int) -> str:
+    """To the microsecond below a second, to the millisecond above."""
+    if duration_ns < 1_000 * NANOS_PER_MS:
+        return f"{duration_ns / NANOS_PER_MS:.3f}ms"
+    return f"{duration_ns / (1_000 * NANOS_PER_MS):.3f}s"
