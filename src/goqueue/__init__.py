@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from goqueue.broker.broker import Broker
     from goqueue.broker.read import Bounds
     from goqueue.client.aio import AsyncClient
+    from goqueue.client.avro_serializers import AvroDeserializer, AvroSerializer
     from goqueue.client.config import ClientConfig, ConsumerConfig, ProducerConfig
     from goqueue.client.consumer import AsyncConsumer
     from goqueue.client.delays import DelayedMessage, DelayStats
@@ -30,15 +31,20 @@ if TYPE_CHECKING:
         RedriveReport,
         ReliabilityStats,
     )
+    from goqueue.client.json_serializers import JsonDeserializer, JsonSerializer
     from goqueue.client.lanes import GroupLane, GroupLanes, PartitionLane, PartitionLanes
-    from goqueue.client.outgoing import Outgoing
+    from goqueue.client.outgoing import Outgoing, Sent
     from goqueue.client.producer import AsyncProducer
+    from goqueue.client.protobuf_serializers import ProtobufDeserializer, ProtobufSerializer
     from goqueue.client.reader import Batch, Record
+    from goqueue.client.schemas import AsyncSchemas, Schema, SchemaProblem, SchemaReference, SchemaVersion
     from goqueue.client.serializers import as_text, from_json, to_json
     from goqueue.client.stream import TopicPartition
     from goqueue.client.sync import Client, Producer
     from goqueue.client.sync_consumer import Consumer
+    from goqueue.client.sync_schemas import Schemas
     from goqueue.client.topics import PartitionInfo, TopicInfo
+    from goqueue.client.tracing import extracted_context
     from goqueue.client.verdicts import Reject, Retry
     from goqueue.model.config import Config
     from goqueue.model.errors import GoQueueError
@@ -50,6 +56,9 @@ _PLACES = {
     "AsyncConsumer": "client.consumer",
     "AsyncProducer": "client.producer",
     "AsyncReceivedMessage": "client.delivery",
+    "AsyncSchemas": "client.schemas",
+    "AvroDeserializer": "client.avro_serializers",
+    "AvroSerializer": "client.avro_serializers",
     "Batch": "client.reader",
     "Bounds": "broker.read",
     "Broker": "broker.broker",
@@ -67,6 +76,8 @@ _PLACES = {
     "GroupLanes": "client.lanes",
     "GroupMember": "client.groups",
     "GroupPartition": "client.groups",
+    "JsonDeserializer": "client.json_serializers",
+    "JsonSerializer": "client.json_serializers",
     "Message": "model.message",
     "NewMessage": "model.publishing",
     "Outgoing": "client.outgoing",
@@ -76,6 +87,8 @@ _PLACES = {
     "Priority": "model.message",
     "Producer": "client.sync",
     "ProducerConfig": "client.config",
+    "ProtobufDeserializer": "client.protobuf_serializers",
+    "ProtobufSerializer": "client.protobuf_serializers",
     "Published": "model.publishing",
     "ReceivedMessage": "client.delivery",
     "Record": "client.reader",
@@ -83,9 +96,16 @@ _PLACES = {
     "Reject": "client.verdicts",
     "ReliabilityStats": "client.groups",
     "Retry": "client.verdicts",
+    "Schema": "client.schemas",
+    "SchemaProblem": "client.schemas",
+    "SchemaReference": "client.schemas",
+    "SchemaVersion": "client.schemas",
+    "Schemas": "client.sync_schemas",
+    "Sent": "client.outgoing",
     "TopicInfo": "client.topics",
     "TopicPartition": "client.stream",
     "as_text": "client.serializers",
+    "extracted_context": "client.tracing",
     "from_json": "client.serializers",
     "to_json": "client.serializers",
 }
@@ -95,6 +115,9 @@ __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "AsyncReceivedMessage",
+    "AsyncSchemas",
+    "AvroDeserializer",
+    "AvroSerializer",
     "Batch",
     "Bounds",
     "Broker",
@@ -112,6 +135,8 @@ __all__ = [
     "GroupLanes",
     "GroupMember",
     "GroupPartition",
+    "JsonDeserializer",
+    "JsonSerializer",
     "Message",
     "NewMessage",
     "Outgoing",
@@ -121,6 +146,8 @@ __all__ = [
     "Priority",
     "Producer",
     "ProducerConfig",
+    "ProtobufDeserializer",
+    "ProtobufSerializer",
     "Published",
     "ReceivedMessage",
     "Record",
@@ -128,11 +155,18 @@ __all__ = [
     "Reject",
     "ReliabilityStats",
     "Retry",
+    "Schema",
+    "SchemaProblem",
+    "SchemaReference",
+    "SchemaVersion",
+    "Schemas",
+    "Sent",
     "TopicInfo",
     "TopicPartition",
     "__version__",
     "as_text",
     "errors",
+    "extracted_context",
     "from_json",
     "to_json",
 ]

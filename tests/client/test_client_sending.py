@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,12 +9,14 @@ import httpx
 import mmh3
 import pytest
 
-from goqueue import AsyncClient, Outgoing, Priority, Published, as_text, from_json, to_json
+from goqueue import AsyncClient, Outgoing, Priority, Published, Sent, as_text, from_json, to_json
 from goqueue.model.errors import (
+    BufferFull,
     ClientClosed,
     InvalidConfiguration,
     InvalidMessage,
     MessageTooLarge,
+    NotAllStored,
     PartitionNotFound,
     TimestampOutOfRange,
     TopicNotFound,
@@ -136,11 +139,95 @@ async def test_a_bad_message_fails_alone_while_its_neighbours_are_stored(broker:
 async def test_bad_messages_of_send_many_are_told_when_the_others_are_stored(broker: BrokerProcess, topic: str) -> None:
     async with broker.async_client() as client, client.producer() as producer:
         await client.change_topic(topic, max_message_bytes=1_024)
-        with pytest.raises(MessageTooLarge):
+        with pytest.raises(NotAllStored, match=r"1 of 3 messages are not stored; .* at place 1: .*2000") as failure:
             await producer.send_many(topic, [b"a", b"x" * 2_000, b"b"])
-        with pytest.raises(InvalidMessage, match="int"):
+        assert isinstance(failure.value.__cause__, MessageTooLarge)
+        with pytest.raises(NotAllStored, match="int") as failure:
             await producer.send_many(topic, [b"c", 7, b"d"])
+        assert isinstance(failure.value.__cause__, InvalidMessage)
         assert await everything(client, topic) == [b"a", b"b", b"c", b"d"]
+
+
+async def test_send_many_tells_of_each_message_what_became_of_it(broker: BrokerProcess, wide_topic: str) -> None:
+    messages: list[Any] = [Outgoing(b"%d" % number, partition=number % 4) for number in range(40)]
+    too_late = datetime.now(UTC) + timedelta(days=30)
+    wrong: dict[int, tuple[Any, type[Exception]]] = {
+        3: (Outgoing(b"x" * 2_000, partition=3), MessageTooLarge),
+        7: (Outgoing(b"v", partition=3, timestamp=too_late), TimestampOutOfRange),
+        8: (7, InvalidMessage),
+        20: (Outgoing(b"v", partition=4), PartitionNotFound),
+        39: (Outgoing(None), InvalidMessage),
+    }
+    for place, (message, _) in wrong.items():
+        messages[place] = message
+    async with broker.async_client() as client, client.producer() as producer:
+        await client.change_topic(wide_topic, max_message_bytes=1_024)
+        with pytest.raises(NotAllStored, match="5 of 40 messages") as failure:
+            await producer.send_many(wide_topic, messages)
+        assert {place: type(error) for place, error in failure.value.failures.items()} == {
+            place: kind for place, (_, kind) in wrong.items()
+        }
+        stored = {(record.partition, record.offset): record.value async for record in client.read(wide_topic)}
+        places = {place: each for place, each in enumerate(failure.value.outcomes) if isinstance(each, Published)}
+        assert {place: stored[each.partition, each.offset] for place, each in places.items()} == {
+            place: message.value for place, message in enumerate(messages) if place not in wrong
+        }
+        # Who sends only those again that failed stores nothing twice.
+        await producer.send_many(wide_topic, [b"mended"] * len(failure.value.failures))
+        assert len(await everything(client, wide_topic)) == 40
+
+
+async def test_what_fails_for_one_reason_is_raised_as_it_is_and_else_told_of_each(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with broker.async_client() as client, client.producer() as producer:
+        with pytest.raises(InvalidMessage, match="int"):
+            await producer.send_many(topic, [7, 8])
+        with pytest.raises(PartitionNotFound):
+            await producer.send_many(topic, [Outgoing(b"a", partition=1), Outgoing(b"b", partition=2)])
+        with pytest.raises(NotAllStored, match="2 of 2") as failure:
+            await producer.send_many(topic, [7, 7.5])
+        assert [str(each).split()[4] for each in failure.value.outcomes] == ["int", "float"]
+        assert await everything(client, topic) == []
+
+
+async def test_what_a_serializer_or_the_messages_themselves_raise_is_told_too(
+    broker: BrokerProcess, topic: str
+) -> None:
+    def broken() -> Iterator[Any]:
+        yield b"c"
+        raise ZeroDivisionError("no more")
+
+    async with broker.async_client() as client:
+        async with client.producer(serializer=lambda value: b"%d" % value) as producer:
+            with pytest.raises(NotAllStored) as failure:
+                await producer.send_many(topic, [1, "two", 3])
+            assert list(map(type, failure.value.outcomes)) == [Sent, TypeError, Sent]
+            with pytest.raises(TypeError):
+                await producer.send_many(topic, ["two"])
+        async with client.producer() as producer:
+            with pytest.raises(NotAllStored, match="no more") as failure:
+                await producer.send_many(topic, broken())
+            assert list(map(type, failure.value.outcomes)) == [Sent, ZeroDivisionError]
+            with pytest.raises(TypeError, match="iterable"):
+                await producer.send_many(topic, 7)  # type: ignore[arg-type]
+        assert await everything(client, topic) == [b"1", b"3", b"c"]
+
+
+async def test_what_there_is_no_room_for_is_told_by_its_place(broker: BrokerProcess, topic: str) -> None:
+    large = b"x" * (300 << 10)
+    async with broker.async_client() as client, client.producer(block=False, buffer_bytes=100_000) as producer:
+        with pytest.raises(NotAllStored, match="3 of 4") as failure:
+            await producer.send_many(topic, [large, large, b"small", large])
+        assert list(map(type, failure.value.outcomes)) == [Sent, BufferFull, BufferFull, BufferFull]
+        assert await everything(client, topic) == [large]
+
+
+def test_without_a_loop_it_is_told_as_well(broker: BrokerProcess, topic: str) -> None:
+    with broker.client() as client, client.producer() as producer:
+        with pytest.raises(NotAllStored) as failure:
+            producer.send_many(topic, [b"a", 7, b"b"])
+        assert list(map(type, failure.value.outcomes)) == [Sent, InvalidMessage, Sent]
 
 
 async def test_a_message_too_large_for_the_brokers_grpc_hurts_nobody_else(tmp_path: Any) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from goqueue.client.backoff import Backoff
 from goqueue.client.config import ProducerConfig
@@ -20,6 +20,7 @@ from goqueue.model.errors import (
     GoQueueError,
     InternalError,
     InvalidMessage,
+    SchemaViolation,
     TooManyDelayed,
 )
 from goqueue.model.logging import get_logger
@@ -38,6 +39,8 @@ class Stored:
 
     offsets: Sequence[int]
     dues: Sequence[int] | None = None
+    failures: Mapping[int, BaseException] = field(default_factory=dict)
+    """By place: those that are not stored. Their offsets mean nothing."""
 
     def due(self, place: int) -> int | None:
         return (self.dues[place] or None) if self.dues is not None else None
@@ -45,12 +48,19 @@ class Stored:
 
 @dataclass(slots=True, eq=False)
 class Parcel:
-    """Frames that are acknowledged together; ``done`` tells where they are. At most a batch, unless it is one frame."""
+    """Frames that are acknowledged together; ``done`` tells where they are. At most a batch, unless it is one frame.
+
+    If all have failed for the same reason, ``done`` raises it; if only some have, it tells which.
+    """
 
     frames: list[bytes]
     size: int
     deadline: float
     done: asyncio.Future[Stored]
+
+
+Part = tuple[Sequence[int], Parcel]
+"""Some frames of a parcel: which, and on their own."""
 
 
 class PartitionQueue:
@@ -173,6 +183,9 @@ class PartitionQueue:
             except TimeoutError:
                 self._fail(parcels, self._too_late())
                 return
+            except SchemaViolation as error:
+                await self._settle_fitting(parcels, error, backoff)
+                return
             except (InvalidMessage, TooManyDelayed) as error:
                 await self._settle_apart(parcels, error, backoff)
                 return
@@ -186,6 +199,36 @@ class PartitionQueue:
                     at = end
                 return
 
+    async def _settle_fitting(self, parcels: list[Parcel], error: SchemaViolation, backoff: Backoff) -> None:
+        """The broker has told which messages do not fit: these fail, and the others go once more."""
+        left: list[Parcel] = []
+        broken: list[tuple[Parcel, list[Part], dict[int, BaseException]]] = []
+        at = 0
+        for parcel in parcels:
+            count = len(parcel.frames)
+            failures: dict[int, BaseException] = {
+                place: SchemaViolation(error.misfits[at + place])
+                for place in range(count)
+                if at + place in error.misfits
+            }
+            at += count
+            if not failures:
+                left.append(parcel)
+                continue
+            parts: list[Part] = []
+            if places := [place for place in range(count) if place not in failures]:
+                parts.append((places, self._part_of(parcel, places)))
+                left.append(parts[0][1])
+            broken.append((parcel, parts, failures))
+        if not broken:
+            # It has told of none of these.
+            await self._settle_apart(parcels, error, backoff)
+            return
+        if left:
+            await self._settle(left, backoff)
+        for parcel, parts, failures in broken:
+            self._finish(parcel, parts, failures)
+
     async def _settle_apart(self, parcels: list[Parcel], error: GoQueueError, backoff: Backoff) -> None:
         """One bad message must not take its neighbours with it: try the halves, down to the bad one."""
         if len(parcels) > 1:
@@ -194,22 +237,29 @@ class PartitionQueue:
             await self._settle(parcels[half:], backoff)
             return
         (parcel,) = parcels
-        if len(parcel.frames) == 1:
+        count = len(parcel.frames)
+        if count == 1:
             self._fail(parcels, error)
             return
-        half = len(parcel.frames) // 2
-        loop = asyncio.get_running_loop()
-        parts = [
-            Parcel(frames, 0, parcel.deadline, loop.create_future())
-            for frames in (parcel.frames[:half], parcel.frames[half:])
-        ]
-        for part in parts:
+        halves = (range(count // 2), range(count // 2, count))
+        parts: list[Part] = [(places, self._part_of(parcel, places)) for places in halves]
+        for _, part in parts:
             await self._settle([part], backoff)
-        failures = [failure for part in parts if (failure := part.done.exception()) is not None]
-        if failures:
-            self._fail(parcels, failures[0])
+        self._finish(parcel, parts, {})
+
+    def _part_of(self, parcel: Parcel, places: Sequence[int]) -> Parcel:
+        """Some frames of a parcel on their own. The bytes are released with the whole."""
+        frames = [parcel.frames[place] for place in places]
+        return Parcel(frames, 0, parcel.deadline, asyncio.get_running_loop().create_future())
+
+    def _finish(self, parcel: Parcel, parts: list[Part], failures: dict[int, BaseException]) -> None:
+        """Tell of a parcel what became of its parts, which are settled, and of those that failed before."""
+        stored = _put_together(len(parcel.frames), parts, failures)
+        reasons = list({id(each): each for each in stored.failures.values()}.values())
+        if len(stored.failures) == len(parcel.frames) and len(reasons) == 1:
+            self._fail([parcel], reasons[0])
         else:
-            self._succeed(parcel, _joined([part.done.result() for part in parts]))
+            self._succeed(parcel, stored)
 
     async def _after_failure(self, parcels: list[Parcel], error: GoQueueError, backoff: Backoff) -> list[Parcel]:
         """What is left to try again, after a pause."""
@@ -261,8 +311,17 @@ class PartitionQueue:
         parcel.size = 0
 
 
-def _joined(parts: list[Stored]) -> Stored:
-    offsets = [offset for part in parts for offset in part.offsets]
-    if all(part.dues is None for part in parts):
-        return Stored(offsets)
-    return Stored(offsets, [due for part in parts for due in part.dues or [0] * len(part.offsets)])
+def _put_together(count: int, parts: list[Part], failures: dict[int, BaseException]) -> Stored:
+    offsets, dues, failures = [-1] * count, [0] * count, dict(failures)
+    for places, part in parts:
+        error = part.done.exception()
+        if error is not None:
+            failures.update(dict.fromkeys(places, error))
+            continue
+        stored = part.done.result()
+        for at, place in enumerate(places):
+            if at in stored.failures:
+                failures[place] = stored.failures[at]
+            else:
+                offsets[place], dues[place] = stored.offsets[at], stored.due(at) or 0
+    return Stored(offsets, dues if any(dues) else None, failures)

@@ -17,7 +17,9 @@ from goqueue.client.membership import JoinTerms
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import Batch, Reader, Record, Start, to_start
 from goqueue.client.rebalance import OnPartitions
-from goqueue.client.serializers import Deserializer, Serializer, to_bytes
+from goqueue.client.schema_ids import learn_schemas, schema_ids
+from goqueue.client.schemas import AsyncSchemas
+from goqueue.client.serializers import Deserializer, SchemaReader, Serializer, to_bytes
 from goqueue.client.topics import TopicInfo, is_as_asked, to_info, to_settings
 from goqueue.client.worker import Handler, check_callable, check_concurrency
 from goqueue.model.errors import InvalidConfiguration, TopicExists, TopicNotFound
@@ -44,6 +46,8 @@ class AsyncClient(GroupAdministration, DelayAdministration):
         self._directory = Directory(listed, self.config)
         self._producers: set[AsyncProducer] = set()
         self._consumers: set[AsyncConsumer] = set()
+        self.schemas = AsyncSchemas(self._directory)
+        """The schema registry."""
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -56,6 +60,7 @@ class AsyncClient(GroupAdministration, DelayAdministration):
         try:
             await self._close_users()
         finally:
+            await self.schemas._close()
             await self._directory.close()
 
     async def _close_at_exit(self) -> None:
@@ -67,6 +72,7 @@ class AsyncClient(GroupAdministration, DelayAdministration):
             given_up = sum(producer.unsettled_messages for producer in self._producers)
             log.warning("messages given up at exit", messages=given_up, exit_timeout_ms=self.config.exit_timeout_ms)
         finally:
+            await self.schemas._close()
             await self._directory.close(at_exit=True)
 
     async def _close_users(self) -> None:
@@ -76,11 +82,15 @@ class AsyncClient(GroupAdministration, DelayAdministration):
 
     # Messages
 
-    def producer(self, *, serializer: Serializer = to_bytes, **options: Any) -> AsyncProducer:
+    def producer(
+        self, *, serializer: Serializer = to_bytes, key_serializer: Serializer | None = None, **options: Any
+    ) -> AsyncProducer:
         """Options are those of ``ProducerConfig``. Closed with the client, or by its own context."""
         self._directory.check_open()
         config = _configured(ProducerConfig, options)
-        producer = AsyncProducer(self._directory, config, serializer, closed=self._producers.discard)
+        producer = AsyncProducer(
+            self._directory, config, serializer, key_serializer=key_serializer, closed=self._producers.discard
+        )
         self._producers.add(producer)
         return producer
 
@@ -165,6 +175,9 @@ class AsyncClient(GroupAdministration, DelayAdministration):
         reader = self._reader(topic, partition, start, follow)
         try:
             while (batch := await reader.next()) is not None:
+                if isinstance(deserializer, SchemaReader):
+                    ids = schema_ids(batch.run)
+                    await learn_schemas(deserializer, ids, self._directory.backoff(), goes_on=lambda: follow)
                 for record in batch.records(deserializer):
                     yield record
         finally:

@@ -97,6 +97,11 @@ class ProducerConfig(_Checked):
         minimum=1,
         maximum=24 * _HOUR_MS,
     )
+    inject_trace_context: bool = setting(
+        True,
+        "Whether messages sent inside an OpenTelemetry span carry it to consumers, as traceparent and tracestate.",
+        "flag",
+    )
 
 
 @dataclass(frozen=True, slots=True)

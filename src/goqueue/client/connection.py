@@ -18,6 +18,7 @@ from goqueue.model.errors import (
     DeliveryTimeout,
     GoQueueError,
     MessageTooLarge,
+    SchemaViolation,
     error_from,
 )
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -67,6 +68,7 @@ class Connection:
         self.metadata = pb_grpc.MetadataStub(self._channel)
         self.groups = pb_grpc.GroupsStub(self._channel)
         self.delays = pb_grpc.DelaysStub(self._channel)
+        self.schemas = pb_grpc.SchemasStub(self._channel)
         self._pipe: _PublishPipe | None = None
         self._closed = False
         self._fetching = 0
@@ -277,4 +279,7 @@ def to_error(error: grpc.aio.AioRpcError, address: str) -> GoQueueError:
 
 
 def to_exception(error: pb.Error) -> GoQueueError:
-    return error_from(error.code, error.message, error.retry_after_ms / 1_000 if error.retry_after_ms else None)
+    found = error_from(error.code, error.message, error.retry_after_ms / 1_000 if error.retry_after_ms else None)
+    if isinstance(found, SchemaViolation):
+        found.misfits = dict(error.misfits)
+    return found

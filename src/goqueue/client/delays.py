@@ -13,6 +13,7 @@ from goqueue.model.errors import InvalidRequest
 from goqueue.model.message import NO_HEADERS, Headers
 from goqueue.wire.batch import decode_run, parse_batch
 from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.trace_context import trace_id_of
 
 _NS_PER_MS = 1_000_000
 _MAX_MS = (1 << 64) - 1
@@ -44,6 +45,11 @@ class DelayedMessage(msgspec.Struct, frozen=True):
     def timestamp(self) -> datetime:
         """What its producer gave it. When it is seen its timestamp is that time."""
         return from_nanoseconds(self.timestamp_ns)
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that it belongs to, in 32 hexadecimal digits: its producer's, or one of its own."""
+        return trace_id_of(self.headers, self.topic, self.partition, self.offset)
 
 
 class DelayStats(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from goqueue.client.settler import ACK, Claim, Order
 from goqueue.client.verdicts import to_ms, to_nack, to_reject, verdict_on
 from goqueue.model.message import Headers, Message
 from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.trace_context import trace_id_of
 
 Future = TypeVar("Future", covariant=True)
 
@@ -81,6 +82,11 @@ class Received(msgspec.Struct, Generic[Future], eq=False):
     @property
     def timestamp(self) -> datetime:
         return from_nanoseconds(self._message.timestamp_ns)
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that it belongs to, in 32 hexadecimal digits: its producer's, or one of its own."""
+        return trace_id_of(self.headers, self.topic, self.partition, self.offset)
 
     @property
     def deliveries(self) -> int:

@@ -13,6 +13,7 @@ from goqueue.client.stream import TopicPartition
 from goqueue.model.message import Headers
 from goqueue.wire.batch import decode_run, parse_batch
 from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.trace_context import trace_id_of
 
 
 class GroupMember(msgspec.Struct, frozen=True):
@@ -74,6 +75,11 @@ class DeadLetter(msgspec.Struct, frozen=True):
     error: str
     deliveries: int
     redriven: bool
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that the message belongs to, in 32 hexadecimal digits; it stays in it as a dead letter."""
+        return trace_id_of(self.headers, self.origin_topic, self.origin_partition, self.origin_offset)
 
 
 class RedriveReport(msgspec.Struct, frozen=True):

@@ -7,9 +7,15 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
+from goqueue.client.backoff import Backoff
 from goqueue.client.lineup import Lineup
-from goqueue.client.serializers import Deserializer
+from goqueue.client.schema_ids import learn_schemas
+from goqueue.client.serializers import Deserializer, SchemaReader
 from goqueue.client.stream import Progress, TopicPartition
+from goqueue.model.errors import GoQueueError
+
+_FIRST_PAUSE_MS = 50
+_LONGEST_PAUSE_MS = 1_000
 
 
 class Parcel(Protocol):
@@ -27,6 +33,9 @@ class Parcel(Protocol):
     def has_more(self) -> bool:
         """Whether there may be something behind what was handed out of it."""
 
+    def schema_ids(self) -> Collection[int]:
+        """Which schemas its values were written with."""
+
     def open(self, deserializer: Deserializer | None) -> Iterator[Any]: ...
 
 
@@ -42,6 +51,9 @@ class Intake:
     ) -> None:
         self._progress = progress
         self._deserializer = deserializer
+        self._unlearned: list[Parcel] | None = [] if isinstance(deserializer, SchemaReader) else None
+        """Parcels whose schemas may not be known yet; ``None`` if nobody needs any."""
+        self._learning = asyncio.Lock()
         self._taken_up = taken_up
         self._parcels: Lineup[Parcel] = Lineup()
         self._withheld: dict[TopicPartition, list[Parcel]] = {}
@@ -59,6 +71,8 @@ class Intake:
     # In
 
     def put(self, parcel: Parcel) -> None:
+        if self._unlearned is not None:
+            self._unlearned.append(parcel)
         held = self._withheld.get(parcel.place)
         if held is not None:
             held.append(parcel)
@@ -212,11 +226,34 @@ class Intake:
         while not self._ended:
             if self._failure is not None:
                 raise self._failure
+            if self._unlearned:
+                await self._learn_schemas(self._unlearned)
+                continue
             if self._open_next():
                 return True
             self._arrived.clear()
             await self._arrived.wait()
         return False
+
+    async def _learn_schemas(self, unlearned: list[Parcel]) -> None:
+        """So that the values of what is to be opened can be read without waiting."""
+        async with self._learning:
+            # Those who waited for someone else to ask find nothing left.
+            seen = len(unlearned)
+            ids = {each for parcel in unlearned for each in parcel.schema_ids()}
+            try:
+                await learn_schemas(
+                    self._deserializer, ids, Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS), goes_on=self._goes_on
+                )
+            except GoQueueError as error:
+                if not error.retriable:
+                    raise
+            else:
+                # More may have come meanwhile.
+                del unlearned[:seen]
+
+    def _goes_on(self) -> bool:
+        return not self._ended and self._failure is None
 
     def _open_next(self) -> bool:
         """Whether a parcel is open: perhaps someone else has opened one meanwhile."""

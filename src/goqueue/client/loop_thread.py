@@ -35,6 +35,11 @@ class LoopThread:
     def stopped(self) -> bool:
         return self._stopping is not None or self._is_forked()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether whoever asks is on it."""
+        return threading.current_thread() is self._thread
+
     def _is_forked(self) -> bool:
         return os.getpid() != self._pid
 
@@ -115,6 +120,6 @@ class LoopThread:
         self._loop.close()
 
     def _refuse_own_thread(self, work: Coroutine[Any, Any, object]) -> None:
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             work.close()
             raise RuntimeError("the synchronous client cannot be used from its own callbacks; use AsyncClient there")

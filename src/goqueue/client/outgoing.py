@@ -10,12 +10,15 @@ from typing import Any
 import msgspec
 
 from goqueue.client.instants import Instant, Span, instant_ns, span_ns, to_nanoseconds
-from goqueue.client.serializers import Serializer, to_bytes
+from goqueue.client.serializers import Serializer, TopicSerializer, to_bytes
 from goqueue.model.errors import InvalidMessage, MessageTooLarge, TimestampOutOfRange
-from goqueue.model.message import Headers, Priority, parse_priority
+from goqueue.model.message import NO_HEADERS, Headers, Priority, parse_priority
+from goqueue.model.publishing import Published
 from goqueue.wire.delayed import MAX_DELAY_NS, MAX_DELAYED_HEADERS_BYTES, due_header
 from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import MAX_TTL_MS, RESERVED_PREFIX, TTL
+from goqueue.wire.trace_context import derived_trace_id, traceparent_in
+from goqueue.wire.trace_headers import in_trace
 
 _AROUND_A_FRAME_BYTES = 1 << 10
 _MAX_NS = (1 << 63) - 1
@@ -29,7 +32,8 @@ class Outgoing(msgspec.Struct, frozen=True):
     """A message for ``send_many``. ``value=None`` is a tombstone."""
 
     value: Any
-    key: bytes | str | None = None
+    key: Any = None
+    """Bytes or a text, unless the producer has a ``key_serializer``."""
     headers: HeadersGiven | None = None
     partition: int | None = None
     priority: Priority | str | int = Priority.NORMAL
@@ -42,13 +46,62 @@ class Outgoing(msgspec.Struct, frozen=True):
     """Not to be seen before. At most one of this and ``delay``."""
 
 
+class Sent(Published, frozen=True, gc=False, eq=False, repr_omit_defaults=True):
+    """Where a message is that was sent. Equal to any ``Published`` at the same place."""
+
+    topic: str = ""
+    named_trace: str | None = None
+    """The trace id that it was sent with."""
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that it belongs to, in 32 hexadecimal digits: the one it was sent with, or its own."""
+        return self.named_trace or derived_trace_id(self.topic, self.partition, self.offset)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Published) and _place(self) == _place(other)
+
+    def __hash__(self) -> int:
+        return hash(_place(self))
+
+
+def _place(stored: Published) -> tuple[int, int, int, int | None]:
+    return stored.partition, stored.offset, stored.priority, stored.deliver_at_ns
+
+
 class Encoder:
     """Refuses what no broker would take; what depends on the topic is the broker's to judge."""
 
-    def __init__(self, serializer: Serializer, max_message_bytes: int) -> None:
+    def __init__(
+        self, serializer: Serializer, max_message_bytes: int, key_serializer: Serializer | None = None
+    ) -> None:
         self._serialize = serializer
+        self._serialize_key = key_serializer
+        self._max_message_bytes = max_message_bytes
         self._max_bytes = max_message_bytes - _AROUND_A_FRAME_BYTES
         self.is_plain = serializer is to_bytes
+        self.is_bound = not isinstance(serializer, TopicSerializer) and not isinstance(key_serializer, TopicSerializer)
+        """Whether it is the same for all topics."""
+        self._by_topic: dict[str, Encoder] = {}
+
+    async def bound(self, topic: str) -> Encoder:
+        """The one for a topic, which may have to be asked for."""
+        value: Serializer = self._serialize
+        if isinstance(value, TopicSerializer):
+            value = await value.bind(topic, "value")
+        key = self._serialize_key
+        if isinstance(key, TopicSerializer):
+            key = await key.bind(topic, "key")
+        known = self._by_topic.get(topic)
+        if known is None or known._serialize is not value or known._serialize_key is not key:
+            known = self._by_topic[topic] = Encoder(value, self._max_message_bytes, key)
+        return known
+
+    def keyed(self, message: Outgoing) -> Outgoing:
+        """The message with its key as bytes, if keys have a serializer."""
+        if self._serialize_key is None or message.key is None:
+            return message
+        return msgspec.structs.replace(message, key=to_bytes(self._serialize_key(message.key)))
 
     def encode(self, message: Outgoing) -> tuple[bytes, int]:
         """The frame, and its priority as a number."""
@@ -80,6 +133,20 @@ class Encoder:
                 f"the client takes {self._max_bytes} (max_message_bytes)"
             )
         return encode_frame(key, value, headers, moment, lane, flags), lane
+
+
+def traced(message: Outgoing, trace: Headers) -> tuple[Outgoing, str | None]:
+    """The message with the headers of the span that it is sent in, and the trace id that it carries, if any.
+
+    What its own headers say goes before.
+    """
+    if not message.headers and not trace:
+        return message, None
+    headers = NO_HEADERS if not message.headers else _pairs(message.headers)
+    if trace:
+        headers = in_trace(headers, trace)
+    parent = traceparent_in(headers)
+    return msgspec.structs.replace(message, headers=headers), None if parent is None else parent.trace_id
 
 
 def key_bytes(key: bytes | str | None) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from time import time_ns
 from typing import Any
 
 from goqueue.client.accumulator import Parcel, PartitionQueue, Stored
@@ -13,22 +12,19 @@ from goqueue.client.buffer import Buffer
 from goqueue.client.config import ProducerConfig
 from goqueue.client.directory import Directory, error_no_partition
 from goqueue.client.instants import Instant, Span
-from goqueue.client.outgoing import Encoder, HeadersGiven, Outgoing, key_bytes
+from goqueue.client.outgoing import Encoder, HeadersGiven, Outgoing, Sent, key_bytes, traced
+from goqueue.client.send_many import SendMany
 from goqueue.client.serializers import Serializer, to_bytes
+from goqueue.client.tracing import current_trace
 from goqueue.model.errors import ClientClosed, GoQueueError
 from goqueue.model.logging import get_logger
-from goqueue.model.message import Priority
-from goqueue.model.publishing import Published
-from goqueue.wire.batch import MAX_BATCH_BYTES
-from goqueue.wire.frame import encode_frame
+from goqueue.model.message import NO_HEADERS, Headers, Priority
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.routing import partition_of
 
 log = get_logger(__name__)
 
 _ACKS = {"none": pb.ACKS_NONE, "leader": pb.ACKS_LEADER, "all": pb.ACKS_ALL}
-_PARCEL_BYTES = 256 << 10
-_NORMAL = int(Priority.NORMAL)
 
 
 class AsyncProducer:
@@ -40,11 +36,12 @@ class AsyncProducer:
         config: ProducerConfig,
         serializer: Serializer = to_bytes,
         *,
+        key_serializer: Serializer | None = None,
         closed: Callable[[AsyncProducer], None] = lambda _: None,
     ) -> None:
         self._directory = directory
         self._config = config
-        self._encoder = Encoder(serializer, directory.config.max_message_bytes)
+        self._encoder = Encoder(serializer, directory.config.max_message_bytes, key_serializer)
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._sticky: dict[str, int] = {}
         self._buffer = Buffer(config.buffer_bytes, block=config.block)
@@ -72,7 +69,7 @@ class AsyncProducer:
         topic: str,
         value: Any,
         *,
-        key: bytes | str | None = None,
+        key: Any = None,
         headers: HeadersGiven | None = None,
         partition: int | None = None,
         priority: Priority | str | int = Priority.NORMAL,
@@ -80,16 +77,18 @@ class AsyncProducer:
         delay: Span | None = None,
         deliver_at: Instant | None = None,
         ttl: timedelta | None = None,
-    ) -> asyncio.Future[Published]:
+    ) -> asyncio.Future[Sent]:
         """Hand a message over. Waits only for room in the buffer; the future tells where the message is stored.
 
         With a ``delay``, or before ``deliver_at``, nobody sees it yet; by its place it can be cancelled until then.
         """
         self._check_open()
         message = Outgoing(value, key, headers, partition, priority, timestamp, delay, ttl, deliver_at)
-        frame, lane = self._encoder.encode(message)
+        encoder = self._encoder if self._encoder.is_bound else await self._encoder.bound(topic)
+        message, trace = traced(encoder.keyed(message), self._trace())
+        frame, lane = encoder.encode(message)
         number = self._route(topic, message, await self._directory.partitions(topic))
-        delivery: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
+        delivery: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
 
         def settle(done: asyncio.Future[Stored]) -> None:
             error = done.exception()
@@ -97,7 +96,7 @@ class AsyncProducer:
                 return
             if error is None:
                 stored = done.result()
-                delivery.set_result(Published(number, stored.offsets[0], lane, stored.due(0)))
+                delivery.set_result(Sent(number, stored.offsets[0], lane, stored.due(0), topic, trace))
             else:
                 delivery.set_exception(error)
                 # Seen here, so that a message nobody asked about does not fail without a word.
@@ -107,19 +106,17 @@ class AsyncProducer:
         (await self._enqueue(topic, number, [frame], len(frame))).add_done_callback(settle)
         return delivery
 
-    async def send_many(self, topic: str, messages: Iterable[Any]) -> list[Published]:
+    async def send_many(self, topic: str, messages: Iterable[Any]) -> list[Sent]:
         """Send values or ``Outgoing`` messages and wait for all of them; the answer is in the same order.
 
-        If some cannot be delivered, the others are; the first error is raised when every message is settled.
+        If some cannot be delivered, the others are; when every message is settled, ``NotAllStored`` tells what became
+        of each. If all have failed for one reason, that is raised instead.
         """
         self._check_open()
+        encoder = self._encoder if self._encoder.is_bound else await self._encoder.bound(topic)
         partitions = await self._directory.partitions(topic)
-        sending = _Sending(self, topic, partitions)
-        try:
-            await sending.take_in(messages)
-        except Exception as error:
-            # What was handed over before is still settled before anybody hears of this.
-            sending.note(error)
+        sending = SendMany(self, encoder, topic, partitions, self._trace())
+        await sending.take_in(messages)
         for (name, _), queue in self._queues.items():
             if name == topic:
                 queue.hurry()
@@ -151,6 +148,10 @@ class AsyncProducer:
     def _check_open(self) -> None:
         if self._closing is not None:
             raise ClientClosed("the producer is closed")
+
+    def _trace(self) -> Headers:
+        """The headers of the span that the caller is in, if messages are to carry it."""
+        return current_trace() if self._config.inject_trace_context else NO_HEADERS
 
     def _route(self, topic: str, message: Outgoing, partitions: int) -> int:
         if message.partition is not None:
@@ -198,98 +199,3 @@ class AsyncProducer:
                 raise
 
         return PartitionQueue(self._config, deliver, self._directory.backoff, self._buffer.give_back)
-
-
-class _Share:
-    """What one partition gets of a ``send_many``, or a part of it."""
-
-    __slots__ = ("frames", "number", "places", "size")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.frames: list[bytes] = []
-        self.places: list[int] = []
-        self.size = 0
-
-
-class _Sending:
-    """One ``send_many``: messages are gathered by partition and leave while the rest is being encoded."""
-
-    def __init__(self, producer: AsyncProducer, topic: str, partitions: int) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._partitions = partitions
-        self._shares: dict[int, _Share] = {}
-        self._sent: list[tuple[_Share, asyncio.Future[Stored]]] = []
-        self._lanes: list[int] = []
-        self._keyless: int | None = None
-        self._first_error: BaseException | None = None
-
-    async def take_in(self, messages: Iterable[Any]) -> None:
-        encoder = self._producer._encoder
-        plain = encoder.is_plain
-        for place, given in enumerate(messages):
-            try:
-                if plain and type(given) is bytes and len(given) < _PARCEL_BYTES:
-                    frame, lane, number = encode_frame(b"", given, b"", time_ns()), _NORMAL, self._next_keyless()
-                else:
-                    message = given if isinstance(given, Outgoing) else Outgoing(given)
-                    frame, lane = encoder.encode(message)
-                    number = self._route(message)
-            except GoQueueError as error:
-                self.note(error)
-                self._lanes.append(_NORMAL)
-                continue
-            self._lanes.append(lane)
-            share = self._shares.get(number)
-            if share is not None and share.size + len(frame) > MAX_BATCH_BYTES:
-                await self._send(self._shares.pop(number))
-                share = None
-            if share is None:
-                share = self._shares[number] = _Share(number)
-            share.frames.append(frame)
-            share.places.append(place)
-            share.size += len(frame)
-            if share.size >= _PARCEL_BYTES:
-                await self._send(self._shares.pop(number))
-                # Let batches leave while the rest is being encoded.
-                await asyncio.sleep(0)
-        for number in list(self._shares):
-            await self._send(self._shares.pop(number))
-
-    def _route(self, message: Outgoing) -> int:
-        if message.partition is None and not message.key:
-            return self._next_keyless()
-        return self._producer._route(self._topic, message, self._partitions)
-
-    def _next_keyless(self) -> int:
-        """Messages without a key stay together until their share leaves."""
-        if self._keyless is None:
-            self._keyless = self._producer._next_keyless(self._topic, self._partitions)
-        return self._keyless
-
-    async def _send(self, share: _Share) -> None:
-        if share.number == self._keyless:
-            self._keyless = None
-        done = await self._producer._enqueue(self._topic, share.number, share.frames, share.size)
-        self._sent.append((share, done))
-
-    def note(self, error: BaseException) -> None:
-        self._first_error = self._first_error or error
-
-    async def results(self) -> list[Published]:
-        """When everything that was handed over is settled."""
-        outcomes = await asyncio.gather(*(done for _, done in self._sent), return_exceptions=True)
-        found: list[Any] = [None] * len(self._lanes)
-        for (share, _), stored in zip(self._sent, outcomes, strict=True):
-            if isinstance(stored, BaseException):
-                self.note(stored)
-            elif stored.dues is None:
-                for offset, place in zip(stored.offsets, share.places, strict=True):
-                    found[place] = Published(share.number, offset, self._lanes[place])
-            else:
-                for at, (offset, place) in enumerate(zip(stored.offsets, share.places, strict=True)):
-                    found[place] = Published(share.number, offset, self._lanes[place], stored.due(at))
-        if self._first_error is not None:
-            raise self._first_error
-        return found

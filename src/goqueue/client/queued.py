@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import length_hint
 from time import time_ns
 from typing import Any
 
 from goqueue.client.delivery import AsyncReceivedMessage, Hand, Received, ReceivedMessage
 from goqueue.client.leases import Lease, LeaseKeeper, granted_s
-from goqueue.client.serializers import Deserializer
+from goqueue.client.schema_ids import schema_ids
+from goqueue.client.serializers import Deserializer, SchemaReader
 from goqueue.client.settler import Claim, Settler
 from goqueue.client.stream import TopicPartition
 from goqueue.client.verdicts import to_reject
@@ -26,9 +27,12 @@ log = get_logger(__name__)
 class QueueParcel:
     """Messages of one lease. Those that are lost before their turn comes are not handed out."""
 
-    __slots__ = ("_coming", "_messages", "ends_answer", "lane", "left", "next_offset", "place", "rest")
+    __slots__ = ("_coming", "_ids", "_messages", "ends_answer", "lane", "left", "next_offset", "place", "rest")
 
-    def __init__(self, place: TopicPartition, next_offset: int, messages: Sequence[Received[Any]]) -> None:
+    def __init__(
+        self, place: TopicPartition, next_offset: int, messages: Sequence[Received[Any]], ids: Collection[int] = ()
+    ) -> None:
+        self._ids = ids
         self.place = place
         self.next_offset = next_offset
         self.ends_answer = False
@@ -41,6 +45,10 @@ class QueueParcel:
     @property
     def has_more(self) -> bool:
         return length_hint(self._coming) > 0
+
+    def schema_ids(self) -> Collection[int]:
+        """Which schemas its values were written with, if anyone wants to know."""
+        return self._ids
 
     def open(self, deserializer: Deserializer | None) -> Iterator[Received[Any]]:
         self._coming = iter(self._messages)
@@ -108,7 +116,8 @@ class QueueSide:
         kind: Any = self.hand.received
         hand: Hand[Any] = self.hand
         place = TopicPartition(delivery.topic, delivery.partition)
-        return QueueParcel(place, delivery.next_offset, [kind(message, lease, hand) for message in messages])
+        ids = schema_ids(run) if isinstance(hand.deserializer, SchemaReader) else ()
+        return QueueParcel(place, delivery.next_offset, [kind(message, lease, hand) for message in messages], ids)
 
     def _put_away(self, lease: Lease, offsets: list[int]) -> None:
         """Nobody can handle what fails its checksum; the dead letters are where someone looks at it."""

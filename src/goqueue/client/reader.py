@@ -19,12 +19,13 @@ from goqueue.model.message import Headers, Message
 from goqueue.wire.batch import FrameRun, decode_run, parse_batch
 from goqueue.wire.compression import decompress
 from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.trace_context import trace_id_of
 
 Start = Literal["earliest", "latest"] | int | datetime
 """Where to begin: at one end, at an offset, or at the first message at or after an instant."""
 
 _MAX_OFFSET = (1 << 63) - 1
-_MAX_UNPACKED_BYTES = 64 << 20
+MAX_UNPACKED_BYTES = 64 << 20
 """As much as a topic can be set to take in one message."""
 
 
@@ -43,6 +44,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     @property
     def timestamp(self) -> datetime:
         return from_nanoseconds(self.timestamp_ns)
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that it belongs to, in 32 hexadecimal digits: its producer's, or one of its own."""
+        return trace_id_of(self.headers, self.topic, self.partition, self.offset)
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -187,7 +193,7 @@ def unpacked(message: Message, deserializer: Deserializer | None) -> Any:
     """The value as a user gets it."""
     if message.tombstone:
         return None
-    value = decompress(message.value, _MAX_UNPACKED_BYTES) if message.compressed else message.value
+    value = decompress(message.value, MAX_UNPACKED_BYTES) if message.compressed else message.value
     return deserializer(value) if deserializer else value
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -11,6 +11,28 @@ from goqueue.model.errors import InvalidMessage
 
 Serializer = Callable[[Any], bytes]
 Deserializer = Callable[[bytes], Any]
+
+Part = Literal["key", "value"]
+
+
+@runtime_checkable
+class TopicSerializer(Protocol):
+    """A serializer that has to know what it writes, and may have to ask for it."""
+
+    def __call__(self, value: Any) -> bytes: ...
+
+    async def bind(self, topic: str, part: Part) -> Serializer:
+        """What writes the keys, or the values, of a topic. Asked before each message: it should know the answer."""
+
+
+@runtime_checkable
+class SchemaReader(Protocol):
+    """A deserializer that has to know schemas before it can read values that begin with their ids."""
+
+    def __call__(self, value: bytes) -> Any: ...
+
+    async def learn(self, schema_ids: Iterable[int]) -> None:
+        """Raises only what may be different later; what cannot be read for good fails where it is read."""
 
 
 def to_bytes(value: Any) -> bytes:

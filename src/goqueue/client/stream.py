@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from goqueue.client.reader import Record, unpacked
+from goqueue.client.schema_ids import schema_ids
 from goqueue.client.serializers import Deserializer
 from goqueue.model.errors import CorruptData
 from goqueue.model.message import Message
@@ -40,6 +41,10 @@ class StreamParcel:
     def has_more(self) -> bool:
         """It is handed out whole."""
         return False
+
+    def schema_ids(self) -> set[int]:
+        """Which schemas its values were written with, if they were."""
+        return schema_ids(parse_batch(self._batch))
 
     def open(self, deserializer: Deserializer | None) -> Iterator[Record]:
         """At a message that fails its checksum this ends with an error, having given everything before it.

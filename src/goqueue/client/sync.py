@@ -14,17 +14,17 @@ from goqueue.client.aio import DEFAULT_ADDRESS, AsyncClient
 from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.instants import Instant, Span
 from goqueue.client.loop_thread import LoopThread
-from goqueue.client.outgoing import HeadersGiven
+from goqueue.client.outgoing import HeadersGiven, Sent
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import Batch, Record, Start
 from goqueue.client.rebalance import OnPartitions
 from goqueue.client.serializers import Deserializer, Serializer, to_bytes
 from goqueue.client.sync_administration import SyncDelayAdministration, SyncGroupAdministration
 from goqueue.client.sync_consumer import Consumer, in_thread
+from goqueue.client.sync_schemas import Schemas
 from goqueue.client.topics import TopicInfo
 from goqueue.client.worker import Handler, check_concurrency
 from goqueue.model.message import Priority
-from goqueue.model.publishing import Published
 
 _open_clients: set[Client] = set()
 """Held until they are closed: what their producers have taken is finished at exit, whoever else let go of them."""
@@ -36,6 +36,8 @@ class Client(SyncGroupAdministration, SyncDelayAdministration):
     def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Any) -> None:
         self._client = AsyncClient(addresses, **options)
         self._thread = LoopThread()
+        self.schemas = Schemas(self._client.schemas, self._thread)
+        """The schema registry."""
         _open_clients.add(self)
 
     def __enter__(self) -> Self:
@@ -49,9 +51,12 @@ class Client(SyncGroupAdministration, SyncDelayAdministration):
         _open_clients.discard(self)
         self._thread.stop(self._client.close())
 
-    def producer(self, *, serializer: Serializer = to_bytes, **options: Any) -> Producer:
+    def producer(
+        self, *, serializer: Serializer = to_bytes, key_serializer: Serializer | None = None, **options: Any
+    ) -> Producer:
         """Options are those of ``ProducerConfig``."""
-        return Producer(self._thread.run(_made(self._client, serializer, options)), self._thread)
+        made = _made(self._client, options | {"serializer": serializer, "key_serializer": key_serializer})
+        return Producer(self._thread.run(made), self._thread)
 
     def consumer(
         self,
@@ -144,7 +149,7 @@ class Producer:
         topic: str,
         value: Any,
         *,
-        key: bytes | str | None = None,
+        key: Any = None,
         headers: HeadersGiven | None = None,
         partition: int | None = None,
         priority: Priority | str | int = Priority.NORMAL,
@@ -152,7 +157,7 @@ class Producer:
         delay: Span | None = None,
         deliver_at: Instant | None = None,
         ttl: timedelta | None = None,
-    ) -> concurrent.futures.Future[Published]:
+    ) -> concurrent.futures.Future[Sent]:
         """Hand a message over; ``.result()`` of the future waits until it is stored. Blocks only for room."""
         return self._thread.run(
             self._send(
@@ -169,13 +174,13 @@ class Producer:
             )
         )
 
-    async def _send(self, topic: str, value: Any, **fields: Any) -> concurrent.futures.Future[Published]:
+    async def _send(self, topic: str, value: Any, **fields: Any) -> concurrent.futures.Future[Sent]:
         sent = await self._producer.send(topic, value, **fields)
-        delivery: concurrent.futures.Future[Published] = concurrent.futures.Future()
+        delivery: concurrent.futures.Future[Sent] = concurrent.futures.Future()
         sent.add_done_callback(lambda done: _copy_outcome(done, delivery))
         return delivery
 
-    def send_many(self, topic: str, messages: Iterable[Any]) -> list[Published]:
+    def send_many(self, topic: str, messages: Iterable[Any]) -> list[Sent]:
         """Send values or ``Outgoing`` messages and wait for all of them."""
         return self._thread.run(self._producer.send_many(topic, messages))
 
@@ -189,7 +194,7 @@ class Producer:
             self._thread.run(self._producer.close())
 
 
-def _copy_outcome(done: asyncio.Future[Published], delivery: concurrent.futures.Future[Published]) -> None:
+def _copy_outcome(done: asyncio.Future[Sent], delivery: concurrent.futures.Future[Sent]) -> None:
     if not delivery.set_running_or_notify_cancel():
         return
     error = done.exception()
@@ -199,8 +204,8 @@ def _copy_outcome(done: asyncio.Future[Published], delivery: concurrent.futures.
         delivery.set_exception(error)
 
 
-async def _made(client: AsyncClient, serializer: Serializer, options: dict[str, Any]) -> AsyncProducer:
-    return client.producer(serializer=serializer, **options)
+async def _made(client: AsyncClient, options: dict[str, Any]) -> AsyncProducer:
+    return client.producer(**options)
 
 
 async def _consumer(

@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from goqueue.client.settler import Order
+from goqueue.client.tracing import in_context_of
 from goqueue.client.verdicts import Reject, Retry, verdict_on
 from goqueue.model.errors import InvalidConfiguration, InvalidRequest
 from goqueue.model.logging import get_logger
@@ -105,9 +106,10 @@ class _Worker:
     async def _verdict(self, message: Any) -> Order | None:
         try:
             if self._is_async:
-                await self._handler(message)  # type: ignore[misc]
+                with in_context_of(message):
+                    await self._handler(message)  # type: ignore[misc]
             else:
-                await asyncio.get_running_loop().run_in_executor(self._pool, self._handler, message)
+                await asyncio.get_running_loop().run_in_executor(self._pool, self._handle_in_thread, message)
         except Exception as error:
             order = verdict_on(error)
             # Those that it raised on purpose need no traceback.
@@ -120,6 +122,10 @@ class _Worker:
             )  # fmt: skip
             return order
         return verdict_on(None)
+
+    def _handle_in_thread(self, message: Any) -> None:
+        with in_context_of(message):
+            self._handler(message)
 
 
 def _is_async(handler: Handler) -> bool:

@@ -17,6 +17,7 @@ from goqueue.model.errors import (
     GoQueueError,
     InternalError,
     InvalidMessage,
+    SchemaViolation,
     TopicNotFound,
 )
 from goqueue.wire.batch import MAX_BATCH_BYTES, decode_run, parse_batch
@@ -176,13 +177,54 @@ async def test_a_bad_message_fails_alone(count: int) -> None:
         assert sender.waiting_bytes == 0
 
 
-async def test_a_bad_message_of_a_parcel_fails_the_parcel_and_its_neighbours_are_stored() -> None:
+async def test_bad_messages_of_a_parcel_are_told_by_their_places_and_their_neighbours_are_stored() -> None:
     sender = Sender()
     sender.leader.refuses = lambda value: value == b"bad"
-    with pytest.raises(InvalidMessage):
-        await sender.put(b"a", b"b", b"bad", b"c", b"d")
-    assert sender.leader.stored == [b"a", b"b", b"c", b"d"]
+    stored = await sender.put(b"a", b"b@7", b"bad", b"c", b"bad")
+    assert {place: type(error) for place, error in stored.failures.items()} == {2: InvalidMessage, 4: InvalidMessage}
+    assert [stored.offsets[place] for place in (0, 1, 3)] == [0, 1, 2]
+    assert [stored.due(place) for place in (0, 1, 3)] == [None, 7, None]
+    assert sender.leader.stored == [b"a", b"b@7", b"c"]
     assert sender.waiting_bytes == 0
+
+
+def misfits(**reasons: str) -> SchemaViolation:
+    """By the places of a batch: ``_1="why"``."""
+    error = SchemaViolation("some do not fit")
+    error.misfits = {int(place[1:]): reason for place, reason in reasons.items()}
+    return error
+
+
+async def test_what_does_not_fit_is_told_by_its_place_each_with_its_own_reason() -> None:
+    sender = Sender(linger_ms=20)
+    # What is told of the second attempt counts by the places of that one.
+    sender.leader.answers = [misfits(_1="first", _3="second", _6="other"), misfits(_1="third")]
+    mixed, alone, whole = sender.put(b"0", b"1", b"2", b"3", b"4"), sender.put(b"5"), sender.put(b"6", b"7")
+    stored = await mixed
+    assert {place: str(error) for place, error in stored.failures.items()} == {1: "first", 3: "second", 2: "third"}
+    assert [stored.offsets[place] for place in (0, 4)] == [0, 1]
+    assert list((await alone).offsets) == [2]
+    last = await whole
+    assert (list(last.failures), last.offsets[1]) == ([0], 3)
+    assert sender.leader.stored == [b"0", b"4", b"5", b"7"]
+    assert sender.waiting_bytes == 0
+
+
+async def test_a_parcel_of_which_nothing_fits_tells_every_reason() -> None:
+    sender = Sender()
+    sender.leader.answers = [misfits(_0="first", _1="second")]
+    stored = await sender.put(b"a", b"b")
+    assert [str(stored.failures[place]) for place in (0, 1)] == ["first", "second"]
+    sender.leader.answers = [misfits(_0="alone")]
+    with pytest.raises(SchemaViolation, match="alone"):
+        await sender.put(b"c")
+
+
+async def test_a_parcel_whose_rest_fails_for_another_reason_tells_both() -> None:
+    sender = Sender()
+    sender.leader.answers = [misfits(_1="does not fit"), TopicNotFound("gone")]
+    stored = await sender.put(b"a", b"b", b"c")
+    assert [type(stored.failures[place]) for place in range(3)] == [TopicNotFound, SchemaViolation, TopicNotFound]
 
 
 async def test_a_message_that_is_not_acknowledged_in_time_fails_on_time() -> None:
