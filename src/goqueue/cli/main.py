@@ -25,6 +25,9 @@ from goqueue.cli.options import (
     SetOption,
     load,
 )
+from goqueue.cli.schema import app as schema_app
+from goqueue.cli.trace import EXAMPLES as _TRACE_EXAMPLES
+from goqueue.cli.trace import trace
 from goqueue.model.logging import get_logger
 
 _log = get_logger(__name__)
@@ -34,6 +37,8 @@ Examples:
   goqueue serve                          start a broker on 127.0.0.1:8080
   goqueue serve --data /var/lib/goqueue  keep messages there
   goqueue config                         see every setting and where it came from
+  goqueue trace orders 0 1234            see where a message went
+  goqueue schema list                    see which schemas are registered
 """
 _SERVE_EXAMPLES = """\b
 Examples:
@@ -128,6 +133,10 @@ def config_command(
     else:
         typer.echo(config_view.as_plain_text(loaded))
     return 0
+
+
+app.command(epilog=_TRACE_EXAMPLES)(trace)
+app.add_typer(schema_app, name="schema")
 
 
 @app.command()

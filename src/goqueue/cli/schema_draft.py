@@ -1,0 +1,97 @@
+"""A schema that a user has in a file, as the registry takes it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.fields import shown
+from goqueue.schemas.base import MAX_SCHEMA_BYTES, SchemaKind
+
+STDIN = "-"
+_BY_EXTENSION: dict[str, SchemaKind] = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
+KIND_NAMES: dict[SchemaKind, str] = {"AVRO": "Avro", "JSON": "JSON Schema", "PROTOBUF": "Protobuf"}
+_VERSION = re.compile(r"[1-9][0-9]{0,8}")
+
+
+class UnreadableFile(InvalidRequest):
+    """What was named cannot be read as a schema."""
+
+    remedy = "Name a file that holds one schema as UTF-8 text, or - for standard input."
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """``guessed_from``: the extension that told the kind, if nobody else did."""
+
+    text: str
+    kind: SchemaKind
+    guessed_from: str
+    references: Sequence[dict[str, str | int]]
+
+    def body(self) -> dict[str, object]:
+        return {"schema": self.text, "schemaType": self.kind, "references": self.references}
+
+
+def draft_from(file: str, kind: SchemaKind | None, references: Sequence[str]) -> Draft:
+    """What a command was given; usage errors are told before anything is read."""
+    listed = [_reference(each) for each in references]
+    extension = "" if file == STDIN else Path(file).suffix.lower()
+    guessed = _BY_EXTENSION.get(extension)
+    if kind is None and guessed is None:
+        name = "standard input has no name" if file == STDIN else f"the name {shown(Path(file).name)} does not tell"
+        raise typer.BadParameter(
+            f"say what kind of schema it is: avro, json or protobuf ({name}; .avsc, .json and .proto would)",
+            param_hint="--type",
+        )
+    text = _read(file)
+    if kind is not None:
+        return Draft(text, kind, "", listed)
+    assert guessed is not None
+    return Draft(text, guessed, extension, listed)
+
+
+def version_written(text: str, option: str) -> str:
+    """A number or 'latest', as written."""
+    if text == "latest" or _VERSION.fullmatch(text):
+        return text
+    raise typer.BadParameter(f"{shown(text)} is no version; a number from 1 on is, and 'latest'", param_hint=option)
+
+
+def _reference(text: str) -> dict[str, str | int]:
+    name, _, place = text.partition("=")
+    # A subject may have colons of its own.
+    subject, _, version = place.rpartition(":")
+    if not name or not subject or not (version == "latest" or _VERSION.fullmatch(version)):
+        raise typer.BadParameter(
+            f"{shown(text)} is not NAME=SUBJECT:VERSION, such as common.proto=common-value:2", param_hint="--reference"
+        )
+    return {"name": name, "subject": subject, "version": -1 if version == "latest" else int(version)}
+
+
+def _read(file: str) -> str:
+    name = "standard input" if file == STDIN else f"file {file!r}"
+    try:
+        if file == STDIN:
+            content = sys.stdin.buffer.read(MAX_SCHEMA_BYTES + 1)
+        else:
+            with Path(file).open("rb") as source:
+                content = source.read(MAX_SCHEMA_BYTES + 1)
+    except OSError as error:
+        raise UnreadableFile(f"{name} cannot be read: {error.strerror or error}") from None
+    if len(content) > MAX_SCHEMA_BYTES:
+        raise UnreadableFile(f"{name} has more than {MAX_SCHEMA_BYTES} bytes, the most that a schema may have")
+    try:
+        # Some editors begin a file with a mark that is no part of its text.
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(f"{name} is not UTF-8: byte {error.start} is {content[error.start]:#04x}") from None
+    if not text.strip():
+        raise UnreadableFile(f"{name} is empty")
+    return text
