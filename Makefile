@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DATA ?= ./goqueue-data
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check format docs proto bench crash clean
+.PHONY: help demo run test check format docs dashboards proto bench crash clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,7 @@ check: $(READY) ## Format, lint, types, layers, generated files
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m goqueue.cli.reference --check
 	@$(BIN)/python tools/generate_proto.py --check
+	@$(BIN)/python tools/make_dashboards.py --check
 
 format: $(READY) ## Put the code into its format
 	@$(BIN)/ruff format .
@@ -42,6 +43,9 @@ format: $(READY) ## Put the code into its format
 
 docs: $(READY) ## Write the generated pages
 	@$(BIN)/python -m goqueue.cli.reference
+
+dashboards: $(READY) ## Write the Grafana dashboards
+	@$(BIN)/python tools/make_dashboards.py
 
 proto: $(READY) ## Write the gRPC stubs from goqueue.proto
 	@$(BIN)/python tools/generate_proto.py

@@ -1,0 +1,1 @@
+"""What the Grafana dashboards show, a module for each."""
