@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from bench.harness import Measured, broker_process, fsync_ms, note, rounded, run_module, scratch_folder
-from bench.load_generator import Job, Outcome
+from bench.load_generator import Job, Load, Outcome
 from bench.workload import BATCH_MESSAGES, VALUE_BYTES
 
 SINGLE = "http_publish_single"
@@ -65,12 +65,8 @@ def _run(folder: Path, connections: int, messages_per_request: int, parse_every:
             host=broker.host,
             port=broker.port,
             path=f"/topics/{_TOPIC}/messages",
-            connections=connections,
             messages_per_request=messages_per_request,
-            warm_up_s=_WARM_UP_S,
-            rounds=_ROUNDS,
-            round_s=_ROUND_S,
-            parse_every=parse_every,
+            load=Load(connections, _WARM_UP_S, _ROUNDS, _ROUND_S, parse_every),
         )
         note(f"publishing over {connections} connections for {_WARM_UP_S + _ROUNDS * _ROUND_S:.0f} s")
         cpu_before = broker.cpu_s()

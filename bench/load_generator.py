@@ -26,19 +26,25 @@ _DIFFERENT_BODIES = 8
 _DRAIN_TIMEOUT_S = 30.0
 
 
-class Job(msgspec.Struct, frozen=True):
-    """What to send, and for how long."""
+class Load(msgspec.Struct, frozen=True):
+    """How much to send, and for how long."""
 
-    host: str
-    port: int
-    path: str
     connections: int
-    messages_per_request: int
     warm_up_s: float
     rounds: int
     round_s: float
     parse_every: int
     """One answer in this many is decoded whole; of the others, status and number of results are checked."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What to publish."""
+
+    host: str
+    port: int
+    path: str
+    messages_per_request: int
+    load: Load
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -74,19 +80,19 @@ class Checker:
     """Says of every answer whether it acknowledges the messages that were sent."""
 
     def __init__(self, expected: int, parse_every: int) -> None:
-        self._expected = expected
+        self.expected = expected
         self._parse_every = parse_every
         self._decode = msgspec.json.Decoder(_Answer).decode
         self.answers = 0
         self.parsed = 0
 
     def check(self, status: bytes, body: bytes) -> None:
-        if status != b"200" or body.count(b'"offset":') != self._expected or b'"error"' in body:
+        if status != b"200" or body.count(b'"offset":') != self.expected or b'"error"' in body:
             raise RuntimeError(f"answer {self.answers} with status {status!r} is not as expected: {body[:300]!r}")
         if self.answers % self._parse_every == 0:
             self.parsed += 1
             results = self._decode(body).results
-            if len(results) != self._expected or min(each.offset for each in results) < 0:
+            if len(results) != self.expected or min(each.offset for each in results) < 0:
                 raise RuntimeError(f"answer {self.answers} does not tell where each message is: {body[:300]!r}")
         self.answers += 1
 
@@ -165,21 +171,25 @@ def http_requests(job: Job) -> list[bytes]:
     return found
 
 
-async def generate(job: Job) -> Outcome:
-    requests, checker = http_requests(job), Checker(job.messages_per_request, job.parse_every)
+async def publish(job: Job) -> Outcome:
+    checker = Checker(job.messages_per_request, job.load.parse_every)
+    return await generate(job.host, job.port, http_requests(job), checker, job.load)
+
+
+async def generate(host: str, port: int, requests: list[bytes], checker: Checker, load: Load) -> Outcome:
     loop = asyncio.get_running_loop()
     connections = []
-    for number in range(job.connections):
+    for number in range(load.connections):
         turned = requests[number % len(requests) :] + requests[: number % len(requests)]
-        _, connection = await loop.create_connection(partial(_Connection, turned, checker), job.host, job.port)
+        _, connection = await loop.create_connection(partial(_Connection, turned, checker), host, port)
         connections.append(connection)
     gc.freeze()
     gc.disable()
-    await _round(connections, job.warm_up_s)
+    await _round(connections, load.warm_up_s)
     started, cpu = time.perf_counter(), time.process_time()
-    rounds = [await _round(connections, job.round_s) for _ in range(job.rounds)]
+    rounds = [await _round(connections, load.round_s) for _ in range(load.rounds)]
     cpu_share = (time.process_time() - cpu) / (time.perf_counter() - started)
-    return Outcome(rounds, checker.answers * job.messages_per_request, checker.parsed, cpu_share)
+    return Outcome(rounds, checker.answers * checker.expected, checker.parsed, cpu_share)
 
 
 async def _round(connections: list[_Connection], seconds: float) -> Round:
@@ -195,4 +205,4 @@ async def _round(connections: list[_Connection], seconds: float) -> Round:
 
 
 if __name__ == "__main__":
-    print(msgspec.json.encode(uvloop.run(generate(msgspec.json.decode(sys.argv[1], type=Job)))).decode())
+    print(msgspec.json.encode(uvloop.run(publish(msgspec.json.decode(sys.argv[1], type=Job)))).decode())

@@ -26,7 +26,11 @@ from bench import (
     queue_growth,
     queue_roundtrip,
     queue_wakeup,
+    schema_lookup,
+    schema_validate,
+    scrape,
     startup,
+    trace_ratio,
 )
 from bench.figure import Better, Figure, Measured
 
@@ -319,12 +323,60 @@ _ALL = (
         priority_ratio.measure,
     ),
     Bench(
+        trace_ratio.PUBLISH,
+        "processor time of a broker that traces nothing over one that traces every message, publishing",
+        "ratio",
+        0.95,
+        "higher",
+        trace_ratio.measure,
+    ),
+    Bench(
+        trace_ratio.QUEUE,
+        "the same for publishing, polling and acking",
+        "ratio",
+        0.95,
+        "higher",
+        trace_ratio.measure,
+    ),
+    Bench(
+        schema_validate.JSON,
+        "messages checked against a JSON Schema and stored, in batches of a thousand, no network",
+        "messages/s",
+        100_000,
+        "higher",
+        schema_validate.measure,
+    ),
+    Bench(
+        schema_validate.AVRO,
+        "the same against an Avro schema",
+        "messages/s",
+        80_000,
+        "higher",
+        schema_validate.measure,
+    ),
+    Bench(
         "priority_overtake_ms",
         "a poll that brings a critical message from behind 5 million background ones, the worst of 50",
         "ms",
         50,
         "lower",
         _alone("priority_overtake_ms", priority_overtake.measure),
+    ),
+    Bench(
+        "schema_lookup",
+        "GET /schemas/ids/{id} over 16 connections, 100 schemas of 20 fields",
+        "lookups/s",
+        5_000,
+        "higher",
+        _alone("schema_lookup", schema_lookup.measure),
+    ),
+    Bench(
+        "scrape_ms",
+        "the text of /metrics with 1,000 partitions and a group that reads them all",
+        "ms",
+        50,
+        "lower",
+        _alone("scrape_ms", scrape.measure),
     ),
 )
 
