@@ -212,7 +212,8 @@ def work_through_a_crash(broker: Broker, client: Client) -> Broker:
     return broker
 
 
-def look_at_dead_letters(client: Client) -> None:
+def look_at_dead_letters(client: Client) -> tuple[str, int, int]:
+    """Returns where one of them was published."""
     step(8, "Dead letters, and back again", "client.dead_letters('jobs'); client.redrive('jobs')")
     table = Table(box=None, padding=(0, 2), header_style="dim")
     for column in ("value", "from", "group", "error"):
@@ -231,11 +232,26 @@ def look_at_dead_letters(client: Client) -> None:
                 again.add(message.value.decode())
                 message.ack().result()
     say.print("  redriven, delivered to the same group once more, and done")
+    last = letters[-1]
+    return last.origin_topic, last.origin_partition, last.origin_offset
+
+
+def tell_its_story(broker: Broker, place: tuple[str, int, int]) -> None:
+    topic, partition, offset = place
+    step(9, "Where did it go?", f"goqueue trace {topic} {partition} {offset}: one of those two")
+    command = [sys.executable, "-m", "goqueue", "trace", topic, str(partition), str(offset)]
+    told = subprocess.run(
+        [*command, "--server", f"127.0.0.1:{broker.port}"], capture_output=True, text=True, check=True
+    ).stdout
+    for line in told.splitlines():
+        say.print(f"  {line}", markup=False, soft_wrap=True)
+    for word in ("published", "delivered", "rejected", "dead-lettered", "redriven", "acked"):
+        check(word in told, f"the story does not tell that it was {word}")
 
 
 def overtake_and_wait(broker: Broker, client: Client) -> Broker:
     step(
-        9,
+        10,
         "First, and later",
         "send(…, priority='critical'), send(…, delay=1.5), and kill -9 between",
     )
@@ -280,7 +296,7 @@ def main() -> None:
             broker = recover(folder, acknowledged)
             with Client(f"127.0.0.1:{broker.grpc_port}") as client:
                 broker = work_through_a_crash(broker, client)
-                look_at_dead_letters(client)
+                tell_its_story(broker, look_at_dead_letters(client))
                 broker = overtake_and_wait(broker, client)
             broker.stop()
         finally:

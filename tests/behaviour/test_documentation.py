@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     *(f"docs/{name}.md" for name in ("client", "groups", "delays", "lanes", "http", "storage", "frames", "running")),
+    *(f"docs/{name}.md" for name in ("traces", "metrics", "schemas")),
 ]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 
@@ -67,6 +68,7 @@ def fresh_broker() -> Iterator[BrokerProcess]:
 @pytest.mark.parametrize("page", [page for page in PAGES if shell_examples(page)])
 def test_every_shell_example_prints_what_the_page_shows(page: str, fresh_broker: BrokerProcess) -> None:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment["GOQUEUE_SERVER"] = fresh_broker.url
     for example in shell_examples(page):
         script = example.script.replace("localhost:8080", fresh_broker.url.removeprefix("http://"))
         ran = subprocess.run(
