@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from goqueue.wire.trace_context import derived_trace_id
 
+EXAMPLES = int(os.environ.get("GOQUEUE_FUZZ", "400")) // 20
 TOPIC = "fuzzed"
 REAL = {"partition_id": 0, "offset": 1, "trace_id": derived_trace_id(TOPIC, 0, 0)}
 REAL |= {"schema_id": "1", "version": "latest"}
@@ -138,7 +140,7 @@ def test_every_answer_is_as_the_document_says(
     real = method != "DELETE" and not path.endswith("/leave")
 
     @seed(0)
-    @settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def run(case: schemathesis.Case) -> None:
         check(case, session)

@@ -335,7 +335,9 @@ def _as_known(standing: GroupStanding, steps: list[Step]) -> GroupStanding:
     ]
     if last and last[-1].event in (kinds.DLQ, kinds.DISCARDED):
         return replace(standing, standing="dead-lettered", reason=last[-1].reason)
-    if last and last[-1].event == kinds.EXPIRED:
+    was_delivered = any(step.event in (kinds.CONSUME, kinds.REDELIVERED) for step in last)
+    # After a delivery it is the delivery that expired: it came again, and what was made of it then was not noted.
+    if last and last[-1].event == kinds.EXPIRED and not was_delivered:
         return replace(standing, standing="expired", reason=last[-1].reason)
     return standing
 

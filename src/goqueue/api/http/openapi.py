@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -35,12 +36,13 @@ def document(routes: list[HTTPRouteHandler]) -> bytes:
 
 
 def documentation_routes(routes: list[HTTPRouteHandler]) -> list[HTTPRouteHandler]:
-    openapi = document(routes)
+    # Made when someone asks: it takes longer than everything else that a start does.
+    openapi = cache(lambda: document(routes))
     page = files("goqueue.api.http").joinpath("try.html").read_bytes()
 
-    @get("/openapi.json", include_in_schema=False, sync_to_thread=False)
+    @get("/openapi.json", include_in_schema=False, sync_to_thread=True)
     def openapi_json() -> Response[bytes]:
-        return Response(openapi, media_type=MediaType.JSON)
+        return Response(openapi(), media_type=MediaType.JSON)
 
     @get("/docs", include_in_schema=False, sync_to_thread=False)
     def try_page() -> Response[bytes]:
