@@ -28,7 +28,7 @@ from goqueue.delivery.queue import Queue
 from goqueue.model.errors import TopicNotFound
 from goqueue.model.logging import get_logger
 from goqueue.model.runs import Offsets, ascending_to_runs, bits_to_runs, lowest, packed, to_bits, to_runs
-from goqueue.observe.trace_event import LOST
+from goqueue.observe.trace_event import LOST, OVER_AGE
 from goqueue.wire.batch import FrameRun, select_frames
 from goqueue.wire.frame import timestamp_of
 
@@ -38,7 +38,6 @@ _LOOKS = 64
 """How often one poll looks on in a queue whose next messages are for nobody."""
 _READ_AHEAD = 256
 """Under key order more is read than can be delivered: much of it may have to wait."""
-_EXPIRED = "its time to live was over"
 _NOTHING = Share({}, frozenset())
 
 
@@ -261,11 +260,11 @@ class Taking:
         self._count_expired(visit.queue, offsets)
         if not offsets or visit.topic.settings.expired_messages != "dead_letter":
             return []
-        return moving(self._shards.host, visit.queue, visit.topic, [], to_runs(offsets), _EXPIRED, visit.lane)
+        return moving(self._shards.host, visit.queue, visit.topic, [], to_runs(offsets), OVER_AGE, visit.lane)
 
     def _count_expired(self, queue: Queue, offsets: Sequence[int]) -> None:
         self._settling.tally.expired += len(offsets)
-        self._shards.notes.expired(queue, offsets, _EXPIRED)
+        self._shards.notes.expired(queue, offsets, OVER_AGE)
 
     def _apply(self, visit: Visit, events: Sequence[GroupsEvent]) -> list[int]:
         """The leases that came of it."""

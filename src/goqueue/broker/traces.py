@@ -222,9 +222,7 @@ class Traces:
     async def _unnoted_death(self, standing: GroupStanding, steps: list[Step], budget: Budget) -> Step | None:
         """A group is done with a message and no event tells how: whether a dead letter is left of it."""
         place = standing.place
-        if standing.standing != "settled" or any(
-            step.group == standing.group and step.event in kinds.ENDS for step in steps
-        ):
+        if standing.standing != "settled" or any(step.group == standing.group and _is_end(step) for step in steps):
             return None
         try:
             message = await self.message(place)
@@ -323,6 +321,11 @@ def put_together(root: Place, message: Message | None, steps: list[Step], standi
     return Trace(trace_id, root, status, ordered, standing, key, message is not None)
 
 
+def _is_end(step: Step) -> bool:
+    """Whether a group had nothing more to do with the message; a delivery that expires is followed by another."""
+    return step.event in kinds.ENDS and (step.event != kinds.EXPIRED or step.reason == kinds.OVER_AGE)
+
+
 def _as_known(standing: GroupStanding, steps: list[Step]) -> GroupStanding:
     """To a group everything is settled that it need not see to any more; the steps tell how."""
     if standing.standing != "settled":
@@ -335,9 +338,8 @@ def _as_known(standing: GroupStanding, steps: list[Step]) -> GroupStanding:
     ]
     if last and last[-1].event in (kinds.DLQ, kinds.DISCARDED):
         return replace(standing, standing="dead-lettered", reason=last[-1].reason)
-    was_delivered = any(step.event in (kinds.CONSUME, kinds.REDELIVERED) for step in last)
-    # After a delivery it is the delivery that expired: it came again, and what was made of it then was not noted.
-    if last and last[-1].event == kinds.EXPIRED and not was_delivered:
+    # If it was a delivery that expired, it came again, and what was made of it then was not noted.
+    if last and last[-1].event == kinds.EXPIRED and last[-1].reason == kinds.OVER_AGE:
         return replace(standing, standing="expired", reason=last[-1].reason)
     return standing
 

@@ -13,8 +13,6 @@ from goqueue.observe.logs import escape
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _DONE = ("settled", "dead-lettered", "expired")
-_OVER_AGE = "time to live"
-"""In the reason of a message that expired undelivered; other messages expire in their consumer's hands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ def event_words(event: Event, times: Times) -> str:
         case kinds.REJECT:
             return f"rejected by {who}{reason}"
         case kinds.EXPIRED:
-            if told.attempt and _OVER_AGE not in told.reason:
+            if told.attempt and told.reason != kinds.OVER_AGE:
                 return f"not settled in time by {who}{_again(event, times)}"
             return f"expired for {_who('', told.group)}{reason}"
         case kinds.RELEASED:

@@ -207,7 +207,6 @@ class _Fate:
         self._dead: set[str] = set()
         self._left: set[Place] = set()
         """Records that went on as others."""
-        self._delivered: set[tuple[str, Place]] = set()
         self._over_age: set[tuple[str, Place]] = set()
 
     def follow(self, step: Step) -> None:
@@ -232,7 +231,7 @@ class _Fate:
             self._dead.add(NOBODY)
         elif not step.group:
             return
-        elif step.event == kinds.EXPIRED and here not in self._delivered:
+        elif step.event == kinds.EXPIRED and step.reason == kinds.OVER_AGE:
             self._set(*here, "error")
             self._over_age.add(here)
         elif step.event == kinds.COMMITTED and here in self._over_age:
@@ -243,9 +242,7 @@ class _Fate:
                 self._set(*here, "error")
         elif step.event in _OUTCOMES:
             self._set(*here, _OUTCOMES[step.event])
-            if step.event in _DELIVERIES:
-                self._delivered.add(here)
-            elif step.event == kinds.DLQ:
+            if step.event == kinds.DLQ:
                 self._dead.add(step.group)
 
     def _set(self, group: str, place: Place, outcome: Status) -> None:
