@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from goqueue.broker.backlog import lag
 from goqueue.broker.group_runtime import GroupRuntime
-from goqueue.broker.group_shards import INTERNAL, GroupShards
-from goqueue.broker.notes import GroupCounts
+from goqueue.broker.group_shards import GroupShards
+from goqueue.broker.notes import INTERNAL, GroupCounts
 from goqueue.broker.pacing import Stretch
 from goqueue.broker.topic_metrics import TopicMetrics
 from goqueue.coordination.group import Group

@@ -15,7 +15,7 @@ from goqueue.broker.clockwork import Clockwork
 from goqueue.broker.delays import Delays
 from goqueue.broker.group_runtime import GroupRuntime, Share
 from goqueue.broker.journal import Journal
-from goqueue.broker.notes import Notes
+from goqueue.broker.notes import INTERNAL, Notes
 from goqueue.broker.partition import Partition
 from goqueue.broker.topic import Topic
 from goqueue.broker.undone import foreseen
@@ -36,7 +36,6 @@ from goqueue.wire.routing import partition_of
 
 log = get_logger(__name__)
 
-INTERNAL = "__"
 _SWEEPING = (Committed, Dropped, CutTo, ResetTo)
 """Events that do not name the messages one by one that they are about."""
 

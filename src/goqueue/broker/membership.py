@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from goqueue.broker.group_shards import INTERNAL, GroupShards
+from goqueue.broker.group_shards import GroupShards
+from goqueue.broker.notes import INTERNAL
 from goqueue.broker.settling import Settling
 from goqueue.broker.subscriptions import Subscriptions
 from goqueue.coordination.group import Group, GroupChanged, GroupDeleted, GroupMade, Member, new_state

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goqueue.broker.group_shards import INTERNAL, GroupShards, partition_name
+from goqueue.broker.group_shards import GroupShards, partition_name
+from goqueue.broker.notes import INTERNAL
 from goqueue.broker.settling import Settling
 from goqueue.broker.topic import Topic
 from goqueue.coordination.group import Group, Member, Rules

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from goqueue.wire.varint import varint, zigzag
+
 Field = tuple[int, int, bytes]
 
 _TRUE: Final = 1
@@ -74,21 +76,6 @@ def structs_field(number: int, encoded: Sequence[bytes]) -> Field:
 
 def binary(content: bytes) -> bytes:
     return varint(len(content)) + content
-
-
-def zigzag(value: int) -> int:
-    """Small numbers stay small, whatever their sign: 0, -1, 1, -2 become 0, 1, 2, 3."""
-    return value << 1 if value >= 0 else (-value << 1) - 1
-
-
-def varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the eighth says that more follow."""
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 def signed(value: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from goqueue.model.errors import InvalidMessage
+from goqueue.wire.varint import varint, zigzag
 
 HEADER_BYTES = 5
 MAX_MESSAGE_INDEXES = 100
@@ -58,7 +59,7 @@ def encode_message_indexes(indexes: Sequence[int]) -> bytes:
         raise InvalidMessage(f"the place of a message is a number from 0 to {_MAX_INDEX}")
     if tuple(indexes) == (0,):
         return _FIRST_MESSAGE
-    return b"".join(map(_encode_number, (len(indexes), *indexes)))
+    return b"".join(varint(zigzag(number)) for number in (len(indexes), *indexes))
 
 
 def decode_message_indexes(value: bytes, at: int = HEADER_BYTES) -> tuple[tuple[int, ...], int]:
@@ -78,16 +79,6 @@ def decode_message_indexes(value: bytes, at: int = HEADER_BYTES) -> tuple[tuple[
             raise InvalidMessage(f"the value names its message by the place {index}; places count from 0")
         indexes.append(index)
     return tuple(indexes), at
-
-
-def _encode_number(number: int) -> bytes:
-    left = number << 1
-    encoded = bytearray()
-    while left > 0x7F:
-        encoded.append(left & 0x7F | 0x80)
-        left >>= 7
-    encoded.append(left)
-    return bytes(encoded)
 
 
 def _decode_number(value: bytes, at: int) -> tuple[int, int]:
