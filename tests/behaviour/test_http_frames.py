@@ -180,9 +180,9 @@ def test_a_batch_with_anything_wrong_is_refused_whole(client: httpx.Client, topi
     assert latest(client, topic) == 0
 
 
-def test_transactional_frames_are_not_supported_yet(client: httpx.Client, topic: str) -> None:
+def test_transactional_frames_need_a_transaction(client: httpx.Client, topic: str) -> None:
     answer = publish(client, topic, envelope([encode_frame(b"", b"", b"", NOW_NS, 2, int(Flag.TRANSACTIONAL))]))
-    assert (answer.status_code, answer.json()["code"]) == (501, "not_supported")
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_frame")
     assert latest(client, topic) == 0
 
 

@@ -96,7 +96,7 @@ class AsyncProducer:
                 return
             if error is None:
                 stored = done.result()
-                delivery.set_result(Sent(number, stored.offsets[0], lane, stored.due(0), topic, trace))
+                delivery.set_result(Sent(number, stored.offsets[0], lane, stored.due(0), False, topic, trace))
             else:
                 delivery.set_exception(error)
                 # Seen here, so that a message nobody asked about does not fail without a word.

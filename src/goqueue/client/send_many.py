@@ -137,11 +137,11 @@ class SendMany:
                 failures.update(dict.fromkeys(share.places, stored))
             elif stored.dues is None:
                 for offset, place in zip(stored.offsets, share.places, strict=True):
-                    found[place] = Sent(share.number, offset, self._lanes[place], None, topic, trace_at(place))
+                    found[place] = Sent(share.number, offset, self._lanes[place], None, False, topic, trace_at(place))
             else:
                 for at, (offset, place) in enumerate(zip(stored.offsets, share.places, strict=True)):
                     due = stored.due(at)
-                    found[place] = Sent(share.number, offset, self._lanes[place], due, topic, trace_at(place))
+                    found[place] = Sent(share.number, offset, self._lanes[place], due, False, topic, trace_at(place))
             if not isinstance(stored, BaseException):
                 failures.update((share.places[at], error) for at, error in stored.failures.items())
         if failures:

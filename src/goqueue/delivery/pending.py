@@ -57,6 +57,19 @@ class PendingDelays:
         self._offsets.frombytes(offsets.astype(np.int64).tobytes())
         self._dues.frombytes(dues.astype(np.int64).tobytes())
 
+    def merge(self, offsets: Numbers, dues: Numbers) -> None:
+        """Like ``add_many``, of offsets that may lie among the others: only what lies behind the first is moved."""
+        if not len(offsets):
+            return
+        at = bisect_left(self._offsets, int(offsets[0]))
+        later = np.frombuffer(self._offsets[at:], np.int64), np.frombuffer(self._dues[at:], np.int64)
+        together = np.concatenate((later[0], offsets.astype(np.int64)))
+        order = np.argsort(together, kind="stable")
+        del self._offsets[at:], self._dues[at:]
+        self._first = min(self._first, at)
+        self._offsets.frombytes(together[order].tobytes())
+        self._dues.frombytes(np.concatenate((later[1], dues.astype(np.int64)))[order].tobytes())
+
     def due(self, offset: int) -> int | None:
         """When it is due; ``None`` if it is not pending."""
         place = self._place(offset)

@@ -290,6 +290,21 @@ class LimitsConfig:
         minimum=1,
         maximum=1_000_000,
     )
+    max_producers_per_partition: int = setting(
+        10_000,
+        "How many idempotent producers a partition remembers; beyond, the one that was silent longest is forgotten.",
+        "count",
+        minimum=10,
+        maximum=1_000_000,
+    )
+    max_dedup_ids: int = setting(
+        500_000,
+        "How many dedup ids are remembered over all topics; beyond, messages with one are refused. Each takes about "
+        "200 bytes of memory.",
+        "count",
+        minimum=0,
+        maximum=100_000_000,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +335,64 @@ class SchemasConfig:
         "bytes",
         minimum=0,
         maximum=1 << 30,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsConfig:
+    """Transactions, and idempotent producers."""
+
+    timeout_ms: int = setting(
+        60_000,
+        "A transaction that was neither committed nor aborted for so long is aborted, unless its producer asked for "
+        "another timeout.",
+        "ms",
+        minimum=1_000,
+        maximum=_HOUR_MS,
+    )
+    max_timeout_ms: int = setting(
+        900_000, "The longest timeout that a producer may ask for.", "ms", minimum=1_000, maximum=24 * _HOUR_MS
+    )
+    prepared_timeout_ms: int = setting(
+        _HOUR_MS,
+        "A transaction that was prepared and not committed for so long is aborted.",
+        "ms",
+        minimum=1_000,
+        maximum=7 * 24 * _HOUR_MS,
+    )
+    max_open: int = setting(
+        10_000, "How many transactions may be open or prepared at once.", "count", minimum=1, maximum=1_000_000
+    )
+    max_producers: int = setting(
+        100_000, "How many transactional ids may be in use.", "count", minimum=1, maximum=10_000_000
+    )
+    producer_expiry_ms: int = setting(
+        24 * _HOUR_MS,
+        "A producer that has sent nothing for so long is forgotten: a retry of its last batch would be stored again.",
+        "ms",
+        minimum=60_000,
+        maximum=365 * 24 * _HOUR_MS,
+    )
+    id_expiry_ms: int = setting(
+        7 * 24 * _HOUR_MS,
+        "A transactional id that nobody has used for so long is forgotten.",
+        "ms",
+        minimum=60_000,
+        maximum=3_650 * 24 * _HOUR_MS,
+    )
+    key_retention_ms: int = setting(
+        7 * 24 * _HOUR_MS,
+        "How long it is remembered what was committed under an application key.",
+        "ms",
+        minimum=60_000,
+        maximum=3_650 * 24 * _HOUR_MS,
+    )
+    max_keys: int = setting(
+        100_000,
+        "How many application keys are remembered; beyond, the oldest is forgotten.",
+        "count",
+        minimum=1,
+        maximum=10_000_000,
     )
 
 
@@ -449,5 +522,6 @@ class Config:
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     log: LogConfig = field(default_factory=LogConfig)
     schemas: SchemasConfig = field(default_factory=SchemasConfig)
+    transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
     trace: TraceConfig = field(default_factory=TraceConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)

@@ -37,8 +37,15 @@
     ├── StaleGeneration
     ├── NotAssigned
     ├── StaleReceipt
+    ├── UnknownProducer
+    ├── ProducerFenced
+    ├── OutOfOrderSequence / DuplicateSequence
+    ├── TransactionNotFound
+    ├── TransactionConflict
+    ├── TransactionAborted
+    ├── TooManyTransactions
+    ├── TooManyDedupIds
     ├── OffsetOutOfRange
-    ├── NotSupported
     ├── NotFound / MethodNotAllowed / UnsupportedMediaType
     ├── CrossOrigin
     ├── RequestTimeout
@@ -493,6 +500,89 @@ class StaleReceipt(GoQueueError):
     remedy = "Let go of the message: whoever got it since has a newer receipt. Extend the visibility of slow work."
 
 
+class UnknownProducer(GoQueueError):
+    """No producer has this id."""
+
+    code = "unknown_producer"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    remedy = "Ask for an id first: POST /producers/init, or InitProducer."
+
+
+class ProducerFenced(GoQueueError):
+    """Another producer has taken over: it has the same transactional id and a later epoch."""
+
+    code = "producer_fenced"
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Stop this producer: another one runs in its place. To take over from that one, begin with init again."
+
+
+class OutOfOrderSequence(GoQueueError):
+    """A batch of a producer does not follow the one before: something between them is missing."""
+
+    code = "out_of_order_sequence"
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Send what is missing first. If that cannot be known, take a new producer id."
+
+
+class DuplicateSequence(GoQueueError):
+    """A batch of a producer was stored before, so long ago that its offset is not remembered."""
+
+    code = "duplicate_sequence"
+    http_status = 409
+    grpc_status = "ALREADY_EXISTS"
+    remedy = "Nothing is lost: the messages are stored. Retry a batch before sending five others."
+
+
+class TransactionNotFound(GoQueueError):
+    """There is no such transaction."""
+
+    code = "transaction_not_found"
+    http_status = 404
+    grpc_status = "NOT_FOUND"
+    remedy = "Begin a transaction first. One that ended long ago, or was open when its broker stopped, is not known."
+
+
+class TransactionConflict(GoQueueError):
+    """A transaction is in a state that does not allow what was asked for."""
+
+    code = "transaction_conflict"
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Look at its state in GET /transactions."
+
+
+class TransactionAborted(GoQueueError):
+    """A transaction was aborted: nothing of it is ever seen."""
+
+    code = "transaction_aborted"
+    http_status = 409
+    grpc_status = "ABORTED"
+    remedy = "Do its work again in a new transaction. If it took too long, give it a longer timeout."
+
+
+class TooManyTransactions(GoQueueError):
+    """As many transactions are open, or prepared, as the broker takes."""
+
+    code = "too_many_transactions"
+    http_status = 429
+    grpc_status = "RESOURCE_EXHAUSTED"
+    retriable = True
+    remedy = "Commit or abort some, or raise transactions.max_open."
+
+
+class TooManyDedupIds(GoQueueError):
+    """As many dedup ids are remembered as the broker takes."""
+
+    code = "too_many_dedup_ids"
+    http_status = 429
+    grpc_status = "RESOURCE_EXHAUSTED"
+    retriable = True
+    remedy = "Wait until some expire, shorten dedup_window_ms of the topic, or raise limits.max_dedup_ids."
+
+
 class OffsetOutOfRange(GoQueueError):
     """The offset was removed by retention or has not been written yet."""
 
@@ -500,15 +590,6 @@ class OffsetOutOfRange(GoQueueError):
     http_status = 416
     grpc_status = "OUT_OF_RANGE"
     remedy = "Read from an offset between the earliest and the latest that the message names."
-
-
-class NotSupported(GoQueueError):
-    """The request asks for a feature that this version does not have."""
-
-    code = "not_supported"
-    http_status = 501
-    grpc_status = "UNIMPLEMENTED"
-    remedy = "Leave the field out, or use a version that has the feature."
 
 
 class NotFound(GoQueueError):

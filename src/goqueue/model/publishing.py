@@ -24,6 +24,8 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     ttl_ms: int | None = None
     delay_ms: int | None = None
     deliver_at_ns: int | None = None
+    dedup_id: str | None = None
+    """Sent to the topic again within its ``dedup_window_ms``, a message with the same id is not stored again."""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
@@ -34,6 +36,8 @@ class Published(msgspec.Struct, frozen=True, gc=False):
     priority: int
     deliver_at_ns: int | None = None
     """Of a delayed message: when readers will see it."""
+    is_duplicate: bool = False
+    """Whether it was stored before, under the same ``dedup_id``."""
 
 
 Outcome = Published | GoQueueError

@@ -93,6 +93,14 @@ class TopicSettings:
         maximum=_TEN_YEARS_MS,
     )
 
+    dedup_window_ms: int = setting(
+        300_000,
+        "How long a message with a dedup id is remembered, so that another with the same id is not stored.",
+        "ms",
+        minimum=1_000,
+        maximum=_DAY_MS,
+    )
+
     visibility_timeout_ms: int = setting(
         30_000,
         "How long a message that was polled stays hidden from others in its group, unless it is settled or extended.",

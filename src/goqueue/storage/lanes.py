@@ -17,7 +17,7 @@ from goqueue.model.runs import Runs, add_run
 from goqueue.storage.index_file import read_positions
 from goqueue.storage.log import Log
 from goqueue.storage.segment import Segment, Slice
-from goqueue.wire.batch import FrameRun
+from goqueue.wire.batch import FrameRun, gather_frames
 from goqueue.wire.frame import HEADER_SIZE
 
 Places = NDArray[np.int64]
@@ -49,7 +49,7 @@ class LaneSlice:
     def load(self) -> FrameRun:
         """The lane's frames and no others."""
         run = self.slice.load()
-        return run if self.places is None else _gather(run, self.places)
+        return run if self.places is None else gather_frames(run, self.places)
 
 
 def count(log: Log, lane: int, offset: int, limit: int) -> int:
@@ -206,14 +206,3 @@ def _places_of_runs(begins: Places, lengths: Places) -> Places:
     skipped = begins - (np.cumsum(lengths) - lengths)
     places: Places = np.arange(int(lengths.sum())) + np.repeat(skipped, lengths)
     return places
-
-
-def _gather(run: FrameRun, places: Places) -> FrameRun:
-    """Some frames of a run as a run of their own; neighbours are copied as one piece."""
-    starts, ends = run.positions[places].astype(np.int64), run.ends()[places].astype(np.int64)
-    breaks = np.flatnonzero(np.diff(places) != 1) + 1
-    firsts, lasts = starts[np.append(0, breaks)].tolist(), ends[np.append(breaks, len(places)) - 1].tolist()
-    frames = run.frames
-    joined = b"".join([frames[start:end] for start, end in zip(firsts, lasts, strict=True)])
-    lengths = ends - starts
-    return FrameRun(memoryview(joined), (np.cumsum(lengths) - lengths).astype(np.uint32))

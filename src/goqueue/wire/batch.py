@@ -17,7 +17,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from goqueue.model.errors import InvalidFrame
-from goqueue.model.message import HIDDEN, NO_HEADERS, Message
+from goqueue.model.message import HIDDEN, NO_HEADERS, Headers, Message
 from goqueue.wire.frame import (
     CHECKSUM_FROM,
     FLAGS_AT,
@@ -29,6 +29,7 @@ from goqueue.wire.frame import (
     Flag,
     decode_headers,
 )
+from goqueue.wire.internal_headers import PRODUCER, ProducerStamp
 
 MAX_BATCH_BYTES = 1 << 20
 """A batch has at most this many bytes of frames, unless it is one message."""
@@ -104,6 +105,8 @@ class CheckedBatch:
     positions: Positions
     max_timestamp_ns: int
     lanes: Lanes
+    producer: ProducerStamp | None = None
+    """Whose batch it is, if its producer is idempotent."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -208,6 +211,22 @@ def select_frames(run: FrameRun, places: list[int]) -> FrameRun:
     return join_runs([FrameRun(run.frames[starts[place] : ends[place]], _ONE) for place in places])
 
 
+def keep_frames(run: FrameRun, keep: NDArray[np.bool_]) -> FrameRun:
+    """Those frames of a run that are to be kept, as a run of their own."""
+    return run if keep.all() else gather_frames(run, np.flatnonzero(keep))
+
+
+def gather_frames(run: FrameRun, places: NDArray[np.int64]) -> FrameRun:
+    """Some frames of a run as a run of their own; neighbours are copied as one piece."""
+    starts, ends = run.positions[places].astype(np.int64), run.ends()[places].astype(np.int64)
+    breaks = np.flatnonzero(np.diff(places) != 1) + 1
+    firsts, lasts = starts[np.append(0, breaks)].tolist(), ends[np.append(breaks, len(places)) - 1].tolist()
+    frames = run.frames
+    joined = b"".join([frames[start:end] for start, end in zip(firsts, lasts, strict=True)])
+    lengths = ends - starts
+    return FrameRun(memoryview(joined), (np.cumsum(lengths) - lengths).astype(np.uint32))
+
+
 def join_runs(runs: list[FrameRun]) -> FrameRun:
     """Several runs as one."""
     if len(runs) == 1:
@@ -237,7 +256,10 @@ def checksums(run: FrameRun, ends: Positions) -> NDArray[np.uint32]:
 
 
 def decode_run(run: FrameRun, *, verify: bool = True) -> tuple[list[Message], list[int]]:
-    """Decode every frame; return the messages and the places of those that are damaged and left out."""
+    """Decode every frame; return the messages and the places of those that are damaged and left out.
+
+    A producer's stamp is the log's affair and no header of the message.
+    """
     columns = run.columns()
     ends = run.ends()
     damaged: list[int] = []
@@ -272,10 +294,15 @@ def decode_run(run: FrameRun, *, verify: bool = True) -> tuple[list[Message], li
                 timestamp,
                 data[key_at:value_at] if value_at > key_at else None,
                 data[value_at:headers_at],
-                decode_headers(data[headers_at:end]) if end > headers_at else plain,
+                _shown_headers(data[headers_at:end]) if end > headers_at else plain,
                 priority,
                 flags & tombstone != 0,
                 flags & compressed != 0,
             )
         )
     return messages, damaged
+
+
+def _shown_headers(packed: bytes) -> Headers:
+    headers = decode_headers(packed)
+    return headers[1:] if headers[0][0] == PRODUCER else headers

@@ -309,7 +309,7 @@ def _without_delay(batch: CheckedBatch, places: Places, ends: Times) -> CheckedB
     shorter = bytearray().join([view[start:stop] for start, stop in zip(edges, stops, strict=False)])
     new_ends = (ends - cuts - removed_before[places]).tolist()
     _write_checksums(shorter, positions[places].tolist(), new_ends)
-    return CheckedBatch(shorter, positions, batch.max_timestamp_ns, lanes_in(shorter, positions))
+    return CheckedBatch(shorter, positions, batch.max_timestamp_ns, lanes_in(shorter, positions), batch.producer)
 
 
 def _control(verb: str, headers: Headers, timestamp_ns: int) -> bytes:

@@ -40,7 +40,10 @@ def producer_stamp(packed_headers: bytes | memoryview) -> ProducerStamp | None:
 # What follows is written as text, so that people can read it wherever headers are shown.
 
 TTL = "goqueue-ttl-ms"
-"""How long after its timestamp a message is worth delivering. The one header that producers may set themselves."""
+"""How long after its timestamp a message is worth delivering. Producers set it themselves."""
+DEDUP_ID = "goqueue-dedup-id"
+"""By which a topic knows a message that it has already. Producers set it themselves."""
+MAX_DEDUP_ID_BYTES = 256
 MAX_TTL_MS = 3_650 * 86_400_000
 FOR_GROUP = "goqueue-for-group"
 """On a message that was redriven: the group that it is meant for. Polls of other groups pass it by."""

@@ -12,17 +12,27 @@ from goqueue.model.errors import (
     InvalidFrame,
     InvalidMessage,
     MessageTooLarge,
-    NotSupported,
     TimestampOutOfRange,
 )
 from goqueue.model.message import PRIORITY_LABELS, Headers
 from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, check_layout, lanes_of
 from goqueue.wire.delayed import check_delays, is_only_due
 from goqueue.wire.frame import Flag, decode_headers
-from goqueue.wire.internal_headers import DUE_AT, DUE_IN, MAX_TTL_MS, RESERVED_PREFIX, TTL, parse_ttl_ms
+from goqueue.wire.internal_headers import (
+    DEDUP_ID,
+    DUE_AT,
+    DUE_IN,
+    MAX_DEDUP_ID_BYTES,
+    MAX_TTL_MS,
+    PRODUCER,
+    RESERVED_PREFIX,
+    TTL,
+    ProducerStamp,
+    parse_ttl_ms,
+)
+from goqueue.wire.stamped import check_stamp
 
-_ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE | Flag.DELAYED)
-_LATER_FLAGS = int(Flag.TRANSACTIONAL)
+_ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE | Flag.DELAYED | Flag.TRANSACTIONAL)
 _OF_DELAYS = {DUE_AT, DUE_IN}
 """Looked at by ``check_delays``."""
 _RESERVED = RESERVED_PREFIX.encode()
@@ -35,6 +45,7 @@ class FrameRules:
     max_value_bytes: int
     latest_timestamp_ns: int
     needs_key: bool = False
+    in_transaction: bool = False
 
 
 def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
@@ -44,13 +55,15 @@ def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     has_flags, has_headers = bool(columns["flags"].any()), bool(columns["headers_length"].any())
     if has_flags:
         _check_flags(columns)
+    stamp = check_stamp(run, int(columns["headers_length"][0]))
+    _check_transaction(columns, stamp, rules)
     _check_bounds(columns, rules)
     if has_headers:
-        _check_headers(run, columns)
+        _check_headers(run, columns, stamp is not None)
     if has_flags or has_headers:
         check_delays(run, columns)
     lanes = lanes_of(columns["priority"], columns["flags"] if has_flags else None)
-    return CheckedBatch(bytearray(run.frames), run.positions, int(columns["timestamp"].max()), lanes)
+    return CheckedBatch(bytearray(run.frames), run.positions, int(columns["timestamp"].max()), lanes, stamp)
 
 
 def _first(bad: Any) -> int | None:
@@ -59,17 +72,29 @@ def _first(bad: Any) -> int | None:
 
 def _check_flags(columns: Columns) -> None:
     flags = columns["flags"]
-    if (place := _first(flags & np.uint8(_LATER_FLAGS) != 0)) is not None:
-        raise NotSupported(f"message {place} of the batch is transactional, which this version does not do")
     if (place := _first(flags & np.uint8(~_ALLOWED_FLAGS & 0xFF) != 0)) is not None:
         raise InvalidFrame(
             f"message {place} of the batch has flags {int(flags[place]):#04x}; a producer may set "
-            f"compressed ({int(Flag.COMPRESSED):#04x}), tombstone ({int(Flag.TOMBSTONE):#04x}) and delayed "
-            f"({int(Flag.DELAYED):#04x})"
+            f"compressed ({int(Flag.COMPRESSED):#04x}), tombstone ({int(Flag.TOMBSTONE):#04x}), delayed "
+            f"({int(Flag.DELAYED):#04x}) and transactional ({int(Flag.TRANSACTIONAL):#04x})"
         )
     tombstones = flags & np.uint8(Flag.TOMBSTONE) != 0
     if (place := _first(tombstones & ((columns["value_length"] > 0) | (columns["key_length"] == 0)))) is not None:
         raise InvalidFrame(f"message {place} of the batch is a tombstone: it must have a key and no value")
+
+
+def _check_transaction(columns: Columns, stamp: ProducerStamp | None, rules: FrameRules) -> None:
+    flagged = columns["flags"] & np.uint8(Flag.TRANSACTIONAL) != 0
+    if rules.in_transaction:
+        if stamp is None:
+            raise InvalidFrame(f"a batch of a transaction needs its producer in the header {PRODUCER!r}")
+        if (place := _first(~flagged)) is not None:
+            raise InvalidFrame(
+                f"message {place} of the batch is not flagged as transactional ({int(Flag.TRANSACTIONAL):#04x}); "
+                "in a transaction all must be"
+            )
+    elif (place := _first(flagged)) is not None:
+        raise InvalidFrame(f"message {place} of the batch is transactional, and the request names no transaction")
 
 
 def _check_bounds(columns: Columns, rules: FrameRules) -> None:
@@ -92,7 +117,7 @@ def _check_bounds(columns: Columns, rules: FrameRules) -> None:
     raise problem
 
 
-def _check_headers(run: FrameRun, columns: Columns) -> None:
+def _check_headers(run: FrameRun, columns: Columns, is_stamped: bool) -> None:
     lengths = columns["headers_length"]
     with_headers = np.flatnonzero(lengths)
     ends = run.ends()[with_headers].tolist()
@@ -106,12 +131,12 @@ def _check_headers(run: FrameRun, columns: Columns) -> None:
         except InvalidFrame as error:
             raise InvalidFrame(f"message {place} of the batch: {error}") from None
         if _RESERVED in packed:
-            refuse_reserved(place, headers)
+            refuse_reserved(place, headers[1:] if is_stamped and not place else headers)
 
 
 def refuse_reserved(place: int, headers: Headers) -> None:
     """Producers may not make up the system's own headers, but for those that they may set."""
-    seen_ttl = False
+    seen_ttl = seen_dedup_id = False
     for name, value in headers:
         if name == TTL:
             if seen_ttl or parse_ttl_ms(value) is None:
@@ -120,6 +145,13 @@ def refuse_reserved(place: int, headers: Headers) -> None:
                     f"{MAX_TTL_MS}"
                 )
             seen_ttl = True
+        elif name == DEDUP_ID:
+            if seen_dedup_id or not 0 < len(value) <= MAX_DEDUP_ID_BYTES:
+                raise InvalidFrame(
+                    f"message {place} of the batch has a header {DEDUP_ID!r}; it may come once, with 1 to "
+                    f"{MAX_DEDUP_ID_BYTES} bytes"
+                )
+            seen_dedup_id = True
         elif name.startswith(RESERVED_PREFIX) and name not in _OF_DELAYS:
             raise InvalidFrame(
                 f"message {place} of the batch has a header {name[:60]!r}; names that begin with "

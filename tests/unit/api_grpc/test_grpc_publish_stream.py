@@ -132,7 +132,7 @@ async def test_a_client_that_goes_away_frees_its_stream(serve: Serve) -> None:
         (wire(b"v")[:-1], "invalid_frame"),
         (wire(b"v")[:-1] + b"w", "invalid_frame"),
         (wire(b"v", flags=int(Flag.CONTROL)), "invalid_frame"),
-        (wire(b"v", flags=int(Flag.TRANSACTIONAL)), "not_supported"),
+        (wire(b"v", flags=int(Flag.TRANSACTIONAL)), "invalid_frame"),
         (wire(b"v", flags=int(Flag.DELAYED)), "invalid_frame"),
         (wire(b"v", headers=encode_headers((due_header(1),))), "invalid_frame"),
         (

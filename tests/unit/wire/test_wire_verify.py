@@ -10,7 +10,6 @@ from goqueue.model.errors import (
     InvalidFrame,
     InvalidMessage,
     MessageTooLarge,
-    NotSupported,
     TimestampOutOfRange,
 )
 from goqueue.wire.batch import FrameRun, decode_run, join_frames, parse_batch
@@ -38,7 +37,7 @@ def run_of(*frames: bytes) -> FrameRun:
         (encode_frame(b"", b"v", b"", START_NS, flags=2), InvalidFrame, "flags 0x02"),
         (encode_frame(b"", b"v", b"", START_NS, flags=128), InvalidFrame, "flags 0x80"),
         (encode_frame(b"", b"v", b"", START_NS, flags=Flag.DELAYED), InvalidFrame, "goqueue-due-at"),
-        (encode_frame(b"", b"v", b"", START_NS, flags=Flag.TRANSACTIONAL), NotSupported, "transactional"),
+        (encode_frame(b"", b"v", b"", START_NS, flags=Flag.TRANSACTIONAL), InvalidFrame, "transactional"),
         (encode_frame(b"k", b"v", b"", START_NS, flags=Flag.TOMBSTONE), InvalidFrame, "tombstone"),
         (encode_frame(b"", b"", b"", START_NS, flags=Flag.TOMBSTONE), InvalidFrame, "tombstone"),
         (encode_frame(b"", b"v", b"\x00", START_NS), InvalidFrame, "headers"),

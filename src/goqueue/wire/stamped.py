@@ -1,0 +1,160 @@
+"""Frames that carry a producer's stamp, and the control records that end its transactions.
+
+A stamp is the first header of the first frame of a batch. It tells whose batch this is, where in the producer's
+sequence it lies, and how many frames belong to it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from goqueue.model.errors import InvalidFrame
+from goqueue.wire.batch import Columns, FrameRun
+from goqueue.wire.frame import (
+    CHECKSUM_FROM,
+    FLAGS_AT,
+    HEADER_SIZE,
+    MAX_HEADERS_BYTES,
+    Flag,
+    decode_headers,
+    encode_frame,
+    encode_headers,
+)
+from goqueue.wire.internal_headers import DEDUP_ID, PRODUCER, ProducerStamp, encode_producer, producer_stamp
+
+STAMP_BYTES = 40
+"""What a stamp adds to the headers of a message, at the most."""
+MAX_STAMPED_HEADERS_BYTES = MAX_HEADERS_BYTES - STAMP_BYTES
+SEQUENCES = 1 << 31
+"""Sequence numbers begin again at 0 behind the last that fits into the stamp."""
+MAX_EPOCH = (1 << 15) - 1
+MAX_PRODUCER_ID = (1 << 63) - 1
+_NO_SEQUENCE = -1
+_NAME_AT = 2
+_STAMP_START = np.frombuffer(len(PRODUCER).to_bytes(2) + PRODUCER.encode()[:6], ">u8")[0]
+_ANY_DEDUP_ID = re.compile(re.escape(DEDUP_ID.encode()))
+_OFFSET_AT = slice(8, 16)
+_TIMESTAMP_AT = slice(16, 24)
+_KEY_LENGTH_AT = slice(26, 28)
+_VALUE_LENGTH_AT = slice(28, 32)
+_TRANSACTIONAL = int(Flag.TRANSACTIONAL)
+
+
+class Marker(NamedTuple):
+    """What a control record says: a producer's transaction ends here, one way or the other."""
+
+    producer_id: int
+    epoch: int
+    is_commit: bool
+
+
+def next_sequence(first: int, count: int) -> int:
+    """The sequence number of what follows ``count`` messages."""
+    return (first + count) % SEQUENCES
+
+
+def with_stamp(frame: bytes, stamp: ProducerStamp, more_flags: int = 0) -> bytes:
+    """The same frame with a stamp before its other headers."""
+    headers_at = _headers_at(frame)
+    headers = ((PRODUCER, encode_producer(stamp)), *decode_headers(frame[headers_at:]))
+    return _again(frame, headers_at, encode_headers(headers), frame[FLAGS_AT] | more_flags)
+
+
+def stamp_batch(frames: list[bytes], stamp: ProducerStamp) -> list[bytes]:
+    """A producer's batch, stamped."""
+    return [with_stamp(frames[0], stamp), *frames[1:]]
+
+
+def stamp_of(frame: bytes) -> ProducerStamp | None:
+    """The stamp of one frame, if it has one."""
+    headers_at = _headers_at(frame)
+    return producer_stamp(frame[headers_at:]) if headers_at < len(frame) else None
+
+
+def stamped_places(run: FrameRun, columns: Columns) -> list[int]:
+    """Where frames have headers that begin like a stamp, without looking at every frame."""
+    places = np.flatnonzero(columns["headers_length"] >= _NAME_AT + 8)
+    if not len(places):
+        return []
+    starts = run.ends()[places].astype(np.int64) - columns["headers_length"][places] + _NAME_AT
+    words = np.ndarray(len(run.frames) - 7, ">u8", run.frames, 0, (1,))
+    found: list[int] = places[words[starts] == _STAMP_START].tolist()
+    return found
+
+
+def as_plain(frame: bytes) -> bytes:
+    """The same frame without stamp and flag of a transaction; its offset stays."""
+    headers_at = _headers_at(frame)
+    headers = decode_headers(frame[headers_at:])
+    if headers and headers[0][0] == PRODUCER:
+        headers = headers[1:]
+    return _again(frame, headers_at, encode_headers(headers), frame[FLAGS_AT] & ~_TRANSACTIONAL)
+
+
+def marker_frame(marker: Marker, timestamp_ns: int) -> bytes:
+    """The control record that ends a transaction in one partition."""
+    flags = int(Flag.CONTROL | Flag.TRANSACTIONAL) | (int(Flag.COMMIT) if marker.is_commit else 0)
+    stamp = ProducerStamp(marker.producer_id, marker.epoch, _NO_SEQUENCE, 1)
+    return encode_frame(b"", b"", encode_headers(((PRODUCER, encode_producer(stamp)),)), timestamp_ns, flags=flags)
+
+
+def read_marker(flags: int, stamp: ProducerStamp) -> Marker | None:
+    """What a stamped frame with these flags says of a transaction's end; ``None`` if it is a batch."""
+    if not flags & Flag.CONTROL or stamp.first_sequence != _NO_SEQUENCE:
+        return None
+    return Marker(stamp.producer_id, stamp.epoch, bool(flags & Flag.COMMIT))
+
+
+def check_stamp(run: FrameRun, first_headers_bytes: int) -> ProducerStamp | None:
+    """The stamp of a producer's batch, if it has one; raises if it cannot be right."""
+    end = int(run.positions[1]) if len(run) > 1 else len(run.frames)
+    stamp = producer_stamp(run.frames[end - first_headers_bytes : end]) if first_headers_bytes else None
+    if stamp is None:
+        return None
+    if stamp.producer_id < 0 or stamp.epoch < 0 or stamp.first_sequence < 0:
+        raise InvalidFrame(f"the header {PRODUCER!r} of the batch has a negative id, epoch or sequence")
+    if stamp.message_count != len(run):
+        raise InvalidFrame(f"the header {PRODUCER!r} tells of {stamp.message_count} messages; the batch has {len(run)}")
+    return stamp
+
+
+def dedup_ids(run: FrameRun) -> dict[int, bytes]:
+    """The dedup ids of frames that were checked, by place."""
+    if _ANY_DEDUP_ID.search(run.frames) is None:
+        return {}
+    found: dict[int, bytes] = {}
+    ends, lengths = run.ends(), run.columns()["headers_length"]
+    for match in _ANY_DEDUP_ID.finditer(run.frames):
+        place = int(np.searchsorted(run.positions, match.start(), side="right")) - 1
+        if place in found:
+            continue
+        end = int(ends[place])
+        try:
+            headers = decode_headers(bytes(run.frames[end - int(lengths[place]) : end]))
+        except InvalidFrame:
+            # Only of frames that nobody has checked.
+            continue
+        for name, value in headers:
+            if name == DEDUP_ID:
+                found[place] = value
+    return found
+
+
+def _headers_at(frame: bytes) -> int:
+    return HEADER_SIZE + int.from_bytes(frame[_KEY_LENGTH_AT]) + int.from_bytes(frame[_VALUE_LENGTH_AT])
+
+
+def _again(frame: bytes, headers_at: int, headers: bytes, flags: int) -> bytes:
+    key_end = HEADER_SIZE + int.from_bytes(frame[_KEY_LENGTH_AT])
+    return encode_frame(
+        frame[HEADER_SIZE:key_end],
+        frame[key_end:headers_at],
+        headers,
+        int.from_bytes(frame[_TIMESTAMP_AT]),
+        frame[CHECKSUM_FROM + 8],
+        flags,
+        int.from_bytes(frame[_OFFSET_AT]),
+    )
