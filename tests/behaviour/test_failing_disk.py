@@ -124,7 +124,7 @@ def test_rule_1_a_durable_change_does_not_bring_a_later_one_into_effect_that_fai
     driver = start(files=disk)
     driver.create_topic("t", partitions=1)
     before = driver.describe("t").settings
-    journal = driver.host.broker._metadata
+    journal = driver.host.broker._catalog.log
     synced = count()
     with disk.hanging(of_metadata) as begun:
         first = driver.background(driver.change_topic, "t", max_message_bytes=1_024)

@@ -68,9 +68,9 @@ def test_however_many_do_not_fit_the_others_are_soon_stored(driver: GrpcDriver, 
     asked: list[int] = []
     look = broker.refused_frames
 
-    async def counted(name: str, run: FrameRun) -> Refused:
+    async def counted(name: str, run: FrameRun, *, in_transaction: bool) -> Refused:
         asked.append(len(run))
-        return await look(name, run)
+        return await look(name, run, in_transaction=in_transaction)
 
     async def send() -> list[object]:
         async with AsyncClient(driver.host.address) as client:

@@ -32,6 +32,7 @@ from goqueue.delivery.events import (
 from goqueue.delivery.lane import is_ready, lane_of
 from goqueue.delivery.queue import Queue, QueueDump
 from goqueue.model.message import HIDDEN
+from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.runs import Offsets, offsets_in, to_runs
 
 Q = "g/t/0"
@@ -87,7 +88,19 @@ class Table:
     # As a partition
 
     @property
-    def high_watermark(self) -> int:
+    def producers(self) -> Table:
+        return self
+
+    @property
+    def state(self) -> Table:
+        return self
+
+    @property
+    def aborted(self) -> OffsetRuns:
+        return OffsetRuns()
+
+    @property
+    def stable_end(self) -> int:
         return self.end
 
     @property

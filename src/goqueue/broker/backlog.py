@@ -27,9 +27,9 @@ def has_new(queue: Queue, partition: Partition) -> bool:
     """Whether there is something that no poll has looked at yet, and that one may look at."""
     if queue.keys is not None and queue.keys.stopped:
         going = [number for number in LANES if number not in queue.keys.stopped]
-        end = partition.high_watermark
+        end = partition.stable_end
         return any(lanes.first(partition.log, number, queue.cursor(number), end) is not None for number in going)
-    if partition.high_watermark > queue.front:
+    if partition.stable_end > queue.front:
         return True
     return any(
         lane.cursor < queue.front and lanes.first(partition.log, number, lane.cursor, queue.front) is not None
@@ -40,16 +40,22 @@ def has_new(queue: Queue, partition: Partition) -> bool:
 def waiting(queue: Queue, partition: Partition, most: int) -> dict[int, int]:
     """How many messages each lane has to deliver, to be tried again or new. ``most`` stands for more."""
     if is_plain(queue, partition):
-        new = lanes.visible(partition.log, queue.front, partition.high_watermark)
+        end = partition.stable_end
+        new = lanes.visible(partition.log, queue.front, end) - _aborted(partition, queue.front, end)
         count = new + _to_try_again(queue, NORMAL, most)
         return {NORMAL: min(count, most)} if count else {}
     cursors = [queue.cursor(number) for number in LANES]
     found = {}
-    for number, new in enumerate(lanes.counts(partition.log, cursors, partition.high_watermark, most)):
+    for number, new in enumerate(lanes.counts(partition.log, cursors, partition.stable_end, most)):
         count = new + _to_try_again(queue, number, most)
         if count:
             found[number] = min(count, most)
     return found
+
+
+def _aborted(partition: Partition, low: int, high: int) -> int:
+    """How many records there are that readers would see if their transaction had been committed."""
+    return partition.producers.state.aborted.count(low, high)
 
 
 def _to_try_again(queue: Queue, number: int, most: int) -> int:
@@ -92,8 +98,9 @@ def left_behind(partition: Partition, number: int, front: int, upto: int) -> lis
 
 def lag(queue: Queue, partition: Partition) -> int:
     """How many messages are neither done nor delayed."""
-    start, end = partition.log.start_offset, partition.high_watermark
-    count = lanes.visible(partition.log, max(queue.front, start), end)
+    start, end = partition.log.start_offset, partition.stable_end
+    first = max(queue.front, start)
+    count = lanes.visible(partition.log, first, end) - _aborted(partition, first, end)
     for number, lane in queue.lanes.items():
         count += lane.undone(start) - lane.done_beyond()
         if lane.cursor < queue.front:

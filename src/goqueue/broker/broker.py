@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -16,18 +16,23 @@ from uuid import UUID
 
 import msgspec
 
+from goqueue.broker.appending import Appended, Appender
 from goqueue.broker.checkpoints import Checkpoints
 from goqueue.broker.clockwork import Clockwork
 from goqueue.broker.dead_letter_topics import dead_letter_topic, find_or_make
+from goqueue.broker.dedup import DedupIds, Room
 from goqueue.broker.delays import Delays
 from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.group_shards import GroupShards
 from goqueue.broker.groups import GroupService
 from goqueue.broker.health import Health
-from goqueue.broker.journal import Journal, Machine
+from goqueue.broker.journal import Journal
+from goqueue.broker.journals import Journals
 from goqueue.broker.metrics import Metrics
 from goqueue.broker.notes import Notes
+from goqueue.broker.open_transaction import OpenTransaction
 from goqueue.broker.partition import Partition
+from goqueue.broker.producer_files import ProducerFiles
 from goqueue.broker.publish import Publisher
 from goqueue.broker.read import Bounds, FramesRead, MessagesRead, read_frames, read_messages, start_of
 from goqueue.broker.refused import ALL_FIT, Refusals, Refused
@@ -37,14 +42,22 @@ from goqueue.broker.topic import Topic
 from goqueue.broker.trace_search import TraceSearch
 from goqueue.broker.traces import Traces
 from goqueue.broker.tracing import Tracing
+from goqueue.broker.transaction_ends import TransactionEnds
+from goqueue.broker.transactions import TransactionService
 from goqueue.broker.upkeep import Upkeep
 from goqueue.coordination.catalog import Catalog, CatalogEvent, TopicRecord
 from goqueue.coordination.groups import Groups, GroupsEvent
 from goqueue.coordination.schema_records import SchemasEvent
 from goqueue.coordination.schemas import Schemas
+from goqueue.coordination.transactions import Transactions, TransactionsEvent
 from goqueue.model.config import Config, StorageConfig
-from goqueue.model.errors import CorruptData, GoQueueError, InvalidConfiguration, ShuttingDown, TopicNotFound
-from goqueue.model.fields import did_you_mean
+from goqueue.model.errors import (
+    InvalidConfiguration,
+    InvalidRequest,
+    ShuttingDown,
+    TopicNotFound,
+)
+from goqueue.model.fields import did_you_mean, shown
 from goqueue.model.ids import check_topic_name
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
@@ -58,20 +71,20 @@ from goqueue.storage.files import Files, OsFiles
 from goqueue.storage.folder import DataFolder
 from goqueue.storage.log import Log, LogOptions
 from goqueue.storage.open_files import OpenFiles
-from goqueue.storage.recovery import open_log
 from goqueue.wire.batch import FrameRun
+from goqueue.wire.stamped import SEQUENCES
 
 log = get_logger(__name__)
 
 METADATA = "__metadata"
 GROUPS = "__groups"
 SCHEMAS = "__schemas"
+TRANSACTIONS = "__transactions"
 TRACES = "traces"
 _GROUP_SHARDS = 4
 """Fixed for good: a group's name decides where it is kept."""
 _GROUP_SNAPSHOT_EVERY = 20_000
-_JOURNAL_SEGMENT_BYTES = 8 << 20
-"""Journals are trimmed by whole segments, so these are small whatever topics have."""
+_TRANSACTION_SNAPSHOT_EVERY = 10_000
 _KEY_BYTES = 32
 _PROGRESS_EVERY_S = 2.0
 _OPEN_AT_A_STRETCH = 50
@@ -100,6 +113,7 @@ class Broker:
         self._topics: dict[str, Topic] = {}
         self._topics_by_id: dict[str, Topic] = {}
         self._commands: set[asyncio.Task[Any]] = set()
+        self._dedup_room = Room(config.limits.max_dedup_ids)
         self._started_ns = self.clock.monotonic_ns()
         self.metrics = Metrics(self)
         self._running = False
@@ -147,19 +161,49 @@ class Broker:
                 self.config.limits.max_delayed,
                 self.notes,
             )
-            self._metadata = self._open_journal(self._folder.logs / METADATA / "0")
-            self._catalog: Journal[Catalog] = self._journal(self._metadata, METADATA, Catalog, CatalogEvent, 1_000)
-            kept = self._open_journal(self._folder.logs / SCHEMAS / "0")
-            self._schema_journal: Journal[Schemas] = self._journal(kept, SCHEMAS, Schemas, SchemasEvent, 1_000)
+            self._journals = Journals(
+                self._folder, self._open_files, self._commits, self._checkpoints, self.config, self.clock
+            )
+            journal = self._journals.open
+            without = "topics cannot be made, changed or deleted"
+            self._catalog: Journal[Catalog] = journal(METADATA, Catalog, CatalogEvent, 1_000, without)
+            without = "schemas cannot be registered or deleted"
+            self._schema_journal: Journal[Schemas] = journal(SCHEMAS, Schemas, SchemasEvent, 1_000, without)
             self.schemas = SchemaRegistry(self._schema_journal, self.config.schemas, self.check_open)
             self._schema_check = SchemaCheck(self.schemas)
             self._refusals = Refusals(
                 self._schema_check, self.delays, self._commits, self.notes, self._dead_letter_topic
             )
-            self._publisher = Publisher(self.disk, self.clock, self.delays, self._refusals, self.metrics.publish)
+            self._transaction_journal: Journal[Transactions] = journal(
+                TRANSACTIONS,
+                Transactions,
+                TransactionsEvent,
+                _TRANSACTION_SNAPSHOT_EVERY,
+                "no transaction can be committed",
+            )
+            self.transactions = TransactionService(
+                self._transaction_journal,
+                self.config.transactions,
+                self._commits,
+                self.clock,
+                self.randomness,
+                self.clockwork,
+            )
+            appender = Appender(
+                self.delays,
+                self._refusals,
+                self.transactions.check_producer,
+                self.config.limits.max_producers_per_partition,
+                self.clock,
+            )
+            self.producer_files = ProducerFiles(self._files, self._commits, self.clock, self.config)
+            self._publisher = Publisher(
+                self.disk, self.clock, self.delays, self._refusals, appender, self.metrics.publish
+            )
             await self._open_topics()
             await self._settle_folders()
             await self._open_groups()
+            await self._open_transactions()
         except BaseException:
             self._folder.close()
             if tracing is not None:
@@ -171,7 +215,7 @@ class Broker:
         self.tracing.start()
         self._upkeep = Upkeep(self, storage, self._commits, self._checkpoints, self.disk)
         self._upkeep.start()
-        self.health = Health(self, self._commits, self._open_files, self._upkeep, self._named_journals())
+        self.health = Health(self, self._commits, self._open_files, self._upkeep, self._journals.by_what_stands_still())
         self.metrics.start()
         self.health.loop_delay_ns = self.metrics.loop_delay.worst_ns
         self._running = True
@@ -195,11 +239,13 @@ class Broker:
         self._schema_check.close()
         await self.schemas.close()
         self.clockwork.stop()
+        await self.transactions.stop()
         await self.delays.stop()
         await self.groups.stop()
         await self._upkeep.stop()
         await self.metrics.stop()
         await self.delays.save(everything=True)
+        await self.producer_files.save(self._topics.values(), everything=True)
         logs = list(self.logs())
         await self._checkpoints.save(logs)
         await self._commits.close()
@@ -211,12 +257,17 @@ class Broker:
     async def _open_groups(self) -> None:
         key = self.randomness.random_bytes(_KEY_BYTES)
         await self._catalog.submit(lambda catalog: catalog.decide_receipt_key(key))
-        self._group_journals: list[Journal[Groups]] = []
-        for number in range(_GROUP_SHARDS):
-            kept = self._open_journal(self._folder.logs / GROUPS / str(number))
-            self._group_journals.append(
-                self._journal(kept, f"{GROUPS}-{number}", Groups, GroupsEvent, _GROUP_SNAPSHOT_EVERY)
+        self._group_journals: list[Journal[Groups]] = [
+            self._journals.open(
+                GROUPS,
+                Groups,
+                GroupsEvent,
+                _GROUP_SNAPSHOT_EVERY,
+                f"groups of shard {number} deliver and settle nothing",
+                number,
             )
+            for number in range(_GROUP_SHARDS)
+        ]
         shards = GroupShards(self, self._group_journals, self._catalog.machine.state.receipt_key, self.clockwork)
         self.groups: GroupService = GroupService(shards, self._commits, self._create_topic, self.disk.check)
         try:
@@ -225,29 +276,18 @@ class Broker:
             await self.groups.stop()
             raise
 
-    def _journal(self, kept: Log, name: str, make: Callable[[], Machine], events: Any, every: int) -> Journal[Machine]:
-        point = self._checkpoints.point(kept.folder)
-        return Journal(
-            kept,
-            self._commits,
-            self._folder.snapshots / name,
-            make,
-            events,
-            every,
-            0 if point is None else point.base + point.count,
-            lambda: self._checkpoints.forget_at_start(kept.folder),
+    async def _open_transactions(self) -> None:
+        """Before anyone reads or polls: what was committed is seen, and what was not is not."""
+        self._transaction_ends = TransactionEnds(
+            self._transaction_journal, self.groups, self.delays, self._commits, self.clock, self.notes
         )
-
-    def _open_journal(self, folder: Path) -> Log:
-        size = min(_JOURNAL_SEGMENT_BYTES, self.config.topic.segment_bytes)
-        found = self._open_log(folder, LogOptions(size, self.config.storage.index_interval_bytes))
-        if found.missing is not None:
-            # Without it every topic would look like a stranger's folder, and every group would begin again.
-            raise CorruptData(f"{folder}: {found.missing}; restore the data folder from a backup")
-        return found
-
-    def _open_log(self, folder: Path, options: LogOptions) -> Log:
-        return open_log(self._open_files, folder, options, self.clock.now_ns, self._checkpoints.point(folder))
+        try:
+            await self.transactions.start(
+                self.groups, self._transaction_ends, self._topics.values(), self._topics_by_id.get
+            )
+        except BaseException:
+            await self.groups.stop()
+            raise
 
     def _log_options(self, settings: TopicSettings) -> LogOptions:
         return LogOptions(
@@ -272,17 +312,22 @@ class Broker:
         settings = self._effective(record)
         folder = self._folder.topic_folder(record.name, record.topic_id)
         partitions = []
+        dedup = DedupIds(self._dedup_room)
         for number in range(record.partitions):
             if number % _OPEN_AT_A_STRETCH == _OPEN_AT_A_STRETCH - 1:
                 await asyncio.sleep(0)
             place = folder / str(number)
             if not self._files.exists(place):
                 log.error("a partition's folder is missing; it begins empty", topic=record.name, partition=number)
-            opened_log = self._open_log(place, self._log_options(settings))
+            opened_log = self._journals.open_log(place, self._log_options(settings))
             partition = Partition(opened_log, self._commits, settings.fsync, place_name(record.name, number))
-            self.delays.opened(partition, self._checkpoints.point(place))
+            producers, point, now_ns = partition.producers, self._checkpoints.point(place), self.clock.now_ns()
+            producers.recover(self._files, point, now_ns)
+            dedup.restore(number, producers.loaded_ids, producers.found_ids, now_ns)
+            producers.loaded_ids, producers.found_ids = [], []
+            self.delays.opened(partition, point)
             partitions.append(partition)
-        return Topic(record, settings, partitions)
+        return Topic(record, settings, partitions, dedup)
 
     async def _settle_folders(self) -> None:
         """Remove folders of deleted topics; set aside those that nobody knows, unless they are empty."""
@@ -317,21 +362,10 @@ class Broker:
         return self._topics.values()
 
     def logs(self) -> Iterable[Log]:
-        yield self._metadata
-        yield self._schema_journal.log
-        for journal in self._group_journals:
-            yield journal.log
+        yield from self._journals.logs()
         for topic in self._topics.values():
             for partition in topic.partitions:
                 yield partition.log
-
-    def _named_journals(self) -> dict[str, Log]:
-        """By what stands still without them."""
-        found = {"topics cannot be made, changed or deleted": self._metadata}
-        found["schemas cannot be registered or deleted"] = self._schema_journal.log
-        for number, journal in enumerate(self._group_journals):
-            found[f"groups of shard {number} deliver and settle nothing"] = journal.log
-        return found
 
     async def create_topic(self, name: str, raw_settings: dict[str, object] | None = None) -> Topic:
         """Make a topic; it is durable when this returns."""
@@ -422,40 +456,49 @@ class Broker:
         return self.config.topic.with_overrides(overrides)
 
     async def snapshot_if_due(self) -> None:
-        journals: list[Journal[Any]] = [self._catalog, self._schema_journal, *self._group_journals]
-        for journal in journals:
-            try:
-                if journal.snapshot_due:
-                    await journal.snapshot()
-            except (OSError, GoQueueError) as error:
-                # The others are none the worse for it, and this one has its log.
-                log.error("a snapshot cannot be written, it will be tried again", error=str(error))
+        await self._journals.snapshot_if_due()
 
     # Messages
 
-    async def publish(self, name: str, messages: Sequence[NewMessage]) -> list[Outcome]:
-        """Store messages; one outcome for each, in order."""
+    async def publish(
+        self,
+        name: str,
+        messages: Sequence[NewMessage],
+        transaction: OpenTransaction | None = None,
+        sequence: int | None = None,
+    ) -> list[Outcome]:
+        """Store messages; one outcome for each, in order. In a transaction nobody sees them before it is committed."""
         self.check_open()
-        return await self._publisher.publish(self.topic(name), messages)
+        if sequence is not None and (transaction is None or len(messages) != 1 or not 0 <= sequence < SEQUENCES):
+            raise InvalidRequest(
+                f"sequence is {shown(sequence)}; it is a number from 0 to {SEQUENCES - 1}, for one message of a "
+                "transaction"
+            )
+        return await self._publisher.publish(self.topic(name), messages, transaction, sequence)
 
     async def publish_frames(self, name: str, partition: int, run: FrameRun) -> int:
         """Store a batch that a client has encoded, whole or not at all; return its first offset."""
         self.check_open()
         return await self._publisher.publish_frames(self.topic(name), partition, run)
 
-    async def refused_frames(self, name: str, run: FrameRun) -> Refused:
+    async def refused_frames(self, name: str, run: FrameRun, *, in_transaction: bool = False) -> Refused:
         """What of a batch does not fit its topic's schema; raises unless the topic makes that dead letters."""
-        return await self._publisher.refused_frames(self.topic(name), run)
+        return await self._publisher.refused_frames(self.topic(name), run, in_transaction=in_transaction)
 
     def append_frames(
-        self, name: str, partition: int, run: FrameRun, refused: Refused = ALL_FIT
-    ) -> tuple[int, asyncio.Future[None]]:
-        """Like ``publish_frames`` without waiting: the first offset, and a future for the acknowledgement.
+        self,
+        name: str,
+        partition: int,
+        run: FrameRun,
+        refused: Refused = ALL_FIT,
+        transaction: OpenTransaction | None = None,
+    ) -> Appended:
+        """Like ``publish_frames`` without waiting: where the batch is, and a future for the acknowledgement.
 
         ``refused`` is what ``refused_frames`` found in the batch just before.
         """
         self.check_open()
-        return self._publisher.append_frames(self.topic(name), partition, run, refused)
+        return self._publisher.append_frames(self.topic(name), partition, run, refused, transaction)
 
     async def is_misfit(self, name: str, message: Message) -> bool:
         """Whether a topic would refuse the message for its schema."""

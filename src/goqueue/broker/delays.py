@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goqueue.broker.clockwork import Clockwork
+from goqueue.broker.derived_files import SAVE_BEHIND, save
 from goqueue.broker.firing import DelayTally, Firing, Waiting
 from goqueue.broker.notes import Notes
 from goqueue.broker.originals import read_originals
@@ -20,25 +21,19 @@ from goqueue.broker.partition_delays import PartitionDelays
 from goqueue.broker.topic import Topic
 from goqueue.model.errors import DelayedNotFound, GoQueueError, InvalidMessage, InvalidRequest, TooManyDelayed
 from goqueue.model.fields import shown
-from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
 from goqueue.model.ports import NANOS_PER_MS, Clock
-from goqueue.storage.atomic import write_atomically
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.files import Files
 from goqueue.wire.batch import CheckedBatch, FrameRun, decode_run, join_frames
 from goqueue.wire.delayed import cancel_frame, reschedule_frame, settle_delays
 
-log = get_logger(__name__)
-
 MAX_PAGE = 1_000
 LATEST_NS = 7_258_118_400 * 10**9
 """The year 2200: what is due later does not fit into the arithmetic of a wheel for long."""
 _MAX_DELAY_MS = LATEST_NS // NANOS_PER_MS
 _PAGE_BYTES = 16 << 20
-_SAVE_BEHIND = 200_000
-"""So many messages may lie behind a file of delays before it is written anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +89,7 @@ class Delays:
 
     def opened(self, partition: Partition, point: RecoveryPoint | None) -> None:
         """Learn what waits in a partition that was just opened."""
-        delays = PartitionDelays(partition.log)
+        delays = PartitionDelays(partition.log, partition.producers.state)
         delays.recover(self._files, point)
         self._known[partition] = delays
 
@@ -102,7 +97,7 @@ class Delays:
         """From here on what is due becomes visible."""
         for partition, delays in self._known.items():
             # A transfer that went on may have brought some already.
-            if len(delays.pending) and partition not in self._waiting:
+            if len(delays) and partition not in self._waiting:
                 self._waiting[partition] = self._firing.watch(partition, delays)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
@@ -120,30 +115,18 @@ class Delays:
         """Write the files of partitions where much happened since, or cleaning up waits for it, or all that changed."""
         for delays in list(self._known.values()):
             behind = delays.log.end_offset - delays.saved_at
-            is_due = len(delays.pending) > 0 and behind > _SAVE_BEHIND
+            is_due = len(delays.pending) > 0 and behind > SAVE_BEHIND
             is_due = is_due or delays.holds_up_files() or delays.holds_up_compaction()
-            if (is_due or (everything and delays.changes)) and delays.log.failure is None:
-                try:
-                    await self._save(delays)
-                except (OSError, GoQueueError) as error:
-                    # Without it the next start reads more of the log.
-                    log.error("the file of delayed messages cannot be written", error=str(error))
-
-    async def _save(self, delays: PartitionDelays) -> None:
-        changes = delays.changes
-        as_of, payload = delays.dump()
-        # The file must never know more than the log.
-        await self._commits.sync([delays.log])
-        if delays.log.durable_offset >= as_of and delays.log.failure is None:
-            await asyncio.to_thread(write_atomically, self._files, delays.path, payload)
-            delays.saved(as_of, changes)
-            delays.log.drop_what_nothing_holds()
+            if (is_due or (everything and delays.changes)) and await save(
+                self._files, self._commits, delays, delays.dump
+            ):
+                delays.log.drop_what_nothing_holds()
 
     # Publishing
 
     @property
     def pending(self) -> int:
-        return sum(len(each.delays.pending) for each in self._waiting.values())
+        return sum(len(each.delays) for each in self._waiting.values())
 
     def check_room(self, more: int, pending: int | None = None) -> None:
         """``pending`` spares counting what waits again and again."""
@@ -151,30 +134,49 @@ class Delays:
         if waiting + more > self._max_delayed:
             raise TooManyDelayed(f"{waiting} delayed messages wait, and limits.max_delayed is {self._max_delayed}")
 
-    def _added(self, partition: Partition, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
-        """Delayed records were appended just now."""
-        delays = self._known[partition]
+    def _watched(self, partition: Partition) -> Waiting:
         waiting = self._waiting.get(partition)
         if waiting is None:
-            waiting = self._waiting[partition] = self._firing.watch(partition, delays)
-        delays.added(offsets, dues)
-        self._notes.delayed(partition, offsets, dues)
-        self._firing.schedule(waiting, offsets, dues)
+            waiting = self._waiting[partition] = self._firing.watch(partition, self._known[partition])
+        return waiting
 
-    def append(self, partition: Partition, batch: CheckedBatch, *, is_new: bool = True) -> int:
+    def append(
+        self, partition: Partition, batch: CheckedBatch, *, is_new: bool = True, in_transaction: bool = False
+    ) -> int:
         """Write a batch of which some may be delayed; return the first offset. What is due already is not delayed.
 
-        ``is_new``: it comes from a producer, and not from another partition.
+        ``is_new``: it comes from a producer, and not from another partition. In a transaction times do not count
+        before it is committed.
         """
-        batch, places, dues = settle_delays(batch, self._clock.now_ns(), LATEST_NS)
+        now_ns = self._clock.now_ns()
+        # What is due by the time of the commit is seen then; until then it is one of the delayed.
+        batch, places, dues = settle_delays(batch, now_ns, LATEST_NS)
         if len(places):
             self.check_room(len(places))
         first = partition.append(batch)
+        stamp = batch.producer
+        if stamp is not None:
+            partition.producers.stored(stamp, first, batch, now_ns, is_open=in_transaction)
         if is_new:
             self._notes.published(partition, first, len(batch))
         if len(places):
-            self._added(partition, first + places, dues)
+            waiting = self._watched(partition)
+            if in_transaction and stamp is not None:
+                waiting.delays.hold(stamp.producer_id, first + places, dues)
+            else:
+                waiting.delays.added(first + places, dues)
+                self._schedule(waiting, first + places, dues)
         return first
+
+    def transaction_ended(self, partition: Partition, producer_id: int, *, is_commit: bool) -> None:
+        """What a transaction has delayed is scheduled, or never seen."""
+        offsets, dues = self._known[partition].end_hold(producer_id, is_commit=is_commit)
+        if is_commit and len(offsets):
+            self._schedule(self._watched(partition), offsets, dues)
+
+    def _schedule(self, waiting: Waiting, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
+        self._notes.delayed(waiting.partition, offsets, dues)
+        self._firing.schedule(waiting, offsets, dues)
 
     def overdue(self, before_ns: int) -> list[Waiting]:
         """Partitions where something was due before that instant and still waits."""
@@ -230,12 +232,13 @@ class Delays:
         return DelayStats(self.pending, self._firing.tally, min((due for due in dues if due is not None), default=None))
 
     def due(self, partition: Partition, offset: int) -> int | None:
-        """When the message that waits there is due; ``None`` if none does."""
+        """When the message that waits there is due, be it in a transaction that is open; ``None`` if none does."""
         waiting = self._waiting.get(partition)
-        return None if waiting is None else waiting.delays.pending.due(offset)
+        return None if waiting is None else waiting.delays.due(offset)
 
     def _due(self, topic: Topic, number: int, offset: int) -> int:
-        due_ns = self.due(topic.partition(number), offset)
+        waiting = self._waiting.get(topic.partition(number))
+        due_ns = None if waiting is None else waiting.delays.pending.due(offset)
         if due_ns is None:
             raise DelayedNotFound(
                 f"no message waits at offset {shown(offset)} of partition {number} of {topic.name!r}: "

@@ -217,7 +217,7 @@ class GroupShards:
                     self.notes.changed(queue, event, cause)
                 self._queue_times.set(_scoped(name, event.q), queue.next_time_ns())
                 if isinstance(event, ResetTo):
-                    self._forget_positions(name, event.q)
+                    self.forget_positions(name, event.q)
                 if queue.moving:
                     self.on_moving(queue)
             else:
@@ -285,8 +285,10 @@ class GroupShards:
             for key in [each for each in session.positions if owners.get(_partition(each, identity)) != member]:
                 del session.positions[key]
 
-    def _forget_positions(self, name: str, key: str) -> None:
-        for session in self.runtime(name).sessions.values():
+    def forget_positions(self, name: str, key: str) -> None:
+        """Members read on from what is committed."""
+        runtime = self._runtimes.get(name)
+        for session in () if runtime is None else runtime.sessions.values():
             session.positions.pop(key, None)
 
     def rearm(self, queue: Queue) -> None:

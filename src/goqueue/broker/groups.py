@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
 from goqueue.broker.dead_letter_topics import CreateTopic
@@ -17,6 +17,7 @@ from goqueue.broker.subscriptions import Subscriptions
 from goqueue.broker.topic import Topic
 from goqueue.broker.transfers import HeldUp, Transfers
 from goqueue.coordination.group import Group, GroupDeleted
+from goqueue.coordination.transactions import GroupAcks, GroupOffset
 from goqueue.delivery.events import CutTo
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import GoQueueError, GroupConflict, StorageFailed
@@ -144,6 +145,16 @@ class GroupService:
     async def commit(self, name: str, member_id: str, offsets: Offsets, generation: int | None = None) -> None:
         """In a stream: everything below is done. In a queue: what was delivered below is, and nothing else."""
         await self._offsets.commit(name, member_id, offsets, generation)
+
+    def commit_later(
+        self, name: str, member_id: str, offsets: Offsets, generation: int | None, holder: str
+    ) -> tuple[list[GroupOffset], list[GroupAcks]]:
+        """What a commit of these offsets is, for a transaction that does it when it is committed itself."""
+        return self._offsets.commit_later(name, member_id, offsets, generation, holder)
+
+    def read_again(self, offsets: Sequence[GroupOffset]) -> None:
+        """Members of a stream go back to what is committed."""
+        self._offsets.read_again(offsets)
 
     async def offsets(self, name: str, topic: str | None = None) -> dict[str, dict[int, int]]:
         """Committed offsets: the end of what is done without a gap."""

@@ -80,7 +80,7 @@ async def lane_stats(shards: GroupShards, topic: str | None, now_ns: int) -> lis
 
 
 def _of_partition(partition: Partition, now_ns: int) -> list[LaneOfPartition]:
-    start, end = partition.log.start_offset, partition.high_watermark
+    start, end = partition.log.start_offset, partition.stable_end
     return [
         LaneOfPartition(lane, lanes.count(partition.log, lane, start, end), rate.total, rate.per_second(now_ns))
         for lane, rate in enumerate(partition.arrivals)

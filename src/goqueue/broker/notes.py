@@ -22,6 +22,7 @@ from goqueue.delivery.events import (
     Released,
     Returned,
 )
+from goqueue.delivery.producers import OpenRecords
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import GoQueueError
 from goqueue.model.ports import Clock
@@ -130,6 +131,9 @@ class Notes:
             )
 
     # Delivering
+
+    def transaction_ended(self, partition: Partition, records: OpenRecords, *, is_commit: bool) -> None:
+        """What a transaction has written to a partition is seen from now on, or never."""
 
     def changed(self, queue: Queue, event: QueueEvent, cause: str) -> None:
         """A queue's event was applied. ``cause`` tells why messages came back or went to the dead letters."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from goqueue.broker.backlog import lag
@@ -12,6 +12,7 @@ from goqueue.broker.settling import Settling
 from goqueue.broker.subscriptions import Subscriptions
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent, queue_key
+from goqueue.coordination.transactions import GroupAcks, GroupOffset
 from goqueue.delivery.events import Acked, Committed, ResetTo
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import NotAssigned, OffsetOutOfRange
@@ -48,21 +49,10 @@ class GroupOffsets:
 
     async def commit(self, name: str, member_id: str, offsets: Offsets, generation: int | None) -> None:
         group = self._shards.find(name)
-        group.member(member_id)
-        settings = self._shards.settings(group)
-        if settings.kind == "range" or generation is None or generation > group.state.generation:
-            group.check_generation(generation)
-        self._shards.runtime(name).session(member_id, self._clock.monotonic_ns())
         events: list[GroupsEvent] = []
-        for queue, partition, offset in self._named_queues(group, offsets):
-            place = partition_name(queue.topic_id, queue.partition)
-            if settings.kind != "shared" and group.state.owners.get(place) != member_id:
-                raise NotAssigned(
-                    f"partition {queue.partition} of that topic is not assigned to member {member_id!r} of {name!r}"
-                )
-            if not 0 <= offset <= partition.high_watermark:
-                raise OffsetOutOfRange(f"offset {shown(offset)} is not there; the latest is {partition.high_watermark}")
-            if settings.mode == "stream":
+        is_stream = self._shards.settings(group).mode == "stream"
+        for queue, offset in self._checked(group, member_id, offsets, generation):
+            if is_stream:
                 if offset > queue.committed:
                     events.append(Committed(queue.key, offset))
             elif parts := queue.delivered_below(offset):
@@ -71,6 +61,48 @@ class GroupOffsets:
         self._settling.release(group, member_id)
         self._shards.runtime(name).wake_all()
         await self._shards.journal(name).settled()
+
+    def commit_later(
+        self, name: str, member_id: str, offsets: Offsets, generation: int | None, holder: str
+    ) -> tuple[list[GroupOffset], list[GroupAcks]]:
+        """The same for a transaction, which does it when it is committed."""
+        group = self._shards.find(name)
+        checked = self._checked(group, member_id, offsets, generation)
+        if self._shards.settings(group).mode == "stream":
+            return [GroupOffset(name, queue.key, offset) for queue, offset in checked], []
+        found: list[GroupAcks] = []
+        for queue, offset in checked:
+            place = self._shards.place(queue)
+            if place is not None:
+                found += self._settling.freeze_below(group, queue, place[0], offset, holder)
+        return [], found
+
+    def read_again(self, offsets: Sequence[GroupOffset]) -> None:
+        """Members of a stream go back to what is committed: the transaction with which they went on was aborted."""
+        for each in offsets:
+            self._shards.forget_positions(each.group, each.queue)
+
+    def _checked(
+        self, group: Group, member_id: str, offsets: Offsets, generation: int | None
+    ) -> list[tuple[Queue, int]]:
+        """Where a member wants to be, if it may say so."""
+        name = group.name
+        group.member(member_id)
+        settings = self._shards.settings(group)
+        if settings.kind == "range" or generation is None or generation > group.state.generation:
+            group.check_generation(generation)
+        self._shards.runtime(name).session(member_id, self._clock.monotonic_ns())
+        found = []
+        for queue, partition, offset in self._named_queues(group, offsets):
+            place = partition_name(queue.topic_id, queue.partition)
+            if settings.kind != "shared" and group.state.owners.get(place) != member_id:
+                raise NotAssigned(
+                    f"partition {queue.partition} of that topic is not assigned to member {member_id!r} of {name!r}"
+                )
+            if not 0 <= offset <= partition.high_watermark:
+                raise OffsetOutOfRange(f"offset {shown(offset)} is not there; the latest is {partition.high_watermark}")
+            found.append((queue, offset))
+        return found
 
     def _named_queues(self, group: Group, offsets: Offsets) -> list[tuple[Queue, Partition, int]]:
         found = []

@@ -13,8 +13,8 @@ from goqueue.model.fields import shown
 from goqueue.model.runs import Runs
 from goqueue.model.settings import MAX_VISIBILITY_MS
 
-Verb = Literal["ack", "nack", "reject", "extend", "release"]
-_OF_THOSE_IN_FLIGHT = {"extend", "release"}
+Verb = Literal["ack", "nack", "reject", "extend", "release", "freeze"]
+_OF_THOSE_IN_FLIGHT = {"extend", "release", "freeze"}
 """What makes no sense for a message that waits for its next delivery."""
 
 
@@ -47,6 +47,8 @@ class Order:
     verb: Verb
     delay_ms: int | None = None
     reason: str = ""
+    holder: str = ""
+    """Which transaction a message is frozen for."""
 
     def check(self) -> None:
         if self.delay_ms is not None and not 0 <= self.delay_ms <= MAX_VISIBILITY_MS:
@@ -56,4 +58,6 @@ class Order:
 
     def fits(self, parcel: Parcel) -> bool:
         """Whether it can be carried out on a message of this parcel."""
+        if parcel.is_frozen:
+            return False
         return parcel.member is not None or self.verb not in _OF_THOSE_IN_FLIGHT

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from goqueue.broker.partition_producers import PartitionProducers
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
@@ -29,10 +30,12 @@ _MOST_DAMAGED = 10_000
 
 
 class Partition:
-    """Readers see what lies below the high watermark: what is durable, or written if the topic's policy says so."""
+    """Readers see what lies below the high watermark: what is durable, or written if the topic's policy says so; and
+    nothing of a transaction before it is committed."""
 
     def __init__(self, log: Log, commits: CommitScheduler, policy: FsyncPolicy, place: str = "") -> None:
         self.log = log
+        self.producers = PartitionProducers(log)
         self.place = place
         """The topic's name and this partition's number, as traces name it."""
         self.policy: FsyncPolicy = policy
@@ -58,6 +61,12 @@ class Partition:
     @property
     def high_watermark(self) -> int:
         return max(self.log.durable_offset, self._shown) if self.policy == "always" else self.log.end_offset
+
+    @property
+    def stable_end(self) -> int:
+        """Readers see what lies below, unless they ask for more: no transaction is open there."""
+        first_open = self.producers.first_open
+        return self.high_watermark if first_open is None else min(self.high_watermark, first_open)
 
     def change_policy(self, policy: FsyncPolicy) -> None:
         """The watermark never goes back: a message that someone has in hand would look like one that is gone."""
@@ -94,14 +103,17 @@ class Partition:
         """What to tell someone whose write failed: a deleted topic is no disk failure."""
         return _deleted() if self.closed else error
 
-    async def read(self, offset: int, max_bytes: int, max_messages: int) -> tuple[FrameRun | None, int]:
-        """Frames from ``offset`` on, and the offset to go on from. ``None``: there is nothing below the watermark."""
+    async def read(
+        self, offset: int, max_bytes: int, max_messages: int, limit: int | None = None
+    ) -> tuple[FrameRun | None, int]:
+        """Frames from ``offset`` on, and the offset to go on from. ``None``: there is nothing below the limit, which
+        is the end of what is stable unless it is given."""
         if self.closed:
             raise _deleted()
-        limit = self.high_watermark
+        limit = self.stable_end if limit is None else limit
         found = self.log.locate(offset, max_bytes, max_messages, limit)
         if found is None:
-            # Offsets that compaction has emptied, up to the watermark, are not worth asking for again.
+            # Offsets that compaction has emptied, up to the limit, are not worth asking for again.
             return None, max(offset, limit)
         return await self.load(found, offset), found.next_offset
 
@@ -115,7 +127,7 @@ class Partition:
         """The next frames of one lane, and the offset behind the last of them."""
         if self.closed:
             raise _deleted()
-        limit = self.high_watermark
+        limit = self.stable_end
         found = lanes.locate(self.log, lane, max(offset, self.log.start_offset), max_bytes, max_messages, limit)
         if found is None:
             return None, max(offset, limit)
@@ -123,9 +135,14 @@ class Partition:
 
     def next_visible(self, offset: int) -> int:
         """``offset``, or the next behind it that a reader may see."""
-        if self.closed or not self.log.start_offset <= offset < self.high_watermark:
-            return offset
-        return lanes.next_visible(self.log, offset, self.high_watermark)
+        limit, aborted = self.stable_end, self.producers.state.aborted
+        while not self.closed and self.log.start_offset <= offset < limit:
+            offset = min(lanes.next_visible(self.log, offset, limit), limit)
+            behind = aborted.end_of(offset)
+            if behind == offset:
+                break
+            offset = min(behind, limit)
+        return offset
 
     def note_damage(self, offsets: list[int]) -> None:
         new = set(offsets) - self.damaged
@@ -138,9 +155,10 @@ class Partition:
         self.read_messages += messages
         self.read_bytes += size_bytes
 
-    def has_news(self, offset: int) -> bool:
+    def has_news(self, offset: int, *, uncommitted: bool = False) -> bool:
         """Whether waiting for what comes at ``offset`` is over: it is there, or nothing will come any more."""
-        return self.high_watermark > offset or self.closed or self.stopping
+        end = self.high_watermark if uncommitted else self.stable_end
+        return end > offset or self.closed or self.stopping
 
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
         """``waiter`` is done when there may be news. The caller must ``remove_waiter`` in any case."""

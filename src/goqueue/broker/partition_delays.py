@@ -14,10 +14,12 @@ from collections import deque
 from itertools import takewhile
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from goqueue.delivery.pending import PendingDelays
+from goqueue.delivery.producers import Producers
 from goqueue.model.errors import CorruptData
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
@@ -29,20 +31,34 @@ from goqueue.storage.log import Log
 from goqueue.wire.batch import FrameRun, damaged_places, select_frames
 from goqueue.wire.delayed import due_times, fired_origin, read_control
 from goqueue.wire.frame import HEADER_SIZE, Flag, decode_headers
+from goqueue.wire.internal_headers import producer_stamp
+from goqueue.wire.stamped import read_marker
 
 log = get_logger(__name__)
 
 FILE_NAME = "delays"
 _SCAN_BYTES = 1 << 20
+_WITH_HELD = b"GQD2"
 _NONE = np.empty(0, np.int64)
 _OF_INTEREST = np.uint8(Flag.DELAYED | Flag.FIRED | Flag.CONTROL)
+
+
+class _File(msgspec.Struct):
+    """What the file holds while a transaction that has delayed something is open."""
+
+    pending: bytes
+    held: dict[int, bytes]
 
 
 class PartitionDelays:
     """What waits in one partition, and what has stopped waiting by a record that a crash may still take."""
 
-    def __init__(self, owner_log: Log) -> None:
+    def __init__(self, owner_log: Log, producers: Producers) -> None:
+        """``producers`` tell what became of the transaction that a delayed record belongs to."""
         self.log = owner_log
+        self._producers = producers
+        self._held: dict[int, PendingDelays] = {}
+        """By producer: what its open transaction has delayed."""
         self.pending = PendingDelays()
         self.saved_at = 0
         """Up to which offset the file tells everything."""
@@ -55,7 +71,32 @@ class PartitionDelays:
         owner_log.holds = self.keeps
         owner_log.delays_from = self.needed_from
 
+    def __len__(self) -> int:
+        """How many messages wait, those of open transactions included."""
+        return len(self.pending) + sum(map(len, self._held.values()))
+
     # Changing
+
+    def hold(self, producer_id: int, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
+        """Delayed by a transaction: times do not count before it is committed."""
+        self._held.setdefault(producer_id, PendingDelays()).add_many(offsets, dues)
+        self.changes += len(offsets)
+
+    def end_hold(self, producer_id: int, *, is_commit: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """A transaction has ended: what it has delayed waits from now on, or is of no interest any more."""
+        held = self._held.pop(producer_id, None)
+        if held is None:
+            return _NONE, _NONE
+        offsets, dues = held.entries()
+        self.changes += len(offsets)
+        if is_commit:
+            self.pending.merge(offsets, dues)
+        return offsets, dues
+
+    def due(self, offset: int) -> int | None:
+        """When what waits there is due, be it in a transaction that is open."""
+        found = (each.due(offset) for each in (self.pending, *self._held.values()))
+        return next((due_ns for due_ns in found if due_ns is not None), None)
 
     def added(self, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
         self.pending.add_many(offsets, dues)
@@ -82,7 +123,7 @@ class PartitionDelays:
     def holds(self, low: int, high: int) -> bool:
         """Whether an original between these offsets is needed: it waits, or would wait again after a crash."""
         self._settle()
-        if self.pending.any_between(low, high):
+        if any(each.any_between(low, high) for each in (self.pending, *self._held.values())):
             return True
         return any(((offsets >= low) & (offsets < high)).any() for _, offsets in self._unsettled)
 
@@ -113,9 +154,8 @@ class PartitionDelays:
     def needed_from(self) -> int:
         """Nothing below this offset is needed to know what waits."""
         self._settle()
-        first = self.pending.first()
-        found = [int(offsets.min()) for _, offsets in self._unsettled]
-        return min([self.log.end_offset if first is None else first, *found])
+        firsts = [first for each in (self.pending, *self._held.values()) if (first := each.first()) is not None]
+        return min([self.log.end_offset, *firsts, *(int(offsets.min()) for _, offsets in self._unsettled)])
 
     # Recovery
 
@@ -124,7 +164,7 @@ class PartitionDelays:
         at = self.log.segments[0].base if point is None else point.delays_from
         loaded = self._load(files)
         if loaded is not None:
-            at, self.pending = loaded
+            at, self.pending, self._held = loaded
             self.saved_at = at
             self._named = self._to_name()
             if point is not None:
@@ -136,27 +176,34 @@ class PartitionDelays:
         while (found := self.log.read_kept(at, _SCAN_BYTES, 1 << 20)) is not None:
             self._replay(found.load())
             at = found.next_offset
+        for owner in [each for each in self._held if self._producers.open_of(each) is None]:
+            del self._held[owner]
         if len(self.pending) or first_new:
             log.info("delayed messages wait", folder=str(self.log.folder), waiting=len(self.pending))
 
     def _first_of_interest(self, at: int) -> int:
         """If nothing waits, only a delayed record can be news; the lane index tells where the first one lies."""
-        if len(self.pending) or at < self.log.start_offset:
+        if len(self) or at < self.log.start_offset:
             return at
         first = lanes.first(self.log, HIDDEN, at, self.log.end_offset)
         return self.log.end_offset if first is None else first
 
-    def _load(self, files: Files) -> tuple[int, PendingDelays] | None:
+    def _load(self, files: Files) -> tuple[int, PendingDelays, dict[int, PendingDelays]] | None:
         path = self.path
         try:
             payload = read_checked(files, path)
             if payload is None:
                 return None
-            as_of, pending = PendingDelays.load(payload)
+            if payload.startswith(_WITH_HELD):
+                kept = msgspec.msgpack.decode(payload[len(_WITH_HELD) :], type=_File)
+                as_of, pending = PendingDelays.load(kept.pending)
+                held = {owner: PendingDelays.load(each)[1] for owner, each in kept.held.items()}
+            else:
+                (as_of, pending), held = PendingDelays.load(payload), {}
             if as_of <= self.log.end_offset:
-                return as_of, pending
+                return as_of, pending, held
             reason = f"it tells of offset {as_of}, and the log ends at {self.log.end_offset}"
-        except (CorruptData, ValueError) as error:
+        except (CorruptData, ValueError, msgspec.MsgspecError) as error:
             reason = str(error)
         log.warning("the file of delayed messages is of no use; reading the log", path=str(path), reason=reason)
         files.remove(path)
@@ -180,6 +227,9 @@ class PartitionDelays:
         sound = np.ones(len(chosen), np.bool_)
         sound[damaged_places(chosen, columns)] = False
         delayed = np.flatnonzero((flags & np.uint8(Flag.DELAYED) != 0) & sound)
+        in_transaction = flags[delayed] & np.uint8(Flag.TRANSACTIONAL) != 0
+        if in_transaction.any():
+            delayed = self._sort_out(chosen, offsets, delayed, in_transaction)
         if len(delayed):
             self.added(offsets[delayed], due_times(chosen, delayed))
         ends = chosen.ends()
@@ -192,6 +242,12 @@ class PartitionDelays:
                 if origin is not None:
                     self._end(origin)
                 continue
+            stamp = producer_stamp(packed)
+            if stamp is not None:
+                marker = read_marker(int(flags[place]), stamp)
+                if marker is not None:
+                    self.end_hold(marker.producer_id, is_commit=marker.is_commit)
+                continue
             value_at = int(chosen.positions[place]) + HEADER_SIZE + int(columns["key_length"][place])
             control = read_control(
                 bytes(chosen.frames[value_at : value_at + int(values[place])]), decode_headers(packed)
@@ -202,6 +258,20 @@ class PartitionDelays:
                     self._end(origin)
                 elif due_ns is not None:
                     self.rescheduled(origin, due_ns)
+
+    def _sort_out(
+        self, run: FrameRun, offsets: NDArray[np.int64], delayed: NDArray[np.intp], in_transaction: NDArray[np.bool_]
+    ) -> NDArray[np.intp]:
+        """Of delayed records, those that wait: not what was aborted, nor what belongs to an open transaction."""
+        waits = np.ones(len(delayed), np.bool_)
+        for at in np.flatnonzero(in_transaction).tolist():
+            place = delayed[at]
+            offset = int(offsets[place])
+            owner = self._producers.owner_of(offset)
+            waits[at] = owner is None and not self._producers.is_aborted(offset)
+            if owner is not None:
+                self.hold(owner, offsets[[place]], due_times(run, np.array([place])))
+        return delayed[waits]
 
     def _end(self, offset: int) -> None:
         if self.pending.remove(offset):
@@ -214,11 +284,17 @@ class PartitionDelays:
         as_of = self.log.end_offset
         self._naming = self._to_name()
         self._named = np.union1d(self._named, self._naming)
-        return as_of, self.pending.dump(as_of)
+        payload = self.pending.dump(as_of)
+        if self._held:
+            held = {owner: each.dump(as_of) for owner, each in self._held.items()}
+            payload = _WITH_HELD + msgspec.msgpack.encode(_File(payload, held))
+        return as_of, payload
 
     def saved(self, as_of: int, changes: int) -> None:
         self.saved_at, self._named = as_of, self._naming
         self.changes -= changes
 
     def _to_name(self) -> NDArray[np.int64]:
-        return self.pending.entries()[0] if self.log.options.compacted else _NONE
+        if not self.log.options.compacted:
+            return _NONE
+        return np.unique(np.concatenate([each.entries()[0] for each in (self.pending, *self._held.values())]))

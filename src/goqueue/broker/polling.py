@@ -111,7 +111,7 @@ class Polling:
             return self._shards.has_something(group, queue)
         place = self._shards.place(queue)
         session = self._shards.runtime(group.name).sessions.get(member_id)
-        return place is not None and place[1].high_watermark > self._taking.position(session, queue, place[1])
+        return place is not None and place[1].stable_end > self._taking.position(session, queue, place[1])
 
     def _queues(self, group: Group, member_id: str) -> list[Queue]:
         return self._taking.queues(group, member_id)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+from goqueue.broker.appending import Appended, Appender
 from goqueue.broker.delays import Delays, due_time
 from goqueue.broker.disk_guard import DiskGuard
+from goqueue.broker.open_transaction import OpenTransaction
 from goqueue.broker.pacing import in_stretches
+from goqueue.broker.partition import Partition
 from goqueue.broker.refused import Refusals, Refused
 from goqueue.broker.schema_check import Problems
 from goqueue.broker.topic import Topic
@@ -26,10 +29,18 @@ from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers
 from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND, Clock
 from goqueue.model.publishing import NewMessage, Outcome, Published
 from goqueue.observe.histogram import Histogram
-from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, join_frames
+from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch, FrameRun, join_frames
 from goqueue.wire.delayed import MAX_DELAYED_HEADERS_BYTES, due_header
 from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
-from goqueue.wire.internal_headers import MAX_TTL_MS, RESERVED_PREFIX, TTL
+from goqueue.wire.internal_headers import (
+    DEDUP_ID,
+    MAX_DEDUP_ID_BYTES,
+    MAX_TTL_MS,
+    RESERVED_PREFIX,
+    TTL,
+    ProducerStamp,
+)
+from goqueue.wire.stamped import MAX_STAMPED_HEADERS_BYTES, dedup_ids, stamp_batch
 from goqueue.wire.verify import FrameRules, verify_batch
 
 _LARGE_BATCH_BYTES = 256 << 10
@@ -49,34 +60,57 @@ class _Share:
     """Of those that are delayed: when they are due, by their place in this batch."""
     refused: Problems = field(default_factory=dict)
     """Why some become dead letters, by their place in this batch."""
+    ids: dict[int, bytes] = field(default_factory=dict)
+    """Dedup ids, by their place in this batch."""
+    has_id: set[str] = field(default_factory=set)
 
 
 class Publisher:
     """Stateless but for the round robin that each topic keeps."""
 
     def __init__(
-        self, guard: DiskGuard, clock: Clock, delays: Delays, refusals: Refusals, publish_seconds: Histogram
+        self,
+        guard: DiskGuard,
+        clock: Clock,
+        delays: Delays,
+        refusals: Refusals,
+        appender: Appender,
+        publish_seconds: Histogram,
     ) -> None:
         self._guard = guard
         self._clock = clock
         self._delays = delays
         self._refusals = refusals
+        self._appender = appender
         self._publish_seconds = publish_seconds
         """From the append of a message to its acknowledgement."""
 
-    async def publish(self, topic: Topic, messages: Sequence[NewMessage]) -> list[Outcome]:
-        """Store what can be stored; the answer has one outcome for each message, in order."""
+    async def publish(
+        self,
+        topic: Topic,
+        messages: Sequence[NewMessage],
+        transaction: OpenTransaction | None = None,
+        sequence: int | None = None,
+    ) -> list[Outcome]:
+        """Store what can be stored; the answer has one outcome for each message, in order.
+
+        ``sequence`` is that of the only message of a transaction's publish; without it a retry is stored again.
+        """
         self._guard.check()
         now_ns = self._clock.now_ns()
         outcomes: list[Outcome | None] = [None] * len(messages)
         refused = await self._refusals.among(topic, _values(topic, messages))
+        if transaction is not None:
+            # A dead letter could not be taken back if the transaction is aborted.
+            refused = Refused(refused.reasons)
         if refused.target is None:
             for place, reason in refused.reasons.items():
                 outcomes[place] = SchemaViolation(reason)
-        shares = await self._encode(topic, messages, now_ns, outcomes, refused.reasons)
+        more_flags = 0 if transaction is None else int(Flag.TRANSACTIONAL)
+        shares = await self._encode(topic, messages, now_ns, outcomes, refused.reasons, more_flags)
         if topic.closed:
             raise TopicNotFound(f"topic {topic.name!r} was deleted")
-        written: list[tuple[_Share, int, int, asyncio.Future[None]]] = []
+        written: list[tuple[_Share, int, Appended]] = []
         for turn, share in enumerate(shares):
             if turn and (share.size >= _LARGE_BATCH_BYTES or turn % _PARTITIONS_AT_A_STRETCH == 0):
                 # A large request must not hold up everyone else while it is written; first writes make files.
@@ -84,75 +118,68 @@ class Publisher:
             partition = topic.partitions[share.number]
             began_ns = self._clock.monotonic_ns()
             try:
-                if share.refused:
-                    here = Refused(share.refused, refused.target)
-                    first, acknowledged = self._refusals.append(
-                        topic, share.number, share.frames, share.max_timestamp_ns, here, now_ns
-                    )
-                else:
-                    first = self._delays.append(partition, join_frames(share.frames, share.max_timestamp_ns))
-                    acknowledged = partition.acknowledge(first + len(share.places))
+                batch = _joined(share, partition, transaction, sequence)
+                here = Refused(share.refused, refused.target)
+                appended = self._appender.append(topic, share.number, batch, here, share.ids, transaction)
             except GoQueueError as error:
                 _set_all(outcomes, share, partition.reason(error))
             else:
                 for at in list(share.dues):
-                    if self._delays.due(partition, first + at) is None:
+                    number, offset = appended.place_of(at, share.number)
+                    if self._delays.due(topic.partitions[number], offset) is None:
                         # Its time has come since it was encoded.
                         del share.dues[at]
-                written.append((share, began_ns, first, acknowledged))
-        for share, began_ns, first, acknowledged in written:
+                written.append((share, began_ns, appended))
+        for share, began_ns, appended in written:
             try:
-                await acknowledged
+                await appended.acknowledged
             except GoQueueError as error:
                 _set_all(outcomes, share, topic.partitions[share.number].reason(error))
             else:
                 self._note_time(began_ns, len(share.places))
                 for at, place in enumerate(share.places):
-                    outcomes[place] = Published(share.number, first + at, messages[place].priority, share.dues.get(at))
+                    number, offset = appended.place_of(at, share.number)
+                    outcomes[place] = Published(
+                        number, offset, messages[place].priority, share.dues.get(at), at in appended.duplicates
+                    )
         return [outcome for outcome in outcomes if outcome is not None]
 
     async def publish_frames(self, topic: Topic, number: int, run: FrameRun) -> int:
         """Store a batch that a client has encoded, whole or not at all; return its first offset."""
-        first, acknowledged = self.append_frames(topic, number, run, await self._refusals.among_frames(topic, run))
+        appended = self.append_frames(topic, number, run, await self.refused_frames(topic, run))
         try:
-            await acknowledged
+            await appended.acknowledged
         except GoQueueError as error:
             raise topic.partition(number).reason(error) from None
-        return first
+        return appended.first
 
-    async def refused_frames(self, topic: Topic, run: FrameRun) -> Refused:
+    async def refused_frames(self, topic: Topic, run: FrameRun, *, in_transaction: bool = False) -> Refused:
         """The part of ``publish_frames`` that comes first: what of a batch does not fit its topic's schema."""
-        return await self._refusals.among_frames(topic, run)
+        return await self._refusals.among_frames(topic, run, may_bury=not in_transaction)
 
     def append_frames(
-        self, topic: Topic, number: int, run: FrameRun, refused: Refused
-    ) -> tuple[int, asyncio.Future[None]]:
-        """The part of ``publish_frames`` that does not wait: the first offset, and when it counts."""
+        self, topic: Topic, number: int, run: FrameRun, refused: Refused, transaction: OpenTransaction | None = None
+    ) -> Appended:
+        """The part of ``publish_frames`` that does not wait."""
         self._guard.check()
         if topic.closed:
             raise TopicNotFound(f"topic {topic.name!r} was deleted")
-        partition = topic.partition(number)
+        topic.partition(number)
         settings = topic.settings
         rules = FrameRules(
             max_value_bytes=settings.max_message_bytes,
             latest_timestamp_ns=self._clock.now_ns() + settings.max_timestamp_ahead_ms * NANOS_PER_MS,
             needs_key=settings.cleanup == "compact",
+            in_transaction=transaction is not None,
         )
         batch = verify_batch(run, rules)
         began_ns = self._clock.monotonic_ns()
-        if refused.reasons and refused.target is not None:
-            starts, ends = run.positions.tolist(), run.ends().tolist()
-            frames = [bytes(run.frames[start:end]) for start, end in zip(starts, ends, strict=True)]
-            latest_ns, now_ns = batch.max_timestamp_ns, self._clock.now_ns()
-            first, acknowledged = self._refusals.append(topic, number, frames, latest_ns, refused, now_ns)
-        else:
-            first = self._delays.append(partition, batch)
-            acknowledged = partition.acknowledge(first + len(batch))
-        if acknowledged.done():
+        appended = self._appender.append(topic, number, batch, refused, dedup_ids(run), transaction)
+        if appended.acknowledged.done():
             self._note_time(began_ns, len(batch))
         else:
-            acknowledged.add_done_callback(partial(self._acknowledged, began_ns, len(batch)))
-        return first, acknowledged
+            appended.acknowledged.add_done_callback(partial(self._acknowledged, began_ns, len(batch)))
+        return appended
 
     def _acknowledged(self, began_ns: int, count: int, acknowledged: asyncio.Future[None]) -> None:
         if not acknowledged.cancelled() and acknowledged.exception() is None:
@@ -168,6 +195,7 @@ class Publisher:
         now_ns: int,
         outcomes: list[Outcome | None],
         refused: Problems,
+        more_flags: int = 0,
     ) -> list[_Share]:
         shares: list[_Share] = []
         current: dict[int, _Share] = {}
@@ -186,7 +214,7 @@ class Publisher:
                     if due_ns is not None:
                         pending = self._delays.pending if pending is None else pending
                         self._delays.check_room(delayed + 1, pending)
-                    frame = _encode_one(topic, message, now_ns, due_ns)
+                    frame = _encode_one(topic, message, now_ns, due_ns, more_flags)
                     if message.partition is not None:
                         number = message.partition
                         topic.partition(number)
@@ -200,7 +228,10 @@ class Publisher:
                     outcomes[place] = error
                     continue
                 share = current.get(number)
-                if share is None or share.size + len(frame) > MAX_BATCH_BYTES:
+                is_full = share is not None and (
+                    share.size + len(frame) > MAX_BATCH_BYTES or message.dedup_id in share.has_id
+                )
+                if share is None or is_full:
                     share = current[number] = _Share(number)
                     shares.append(share)
                 if place in refused:
@@ -208,6 +239,9 @@ class Publisher:
                 elif due_ns is not None:
                     delayed += 1
                     share.dues[len(share.frames)] = due_ns
+                if message.dedup_id is not None:
+                    share.ids[len(share.frames)] = message.dedup_id.encode()
+                    share.has_id.add(message.dedup_id)
                 share.frames.append(frame)
                 share.size += len(frame)
                 share.places.append(place)
@@ -228,13 +262,25 @@ def _set_all(outcomes: list[Outcome | None], share: _Share, error: GoQueueError)
         outcomes[place] = error
 
 
-def _encode_one(topic: Topic, message: NewMessage, now_ns: int, due_ns: int | None) -> bytes:
+def _joined(
+    share: _Share, partition: Partition, transaction: OpenTransaction | None, sequence: int | None
+) -> CheckedBatch:
+    """A share as a batch; in a transaction with the stamp of its producer."""
+    if transaction is None:
+        return join_frames(share.frames, share.max_timestamp_ns)
+    producer_id, epoch = transaction.producer_id, transaction.epoch
+    if sequence is None:
+        sequence = partition.producers.state.next_sequence(producer_id, epoch)
+    stamp = ProducerStamp(producer_id, epoch, sequence, len(share.frames))
+    return replace(join_frames(stamp_batch(share.frames, stamp), share.max_timestamp_ns), producer=stamp)
+
+
+def _encode_one(topic: Topic, message: NewMessage, now_ns: int, due_ns: int | None, flags: int = 0) -> bytes:
     key, value, settings = message.key or b"", message.value, topic.settings
-    flags = 0
     if value is None:
         if not key:
             raise InvalidMessage("a message without a value is a tombstone and must have a key")
-        value, flags = b"", int(Flag.TOMBSTONE)
+        value, flags = b"", flags | int(Flag.TOMBSTONE)
     elif len(value) > settings.max_message_bytes:
         raise MessageTooLarge(
             f"the value has {len(value)} bytes; the topic takes {settings.max_message_bytes} (max_message_bytes)"
@@ -249,8 +295,17 @@ def _encode_one(topic: Topic, message: NewMessage, now_ns: int, due_ns: int | No
     if timestamp_ns != now_ns:
         _check_timestamp(timestamp_ns, now_ns, settings.max_timestamp_ahead_ms)
     headers = b""
-    if message.headers is not NO_HEADERS or message.ttl_ms is not None or due_ns is not None:
+    if (
+        message.headers is not NO_HEADERS
+        or message.ttl_ms is not None
+        or due_ns is not None
+        or message.dedup_id is not None
+    ):
         headers = encode_headers(_all_headers(message, due_ns))
+        if flags & Flag.TRANSACTIONAL and len(headers) > MAX_STAMPED_HEADERS_BYTES:
+            raise MessageTooLarge(
+                f"the headers have {len(headers)} bytes; in a transaction {MAX_STAMPED_HEADERS_BYTES} are allowed"
+            )
     if due_ns is not None:
         flags |= int(Flag.DELAYED)
         if len(headers) > MAX_DELAYED_HEADERS_BYTES:
@@ -272,6 +327,11 @@ def _all_headers(message: NewMessage, due_ns: int | None) -> Headers:
         if not 1 <= message.ttl_ms <= MAX_TTL_MS:
             raise InvalidMessage(f"ttl is {shown(message.ttl_ms)} ms; 1 to {MAX_TTL_MS} are allowed")
         headers = (*headers, (TTL, b"%d" % message.ttl_ms))
+    if message.dedup_id is not None:
+        dedup_id = message.dedup_id.encode()
+        if not 1 <= len(dedup_id) <= MAX_DEDUP_ID_BYTES:
+            raise InvalidMessage(f"dedup_id has {len(dedup_id)} bytes; 1 to {MAX_DEDUP_ID_BYTES} are allowed")
+        headers = (*headers, (DEDUP_ID, dedup_id))
     return headers if due_ns is None else (*headers, due_header(due_ns))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from goqueue.broker.partition import Partition
 from goqueue.model.message import Message
-from goqueue.wire.batch import FrameRun, decode_run, select_frames
+from goqueue.wire.batch import FrameRun, decode_run, keep_frames
 from goqueue.wire.frame import INVISIBLE
 
 UNBOUNDED = 1 << 30
@@ -24,6 +24,8 @@ class Bounds:
     max_bytes: int
     max_messages: int = UNBOUNDED
     wait_ms: int = 0
+    uncommitted: bool = False
+    """Whether to show what open transactions have written, and what aborted ones have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class FramesRead:
     run: FrameRun | None
     next_offset: int
     high_watermark: int
+    stable_end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class MessagesRead:
     """Offsets of messages that fail their checksum and were left out."""
     size_bytes: int = 0
     """Of the frames that they are decoded from."""
+    stable_end: int = 0
 
 
 def start_of(partition: Partition, offset: int | None, from_time_ns: int | None) -> int:
@@ -64,27 +68,36 @@ async def read_frames(partition: Partition, offset: int, bounds: Bounds) -> Fram
     run, next_offset = await _read_visible(partition, offset, bounds)
     deadline = time.monotonic() + bounds.wait_ms / 1_000
     while run is None and (left_ms := int((deadline - time.monotonic()) * 1_000)) > 0:
-        if not await wait_for_any([(partition, next_offset)], left_ms):
+        if not await wait_for_any([(partition, next_offset)], left_ms, uncommitted=bounds.uncommitted):
             break
         # What came may all be delayed, and nothing to show yet.
         run, next_offset = await _read_visible(partition, next_offset, bounds)
         if partition.closed or partition.stopping:
             break
-    return FramesRead(run, next_offset, partition.high_watermark)
+    return FramesRead(run, next_offset, partition.high_watermark, partition.stable_end)
 
 
 async def _read_visible(partition: Partition, offset: int, bounds: Bounds) -> tuple[FrameRun | None, int]:
-    """Without what no reader sees: delayed and control records."""
+    """Without what no reader sees: control and delayed records, and those of transactions that were not committed."""
+    aborted = partition.producers.state.aborted
     while True:
-        offset = partition.next_visible(offset)
-        run, next_offset = await partition.read(offset, bounds.max_bytes, bounds.max_messages)
+        if bounds.uncommitted:
+            limit = partition.high_watermark
+        else:
+            offset = partition.next_visible(offset)
+            limit = partition.stable_end
+        run, next_offset = await partition.read(offset, bounds.max_bytes, bounds.max_messages, limit)
         if run is None:
             return None, next_offset
-        hidden = run.columns()["flags"] & _INVISIBLE != 0
+        columns = run.columns()
+        hidden = columns["flags"] & _INVISIBLE != 0
+        if not bounds.uncommitted and len(aborted):
+            among = aborted.mask(columns["offset"].astype(np.int64))
+            hidden = hidden if among is None else hidden | among
         if not hidden.any():
             return run, next_offset
         if not hidden.all():
-            return select_frames(run, np.flatnonzero(~hidden).tolist()), next_offset
+            return keep_frames(run, ~hidden), next_offset
         offset = next_offset
 
 
@@ -94,7 +107,8 @@ async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> Me
     left_out: list[int] = []
     left_bytes, left_messages, wait_ms = bounds.max_bytes, bounds.max_messages, bounds.wait_ms
     while left_messages > 0 and (left_bytes > 0 or not messages):
-        found = await read_frames(partition, offset, Bounds(left_bytes, left_messages, wait_ms))
+        here = Bounds(left_bytes, left_messages, wait_ms, bounds.uncommitted)
+        found = await read_frames(partition, offset, here)
         if found.run is None:
             offset = found.next_offset
             break
@@ -108,7 +122,8 @@ async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> Me
         messages += decoded
         left_bytes -= len(found.run.frames)
         left_messages -= len(found.run)
-    return MessagesRead(messages, offset, partition.high_watermark, left_out, bounds.max_bytes - left_bytes)
+    size_bytes = bounds.max_bytes - left_bytes
+    return MessagesRead(messages, offset, partition.high_watermark, left_out, size_bytes, partition.stable_end)
 
 
 def _offsets_of(run: FrameRun, damaged: list[int], first: int) -> list[int]:
@@ -119,13 +134,13 @@ def _offsets_of(run: FrameRun, damaged: list[int], first: int) -> list[int]:
     return [offsets[place] for place in damaged]
 
 
-async def wait_for_any(places: list[tuple[Partition, int]], wait_ms: int) -> bool:
+async def wait_for_any(places: list[tuple[Partition, int]], wait_ms: int, *, uncommitted: bool = False) -> bool:
     """Return True as soon as one of the partitions has something at or after its offset, or never will have; False
     after ``wait_ms``."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1_000
     # Not everything that wakes is news: an fsync under 'interval' adds nothing to what readers see already.
-    while not any(partition.has_news(offset) for partition, offset in places):
+    while not any(partition.has_news(offset, uncommitted=uncommitted) for partition, offset in places):
         waiter: asyncio.Future[None] = loop.create_future()
         for partition, _ in places:
             partition.add_waiter(waiter)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_batch
 
 import numpy as np
 from msgspec.structs import replace
@@ -28,6 +29,8 @@ from goqueue.storage.commit import CommitScheduler
 from goqueue.wire import internal_headers as system
 from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, check_layout, decode_run, join_frames
 from goqueue.wire.frame import Flag, encode_frame, encode_headers, encode_message
+from goqueue.wire.internal_headers import ProducerStamp
+from goqueue.wire.stamped import stamp_of, with_stamp
 from goqueue.wire.trace_context import TRACEPARENT, TRACESTATE, trace_id_of, traceparent_in
 
 log = get_logger(__name__)
@@ -81,20 +84,27 @@ class Refusals:
             return ALL_FIT
         return Refused(await self._check.problems(topic, values_of(messages)))
 
-    async def among_frames(self, topic: Topic, run: FrameRun) -> Refused:
+    async def among_frames(self, topic: Topic, run: FrameRun, *, may_bury: bool = True) -> Refused:
         """The same of a batch that is stored whole or not at all: raises, unless what does not fit is a dead letter."""
         if topic.settings.schema_validation == "off":
             return ALL_FIT
         check_layout(run, run.columns())
         refused = await self.among(topic, values_in(run, topic.settings.max_message_bytes))
-        if refused.reasons and refused.target is None:
+        if refused.reasons and (refused.target is None or not may_bury):
             violation = SchemaViolation(_told(refused.reasons, len(run)))
             violation.misfits = {place: refused.reasons[place] for place in sorted(refused.reasons)[:_MOST_TOLD]}
             raise violation
         return refused
 
     def append(
-        self, topic: Topic, number: int, frames: list[bytes], max_timestamp_ns: int, refused: Refused, now_ns: int
+        self,
+        topic: Topic,
+        number: int,
+        frames: list[bytes],
+        max_timestamp_ns: int,
+        refused: Refused,
+        now_ns: int,
+        producer: ProducerStamp | None = None,
     ) -> tuple[int, asyncio.Future[None]]:
         """Append a batch of which some are dead letters; its first offset, and when all of it counts."""
         partition, target, reasons = topic.partitions[number], refused.target, refused.reasons
@@ -103,7 +113,8 @@ class Refusals:
         if failure is not None and not target.closed:
             raise StorageFailed(f"the dead letters in {target.name!r} take no more writes: {failure}")
         kept = [_stand_in(frame, max_timestamp_ns) if place in reasons else frame for place, frame in enumerate(frames)]
-        first = self._delays.append(partition, join_frames(kept, max_timestamp_ns))
+        batch = replace_batch(join_frames(kept, max_timestamp_ns), producer=producer)
+        first = self._delays.append(partition, batch)
         acknowledged = _looked_at(partition.acknowledge(first + len(kept)))
         burial = _Burial(topic, number, target, first, frames, reasons, now_ns)
         burying = asyncio.create_task(self._bury(burial, acknowledged))
@@ -207,12 +218,17 @@ def _message(frame: bytes) -> Message:
 
 
 def _stand_in(frame: bytes, timestamp_ns: int) -> bytes:
-    """What lies at the message's offset: in the same trace, and no larger, so that the batch is none the larger."""
+    """What lies at the message's offset: in the same trace, and no larger, so that the batch is none the larger.
+
+    The first of a producer's batch keeps its stamp, which tells of all of them.
+    """
     headers = b""
     if TRACEPARENT.encode() in frame:
         kept = [(name, value) for name, value in _message(frame).headers if name in (TRACEPARENT, TRACESTATE)]
         headers = encode_headers(tuple(kept))
-    return encode_frame(b"", b"", headers, timestamp_ns, flags=int(Flag.CONTROL))
+    made = encode_frame(b"", b"", headers, timestamp_ns, flags=int(Flag.CONTROL))
+    stamp = stamp_of(frame)
+    return made if stamp is None else with_stamp(made, stamp)
 
 
 def _told(reasons: Problems, count: int) -> str:

@@ -232,7 +232,7 @@ class LaneServing:
 
     def _pass_over(self, visit: Visit) -> None:
         """Nothing in the partition is for anyone: what lies there is delayed, or the system's own."""
-        queue, end = visit.queue, visit.partition.high_watermark
+        queue, end = visit.queue, visit.partition.stable_end
         if visit.partition.closed or end <= queue.front or not self._taking.may_take(visit):
             return
         if not waiting(queue, visit.partition, 1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -14,7 +14,8 @@ from goqueue.broker.timing import timing_of
 from goqueue.broker.topic import Topic
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent
-from goqueue.delivery.events import Acked, Committed, Extended, Parts, Released, Returned
+from goqueue.coordination.transactions import GroupAcks, GroupOffset
+from goqueue.delivery.events import Acked, Committed, Extended, Frozen, Parts, Released, Returned
 from goqueue.delivery.lane import lane_of
 from goqueue.delivery.parcel import READY, SPAN, Parcel
 from goqueue.delivery.queue import Queue, total
@@ -34,6 +35,7 @@ _CAUSES = {NACK, REJECT}
 _MOST_NAMED = 5
 _TIMED_OUT = "its visibility timed out"
 _LEFT = "its consumer left"
+_ABORTED = "its transaction was aborted"
 
 
 @dataclass(slots=True)
@@ -165,13 +167,15 @@ class Settling:
     def _is_so_already(self, queue: Queue, offset: int, lease: int, order: Order, held: Parcel | None) -> bool:
         """Whether what is asked for a message was done before."""
         if held is not None:
-            return False
+            return order.verb == "freeze" and held.member == order.holder
         if offset in queue.moving:
             return order.verb == "reject"
         return order.verb == "ack" and queue.is_done(offset, lane_of(lease))
 
     def _refusal(self, queue: Queue, offset: int, lease: int, held: Parcel | None) -> GoQueueError:
         """Why a message cannot be settled."""
+        if held is not None and held.is_frozen:
+            return StaleReceipt(f"offset {offset}: the message was acked in {held.member}, which has not ended")
         if held is not None:
             return StaleReceipt(f"offset {offset}: {_TIMED_OUT}, and others may get the message any moment")
         if offset in queue.moving:
@@ -253,6 +257,67 @@ class Settling:
 
     def _moving(self, share: _Share, parts: Parts, reason: str) -> Sequence[GroupsEvent]:
         return moving(self._shards.host, share.queue, share.topic, parts, [], reason)
+
+    # By a transaction
+
+    def freeze(self, receipts: Sequence[str], claims: Sequence[LeaseClaim], holder: str) -> list[GroupAcks]:
+        """Keep messages in hand until a transaction ends: all of them, or an error is raised and none."""
+        order = Order("freeze", holder=holder)
+        shares: dict[str, _Share] = {}
+        for text in receipts:
+            self._claim_receipt(text, order, shares)
+        for claim in claims:
+            _, refusal = self._claim_lease(claim, order, shares)
+            if refusal is not None:
+                raise refusal
+        return [self._freeze(share, holder) for share in shares.values() if share.claimed]
+
+    def freeze_below(self, group: Group, queue: Queue, topic: Topic, offset: int, holder: str) -> list[GroupAcks]:
+        """The same for everything that was delivered below an offset."""
+        held = [(parcel, parcel.among([0, offset])) for parcel in queue.parcels() if not parcel.is_frozen]
+        claimed = [(parcel, bits) for parcel, bits in held if bits]
+        return [self._freeze(_Share(group, queue, topic, claimed), holder)] if claimed else []
+
+    def _freeze(self, share: _Share, holder: str) -> GroupAcks:
+        parts = _parts(share.claimed)
+        self._change(share, [Frozen(share.queue.key, parts, holder)], "")
+        return GroupAcks(share.group.name, share.queue.key, parts)
+
+    def thaw(self, acks: Sequence[GroupAcks]) -> None:
+        """A transaction was aborted: what it held is to be delivered again, or a dead letter."""
+        for each in acks:
+            queue = self._shards.journal(each.group).machine.queue(each.queue)
+            if queue is not None:
+                self._thaw(queue, [parcel for lease, _ in each.parts for parcel in queue.parcels(lease)])
+
+    def thaw_unless(self, holders: Collection[str]) -> None:
+        """After a start: the same for what is held for any transaction but these."""
+        for journal in self._shards.journals:
+            for queue in journal.machine.queues():
+                self._thaw(queue, [parcel for parcel in queue.parcels() if parcel.member not in holders])
+
+    def _thaw(self, queue: Queue, parcels: Sequence[Parcel]) -> None:
+        place = self._shards.place(queue)
+        claimed = [(parcel, parcel.bits) for parcel in parcels if parcel.is_frozen]
+        if place is not None and claimed:
+            group = self._shards.journal(queue.group).machine.find(queue.group)
+            share = _Share(group, queue, place[0], claimed)
+            self._change(share, self._give_back(share, claimed, _ABORTED, backs_off=False), "")
+
+    def settle_for(self, acks: Sequence[GroupAcks], offsets: Sequence[GroupOffset]) -> set[str]:
+        """A transaction was committed: what it held is done. Doing it again changes nothing. Returns the groups."""
+        events: dict[str, list[GroupsEvent]] = {}
+        for ack in acks:
+            if self._shards.journal(ack.group).machine.queue(ack.queue) is not None:
+                self.tally.acks += total(ack.parts)
+                events.setdefault(ack.group, []).append(Acked(ack.queue, ack.parts))
+        for each in offsets:
+            queue = self._shards.journal(each.group).machine.queue(each.queue)
+            if queue is not None and each.offset > queue.committed:
+                events.setdefault(each.group, []).append(Committed(each.queue, each.offset))
+        for group, some in events.items():
+            self._shards.change(group, some)
+        return set(events)
 
     # By time
 

@@ -58,7 +58,7 @@ class Subscriptions:
         for topic in topics:
             for number, partition in enumerate(topic.partitions):
                 if self._shards.queue(group, topic.record.topic_id, number) is None:
-                    start = partition.high_watermark if settings.start == "latest" else partition.log.start_offset
+                    start = partition.stable_end if settings.start == "latest" else partition.log.start_offset
                     key = queue_key(group.state.identity, topic.record.topic_id, number)
                     events.append(QueueOpened(key, group.name, topic.record.topic_id, number, start))
         limit = self._host.config.limits.max_group_partitions

@@ -139,7 +139,7 @@ class Taking:
         self.drop_expired(queue, partition)
         lane, keys = visit.lane, queue.keys
         cursor, reads_all = queue.cursor(lane), is_plain(queue, partition)
-        if cursor >= partition.high_watermark:
+        if cursor >= partition.stable_end:
             return []
         count = room.messages if queue.keys is None else max(room.messages, _READ_AHEAD)
         if reads_all:
@@ -253,6 +253,7 @@ class Taking:
             settings.message_ttl_ms,
             settings.expired_messages == "dead_letter",
             self._shards.host.config.limits.max_parked,
+            visit.partition.producers.state.aborted,
         )
 
     def _gone_bad(self, visit: Visit, offsets: list[int]) -> Sequence[GroupsEvent]:
@@ -329,7 +330,7 @@ class Taking:
         if _known_position(session, queue) < partition.log.start_offset:
             self.drop_expired(queue, partition)
         at = self.position(session, queue, partition)
-        if partition.high_watermark <= at:
+        if partition.stable_end <= at:
             return []
         first = partition.next_visible(at)
         run, following = await partition.read(first, max(visit.room.size, 1), visit.room.messages)

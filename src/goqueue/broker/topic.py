@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from goqueue.broker.dedup import DedupIds
 from goqueue.broker.partition import Partition
 from goqueue.coordination.catalog import TopicRecord
 from goqueue.model.errors import PartitionNotFound
@@ -20,6 +21,7 @@ class Topic:
     record: TopicRecord
     settings: TopicSettings
     partitions: list[Partition]
+    dedup: DedupIds
     closed: bool = False
     _next_keyless: int = 0
 
@@ -55,5 +57,6 @@ class Topic:
 
     def close(self) -> None:
         self.closed = True
+        self.dedup.close()
         for partition in self.partitions:
             partition.close()

@@ -285,8 +285,8 @@ class Transfers:
         # Under 'interval' a copy may be there and not yet be safe.
         await self._commits.durable(partition.log, partition.log.end_offset)
         while True:
-            # Also what readers do not see: a copy may be delayed.
-            run, following = await partition.read(at, 1 << 20, UNBOUNDED)
+            # Also what readers do not see: a copy may be delayed, or lie behind a transaction that is open.
+            run, following = await partition.read(at, 1 << 20, UNBOUNDED, partition.high_watermark)
             if run is None:
                 break
             for message in decode_run(run)[0]:

@@ -12,7 +12,9 @@ from goqueue.broker.checkpoints import Checkpoints
 from goqueue.broker.delays import Delays
 from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.partition import Partition
+from goqueue.broker.producer_files import ProducerFiles
 from goqueue.broker.topic import Topic
+from goqueue.broker.transactions import TransactionService
 from goqueue.model.config import StorageConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
@@ -37,6 +39,12 @@ class Keeper(Protocol):
 
     @property
     def delays(self) -> Delays: ...
+
+    @property
+    def producer_files(self) -> ProducerFiles: ...
+
+    @property
+    def transactions(self) -> TransactionService: ...
 
 
 class Upkeep:
@@ -105,6 +113,8 @@ class Upkeep:
     async def checkpoint(self) -> None:
         await self._keeper.snapshot_if_due()
         await self._keeper.delays.save()
+        await self._keeper.producer_files.save(self._keeper.running_topics())
+        self._keeper.transactions.tidy()
         await self._checkpoints.save(list(self._keeper.logs()))
 
     async def expire(self) -> None:
@@ -135,7 +145,7 @@ class Upkeep:
                 log.error("retention skips a partition", topic=topic.name, partition=number, error=str(error))
                 continue
             # Nothing that readers cannot see yet is removed.
-            start = min(start, partition.high_watermark)
+            start = min(start, partition.stable_end)
             if start > partition.log.start_offset:
                 log.info(
                     "retention removes messages",
@@ -149,7 +159,8 @@ class Upkeep:
         return moved
 
     async def _compact(self, topic: Topic, number: int, partition: Partition) -> None:
-        below = min(partition.high_watermark, partition.log.durable_offset)
+        producers = partition.producers
+        below = min(partition.stable_end, partition.log.durable_offset, producers.settled_below())
         if dirty_ratio(partition.log, below) < self._config.compaction_min_dirty_ratio:
             return
         rules = CompactionRules(
@@ -157,10 +168,13 @@ class Upkeep:
             topic.settings.tombstone_retention_ms,
             self._config.compaction_max_keys,
             lambda offset: self._keeper.delays.is_pending(partition, offset),
+            producers.state.aborted,
         )
         steps = compact(partition.log, rules)
         try:
             await self._drive(steps, lambda: self._wants_compaction(topic))
+            # What was aborted there is gone, and need not be remembered.
+            producers.state.drop_below(partition.log.cleaned_to)
         except Exception as error:
             # The others are none the worse for it. A topic that was deleted meanwhile is no failure at all.
             if self._wants_compaction(topic):

@@ -12,6 +12,7 @@ from goqueue.delivery.keyed import lane_key
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import InvalidFrame
 from goqueue.model.message import Headers
+from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.runs import Runs, add_run, ascending_to_runs, below
 from goqueue.wire.batch import Columns, FrameRun
@@ -77,6 +78,8 @@ class Sight:
     keeps_expired: bool
     """Whether what has expired becomes a dead letter; else it is skipped."""
     max_parked: int
+    aborted: OffsetRuns
+    """What no group sees of the partition: records of transactions that were aborted."""
 
 
 def look(queue: Queue, lane: int, partition: Partition, run: FrameRun, upto: int, sight: Sight) -> Looked:
@@ -163,6 +166,8 @@ def _not_for_all(run: FrameRun, columns: Columns, sight: Sight) -> tuple[set[int
     hidden: set[int] = set()
     if columns["flags"].any():
         hidden |= set(np.flatnonzero(columns["flags"] & np.uint8(INVISIBLE)).tolist())
+    if len(sight.aborted) and (aborted := sight.aborted.mask(columns["offset"].astype(np.int64))) is not None:
+        hidden |= set(np.flatnonzero(aborted).tolist())
     expired = _expired(columns, sight)
     if columns["headers_length"].any():
         _look_at_headers(run, columns, sight, hidden, expired)

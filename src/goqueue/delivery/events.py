@@ -83,6 +83,13 @@ class Extended(QueueEvent, frozen=True, tag="extended"):
     until_ns: int
 
 
+class Frozen(QueueEvent, frozen=True, tag="frozen"):
+    """Acked in a transaction, which holds them until it ends."""
+
+    parts: Parts
+    holder: str
+
+
 class Target(msgspec.Struct, frozen=True, array_like=True):
     """Where copies go. ``end`` is that log's end when this was decided: a copy can only lie at it or after it.
 
@@ -146,6 +153,7 @@ AnyQueueEvent = (
     | Returned
     | Released
     | Extended
+    | Frozen
     | Moving
     | Moved
     | Committed

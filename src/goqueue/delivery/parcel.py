@@ -9,6 +9,9 @@ from goqueue.model.runs import Runs, bits_to_runs, to_bits
 SPAN = 1_024
 """A lease covers offsets within so many of its first, which keeps its bits small."""
 
+HOLDER_PREFIX = "transaction "
+"""Begins the name of who has messages in hand that were acked in a transaction. No member has a space in its name."""
+
 READY = 0
 """``at_ns`` of a parcel that waits for nobody but a poll."""
 
@@ -28,6 +31,11 @@ class Parcel(msgspec.Struct, gc=False):
     at_ns: int
     error: str = ""
     next: Parcel | None = None
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is done when a transaction is committed, and nobody's until then."""
+        return self.member is not None and self.member.startswith(HOLDER_PREFIX)
 
     @property
     def runs(self) -> Runs:

@@ -25,6 +25,7 @@ from goqueue.delivery.events import (
     Delivered,
     Dropped,
     Extended,
+    Frozen,
     Moved,
     Moving,
     Parts,
@@ -41,6 +42,8 @@ from goqueue.delivery.parcel import READY, SPAN, Parcel, ParcelDump
 from goqueue.model.runs import Runs, bits_of, bits_to_runs, offsets_in, pairs, size_of, to_bits, to_runs, unpacked
 
 _SPAN_MASK = (1 << SPAN) - 1
+_FOR_EVER = 4_102_444_800 * 10**9
+"""The year 2100: a transaction ends before."""
 _STALE_ALLOWED = 1_024
 """How many entries the heap of times may have before anyone looks for those that are of no use any more."""
 
@@ -187,9 +190,11 @@ class Queue:
         return expired
 
     def delivered_below(self, offset: int) -> Parts:
-        """Everything that was delivered below ``offset`` and is not done."""
+        """Everything that was delivered below ``offset`` and is not done, but for what transactions hold."""
         found: Parts = []
         for parcel in self.parcels():
+            if parcel.is_frozen:
+                continue
             bits = parcel.among([parcel.first, offset])
             if bits:
                 found.append((parcel.lease, bits_to_runs(parcel.first, bits)))
@@ -224,6 +229,9 @@ class Queue:
             case Extended(_, parts, until_ns):
                 for taken in self._take(parts):
                     self._put(taken.lease, taken.first, taken.bits, taken.count, taken.member, until_ns, taken.error)
+            case Frozen(_, parts, holder):
+                for taken in self._take(parts):
+                    self._put(taken.lease, taken.first, taken.bits, taken.count, holder, _FOR_EVER, taken.error)
             case Moving():
                 self._move(event)
             case Moved(_, runs, lane):

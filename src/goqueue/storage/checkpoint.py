@@ -39,6 +39,8 @@ class RecoveryPoint(msgspec.Struct, frozen=True, array_like=True):
     """Segments wholly below both this and the start hold nothing that anybody waits for."""
     start_base: int = -1
     """The segment in which the start lies; -1: not noted. Files below it may be kept, not all of them."""
+    producers_from: int = -1
+    """From where a start reads on to know the producers, if there is no file of them; -1: not noted."""
 
 
 class CheckpointFile:

@@ -5,6 +5,9 @@ segments below that point without what is superseded. It is a generator: between
 hands control back, so appends go on, and it hands out work that waits for the disk as functions to be run elsewhere.
 It may be dropped at any step.
 
+Transactions: only what lies below every open one is looked at. What was aborted goes, and what was committed becomes
+plain, so that markers can go.
+
 Delayed messages: an original is no version of its key, and stays while it is pending. The record that it became when it
 was due, and the one that cancels it, stay until the original is gone: else a start would take it for pending again.
 """
@@ -21,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goqueue.model.logging import get_logger
+from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.storage.files import File, Files
 from goqueue.storage.index_file import INDEX_MAGIC, LANE_MAGIC, POSITION, TIME_MAGIC, time_entries, with_footer
@@ -32,6 +36,7 @@ from goqueue.storage.swap import COMPACTED, Swap, carry_out, conclude, decide_sw
 from goqueue.wire.batch import Columns, FrameRun
 from goqueue.wire.delayed import fired_origin
 from goqueue.wire.frame import HEADER_SIZE, INVISIBLE, Flag
+from goqueue.wire.stamped import as_plain, stamped_places
 
 log = get_logger(__name__)
 
@@ -58,6 +63,8 @@ class CompactionRules:
     max_keys: int
     is_pending: Callable[[int], bool] = _always
     """Of the offset of a delayed message: whether its firing or its cancelling is not yet durable."""
+    aborted: OffsetRuns = field(default_factory=OffsetRuns)
+    """Records of transactions that were aborted. They go, and no transaction is open below ``below``."""
 
 
 def dirty_ratio(log: Log, below: int) -> float:
@@ -89,7 +96,7 @@ def _pass(log: Log, rules: CompactionRules) -> Iterator[Step]:
     if not dirty:
         return
     latest = _Latest(rules.max_keys)
-    yield from _learn(latest, dirty, log.cleaned_to)
+    yield from _learn(latest, dirty, log.cleaned_to, rules.aborted)
     tombstones_before_ns = log.now_ns() - rules.tombstone_retention_ms * NANOS_PER_MS
     group: _Group | None = None
     for segment, _ in sealed:
@@ -101,7 +108,7 @@ def _pass(log: Log, rules: CompactionRules) -> Iterator[Step]:
         if group is not None and (group.size + kept.size > log.options.segment_bytes or not group.is_before(segment)):
             yield from group.finish()
             group = None
-        if group is None and not kept.dropped and kept.size > log.options.segment_bytes // 2:
+        if group is None and not kept.is_changed and kept.size > log.options.segment_bytes // 2:
             continue
         group = group or _Group(log)
         yield from group.add(segment, kept)
@@ -139,28 +146,47 @@ class _Latest:
 class _Kept:
     """What stays of one segment: byte ranges, and the columns for its new index."""
 
-    ranges: list[tuple[int, int]] = field(default_factory=list)
+    pieces: list[tuple[int, int] | bytes] = field(default_factory=list)
+    """Byte ranges that stay as they are, and frames that were written anew."""
     lengths: list[NDArray[np.int64]] = field(default_factory=list)
     timestamps: list[NDArray[np.int64]] = field(default_factory=list)
     offsets: list[NDArray[np.int64]] = field(default_factory=list)
     lanes: list[NDArray[np.uint8]] = field(default_factory=list)
     size: int = 0
     dropped: int = 0
+    rewritten: int = 0
 
-    def take(self, position: int, run: FrameRun, columns: Columns, keep: NDArray[np.bool_]) -> None:
-        """Note which frames of a run stay; it lies at ``position``."""
+    @property
+    def is_changed(self) -> bool:
+        return bool(self.dropped or self.rewritten)
+
+    def take(
+        self, position: int, run: FrameRun, columns: Columns, keep: NDArray[np.bool_], anew: dict[int, bytes]
+    ) -> None:
+        """Note which frames of a run stay; it lies at ``position``. Those at the places ``anew`` look different."""
         starts, ends = run.positions[keep].astype(np.int64), run.ends()[keep].astype(np.int64)
         if len(starts):
+            lengths = ends - starts
             # Neighbours that both stay are copied as one range.
-            breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+            edges = starts[1:] != ends[:-1]
+            written: dict[int, bytes] = {}
+            if anew:
+                rank = np.cumsum(keep) - 1
+                written = {int(rank[place]): frame for place, frame in anew.items() if keep[place]}
+                for at, frame in written.items():
+                    lengths[at] = len(frame)
+                    edges[max(0, at - 1) : at + 1] = True
+            breaks = np.flatnonzero(edges) + 1
             firsts = np.append(0, breaks)
             lasts = np.append(breaks, len(starts)) - 1
-            self.ranges += zip((starts[firsts] + position).tolist(), (ends[lasts] + position).tolist(), strict=True)
-            self.lengths.append(ends - starts)
+            ranges = zip((starts[firsts] + position).tolist(), (ends[lasts] + position).tolist(), strict=True)
+            self.pieces += [written.get(first, piece) for first, piece in zip(firsts.tolist(), ranges, strict=True)]
+            self.rewritten += len(written)
+            self.lengths.append(lengths)
             self.timestamps.append(columns["timestamp"][keep].astype(np.int64))
             self.offsets.append(columns["offset"][keep].astype(np.int64))
             self.lanes.append(lane_column(columns)[keep])
-            self.size += int((ends - starts).sum())
+            self.size += int(lengths.sum())
         self.dropped += len(run) - len(starts)
 
 
@@ -183,13 +209,16 @@ def _keys(run: FrameRun, key_lengths: NDArray[np.uint16]) -> list[bytes]:
     ]
 
 
-def _learn(latest: _Latest, dirty: list[Segment], cleaned_to: int) -> Iterator[Step]:
+def _learn(latest: _Latest, dirty: list[Segment], cleaned_to: int, aborted: OffsetRuns) -> Iterator[Step]:
     for segment in dirty:
         for _, run in _runs(segment):
             columns = run.columns()
             offsets = columns["offset"].tolist()
-            seen = ((columns["flags"] & np.uint8(INVISIBLE)) == 0).tolist()
-            for key, offset, is_seen in zip(_keys(run, columns["key_length"]), offsets, seen, strict=True):
+            seen = (columns["flags"] & np.uint8(INVISIBLE)) == 0
+            if (never_seen := aborted.mask(columns["offset"].astype(np.int64))) is not None:
+                seen &= ~never_seen
+            keys = _keys(run, columns["key_length"])
+            for key, offset, is_seen in zip(keys, offsets, seen.tolist(), strict=True):
                 if key and offset >= cleaned_to and is_seen:
                     latest.offsets[key] = offset
             latest.until = offsets[-1] + 1
@@ -224,8 +253,26 @@ class _Chooser:
             for place in tombstones:
                 if int(offsets[place]) in latest.owed:
                     keep[place] = True
-            kept.take(position, run, columns, keep)
+            kept.take(position, run, columns, keep, self._heed_transactions(run, columns, keep))
             yield None
+
+    def _heed_transactions(self, run: FrameRun, columns: Columns, keep: NDArray[np.bool_]) -> dict[int, bytes]:
+        """Drop what was aborted, and markers; what stays of producers' batches is plain from now on."""
+        aborted = self._rules.aborted.mask(columns["offset"].astype(np.int64))
+        if aborted is not None:
+            keep &= ~aborted
+        stamped = stamped_places(run, columns)
+        flags = columns["flags"]
+        marked = np.flatnonzero(flags & np.uint8(Flag.TRANSACTIONAL)).tolist()
+        anew: dict[int, bytes] = {}
+        ends = run.ends()
+        for place in {*stamped, *marked}:
+            if flags[place] & Flag.CONTROL and flags[place] & Flag.TRANSACTIONAL:
+                # What it tells of lies before it, and is plain or gone.
+                keep[place] = False
+            elif keep[place]:
+                anew[place] = as_plain(bytes(run.frames[int(run.positions[place]) : int(ends[place])]))
+        return anew
 
     def _heed_delays(
         self, run: FrameRun, columns: Columns, newest: NDArray[np.int64], keep: NDArray[np.bool_]
@@ -278,9 +325,10 @@ class _Group:
             self._output.truncate(0)
         pending: list[bytes] = []
         pending_size = 0
-        for start, end in kept.ranges:
-            pending.append(source.read(start, end - start))
-            pending_size += end - start
+        for piece in kept.pieces:
+            data = piece if isinstance(piece, bytes) else source.read(piece[0], piece[1] - piece[0])
+            pending.append(data)
+            pending_size += len(data)
             if pending_size >= _STEP_BYTES or len(pending) >= _STEP_MESSAGES:
                 self._write(pending)
                 pending_size = 0
@@ -300,7 +348,7 @@ class _Group:
         """Make the new files durable, then put them in the place of the old ones."""
         first = self._segments[0]
         dropped = sum(kept.dropped for kept in self._kept)
-        if self._output is None or (len(self._segments) == 1 and not dropped):
+        if self._output is None or (len(self._segments) == 1 and not self._kept[0].is_changed):
             self._disk.remove(first.log_path.with_name(first.log_path.name + COMPACTED))
             return
         outputs = [self._output, *self._write_indexes(first)]

@@ -88,6 +88,8 @@ class Log:
         """Whether a segment with offsets in this range holds something that delayed messages need. Its files stay."""
         self.delays_from: Callable[[], int] = lambda: self.end_offset
         """The offset below which nothing is pending."""
+        self.producers_from: Callable[[], int] = lambda: self.end_offset
+        """The offset below which nothing is needed to know the producers."""
         self._noted_delays_from = 0
         self.durable_start = 0
         """The start, as it is known to be on the disk."""
@@ -189,7 +191,7 @@ class Log:
             self.start_offset, active.base, active.size, active.count, active.index_checksum, active.time_entries,
             active.time_checksum, active.max_timestamp_ns, active.last_append_ns, self.cleaned_to,
             len(self.segments) - at - (not active.count), active.lanes.entries, active.lanes.checksum,
-            self._noted_delays_from, self.segments[at].base,
+            self._noted_delays_from, self.segments[at].base, self.producers_from(),
         )  # fmt: skip
 
     # Reading

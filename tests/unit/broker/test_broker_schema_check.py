@@ -314,9 +314,9 @@ async def test_a_producer_that_goes_away_takes_no_dead_letters_with_it(tmp_path:
         await topic(broker, "dead_letter", fsync="never")
         await publish(broker, BAD)
         run = run_of(*[frame(b"%d" % number) for number in range(2_000)])
-        _, acknowledged = broker.append_frames("t", 0, run, await broker.refused_frames("t", run))
+        appended = broker.append_frames("t", 0, run, await broker.refused_frames("t", run))
         await asyncio.sleep(0)
-        acknowledged.cancel()
+        appended.acknowledged.cancel()
         await broker._refusals.buried()
         assert len(await values_in(broker, "t.dlq")) == 2_001
 
@@ -329,9 +329,9 @@ async def test_dead_letters_whose_topic_is_deleted_meanwhile_come_into_a_new_one
         run = run_of(frame(b"1"), frame(GOOD))
         refused = await broker.refused_frames("t", run)
         await broker.delete_topic("t.dlq")
-        first, acknowledged = broker.append_frames("t", 0, run, refused)
-        await acknowledged
-        assert first == 1
+        appended = broker.append_frames("t", 0, run, refused)
+        await appended.acknowledged
+        assert appended.first == 1
         assert await values_in(broker, "t.dlq") == [b"1"]
 
 

@@ -90,11 +90,7 @@ def to_poll_response(found: Sequence[Delivery]) -> pb.PollResponse:
 async def settle(broker: Broker, request: pb.SettleRequest) -> pb.SettleResponse:
     """Carry out what can be carried out; refusals name the rest."""
     order = _order(request)
-    claims = [_claim(request.group, each) for each in request.leases]
-    if len(claims) + len(request.receipts) > MAX_CLAIMED or sum(len(each.runs) for each in claims) > 2 * MAX_CLAIMED:
-        raise InvalidRequest(f"a request settles at most {MAX_CLAIMED} leases, runs and receipts")
-    if sum(size_of(each.runs) for each in claims) > _MAX_MESSAGES:
-        raise InvalidRequest(f"a request settles at most {_MAX_MESSAGES} messages")
+    claims = to_claims(request)
     settling = broker.groups.settling
     response = pb.SettleResponse(correlation_id=request.correlation_id)
     if claims:
@@ -118,6 +114,16 @@ def _order(request: pb.SettleRequest) -> Order:
     if verb == "extend" and delay_ms is None:
         raise InvalidRequest("an extension needs delay_ms: for how long the message stays hidden")
     return Order(verb, delay_ms, request.reason)
+
+
+def to_claims(request: pb.SettleRequest | pb.AddAcksRequest) -> list[LeaseClaim]:
+    """The leases that are meant, which are none too many."""
+    claims = [_claim(request.group, each) for each in request.leases]
+    if len(claims) + len(request.receipts) > MAX_CLAIMED or sum(len(each.runs) for each in claims) > 2 * MAX_CLAIMED:
+        raise InvalidRequest(f"a request settles at most {MAX_CLAIMED} leases, runs and receipts")
+    if sum(size_of(each.runs) for each in claims) > _MAX_MESSAGES:
+        raise InvalidRequest(f"a request settles at most {_MAX_MESSAGES} messages")
+    return claims
 
 
 def _claim(group: str, claim: pb.LeaseClaim) -> LeaseClaim:

@@ -11,9 +11,11 @@ import numpy as np
 
 from goqueue.api.grpc.calls import Calls, answered, shutting_down, streamed
 from goqueue.api.grpc.errors import Context, to_error, unexpected
+from goqueue.broker.appending import Appended
 from goqueue.broker.broker import Broker
 from goqueue.broker.partition import Partition
 from goqueue.broker.read import Bounds, start_of
+from goqueue.broker.topic import Topic
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded
 from goqueue.wire.batch import FrameRun, parse_batch
@@ -101,10 +103,20 @@ class MessagesService(pb_grpc.MessagesServicer):
 
     async def _append(self, request: pb.PublishRequest) -> _Accepted:
         run = parse_batch(request.batch)
-        refused = await self._broker.refused_frames(request.topic, run)
-        first, acknowledged = self._broker.append_frames(request.topic, request.partition, run, refused)
-        partition = self._broker.topic(request.topic).partition(request.partition)
-        stored = pb.Stored(first_offset=first, count=len(run), deliver_at_ns=self._due_times(partition, first, run))
+        transaction = self._broker.transactions.find(request.transaction_id) if request.transaction_id else None
+        refused = await self._broker.refused_frames(request.topic, run, in_transaction=transaction is not None)
+        appended = self._broker.append_frames(request.topic, request.partition, run, refused, transaction)
+        topic, acknowledged = self._broker.topic(request.topic), appended.acknowledged
+        partition = topic.partition(request.partition)
+        stored = pb.Stored(
+            first_offset=appended.first,
+            count=len(run),
+            deliver_at_ns=self._due_times(topic, request.partition, appended, run),
+            duplicates=[
+                pb.Duplicate(place=place, partition=first.partition, offset=first.offset)
+                for place, first in appended.duplicates.items()
+            ],
+        )
         response = pb.PublishResponse(correlation_id=request.correlation_id, stored=stored)
         if request.acks == pb.ACKS_NONE:
             # Nobody waits for it, so nobody would see why it failed.
@@ -112,12 +124,13 @@ class MessagesService(pb_grpc.MessagesServicer):
             return _Accepted(response)
         return _Accepted(response, partition, acknowledged)
 
-    def _due_times(self, partition: Partition, first: int, run: FrameRun) -> list[int]:
+    def _due_times(self, topic: Topic, number: int, appended: Appended, run: FrameRun) -> list[int]:
         """Of what was appended just now; by now the broker has decided what is delayed."""
         flags = np.frombuffer(run.frames, np.uint8)[run.positions + np.uint32(FLAGS_AT)]
         if not (flags & np.uint8(Flag.DELAYED)).any():
             return []
-        found = [self._broker.delays.due(partition, offset) or 0 for offset in range(first, first + len(run))]
+        places = (appended.place_of(place, number) for place in range(len(run)))
+        found = [self._broker.delays.due(topic.partitions[at], offset) or 0 for at, offset in places]
         return found if any(found) else []
 
     @streamed
@@ -139,12 +152,18 @@ class MessagesService(pb_grpc.MessagesServicer):
         most = min(self._config.max_batch_bytes, self._config.max_message_bytes - self._config.max_message_bytes // 8)
         if request.max_batch_bytes > most:
             raise InvalidRequest(f"max_batch_bytes is {request.max_batch_bytes}; grpc.max_batch_bytes allows {most}")
-        bounds = Bounds(request.max_batch_bytes or most, wait_ms=_WAIT_MS if request.follow else 0)
+        bounds = Bounds(
+            request.max_batch_bytes or most,
+            wait_ms=_WAIT_MS if request.follow else 0,
+            uncommitted=request.read_uncommitted,
+        )
         offset = find_offset(self._broker, request.topic, request.partition, request.start)
         while True:
             read = await self._broker.read_frames(request.topic, request.partition, bounds, offset=offset)
             offset = read.next_offset
-            response = pb.FetchResponse(next_offset=offset, high_watermark=read.high_watermark)
+            response = pb.FetchResponse(
+                next_offset=offset, high_watermark=read.high_watermark, stable_end=read.stable_end
+            )
             if read.run is not None:
                 response.batch = read.run.to_wire()
                 await context.write(response)
@@ -166,7 +185,7 @@ def find_offset(broker: Broker, topic: str, partition: int, start: pb.Start) -> 
         case "instant_ns":
             return start_of(found, None, start.instant_ns)
         case "position" if start.position == pb.POSITION_LATEST:
-            return found.high_watermark
+            return found.stable_end
         case "position" if start.position != pb.POSITION_EARLIEST:
             raise InvalidRequest(f"start.position is {start.position}; there are 0 (earliest) and 1 (latest)")
         case _:

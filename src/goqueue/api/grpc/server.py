@@ -16,6 +16,7 @@ from goqueue.api.grpc.groups import GroupsService
 from goqueue.api.grpc.messages import MessagesService
 from goqueue.api.grpc.schemas import SchemasService
 from goqueue.api.grpc.topics import MetadataService, TopicsService
+from goqueue.api.grpc.transactions import TransactionsService
 from goqueue.broker.broker import Broker
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import InvalidConfiguration
@@ -71,6 +72,8 @@ class GrpcServer:
         pb_grpc.add_GroupsServicer_to_server(groups, self._server)
         delays = DelaysService(self._broker, self._config, self._calls)
         pb_grpc.add_DelaysServicer_to_server(delays, self._server)
+        transactions = TransactionsService(self._broker, self._calls)
+        pb_grpc.add_TransactionsServicer_to_server(transactions, self._server)
         schemas = SchemasService(self._broker, self._config, self._calls)
         pb_grpc.add_SchemasServicer_to_server(schemas, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

@@ -94,6 +94,7 @@ def _describe(topic: Topic) -> pb.Topic:
             pb.PartitionState(
                 earliest_offset=each.log.start_offset,
                 latest_offset=each.high_watermark,
+                stable_end=each.stable_end,
                 size_bytes=each.log.size_bytes,
             )
             for each in topic.partitions

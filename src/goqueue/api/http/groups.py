@@ -204,7 +204,7 @@ def _beginning(partition: Partition, data: ResetOffsetsRequest) -> int:
         return start_of(partition, None, parse_instant_ns(data.instant))
     if data.offset is not None:
         return data.offset
-    return partition.high_watermark if data.to == "latest" else partition.log.start_offset
+    return partition.stable_end if data.to == "latest" else partition.log.start_offset
 
 
 def _in_text(offsets: dict[str, dict[int, int]]) -> dict[str, dict[str, int]]:

@@ -159,6 +159,7 @@ class PublishRequest(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     ACKS_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the client, repeated in the answer."""
     topic: _builtins.str
@@ -166,6 +167,8 @@ class PublishRequest(_message.Message):
     acks: Global___Acks.ValueType
     batch: _builtins.bytes
     """A batch of frames in its envelope."""
+    transaction_id: _builtins.str
+    """The transaction that the batch belongs to; empty for none. All of its frames must be flagged as transactional."""
     def __init__(
         self,
         *,
@@ -174,14 +177,43 @@ class PublishRequest(_message.Message):
         partition: _builtins.int = ...,
         acks: Global___Acks.ValueType = ...,
         batch: _builtins.bytes = ...,
+        transaction_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "batch", b"batch", "correlation_id", b"correlation_id", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "batch", b"batch", "correlation_id", b"correlation_id", "partition", b"partition", "topic", b"topic", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PublishRequest: _TypeAlias = PublishRequest  # noqa: Y015
+
+@_typing.final
+class Duplicate(_message.Message):
+    """A message that was not stored: one with the same dedup id was before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    place: _builtins.int
+    """Its place in the batch."""
+    partition: _builtins.int
+    offset: _builtins.int
+    def __init__(
+        self,
+        *,
+        place: _builtins.int = ...,
+        partition: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "partition", b"partition", "place", b"place"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Duplicate: _TypeAlias = Duplicate  # noqa: Y015
 
 @_typing.final
 class Stored(_message.Message):
@@ -190,11 +222,16 @@ class Stored(_message.Message):
     FIRST_OFFSET_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     DELIVER_AT_NS_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
     first_offset: _builtins.int
     count: _builtins.int
     @_builtins.property
     def deliver_at_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """For each message when it will be seen, Unix nanoseconds; 0: at once. Empty if that is so for all of them."""
+
+    @_builtins.property
+    def duplicates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Duplicate]:
+        """The others lie one behind the other from first_offset on, in their order."""
 
     def __init__(
         self,
@@ -202,10 +239,11 @@ class Stored(_message.Message):
         first_offset: _builtins.int = ...,
         count: _builtins.int = ...,
         deliver_at_ns: _abc.Iterable[_builtins.int] | None = ...,
+        duplicates: _abc.Iterable[Global___Duplicate] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "deliver_at_ns", b"deliver_at_ns", "first_offset", b"first_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "deliver_at_ns", b"deliver_at_ns", "duplicates", b"duplicates", "first_offset", b"first_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -277,12 +315,15 @@ class FetchRequest(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     MAX_BATCH_BYTES_FIELD_NUMBER: _builtins.int
     FOLLOW_FIELD_NUMBER: _builtins.int
+    READ_UNCOMMITTED_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     partition: _builtins.int
     max_batch_bytes: _builtins.int
     """0: the broker's limit."""
     follow: _builtins.bool
     """Wait for more when there is nothing left to read; otherwise the stream ends there."""
+    read_uncommitted: _builtins.bool
+    """Also what open transactions have written, and what aborted ones have."""
     @_builtins.property
     def start(self) -> Global___Start: ...
     def __init__(
@@ -293,10 +334,11 @@ class FetchRequest(_message.Message):
         start: Global___Start | None = ...,
         max_batch_bytes: _builtins.int = ...,
         follow: _builtins.bool = ...,
+        read_uncommitted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "max_batch_bytes", b"max_batch_bytes", "partition", b"partition", "start", b"start", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "max_batch_bytes", b"max_batch_bytes", "partition", b"partition", "read_uncommitted", b"read_uncommitted", "start", b"start", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -309,20 +351,24 @@ class FetchResponse(_message.Message):
     BATCH_FIELD_NUMBER: _builtins.int
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
     HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
+    STABLE_END_FIELD_NUMBER: _builtins.int
     batch: _builtins.bytes
     """A batch of frames in its envelope; empty when only the offsets are news."""
     next_offset: _builtins.int
     high_watermark: _builtins.int
+    stable_end: _builtins.int
+    """No transaction is open below; nothing beyond is read unless it was asked for."""
     def __init__(
         self,
         *,
         batch: _builtins.bytes = ...,
         next_offset: _builtins.int = ...,
         high_watermark: _builtins.int = ...,
+        stable_end: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "high_watermark", b"high_watermark", "next_offset", b"next_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "high_watermark", b"high_watermark", "next_offset", b"next_offset", "stable_end", b"stable_end"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -511,19 +557,23 @@ class PartitionState(_message.Message):
     EARLIEST_OFFSET_FIELD_NUMBER: _builtins.int
     LATEST_OFFSET_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    STABLE_END_FIELD_NUMBER: _builtins.int
     earliest_offset: _builtins.int
     latest_offset: _builtins.int
     size_bytes: _builtins.int
+    stable_end: _builtins.int
+    """The first offset of an open transaction; the latest if there is none."""
     def __init__(
         self,
         *,
         earliest_offset: _builtins.int = ...,
         latest_offset: _builtins.int = ...,
         size_bytes: _builtins.int = ...,
+        stable_end: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest_offset", b"earliest_offset", "latest_offset", b"latest_offset", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest_offset", b"earliest_offset", "latest_offset", b"latest_offset", "size_bytes", b"size_bytes", "stable_end", b"stable_end"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2995,3 +3045,522 @@ class DeleteSchemasResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteSchemasResponse: _TypeAlias = DeleteSchemasResponse  # noqa: Y015
+
+@_typing.final
+class InitProducerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    """Empty: a producer that nobody can take over from."""
+    timeout_ms: _builtins.int
+    """Of its transactions; 0: the broker's default."""
+    def __init__(
+        self,
+        *,
+        transactional_id: _builtins.str = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InitProducerRequest: _TypeAlias = InitProducerRequest  # noqa: Y015
+
+@_typing.final
+class InitProducerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    epoch: _builtins.int
+    timeout_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "producer_id", b"producer_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InitProducerResponse: _TypeAlias = InitProducerResponse  # noqa: Y015
+
+@_typing.final
+class HeartbeatProducerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeartbeatProducerRequest: _TypeAlias = HeartbeatProducerRequest  # noqa: Y015
+
+@_typing.final
+class HeartbeatProducerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeartbeatProducerResponse: _TypeAlias = HeartbeatProducerResponse  # noqa: Y015
+
+@_typing.final
+class BeginTransactionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    epoch: _builtins.int
+    timeout_ms: _builtins.int
+    """0: as InitProducer said."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "producer_id", b"producer_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginTransactionRequest: _TypeAlias = BeginTransactionRequest  # noqa: Y015
+
+@_typing.final
+class BeginTransactionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    DEADLINE_NS_FIELD_NUMBER: _builtins.int
+    transaction_id: _builtins.str
+    deadline_ns: _builtins.int
+    """When it will be aborted if it has not ended by then, Unix nanoseconds."""
+    def __init__(
+        self,
+        *,
+        transaction_id: _builtins.str = ...,
+        deadline_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_ns", b"deadline_ns", "transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginTransactionResponse: _TypeAlias = BeginTransactionResponse  # noqa: Y015
+
+@_typing.final
+class AddAcksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    LEASES_FIELD_NUMBER: _builtins.int
+    RECEIPTS_FIELD_NUMBER: _builtins.int
+    transaction_id: _builtins.str
+    producer_id: _builtins.int
+    epoch: _builtins.int
+    group: _builtins.str
+    """Of the leases."""
+    @_builtins.property
+    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseClaim]: ...
+    @_builtins.property
+    def receipts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Instead of leases, or besides."""
+
+    def __init__(
+        self,
+        *,
+        transaction_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        group: _builtins.str = ...,
+        leases: _abc.Iterable[Global___LeaseClaim] | None = ...,
+        receipts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "group", b"group", "leases", b"leases", "producer_id", b"producer_id", "receipts", b"receipts", "transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddAcksRequest: _TypeAlias = AddAcksRequest  # noqa: Y015
+
+@_typing.final
+class AddOffsetsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    transaction_id: _builtins.str
+    producer_id: _builtins.int
+    epoch: _builtins.int
+    group: _builtins.str
+    member_id: _builtins.str
+    generation: _builtins.int
+    """0: not given."""
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionOffset]: ...
+    def __init__(
+        self,
+        *,
+        transaction_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        group: _builtins.str = ...,
+        member_id: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        offsets: _abc.Iterable[Global___PartitionOffset] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "generation", b"generation", "group", b"group", "member_id", b"member_id", "offsets", b"offsets", "producer_id", b"producer_id", "transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddOffsetsRequest: _TypeAlias = AddOffsetsRequest  # noqa: Y015
+
+@_typing.final
+class TransactionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    transaction_id: _builtins.str
+    producer_id: _builtins.int
+    """Of the producer whose transaction it is. 0: whoever it is, as operators and coordinators ask."""
+    epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        transaction_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "producer_id", b"producer_id", "transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionRequest: _TypeAlias = TransactionRequest  # noqa: Y015
+
+@_typing.final
+class TransactionEnd(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionEnd: _TypeAlias = TransactionEnd  # noqa: Y015
+
+@_typing.final
+class CommitManyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    TRANSACTION_IDS_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    @_builtins.property
+    def transaction_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        transaction_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "transaction_ids", b"transaction_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommitManyRequest: _TypeAlias = CommitManyRequest  # noqa: Y015
+
+@_typing.final
+class FindCommittedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindCommittedRequest: _TypeAlias = FindCommittedRequest  # noqa: Y015
+
+@_typing.final
+class CommittedKey(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    FOUND_FIELD_NUMBER: _builtins.int
+    TRANSACTION_IDS_FIELD_NUMBER: _builtins.int
+    COMMITTED_AT_NS_FIELD_NUMBER: _builtins.int
+    IS_NEW_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    found: _builtins.bool
+    """False: nothing was committed under it."""
+    committed_at_ns: _builtins.int
+    is_new: _builtins.bool
+    """Whether this very request has committed them."""
+    @_builtins.property
+    def transaction_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        found: _builtins.bool = ...,
+        transaction_ids: _abc.Iterable[_builtins.str] | None = ...,
+        committed_at_ns: _builtins.int = ...,
+        is_new: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_at_ns", b"committed_at_ns", "found", b"found", "is_new", b"is_new", "key", b"key", "transaction_ids", b"transaction_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommittedKey: _TypeAlias = CommittedKey  # noqa: Y015
+
+@_typing.final
+class ListTransactionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTransactionsRequest: _TypeAlias = ListTransactionsRequest  # noqa: Y015
+
+@_typing.final
+class TouchedPartition(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    partition: _builtins.int
+    first_offset: _builtins.int
+    end_offset: _builtins.int
+    """Behind the last."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "first_offset", b"first_offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TouchedPartition: _TypeAlias = TouchedPartition  # noqa: Y015
+
+@_typing.final
+class Transaction(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    STARTED_AT_NS_FIELD_NUMBER: _builtins.int
+    DEADLINE_NS_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    transaction_id: _builtins.str
+    producer_id: _builtins.int
+    epoch: _builtins.int
+    transactional_id: _builtins.str
+    state: _builtins.str
+    """ongoing, preparing, prepared, preparing_commit, preparing_abort"""
+    started_at_ns: _builtins.int
+    deadline_ns: _builtins.int
+    messages: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TouchedPartition]: ...
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Groups whose messages or offsets are part of it."""
+
+    def __init__(
+        self,
+        *,
+        transaction_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        transactional_id: _builtins.str = ...,
+        state: _builtins.str = ...,
+        started_at_ns: _builtins.int = ...,
+        deadline_ns: _builtins.int = ...,
+        messages: _builtins.int = ...,
+        partitions: _abc.Iterable[Global___TouchedPartition] | None = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_ns", b"deadline_ns", "epoch", b"epoch", "groups", b"groups", "messages", b"messages", "partitions", b"partitions", "producer_id", b"producer_id", "started_at_ns", b"started_at_ns", "state", b"state", "transaction_id", b"transaction_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Transaction: _TypeAlias = Transaction  # noqa: Y015
+
+@_typing.final
+class ListTransactionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transaction]: ...
+    def __init__(
+        self,
+        *,
+        transactions: _abc.Iterable[Global___Transaction] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["transactions", b"transactions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTransactionsResponse: _TypeAlias = ListTransactionsResponse  # noqa: Y015
+
+@_typing.final
+class DescribeTransactionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    transaction_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        transaction_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeTransactionRequest: _TypeAlias = DescribeTransactionRequest  # noqa: Y015
+
+@_typing.final
+class TransactionStatsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionStatsRequest: _TypeAlias = TransactionStatsRequest  # noqa: Y015
+
+@_typing.final
+class TransactionStatsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTIVE_FIELD_NUMBER: _builtins.int
+    PREPARED_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    ABORTED_FIELD_NUMBER: _builtins.int
+    TIMED_OUT_FIELD_NUMBER: _builtins.int
+    MEAN_DURATION_NS_FIELD_NUMBER: _builtins.int
+    active: _builtins.int
+    prepared: _builtins.int
+    """Of these, prepared."""
+    begun: _builtins.int
+    """Since the broker started."""
+    committed: _builtins.int
+    aborted: _builtins.int
+    timed_out: _builtins.int
+    mean_duration_ns: _builtins.int
+    """Of those that were committed."""
+    def __init__(
+        self,
+        *,
+        active: _builtins.int = ...,
+        prepared: _builtins.int = ...,
+        begun: _builtins.int = ...,
+        committed: _builtins.int = ...,
+        aborted: _builtins.int = ...,
+        timed_out: _builtins.int = ...,
+        mean_duration_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "active", b"active", "begun", b"begun", "committed", b"committed", "mean_duration_ns", b"mean_duration_ns", "prepared", b"prepared", "timed_out", b"timed_out"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionStatsResponse: _TypeAlias = TransactionStatsResponse  # noqa: Y015

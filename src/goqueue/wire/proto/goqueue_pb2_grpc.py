@@ -2000,3 +2000,602 @@ class Schemas:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class TransactionsStub:
+    """Producers with ids, and transactions over any number of topics, partitions and groups.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.InitProducer = channel.unary_unary(
+                '/goqueue.v1.Transactions/InitProducer',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.InitProducerRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.InitProducerResponse.FromString,
+                _registered_method=True)
+        self.HeartbeatProducer = channel.unary_unary(
+                '/goqueue.v1.Transactions/HeartbeatProducer',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.HeartbeatProducerRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.HeartbeatProducerResponse.FromString,
+                _registered_method=True)
+        self.BeginTransaction = channel.unary_unary(
+                '/goqueue.v1.Transactions/BeginTransaction',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.BeginTransactionRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.BeginTransactionResponse.FromString,
+                _registered_method=True)
+        self.AddAcks = channel.unary_unary(
+                '/goqueue.v1.Transactions/AddAcks',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.AddAcksRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.FromString,
+                _registered_method=True)
+        self.AddOffsets = channel.unary_unary(
+                '/goqueue.v1.Transactions/AddOffsets',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.AddOffsetsRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.FromString,
+                _registered_method=True)
+        self.PrepareTransaction = channel.unary_unary(
+                '/goqueue.v1.Transactions/PrepareTransaction',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.FromString,
+                _registered_method=True)
+        self.CommitTransaction = channel.unary_unary(
+                '/goqueue.v1.Transactions/CommitTransaction',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.FromString,
+                _registered_method=True)
+        self.AbortTransaction = channel.unary_unary(
+                '/goqueue.v1.Transactions/AbortTransaction',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.FromString,
+                _registered_method=True)
+        self.CommitMany = channel.unary_unary(
+                '/goqueue.v1.Transactions/CommitMany',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommitManyRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommittedKey.FromString,
+                _registered_method=True)
+        self.FindCommitted = channel.unary_unary(
+                '/goqueue.v1.Transactions/FindCommitted',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FindCommittedRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommittedKey.FromString,
+                _registered_method=True)
+        self.ListTransactions = channel.unary_unary(
+                '/goqueue.v1.Transactions/ListTransactions',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListTransactionsRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListTransactionsResponse.FromString,
+                _registered_method=True)
+        self.DescribeTransaction = channel.unary_unary(
+                '/goqueue.v1.Transactions/DescribeTransaction',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DescribeTransactionRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Transaction.FromString,
+                _registered_method=True)
+        self.TransactionStats = channel.unary_unary(
+                '/goqueue.v1.Transactions/TransactionStats',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionStatsRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionStatsResponse.FromString,
+                _registered_method=True)
+
+
+class TransactionsServicer:
+    """Producers with ids, and transactions over any number of topics, partitions and groups.
+    """
+
+    def InitProducer(self, request, context):
+        """With a transactional id: whoever had it before is fenced, and what it left open is ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HeartbeatProducer(self, request, context):
+        """Whether a producer is still the one that it was.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BeginTransaction(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddAcks(self, request, context):
+        """Messages are done when the transaction is committed: all of them, or an error and none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddOffsets(self, request, context):
+        """A group goes on at these offsets when the transaction is committed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PrepareTransaction(self, request, context):
+        """Everything is safe, and someone else says how it ends.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CommitTransaction(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AbortTransaction(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CommitMany(self, request, context):
+        """Commit prepared transactions under a key, all or none. Who comes first with a key wins.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindCommitted(self, request, context):
+        """What was committed under a key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTransactions(self, request, context):
+        """Those that have not ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeTransaction(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TransactionStats(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_TransactionsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'InitProducer': grpc.unary_unary_rpc_method_handler(
+                    servicer.InitProducer,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.InitProducerRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.InitProducerResponse.SerializeToString,
+            ),
+            'HeartbeatProducer': grpc.unary_unary_rpc_method_handler(
+                    servicer.HeartbeatProducer,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.HeartbeatProducerRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.HeartbeatProducerResponse.SerializeToString,
+            ),
+            'BeginTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginTransaction,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.BeginTransactionRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.BeginTransactionResponse.SerializeToString,
+            ),
+            'AddAcks': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddAcks,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.AddAcksRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.SerializeToString,
+            ),
+            'AddOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddOffsets,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.AddOffsetsRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.SerializeToString,
+            ),
+            'PrepareTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.PrepareTransaction,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.SerializeToString,
+            ),
+            'CommitTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitTransaction,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.SerializeToString,
+            ),
+            'AbortTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortTransaction,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.SerializeToString,
+            ),
+            'CommitMany': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitMany,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommitManyRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommittedKey.SerializeToString,
+            ),
+            'FindCommitted': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindCommitted,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FindCommittedRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommittedKey.SerializeToString,
+            ),
+            'ListTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTransactions,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListTransactionsRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListTransactionsResponse.SerializeToString,
+            ),
+            'DescribeTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeTransaction,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DescribeTransactionRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Transaction.SerializeToString,
+            ),
+            'TransactionStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.TransactionStats,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionStatsRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionStatsResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'goqueue.v1.Transactions', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('goqueue.v1.Transactions', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Transactions:
+    """Producers with ids, and transactions over any number of topics, partitions and groups.
+    """
+
+    @staticmethod
+    def InitProducer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/InitProducer',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.InitProducerRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.InitProducerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HeartbeatProducer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/HeartbeatProducer',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.HeartbeatProducerRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.HeartbeatProducerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/BeginTransaction',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.BeginTransactionRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.BeginTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddAcks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/AddAcks',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.AddAcksRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/AddOffsets',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.AddOffsetsRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PrepareTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/PrepareTransaction',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/CommitTransaction',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/AbortTransaction',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionEnd.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitMany(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/CommitMany',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommitManyRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommittedKey.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindCommitted(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/FindCommitted',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.FindCommittedRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.CommittedKey.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/ListTransactions',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListTransactionsRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ListTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/DescribeTransaction',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DescribeTransactionRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Transaction.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TransactionStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Transactions/TransactionStats',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionStatsRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.TransactionStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -582,3 +582,163 @@ class SchemasServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_goqueue_pb2.DeleteSchemasResponse, _abc.Awaitable[_goqueue_pb2.DeleteSchemasResponse]]: ...
 
 def add_SchemasServicer_to_server(servicer: SchemasServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class TransactionsStub:
+    """Producers with ids, and transactions over any number of topics, partitions and groups."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> TransactionsAsyncStub: ...
+    InitProducer: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.InitProducerRequest, _goqueue_pb2.InitProducerResponse]
+    """With a transactional id: whoever had it before is fenced, and what it left open is ended."""
+    HeartbeatProducer: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.HeartbeatProducerRequest, _goqueue_pb2.HeartbeatProducerResponse]
+    """Whether a producer is still the one that it was."""
+    BeginTransaction: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.BeginTransactionRequest, _goqueue_pb2.BeginTransactionResponse]
+    AddAcks: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.AddAcksRequest, _goqueue_pb2.TransactionEnd]
+    """Messages are done when the transaction is committed: all of them, or an error and none."""
+    AddOffsets: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.AddOffsetsRequest, _goqueue_pb2.TransactionEnd]
+    """A group goes on at these offsets when the transaction is committed."""
+    PrepareTransaction: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.TransactionRequest, _goqueue_pb2.TransactionEnd]
+    """Everything is safe, and someone else says how it ends."""
+    CommitTransaction: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.TransactionRequest, _goqueue_pb2.TransactionEnd]
+    AbortTransaction: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.TransactionRequest, _goqueue_pb2.TransactionEnd]
+    CommitMany: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.CommitManyRequest, _goqueue_pb2.CommittedKey]
+    """Commit prepared transactions under a key, all or none. Who comes first with a key wins."""
+    FindCommitted: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.FindCommittedRequest, _goqueue_pb2.CommittedKey]
+    """What was committed under a key."""
+    ListTransactions: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ListTransactionsRequest, _goqueue_pb2.ListTransactionsResponse]
+    """Those that have not ended."""
+    DescribeTransaction: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.DescribeTransactionRequest, _goqueue_pb2.Transaction]
+    TransactionStats: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.TransactionStatsRequest, _goqueue_pb2.TransactionStatsResponse]
+
+@_typing.type_check_only
+class TransactionsAsyncStub(TransactionsStub):
+    """Producers with ids, and transactions over any number of topics, partitions and groups."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    InitProducer: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.InitProducerRequest, _goqueue_pb2.InitProducerResponse]  # type: ignore[assignment]
+    """With a transactional id: whoever had it before is fenced, and what it left open is ended."""
+    HeartbeatProducer: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.HeartbeatProducerRequest, _goqueue_pb2.HeartbeatProducerResponse]  # type: ignore[assignment]
+    """Whether a producer is still the one that it was."""
+    BeginTransaction: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.BeginTransactionRequest, _goqueue_pb2.BeginTransactionResponse]  # type: ignore[assignment]
+    AddAcks: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.AddAcksRequest, _goqueue_pb2.TransactionEnd]  # type: ignore[assignment]
+    """Messages are done when the transaction is committed: all of them, or an error and none."""
+    AddOffsets: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.AddOffsetsRequest, _goqueue_pb2.TransactionEnd]  # type: ignore[assignment]
+    """A group goes on at these offsets when the transaction is committed."""
+    PrepareTransaction: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.TransactionRequest, _goqueue_pb2.TransactionEnd]  # type: ignore[assignment]
+    """Everything is safe, and someone else says how it ends."""
+    CommitTransaction: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.TransactionRequest, _goqueue_pb2.TransactionEnd]  # type: ignore[assignment]
+    AbortTransaction: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.TransactionRequest, _goqueue_pb2.TransactionEnd]  # type: ignore[assignment]
+    CommitMany: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.CommitManyRequest, _goqueue_pb2.CommittedKey]  # type: ignore[assignment]
+    """Commit prepared transactions under a key, all or none. Who comes first with a key wins."""
+    FindCommitted: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.FindCommittedRequest, _goqueue_pb2.CommittedKey]  # type: ignore[assignment]
+    """What was committed under a key."""
+    ListTransactions: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ListTransactionsRequest, _goqueue_pb2.ListTransactionsResponse]  # type: ignore[assignment]
+    """Those that have not ended."""
+    DescribeTransaction: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.DescribeTransactionRequest, _goqueue_pb2.Transaction]  # type: ignore[assignment]
+    TransactionStats: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.TransactionStatsRequest, _goqueue_pb2.TransactionStatsResponse]  # type: ignore[assignment]
+
+class TransactionsServicer(metaclass=_abc_1.ABCMeta):
+    """Producers with ids, and transactions over any number of topics, partitions and groups."""
+
+    @_abc_1.abstractmethod
+    def InitProducer(
+        self,
+        request: _goqueue_pb2.InitProducerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.InitProducerResponse, _abc.Awaitable[_goqueue_pb2.InitProducerResponse]]:
+        """With a transactional id: whoever had it before is fenced, and what it left open is ended."""
+
+    @_abc_1.abstractmethod
+    def HeartbeatProducer(
+        self,
+        request: _goqueue_pb2.HeartbeatProducerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.HeartbeatProducerResponse, _abc.Awaitable[_goqueue_pb2.HeartbeatProducerResponse]]:
+        """Whether a producer is still the one that it was."""
+
+    @_abc_1.abstractmethod
+    def BeginTransaction(
+        self,
+        request: _goqueue_pb2.BeginTransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.BeginTransactionResponse, _abc.Awaitable[_goqueue_pb2.BeginTransactionResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def AddAcks(
+        self,
+        request: _goqueue_pb2.AddAcksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.TransactionEnd, _abc.Awaitable[_goqueue_pb2.TransactionEnd]]:
+        """Messages are done when the transaction is committed: all of them, or an error and none."""
+
+    @_abc_1.abstractmethod
+    def AddOffsets(
+        self,
+        request: _goqueue_pb2.AddOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.TransactionEnd, _abc.Awaitable[_goqueue_pb2.TransactionEnd]]:
+        """A group goes on at these offsets when the transaction is committed."""
+
+    @_abc_1.abstractmethod
+    def PrepareTransaction(
+        self,
+        request: _goqueue_pb2.TransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.TransactionEnd, _abc.Awaitable[_goqueue_pb2.TransactionEnd]]:
+        """Everything is safe, and someone else says how it ends."""
+
+    @_abc_1.abstractmethod
+    def CommitTransaction(
+        self,
+        request: _goqueue_pb2.TransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.TransactionEnd, _abc.Awaitable[_goqueue_pb2.TransactionEnd]]: ...
+
+    @_abc_1.abstractmethod
+    def AbortTransaction(
+        self,
+        request: _goqueue_pb2.TransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.TransactionEnd, _abc.Awaitable[_goqueue_pb2.TransactionEnd]]: ...
+
+    @_abc_1.abstractmethod
+    def CommitMany(
+        self,
+        request: _goqueue_pb2.CommitManyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.CommittedKey, _abc.Awaitable[_goqueue_pb2.CommittedKey]]:
+        """Commit prepared transactions under a key, all or none. Who comes first with a key wins."""
+
+    @_abc_1.abstractmethod
+    def FindCommitted(
+        self,
+        request: _goqueue_pb2.FindCommittedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.CommittedKey, _abc.Awaitable[_goqueue_pb2.CommittedKey]]:
+        """What was committed under a key."""
+
+    @_abc_1.abstractmethod
+    def ListTransactions(
+        self,
+        request: _goqueue_pb2.ListTransactionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.ListTransactionsResponse, _abc.Awaitable[_goqueue_pb2.ListTransactionsResponse]]:
+        """Those that have not ended."""
+
+    @_abc_1.abstractmethod
+    def DescribeTransaction(
+        self,
+        request: _goqueue_pb2.DescribeTransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.Transaction, _abc.Awaitable[_goqueue_pb2.Transaction]]: ...
+
+    @_abc_1.abstractmethod
+    def TransactionStats(
+        self,
+        request: _goqueue_pb2.TransactionStatsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.TransactionStatsResponse, _abc.Awaitable[_goqueue_pb2.TransactionStatsResponse]]: ...
+
+def add_TransactionsServicer_to_server(servicer: TransactionsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,110 @@
+"""Messages with a dedup id: the same id on a topic within its window answers with the first one's place.
+
+The id is a header of the stored message, so what is remembered follows from the log. A digest of it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import NamedTuple
+
+from goqueue.broker.partition_producers import DedupEntry
+from goqueue.model.errors import TooManyDedupIds
+
+_DIGEST_BYTES = 16
+_NOTHING: dict[bytes, DedupEntry] = {}
+
+
+class FirstOne(NamedTuple):
+    """Where the message is that was stored with the same id."""
+
+    partition: int
+    offset: int
+
+
+class Room:
+    """How many ids all topics may remember together."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.used = 0
+
+
+class DedupIds:
+    """Of one topic, the oldest first."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._partitions: dict[bytes, int] = {}
+        self._entries: dict[int, dict[bytes, DedupEntry]] = {}
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def find(self, dedup_id: bytes, since_ns: int) -> FirstOne | None:
+        """The message that was stored with the same id, if that was not before ``since_ns``."""
+        digest = _digest(dedup_id)
+        partition = self._partitions.get(digest)
+        if partition is None:
+            return None
+        entry = self._entries[partition][digest]
+        if entry.at_ns >= since_ns:
+            return FirstOne(partition, entry.offset)
+        del self._entries[partition][digest], self._partitions[digest]
+        self._room.used -= 1
+        return None
+
+    def check_room(self, more: int) -> None:
+        if self._room.used + more > self._room.most:
+            raise TooManyDedupIds(
+                f"{self._room.used} dedup ids are remembered, and limits.max_dedup_ids is {self._room.most}",
+                retry_after_s=1,
+            )
+
+    def add(self, dedup_id: bytes, partition: int, offset: int, now_ns: int) -> None:
+        """A message was stored with an id that is not known."""
+        self._add(DedupEntry(_digest(dedup_id), offset, now_ns), partition)
+
+    def _add(self, entry: DedupEntry, partition: int) -> None:
+        if entry.digest not in self._partitions:
+            self._room.used += 1
+            self._partitions[entry.digest] = partition
+            self._entries.setdefault(partition, {})[entry.digest] = entry
+
+    def restore(
+        self, partition: int, loaded: Iterable[DedupEntry], found: Iterable[tuple[bytes, int]], now_ns: int
+    ) -> None:
+        """After a start: what a partition's file tells, and what lies in its log behind it. Of these nobody knows when
+        they came, so they are kept as if they came now."""
+        for entry in loaded:
+            self._add(entry, partition)
+        for dedup_id, offset in found:
+            self.add(dedup_id, partition, offset, now_ns)
+
+    def expire(self, before_ns: int) -> None:
+        """Forget what is older."""
+        for entries in self._entries.values():
+            gone = []
+            for digest, entry in entries.items():
+                if entry.at_ns >= before_ns:
+                    break
+                gone.append(digest)
+            for digest in gone:
+                del entries[digest], self._partitions[digest]
+            self._room.used -= len(gone)
+
+    def has_any(self, partition: int) -> bool:
+        return bool(self._entries.get(partition))
+
+    def of(self, partition: int) -> Iterable[DedupEntry]:
+        return self._entries.get(partition, _NOTHING).values()
+
+    def close(self) -> None:
+        self._room.used -= len(self._partitions)
+        self._partitions.clear()
+        self._entries.clear()
+
+
+def _digest(dedup_id: bytes) -> bytes:
+    return blake2b(dedup_id, digest_size=_DIGEST_BYTES).digest()

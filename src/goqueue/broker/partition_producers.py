@@ -1,0 +1,246 @@
+"""The producers of one partition: derived from its log, with a file that saves reading it again.
+
+Stamps, markers and dedup ids are all in the log. The file tells what follows from everything below an offset; a start
+reads on from there. Compaction takes stamps away, so it stays below what the file tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from goqueue.broker.derived_files import SAVE_BEHIND
+from goqueue.delivery.producers import OpenRecords, Producer, Producers, SentBatch
+from goqueue.model.errors import CorruptData
+from goqueue.model.logging import get_logger
+from goqueue.model.message import HIDDEN
+from goqueue.model.offset_runs import OffsetRuns
+from goqueue.model.runs import Runs, ascending_to_runs
+from goqueue.storage.atomic import read_checked
+from goqueue.storage.checkpoint import RecoveryPoint
+from goqueue.storage.files import Files
+from goqueue.storage.log import Log
+from goqueue.wire.batch import CheckedBatch, Columns, FrameRun
+from goqueue.wire.frame import CHECKSUM_FROM, HEADER_SIZE, Flag
+from goqueue.wire.internal_headers import ProducerStamp, producer_stamp
+from goqueue.wire.stamped import Marker, dedup_ids, read_marker, stamped_places
+
+log = get_logger(__name__)
+
+FILE_NAME = "producers"
+_SCAN_BYTES = 1 << 20
+
+
+class DedupEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message that was published with a dedup id, of which a digest is kept."""
+
+    digest: bytes
+    offset: int
+    at_ns: int
+
+
+class _File(msgspec.Struct):
+    as_of: int
+    producers: dict[int, Producer]
+    aborted: bytes
+    aborted_delayed: bytes
+    dedup: list[DedupEntry] = []
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A transaction's batch whose frames go on in what is read next."""
+
+    producer: Producer
+    end: int
+
+
+class PartitionProducers:
+    def __init__(self, owner_log: Log) -> None:
+        self.log = owner_log
+        self.state = Producers()
+        self.saved_at = 0
+        """Up to which offset the file tells everything."""
+        self.changes = 0
+        """How often something changed since the file was written."""
+        self.found_ids: list[tuple[bytes, int]] = []
+        """After a start: dedup ids, as they lie in the log, and the offsets of their messages."""
+        self.loaded_ids: list[DedupEntry] = []
+        """The same by the file."""
+        self.has_ids = False
+        """Whether the topic remembers any dedup id of this partition."""
+        self._open_batch: _Batch | None = None
+        owner_log.producers_from = self.needed_from
+
+    @property
+    def is_empty(self) -> bool:
+        state = self.state
+        return not (state.known or len(state.aborted) or len(state.aborted_delayed) or self.has_ids)
+
+    def needed_from(self) -> int:
+        """Nothing below this offset is needed to know everything, if the file is there."""
+        return self.log.end_offset if self.is_empty else self.saved_at
+
+    @property
+    def first_open(self) -> int | None:
+        return self.state.first_open
+
+    # Changing
+
+    def stored(self, stamp: ProducerStamp, first: int, batch: CheckedBatch, now_ns: int, *, is_open: bool) -> None:
+        """A producer's batch was appended just now."""
+        producer = self._stored(stamp, first, now_ns)
+        if is_open:
+            self.state.opened(producer, first, first + len(batch), _delayed(batch, first))
+
+    def _stored(self, stamp: ProducerStamp, first: int, now_ns: int) -> Producer:
+        self.changes += 1
+        batch = SentBatch(stamp.first_sequence, stamp.message_count, first)
+        return self.state.stored(stamp.producer_id, stamp.epoch, batch, now_ns)
+
+    def ended(self, marker: Marker) -> OpenRecords | None:
+        """A marker was appended just now."""
+        self.changes += 1
+        return self.state.ended(marker.producer_id, marker.epoch, is_commit=marker.is_commit)
+
+    def forget(self, silent_since_ns: int, most: int, *, has_ids: bool) -> None:
+        """Forget producers that were silent for long, and those beyond ``most``."""
+        self.changes += self.state.forget(silent_since_ns, most)
+        self.has_ids = has_ids
+
+    def is_due(self) -> bool:
+        """Whether so much lies behind the file that it should be written."""
+        has_file = self.saved_at > 0
+        return (has_file or not self.is_empty) and self.log.end_offset - self.saved_at > SAVE_BEHIND
+
+    def holds_up_compaction(self) -> bool:
+        """Whether there is something for compaction to do that waits for the file."""
+        return not self.is_empty and len(self.log.segments) > 1 and self.log.active.base > self.saved_at
+
+    def settled_below(self) -> int:
+        """Compaction may take away stamps and what was aborted below this."""
+        return self.log.end_offset if self.is_empty else self.saved_at
+
+    # Recovery
+
+    def recover(self, files: Files, point: RecoveryPoint | None, now_ns: int) -> None:
+        """Learn everything: from the file, and from the log behind it."""
+        at = self._load(files)
+        if at is None:
+            at = self._first_stamp(point)
+        start = self.log.segments[0].base
+        at = max(at, start)
+        while (found := self.log.read_kept(at, _SCAN_BYTES, 1 << 20)) is not None:
+            self._replay(found.load(), now_ns)
+            at = found.next_offset
+        self._open_batch = None
+        self.state.drop_below(start)
+        self.has_ids = bool(self.found_ids or self.loaded_ids)
+
+    def _first_stamp(self, point: RecoveryPoint | None) -> int:
+        """Where to begin without a file."""
+        if point is None:
+            return 0
+        # A point that does not know of producers is from before there were any.
+        return point.base + point.count if point.producers_from < 0 else point.producers_from
+
+    def _load(self, files: Files) -> int | None:
+        path = self.path
+        try:
+            payload = read_checked(files, path)
+            if payload is None:
+                return None
+            kept = msgspec.msgpack.decode(payload, type=_File)
+            if kept.as_of <= self.log.end_offset:
+                self.state = Producers(
+                    kept.producers, OffsetRuns.load(kept.aborted), OffsetRuns.load(kept.aborted_delayed)
+                )
+                self.state.look_for_open()
+                self.loaded_ids = kept.dedup
+                self.saved_at = kept.as_of
+                return kept.as_of
+            reason = f"it tells of offset {kept.as_of}, and the log ends at {self.log.end_offset}"
+        except (CorruptData, ValueError, msgspec.MsgspecError) as error:
+            reason = str(error)
+        log.warning("the file of producers is of no use; reading the log", path=str(path), reason=reason)
+        files.remove(path)
+        # Else it may be back after a crash, when the log is long enough for it to be believed.
+        files.sync_dir(path.parent)
+        return 0
+
+    @property
+    def path(self) -> Path:
+        return self.log.folder / FILE_NAME
+
+    def _replay(self, run: FrameRun, now_ns: int) -> None:
+        columns = run.columns()
+        offsets = columns["offset"].astype(np.int64)
+        for place in stamped_places(run, columns):
+            stamp = _sound_stamp(run, columns, place)
+            if stamp is None:
+                continue
+            self._go_on(columns, offsets, int(offsets[place]))
+            flags = int(columns["flags"][place])
+            marker = read_marker(flags, stamp)
+            if marker is not None:
+                self.ended(marker)
+                continue
+            producer = self._stored(stamp, int(offsets[place]), now_ns)
+            if flags & Flag.TRANSACTIONAL:
+                self._open_batch = _Batch(producer, int(offsets[place]) + stamp.message_count)
+        self._go_on(columns, offsets, int(offsets[-1]) + 1)
+        self._find_ids(run, columns, offsets)
+
+    def _go_on(self, columns: Columns, offsets: NDArray[np.int64], upto: int) -> None:
+        """The frames before ``upto`` that belong to the transaction's batch that is being read."""
+        batch = self._open_batch
+        if batch is None:
+            return
+        known = batch.producer.open
+        at = max(batch.producer.batches[-1].first_offset, 0 if known is None else known.end)
+        low, high = np.searchsorted(offsets, (at, min(upto, batch.end))).tolist()
+        if low < high:
+            hidden = np.flatnonzero(columns["flags"][low:high] & np.uint8(Flag.DELAYED)) + low
+            end = int(offsets[high - 1]) + 1
+            self.state.opened(batch.producer, int(offsets[low]), end, ascending_to_runs(offsets[hidden].tolist()))
+        if upto >= batch.end:
+            self._open_batch = None
+
+    def _find_ids(self, run: FrameRun, columns: Columns, offsets: NDArray[np.int64]) -> None:
+        """A message that was delayed and has become visible is known by the record that it was until then."""
+        fired = columns["flags"] & np.uint8(Flag.FIRED) != 0
+        self.found_ids += [(each, int(offsets[at])) for at, each in dedup_ids(run).items() if not fired[at]]
+
+    # The file
+
+    def dump(self, dedup: Iterable[DedupEntry]) -> tuple[int, bytes]:
+        """What to write once everything that is in the log now is on the disk, and up to where it tells."""
+        state = self.state
+        state.drop_below(self.log.segments[0].base)
+        as_of = self.log.end_offset
+        kept = _File(as_of, state.known, state.aborted.dump(), state.aborted_delayed.dump(), list(dedup))
+        return as_of, msgspec.msgpack.encode(kept)
+
+    def saved(self, as_of: int, changes: int) -> None:
+        self.saved_at = as_of
+        self.changes -= changes
+
+
+def _delayed(batch: CheckedBatch, first: int) -> Runs:
+    if isinstance(batch.lanes, int):
+        return [first, first + len(batch)] if batch.lanes == HIDDEN else []
+    return ascending_to_runs((np.flatnonzero(batch.lanes == HIDDEN) + first).tolist())
+
+
+def _sound_stamp(run: FrameRun, columns: Columns, place: int) -> ProducerStamp | None:
+    """The stamp of a frame that is whole."""
+    start, end = int(run.positions[place]), int(run.ends()[place])
+    if end - start < HEADER_SIZE or crc32c(run.frames[start + CHECKSUM_FROM : end]) != int(columns["checksum"][place]):
+        return None
+    return producer_stamp(run.frames[end - int(columns["headers_length"][place]) : end])

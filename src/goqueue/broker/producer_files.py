@@ -1,0 +1,36 @@
+"""Keeping what partitions know of producers small, and on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from goqueue.broker.derived_files import save
+from goqueue.broker.topic import Topic
+from goqueue.model.config import Config
+from goqueue.model.ports import NANOS_PER_MS, Clock
+from goqueue.storage.commit import CommitScheduler
+from goqueue.storage.files import Files
+
+
+class ProducerFiles:
+    def __init__(self, files: Files, commits: CommitScheduler, clock: Clock, config: Config) -> None:
+        self._files = files
+        self._commits = commits
+        self._clock = clock
+        self._expiry_ns = config.transactions.producer_expiry_ms * NANOS_PER_MS
+        self._most = config.limits.max_producers_per_partition
+
+    async def save(self, topics: Iterable[Topic], *, everything: bool = False) -> None:
+        """Forget producers that were silent for long; write the files of partitions where much happened since, or
+        compaction waits for it, or all that changed."""
+        now_ns = self._clock.now_ns()
+        for topic in list(topics):
+            topic.dedup.expire(now_ns - topic.settings.dedup_window_ms * NANOS_PER_MS)
+            for number, partition in enumerate(topic.partitions):
+                producers = partition.producers
+                producers.forget(now_ns - self._expiry_ns, self._most, has_ids=topic.dedup.has_any(number))
+                is_due = producers.is_due() or (topic.settings.cleanup == "compact" and producers.holds_up_compaction())
+                if (is_due or (everything and producers.changes)) and not topic.closed:
+                    dump = partial(producers.dump, topic.dedup.of(number))
+                    await save(self._files, self._commits, producers, dump)

@@ -1,0 +1,319 @@
+"""Which producers have a name, which transactions are prepared or decided, and what was committed under which key.
+
+Pure: ``decide_*`` look at the state and return events or raise; ``apply`` changes the state. A transaction that is only
+open is not here: what is not known to be prepared or committed is aborted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from zlib import crc32
+
+import msgspec
+
+from goqueue.delivery.events import Parts
+from goqueue.model.errors import Overloaded, UnknownProducer
+from goqueue.model.fields import shown
+
+IDS_AT_ONCE = 1_000
+"""Producer ids are reserved in blocks, so that most are given without waiting for the disk."""
+MAX_EPOCH = (1 << 15) - 1
+REMEMBERED = 10_000
+"""Of so many transactions that were committed it is known that they were, when their producer asks again."""
+_SHARDS = 16
+_IDS = "ids"
+_TRANSACTIONS = "transactions"
+
+
+class NamedProducer(msgspec.Struct, frozen=True, array_like=True):
+    """A producer with a transactional id."""
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    used_ns: int
+
+
+class Touched(msgspec.Struct, frozen=True, array_like=True):
+    """Where a transaction has written, and from where to where."""
+
+    topic_id: str
+    partition: int
+    first: int
+    end: int
+
+
+class GroupAcks(msgspec.Struct, frozen=True, array_like=True):
+    """Messages of a group's queue that are done when a transaction is committed."""
+
+    group: str
+    queue: str
+    parts: Parts
+
+
+class GroupOffset(msgspec.Struct, frozen=True, array_like=True):
+    """Where a stream group goes on when a transaction is committed."""
+
+    group: str
+    queue: str
+    offset: int
+
+
+class TransactionRecord(msgspec.Struct, frozen=True):
+    """All of a transaction that is needed to end it."""
+
+    transaction_id: str
+    producer_id: int
+    epoch: int
+    name: str
+    started_ns: int
+    deadline_ns: int
+    touched: list[Touched] = []
+    acks: list[GroupAcks] = []
+    offsets: list[GroupOffset] = []
+    messages: int = 0
+
+
+class UsedKey(msgspec.Struct, frozen=True, array_like=True):
+    """What was committed under an application key."""
+
+    transactions: list[str]
+    at_ns: int
+
+
+class IdsReserved(msgspec.Struct, frozen=True, tag="ids_reserved"):
+    """Ids below ``end`` may have been given."""
+
+    end: int
+
+
+class ProducerNamed(msgspec.Struct, frozen=True, tag="producer_named"):
+    """Whoever has this transactional id has this id and epoch from now on; others are fenced."""
+
+    name: str
+    producer: NamedProducer
+
+
+class NamesForgotten(msgspec.Struct, frozen=True, tag="names_forgotten"):
+    """Nobody has used these for long. All are of one part."""
+
+    names: list[str]
+
+
+class Prepared(msgspec.Struct, frozen=True, tag="prepared"):
+    """Everything that a transaction has written is durable; someone else will say how it ends."""
+
+    transaction: TransactionRecord
+
+
+class Decided(msgspec.Struct, frozen=True, tag="decided"):
+    """A transaction is committed. What is left to do is done again after every start until it is ``Ended``."""
+
+    transaction: TransactionRecord
+
+
+class Aborted(msgspec.Struct, frozen=True, tag="aborted"):
+    """A prepared transaction is aborted."""
+
+    transaction_id: str
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """Everything that follows from the decision is durable."""
+
+    transaction_ids: list[str]
+
+
+class KeyUsed(msgspec.Struct, frozen=True, tag="key_used"):
+    """These were committed under a key, for good."""
+
+    key: str
+    used: UsedKey
+
+
+class KeysForgotten(msgspec.Struct, frozen=True, tag="keys_forgotten"):
+    """It is not remembered any more what was committed under these. All are of one part."""
+
+    keys: list[str]
+
+
+TransactionsEvent = (
+    IdsReserved | ProducerNamed | NamesForgotten | Prepared | Decided | Aborted | Ended | KeyUsed | KeysForgotten
+)
+
+
+class _Unended(msgspec.Struct):
+    prepared: dict[str, TransactionRecord] = {}
+    decided: dict[str, TransactionRecord] = {}
+    committed: dict[str, None] = {}
+    """Of those that have ended, the last."""
+
+
+class Transactions:
+    """The state, in parts: the ids, the transactions, and names and keys by shards."""
+
+    def __init__(self) -> None:
+        self.reserved_ids = 1
+        self._unended = _Unended()
+        self._names: list[dict[str, NamedProducer]] = [{} for _ in range(_SHARDS)]
+        self._keys: list[dict[str, UsedKey]] = [{} for _ in range(_SHARDS)]
+        self._names_by_id: dict[int, str] = {}
+
+    # Looking
+
+    @property
+    def prepared(self) -> dict[str, TransactionRecord]:
+        return self._unended.prepared
+
+    @property
+    def decided(self) -> dict[str, TransactionRecord]:
+        return self._unended.decided
+
+    def is_committed(self, transaction_id: str) -> bool:
+        return transaction_id in self._unended.decided or transaction_id in self._unended.committed
+
+    def producer(self, name: str) -> NamedProducer | None:
+        return self._names[_shard(name)].get(name)
+
+    def name_of(self, producer_id: int) -> str:
+        """The transactional id of a producer; empty if it has none."""
+        return self._names_by_id.get(producer_id, "")
+
+    def name_count(self) -> int:
+        return sum(map(len, self._names))
+
+    def used_key(self, key: str) -> UsedKey | None:
+        return self._keys[_shard(key)].get(key)
+
+    def key_count(self) -> int:
+        return sum(map(len, self._keys))
+
+    # Deciding
+
+    def decide_reserve(self) -> list[TransactionsEvent]:
+        return [IdsReserved(self.reserved_ids + IDS_AT_ONCE)]
+
+    def decide_name(self, name: str, fresh_id: int, timeout_ms: int, now_ns: int, most: int) -> list[TransactionsEvent]:
+        """A producer begins under a name. The epoch after the last is its own again only with another id."""
+        known = self.producer(name)
+        if known is None and self.name_count() >= most:
+            raise Overloaded(
+                f"{most} transactional ids are in use (transactions.max_producers); those that nobody uses expire"
+            )
+        if known is None or known.epoch >= MAX_EPOCH:
+            return [ProducerNamed(name, NamedProducer(fresh_id, 0, timeout_ms, now_ns))]
+        return [ProducerNamed(name, NamedProducer(known.producer_id, known.epoch + 1, timeout_ms, now_ns))]
+
+    def check_id(self, producer_id: int) -> None:
+        if not 0 < producer_id < self.reserved_ids:
+            raise UnknownProducer(f"producer id {shown(producer_id)} was never given to anyone")
+
+    def decide_forget(
+        self, names_before_ns: int, keys_before_ns: int, most_keys: int, in_use: Collection[str]
+    ) -> list[TransactionsEvent]:
+        """What nobody has used for long goes; of keys also the oldest beyond ``most_keys``."""
+        events: list[TransactionsEvent] = []
+        for names in self._names:
+            gone = [
+                name for name, producer in names.items() if producer.used_ns < names_before_ns and name not in in_use
+            ]
+            if gone:
+                events.append(NamesForgotten(gone))
+        beyond = self.key_count() - most_keys
+        if beyond > 0:
+            times = sorted(used.at_ns for keys in self._keys for used in keys.values())
+            keys_before_ns = max(keys_before_ns, times[beyond - 1] + 1)
+        for keys in self._keys:
+            gone = [key for key, used in keys.items() if used.at_ns < keys_before_ns]
+            if gone:
+                events.append(KeysForgotten(gone))
+        return events
+
+    # Changing
+
+    def apply(self, event: TransactionsEvent) -> None:
+        unended = self._unended
+        match event:
+            case IdsReserved(end):
+                self.reserved_ids = end
+            case ProducerNamed(name, producer):
+                self._name(name, producer)
+            case NamesForgotten(names):
+                for name in names:
+                    gone = self._names[_shard(name)].pop(name, None)
+                    if gone is not None:
+                        self._names_by_id.pop(gone.producer_id, None)
+            case Prepared(transaction):
+                unended.prepared[transaction.transaction_id] = transaction
+            case Decided(transaction):
+                unended.prepared.pop(transaction.transaction_id, None)
+                unended.decided[transaction.transaction_id] = transaction
+            case Aborted(transaction_id):
+                unended.prepared.pop(transaction_id, None)
+            case Ended(transaction_ids):
+                self._end(transaction_ids)
+            case KeyUsed(key, used):
+                self._keys[_shard(key)][key] = used
+            case KeysForgotten(keys):
+                for key in keys:
+                    self._keys[_shard(key)].pop(key, None)
+
+    def _name(self, name: str, producer: NamedProducer) -> None:
+        before = self._names[_shard(name)].pop(name, None)
+        if before is not None:
+            self._names_by_id.pop(before.producer_id, None)
+        self._names[_shard(name)][name] = producer
+        self._names_by_id[producer.producer_id] = name
+
+    def _end(self, transaction_ids: Sequence[str]) -> None:
+        unended = self._unended
+        for transaction_id in transaction_ids:
+            if unended.decided.pop(transaction_id, None) is not None:
+                unended.committed[transaction_id] = None
+        beyond = len(unended.committed) - REMEMBERED
+        for transaction_id in list(unended.committed)[: max(0, beyond)]:
+            del unended.committed[transaction_id]
+
+    # Snapshots
+
+    def parts(self) -> list[str]:
+        shards = [f"{kind}/{number}" for kind in ("names", "keys") for number in range(_SHARDS)]
+        return [_IDS, _TRANSACTIONS, *shards]
+
+    def part_of(self, event: TransactionsEvent) -> str:
+        match event:
+            case IdsReserved():
+                return _IDS
+            case ProducerNamed(name):
+                return f"names/{_shard(name)}"
+            case NamesForgotten(names):
+                return f"names/{_shard(names[0])}"
+            case KeyUsed(key):
+                return f"keys/{_shard(key)}"
+            case KeysForgotten(keys):
+                return f"keys/{_shard(keys[0])}"
+            case _:
+                return _TRANSACTIONS
+
+    def dump(self, part: str) -> bytes | None:
+        if part == _IDS:
+            return msgspec.json.encode(self.reserved_ids)
+        if part == _TRANSACTIONS:
+            return msgspec.json.encode(self._unended)
+        kind, number = part.split("/")
+        return msgspec.json.encode(self._names[int(number)] if kind == "names" else self._keys[int(number)])
+
+    def restore(self, part: str, payload: bytes) -> None:
+        if part == _IDS:
+            self.reserved_ids = msgspec.json.decode(payload, type=int)
+        elif part == _TRANSACTIONS:
+            self._unended = msgspec.json.decode(payload, type=_Unended)
+        elif part.startswith("names/"):
+            for name, producer in msgspec.json.decode(payload, type=dict[str, NamedProducer]).items():
+                self._name(name, producer)
+        else:
+            self._keys[int(part.split("/")[1])] = msgspec.json.decode(payload, type=dict[str, UsedKey])
+
+
+def _shard(text: str) -> int:
+    return crc32(text.encode()) % _SHARDS
