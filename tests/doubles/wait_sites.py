@@ -18,6 +18,9 @@ from goqueue.storage.log import Log
 
 _BROKER = Path(goqueue.__file__).parent / "broker"
 _REFUSALS = "refused.py"
+OF_TRANSACTIONS = {"transactions.py", "producer_ids.py", "transaction_ends.py", "appending.py"}
+_ELSEWHERE = {_REFUSALS, *OF_TRANSACTIONS}
+"""These have scripts of their own."""
 _WAIT = re.compile(r"\.(settled|durable)\(")
 _ACKNOWLEDGEMENT = re.compile(r"\.acknowledge\(|_commits\.sync\(")
 
@@ -41,7 +44,7 @@ def _sites(pattern: re.Pattern[str], only: set[str] | None = None) -> list[str]:
     return [
         f"{path.name}:{number}"
         for path in sorted(_BROKER.glob("*.py"))
-        if (path.name in only if only else path.name != _REFUSALS)
+        if (path.name in only if only else path.name not in _ELSEWHERE)
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if pattern.search(line)
     ]

@@ -141,10 +141,67 @@ def delivery() -> Json:
             ),
         ),
     )
+    transactions = Row(
+        "Transactions",
+        (
+            lines(
+                "Ended",
+                "cps",
+                "Transactions a second. Timed out above zero: producers crash in the middle, or are slower than "
+                "their timeout; readers waited for each.",
+                (rate("goqueue_transactions_committed_total", "@broker"), "committed"),
+                (rate("goqueue_transactions_aborted_total", "@broker"), "aborted"),
+                (rate("goqueue_transactions_timed_out_total", "@broker"), "timed out"),
+            ),
+            lines(
+                "Open",
+                "short",
+                "Transactions that have not ended, by state. Prepared ones wait for whoever began the job. Held up "
+                "or overdue above zero: they cannot be ended, and readers wait.",
+                ("sum by (state) (goqueue_transactions{@broker})", "{{state}}"),
+                ("sum(goqueue_transactions_held_up{@broker})", "held up"),
+                ("sum(goqueue_transactions_overdue{@broker})", "overdue"),
+            ),
+            lines(
+                "How long they take",
+                "s",
+                "From begin to commit, and the age of the oldest that is open. Readers of its partitions wait at its "
+                "first message.",
+                *percentiles("goqueue_transaction_seconds"),
+                ("max(goqueue_oldest_transaction_seconds{@broker})", "oldest that is open"),
+            ),
+            lines(
+                "Readers wait for",
+                "short",
+                "Records behind the first one of a transaction that is open, by topic: what readers do not get yet. "
+                "Up and down is work, a step that stays is a transaction that hangs.",
+                (
+                    "sum by (topic) (goqueue_partition_end_offset{@topic} - goqueue_partition_stable_offset{@topic})",
+                    "{{topic}}",
+                ),
+            ),
+            lines(
+                "Sent again, fenced",
+                "cps",
+                "Batches a second that came again and were not stored again: retries that did no harm. Fenced: a "
+                "producer was replaced; again and again means that two share one transactional id.",
+                (rate("goqueue_known_batches_total", "@broker"), "known batches"),
+                (rate("goqueue_producers_fenced_total", "@broker"), "fenced"),
+            ),
+            lines(
+                "Remembered",
+                "short",
+                "Producers, each counted for every partition that it wrote to, and dedup ids. Compare with "
+                "limits.max_producers_per_partition and limits.max_dedup_ids.",
+                ("sum(goqueue_known_producers{@broker})", "producers"),
+                ("sum(goqueue_known_dedup_ids{@broker})", "dedup ids"),
+            ),
+        ),
+    )
     return dashboard(
         "goqueue-delivery",
         "GoQueue: delivery",
         "What becomes of messages: done, tried again, given up, late.",
         [BROKERS, GROUPS, TOPICS],
-        [settled, lanes, delays],
+        [settled, lanes, delays, transactions],
     )

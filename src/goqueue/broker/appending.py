@@ -18,7 +18,7 @@ from goqueue.broker.delays import Delays
 from goqueue.broker.open_transaction import OpenTransaction
 from goqueue.broker.refused import Refusals, Refused
 from goqueue.broker.topic import Topic
-from goqueue.model.errors import DuplicateSequence, InvalidMessage
+from goqueue.model.errors import DuplicateSequence, InvalidMessage, Overloaded
 from goqueue.model.ports import NANOS_PER_MS, Clock
 from goqueue.wire.batch import CheckedBatch, FrameRun, gather_frames, lanes_in
 from goqueue.wire.internal_headers import DEDUP_ID, ProducerStamp
@@ -59,6 +59,8 @@ class Appender:
         self._check_producer = check_producer
         self._max_producers = max_producers
         self._clock = clock
+        self.known_batches = 0
+        """Batches that were sent again, and answered with where they are."""
 
     def append(
         self,
@@ -79,17 +81,19 @@ class Appender:
                 "know a duplicate by themselves: send it without the one or the other"
             )
         if stamp is not None:
+            if transaction is not None:
+                self._check_ended(topic, number, transaction)
             known = self._known(topic, number, stamp, transaction)
             if known is not None:
-                return Appended(known, self._acknowledged(topic, number, known + len(batch), transaction))
+                return Appended(known, self._known_again(topic, number, known, batch, refused, transaction))
         duplicates = self._known_ids(topic, ids) if ids else _NO_DUPLICATES
+        letters = refused.reasons if refused.target is not None else {}
         if len(duplicates) == len(batch):
             return Appended(-1, self._all_known(topic, duplicates), duplicates)
         if duplicates:
             batch, refused = _without(batch, refused, duplicates)
-        new_ids = len(ids) - len(duplicates)
-        if new_ids:
-            topic.dedup.check_room(new_ids)
+        if len(ids) > len(duplicates):
+            topic.dedup.check_room(len(ids) - len(duplicates))
         if refused.reasons and refused.target is not None:
             first, acknowledged = self._append_with_letters(topic, number, batch, refused)
         else:
@@ -100,10 +104,23 @@ class Appender:
             transaction.touch(topic, number, first, len(batch))
         appended = Appended(first, acknowledged, duplicates)
         if ids:
-            self._note_ids(topic, number, ids, appended)
+            # What became a dead letter is not known by its id: sent again it is one once more, rather than lost.
+            new_ids = {place: each for place, each in ids.items() if place not in letters}
+            self._note_ids(topic, number, new_ids, appended)
             if duplicates:
                 appended = appended._replace(acknowledged=_both(acknowledged, self._all_known(topic, duplicates)))
         return appended
+
+    def _check_ended(self, topic: Topic, number: int, transaction: OpenTransaction) -> None:
+        """Of a producer a partition holds one transaction at a time: the next would end with the one before."""
+        partition = topic.partitions[number]
+        is_open = partition.producers.state.open_of(transaction.producer_id) is not None
+        if is_open and partition not in transaction.touched:
+            raise Overloaded(
+                f"the last transaction of producer {transaction.producer_id} has ended, and that could not be written "
+                f"to partition {number} of {topic.name!r} so far",
+                retry_after_s=1,
+            )
 
     def _known(
         self, topic: Topic, number: int, stamp: ProducerStamp, transaction: OpenTransaction | None
@@ -116,11 +133,17 @@ class Appender:
             if stamp.producer_id not in state.known and len(state.known) >= self._max_producers:
                 state.forget(0, self._max_producers - 1)
             return None
+        if transaction is None and state.is_aborted(known):
+            raise DuplicateSequence(
+                f"producer {stamp.producer_id} has used sequence {stamp.first_sequence} in a transaction that was "
+                "aborted"
+            )
         records = state.open_of(stamp.producer_id)
         if transaction is not None and (records is None or known < records.first):
             raise DuplicateSequence(
                 f"producer {stamp.producer_id} has used sequence {stamp.first_sequence} in a transaction that has ended"
             )
+        self.known_batches += 1
         return known
 
     def _acknowledged(
@@ -129,12 +152,24 @@ class Appender:
         # In a transaction nothing is promised before it is committed: what was written by then is made safe first.
         return _done() if transaction is not None else topic.partitions[number].acknowledge(end)
 
+    def _known_again(
+        self,
+        topic: Topic,
+        number: int,
+        first: int,
+        batch: CheckedBatch,
+        refused: Refused,
+        transaction: OpenTransaction | None,
+    ) -> asyncio.Future[None]:
+        """When a batch counts that is stored already."""
+        if refused.reasons and refused.target is not None:
+            return self._refusals.again(topic, number, _frames(batch), first, refused, self._clock.now_ns())
+        return self._acknowledged(topic, number, first + len(batch), transaction)
+
     def _append_with_letters(
         self, topic: Topic, number: int, batch: CheckedBatch, refused: Refused
     ) -> tuple[int, asyncio.Future[None]]:
-        run = FrameRun(memoryview(batch.frames), batch.positions)
-        starts, ends = run.positions.tolist(), run.ends().tolist()
-        frames = [bytes(run.frames[start:end]) for start, end in zip(starts, ends, strict=True)]
+        frames = _frames(batch)
         now_ns = self._clock.now_ns()
         return self._refusals.append(topic, number, frames, batch.max_timestamp_ns, refused, now_ns, batch.producer)
 
@@ -179,6 +214,12 @@ def _without(batch: CheckedBatch, refused: Refused, duplicates: Mapping[int, Fir
     reasons = {at: refused.reasons[place] for at, place in enumerate(kept) if place in refused.reasons}
     made = CheckedBatch(frames, run.positions, batch.max_timestamp_ns, lanes_in(frames, run.positions))
     return made, replace(refused, reasons=reasons)
+
+
+def _frames(batch: CheckedBatch) -> list[bytes]:
+    run = FrameRun(memoryview(batch.frames), batch.positions)
+    starts, ends = run.positions.tolist(), run.ends().tolist()
+    return [bytes(run.frames[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
 def _done() -> asyncio.Future[None]:

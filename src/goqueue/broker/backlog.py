@@ -7,6 +7,7 @@ from collections.abc import Collection
 from goqueue.broker.partition import Partition
 from goqueue.delivery.queue import Queue
 from goqueue.model.message import HIDDEN, Priority
+from goqueue.model.runs import pairs
 from goqueue.storage import lanes
 
 NORMAL = int(Priority.NORMAL)
@@ -39,6 +40,19 @@ def has_new(queue: Queue, partition: Partition) -> bool:
 
 def waiting(queue: Queue, partition: Partition, most: int) -> dict[int, int]:
     """How many messages each lane has to deliver, to be tried again or new. ``most`` stands for more."""
+    found = at_most_waiting(queue, partition, most)
+    end = partition.stable_end
+    if is_plain(queue, partition) or not partition.producers.state.aborted.any_between(queue.committed, end):
+        return found
+    for number in list(found):
+        new = lanes.count(partition.log, number, queue.cursor(number), end)
+        new -= _aborted_of_lane(partition, number, queue.cursor(number), end)
+        found[number] = min(new + _to_try_again(queue, number, most), most)
+    return {number: count for number, count in found.items() if count}
+
+
+def at_most_waiting(queue: Queue, partition: Partition, most: int) -> dict[int, int]:
+    """The same without a look at what was aborted, which may be among what is counted where there are several lanes."""
     if is_plain(queue, partition):
         end = partition.stable_end
         new = lanes.visible(partition.log, queue.front, end) - _aborted(partition, queue.front, end)
@@ -56,6 +70,17 @@ def waiting(queue: Queue, partition: Partition, most: int) -> dict[int, int]:
 def _aborted(partition: Partition, low: int, high: int) -> int:
     """How many records there are that readers would see if their transaction had been committed."""
     return partition.producers.state.aborted.count(low, high)
+
+
+def _aborted_of_lane(partition: Partition, number: int, low: int, high: int) -> int:
+    """The same of one lane."""
+    aborted = partition.producers.state.aborted
+    if not aborted.any_between(low, high):
+        return 0
+    return sum(
+        aborted.count(max(first, low), min(end, high))
+        for first, end in pairs(lanes.runs(partition.log, number, low, high))
+    )
 
 
 def _to_try_again(queue: Queue, number: int, most: int) -> int:
@@ -85,7 +110,7 @@ def stranded(queue: Queue, there: Collection[int]) -> list[int]:
 
 def left_behind(partition: Partition, number: int, front: int, upto: int) -> list[tuple[int, int]]:
     """If a lane goes on to ``upto``: which others have messages that they have not come to, and where."""
-    if upto <= front or partition.log.special_end <= front:
+    if upto <= front or (number == NORMAL and partition.log.special_end <= front):
         return []
     found = []
     for other in LANES:
@@ -104,5 +129,7 @@ def lag(queue: Queue, partition: Partition) -> int:
     for number, lane in queue.lanes.items():
         count += lane.undone(start) - lane.done_beyond()
         if lane.cursor < queue.front:
-            count += lanes.count(partition.log, number, lane.cursor, min(queue.front, end))
+            upto = min(queue.front, end)
+            count += lanes.count(partition.log, number, lane.cursor, upto)
+            count -= _aborted_of_lane(partition, number, lane.cursor, upto)
     return count

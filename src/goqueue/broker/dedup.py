@@ -6,13 +6,14 @@ The id is a header of the stored message, so what is remembered follows from the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
+from itertools import chain
 from typing import NamedTuple
 
-from goqueue.broker.partition_producers import DedupEntry
+from msgspec.structs import replace
+
+from goqueue.broker.partition_producers import DedupEntry, digest_of
 from goqueue.model.errors import TooManyDedupIds
 
-_DIGEST_BYTES = 16
 _NOTHING: dict[bytes, DedupEntry] = {}
 
 
@@ -44,15 +45,14 @@ class DedupIds:
 
     def find(self, dedup_id: bytes, since_ns: int) -> FirstOne | None:
         """The message that was stored with the same id, if that was not before ``since_ns``."""
-        digest = _digest(dedup_id)
+        digest = digest_of(dedup_id)
         partition = self._partitions.get(digest)
         if partition is None:
             return None
         entry = self._entries[partition][digest]
         if entry.at_ns >= since_ns:
             return FirstOne(partition, entry.offset)
-        del self._entries[partition][digest], self._partitions[digest]
-        self._room.used -= 1
+        self._remove(digest)
         return None
 
     def check_room(self, more: int) -> None:
@@ -64,23 +64,31 @@ class DedupIds:
 
     def add(self, dedup_id: bytes, partition: int, offset: int, now_ns: int) -> None:
         """A message was stored with an id that is not known."""
-        self._add(DedupEntry(_digest(dedup_id), offset, now_ns), partition)
+        self._add(DedupEntry(digest_of(dedup_id), offset, now_ns), partition)
 
     def _add(self, entry: DedupEntry, partition: int) -> None:
-        if entry.digest not in self._partitions:
-            self._room.used += 1
-            self._partitions[entry.digest] = partition
-            self._entries.setdefault(partition, {})[entry.digest] = entry
+        self._room.used += 1
+        self._partitions[entry.digest] = partition
+        self._entries.setdefault(partition, {})[entry.digest] = entry
 
-    def restore(
-        self, partition: int, loaded: Iterable[DedupEntry], found: Iterable[tuple[bytes, int]], now_ns: int
-    ) -> None:
-        """After a start: what a partition's file tells, and what lies in its log behind it. Of these nobody knows when
-        they came, so they are kept as if they came now."""
-        for entry in loaded:
+    def _remove(self, digest: bytes) -> None:
+        del self._entries[self._partitions.pop(digest)][digest]
+        self._room.used -= 1
+
+    def restore(self, partition: int, loaded: Iterable[DedupEntry], found: Iterable[DedupEntry], now_ns: int) -> None:
+        """After a start: what a partition's file tells, and what lies in its log behind it, in this order."""
+        for each in chain(loaded, found):
+            # If the clock has gone back, what came later must not be forgotten sooner.
+            entry = each if each.at_ns <= now_ns else replace(each, at_ns=now_ns)
+            before = self._partitions.get(entry.digest)
+            if before is not None:
+                known = self._entries[before][entry.digest]
+                is_later = entry.offset > known.offset if before == partition else entry.at_ns > known.at_ns
+                if not is_later:
+                    continue
+                # It was stored again because the one before was forgotten by then.
+                self._remove(entry.digest)
             self._add(entry, partition)
-        for dedup_id, offset in found:
-            self.add(dedup_id, partition, offset, now_ns)
 
     def expire(self, before_ns: int) -> None:
         """Forget what is older."""
@@ -104,7 +112,3 @@ class DedupIds:
         self._room.used -= len(self._partitions)
         self._partitions.clear()
         self._entries.clear()
-
-
-def _digest(dedup_id: bytes) -> bytes:
-    return blake2b(dedup_id, digest_size=_DIGEST_BYTES).digest()

@@ -17,6 +17,7 @@ from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.groups import GroupService
 from goqueue.broker.topic import Topic
 from goqueue.broker.tracing import Tracing
+from goqueue.broker.transactions import TransactionService
 from goqueue.broker.upkeep import Upkeep
 from goqueue.model.ports import NANOS_PER_SECOND, Clock
 from goqueue.storage.commit import CommitScheduler
@@ -30,6 +31,7 @@ HOPELESS_FSYNC_NS: Final = 60 * NANOS_PER_SECOND
 """A round that runs for so long will hardly end in this process."""
 LATE_LOOP_NS: Final = NANOS_PER_SECOND
 LATE_DELAYS_NS: Final = 10 * NANOS_PER_SECOND
+LATE_TRANSACTIONS_NS: Final = 10 * NANOS_PER_SECOND
 _LATELY_NS = 10 * NANOS_PER_SECOND
 _RESTART = "check the disk and the system's log, then restart the broker"
 
@@ -62,6 +64,9 @@ class Examined(Protocol):
 
     @property
     def tracing(self) -> Tracing: ...
+
+    @property
+    def transactions(self) -> TransactionService: ...
 
     @property
     def is_stopping(self) -> bool: ...
@@ -97,6 +102,7 @@ class Health:
             found["event_loop"] = self._event_loop(self.loop_delay_ns())
         found["delays"] = self._delays()
         found["transfers"] = self._transfers()
+        found["transactions"] = self._transactions()
         found["upkeep"] = self._upkeep_works()
         found["traces"] = self._traces()
         found["damage"] = self._damage()
@@ -213,6 +219,19 @@ class Health:
         named = [f"{each.messages} of group {each.group} ({each.reason})" for each in held_up]
         told = "dead letters or redriven messages cannot be moved for now"
         return Check("warn", f"{told}: {_first(named)}; it is tried at least every 30 s, nothing is lost meanwhile")
+
+    def _transactions(self) -> Check:
+        held_up = [f"{each} ({why})" for each, why in self._broker.transactions.held_up.items()]
+        if held_up:
+            told = "transactions have ended, and readers still wait for that where it cannot be written"
+            return Check("warn", f"{told}: {_first(held_up)}; it is tried every second, and after a restart")
+        before_ns = self._broker.clock.now_ns() - LATE_TRANSACTIONS_NS
+        late = [each for each in self._broker.transactions.open_transactions() if each.deadline_ns < before_ns]
+        if not late:
+            return Check()
+        named = [f"{each.transaction_id} ({each.state.replace('_', ' ')})" for each in late]
+        told = f"transactions are open for {LATE_TRANSACTIONS_NS // NANOS_PER_SECOND} s longer than their timeout"
+        return Check("warn", f"{told}, and readers wait behind them: {_first(named)}; see to the disk and the journals")
 
     def _upkeep_works(self) -> Check:
         failing = [f"{work} ({why})" for work, why in self._upkeep.failing.items()]

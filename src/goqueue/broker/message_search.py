@@ -67,7 +67,7 @@ class MessageSearch:
         at = max(first, partition.log.start_offset)
         while at < end:
             try:
-                run, following = await partition.read(at, _PIECE_BYTES, end - at)
+                run, following = await partition.read(at, _PIECE_BYTES, end - at, _limit(partition))
             except GoQueueError:
                 return
             if run is None or not self._budget.take(len(run.frames)):
@@ -75,6 +75,11 @@ class MessageSearch:
             for offset in await asyncio.to_thread(offsets_in, run):
                 yield offset
             at = following
+
+
+def _limit(partition: Partition) -> int:
+    """Also what a transaction has written that has not ended is looked through, though it need not be durable yet."""
+    return partition.high_watermark if partition.producers.first_open is None else partition.log.end_offset
 
 
 def _ranges(published: Iterable[TraceEvent]) -> list[_Range]:

@@ -75,6 +75,30 @@ _DELAYS = [
     ),
     *_families("histogram", ("delay_error_seconds", "From when a delayed message was due until readers see it.")),
 ]
+_TRANSACTIONS = [
+    *_families(
+        "gauge",
+        ("transactions", "Transactions that have not ended.", ("state",)),
+        ("oldest_transaction_seconds", "How long the oldest of them has been open; 0 if there is none."),
+        ("transactions_overdue", "Those of them whose timeout is over."),
+        ("transactions_held_up", "Transactions that have ended and that readers of some partition still wait for."),
+    ),
+    *_families(
+        "counter",
+        ("transactions_begun_total", "Transactions that were begun."),
+        ("transactions_committed_total", "Transactions that were committed."),
+        ("transactions_aborted_total", "Transactions that were aborted, for whatever reason."),
+        ("transactions_timed_out_total", "Those of them that were not ended in time."),
+    ),
+    *_families("histogram", ("transaction_seconds", "From the begin of a transaction to its commit.")),
+    *_families("gauge", ("known_producers", "Producers that partitions remember, each counted for every partition.")),
+    *_families(
+        "counter",
+        ("producers_fenced_total", "Requests of replaced producers, and transactions that these left open."),
+        ("known_batches_total", "Batches that came again and were not stored again."),
+    ),
+    *_families("gauge", ("known_dedup_ids", "Dedup ids that topics remember.")),
+]
 _STORAGE = [
     *_families(
         "gauge",
@@ -83,6 +107,7 @@ _STORAGE = [
         ("topic_size_bytes", "What the segments hold.", _TOPIC),
         ("partition_start_offset", "The oldest offset that can be read.", _PARTITION),
         ("partition_end_offset", "The offset that the next message gets.", _PARTITION),
+        ("partition_stable_offset", "Readers see what lies below, unless they ask for uncommitted.", _PARTITION),
     ),
     *_families("counter", ("fsync_rounds_total", "Rounds in which what was written was brought to the disk.")),
 ]
@@ -120,6 +145,7 @@ FAMILIES = (
     *_THROUGHPUT,
     *_GROUPS,
     *_DELAYS,
+    *_TRANSACTIONS,
     *_STORAGE,
     *_TIMES,
     *_REQUESTS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, get_args
 
 import goqueue
 from goqueue.broker.delays import Delays
@@ -16,12 +16,15 @@ from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.group_metrics import GroupMetrics
 from goqueue.broker.groups import GroupService
 from goqueue.broker.metric_families import FAMILIES
+from goqueue.broker.open_transaction import State
 from goqueue.broker.pacing import Stretch
+from goqueue.broker.publish import Publisher
 from goqueue.broker.topic import Topic
 from goqueue.broker.topic_metrics import TopicMetrics
 from goqueue.broker.tracing import Tracing
+from goqueue.broker.transactions import TransactionService
 from goqueue.model.config import Config
-from goqueue.model.ports import NANOS_PER_SECOND
+from goqueue.model.ports import NANOS_PER_SECOND, Clock
 from goqueue.observe.exposition import Figures, labelled, render
 from goqueue.observe.histogram import Histogram
 from goqueue.observe.logs import suppressed_lines
@@ -29,6 +32,9 @@ from goqueue.observe.process import LoopDelay, ProcessFigures, gc_collections, p
 from goqueue.observe.requests import Requests
 from goqueue.storage.log import Log
 
+_TRANSACTION_BOUNDS_S = (
+    0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0
+)  # fmt: skip
 _WRITE_BOUNDS_S = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0
 )  # fmt: skip
@@ -38,6 +44,7 @@ class Watched(Protocol):
     """What is needed of a broker."""
 
     config: Config
+    clock: Clock
 
     @property
     def disk(self) -> DiskGuard: ...
@@ -50,6 +57,12 @@ class Watched(Protocol):
 
     @property
     def tracing(self) -> Tracing: ...
+
+    @property
+    def transactions(self) -> TransactionService: ...
+
+    @property
+    def _publisher(self) -> Publisher: ...
 
     def running_topics(self) -> Iterable[Topic]: ...
 
@@ -71,12 +84,14 @@ class Metrics:
         """By api: asked for how many are open."""
         self.publish = Histogram(_WRITE_BOUNDS_S)
         self.fsync = Histogram(_WRITE_BOUNDS_S)
+        self.transaction = Histogram(_TRANSACTION_BOUNDS_S)
         self.loop_delay = LoopDelay()
         self._topics = TopicMetrics(broker.config.metrics)
         self._groups = GroupMetrics(broker.config.metrics, self._topics)
         self._one_at_a_time = asyncio.Lock()
 
     def start(self) -> None:
+        self._broker.transactions.on_committed = self._note_commit
         self.loop_delay.start()
 
     async def stop(self) -> None:
@@ -85,6 +100,9 @@ class Metrics:
     def note_fsync(self, took_ns: int) -> None:
         """A round has come back from the disk."""
         self.fsync.observe(took_ns / NANOS_PER_SECOND)
+
+    def _note_commit(self, took_ns: int) -> None:
+        self.transaction.observe(took_ns / NANOS_PER_SECOND)
 
     async def scrape(self, *, openmetrics: bool) -> bytes:
         """All figures as text."""
@@ -110,6 +128,7 @@ class Metrics:
         figures.add("goqueue_topics", len(topics))
         self._add_broker(figures)
         self._add_delays(figures)
+        self._add_transactions(figures)
         self._add_traces(figures)
         figures.add("goqueue_log_lines_suppressed_total", suppressed_lines())
         figures.add_histogram("goqueue_publish_seconds", self.publish)
@@ -150,6 +169,31 @@ class Metrics:
         figures.add("goqueue_delayed_cancelled_total", tally.cancelled)
         figures.add("goqueue_delayed_rescheduled_total", tally.rescheduled)
         figures.add_histogram("goqueue_delay_error_seconds", tally.error)
+
+    def _add_transactions(self, figures: Figures) -> None:
+        transactions, now_ns = self._broker.transactions, self._broker.clock.now_ns()
+        tally = transactions.tally
+        by_state: dict[str, int] = dict.fromkeys(get_args(State), 0)
+        oldest_ns, overdue = now_ns, 0
+        # Ten thousand may be open: all is counted in one go.
+        for each in transactions.open_transactions():
+            by_state[each.state] += 1
+            oldest_ns = min(oldest_ns, each.started_ns)
+            overdue += each.deadline_ns <= now_ns
+        for state, count in by_state.items():
+            figures.add("goqueue_transactions", count, labelled(("state",), (state,)))
+        figures.add("goqueue_oldest_transaction_seconds", (now_ns - oldest_ns) / NANOS_PER_SECOND)
+        figures.add("goqueue_transactions_overdue", overdue)
+        figures.add("goqueue_transactions_held_up", len(transactions.held_up))
+        figures.add("goqueue_transactions_begun_total", tally.begun)
+        figures.add("goqueue_transactions_committed_total", tally.committed)
+        figures.add("goqueue_transactions_aborted_total", tally.aborted)
+        figures.add("goqueue_transactions_timed_out_total", tally.timed_out)
+        figures.add_histogram("goqueue_transaction_seconds", self.transaction)
+        figures.add("goqueue_known_producers", self._topics.producers)
+        figures.add("goqueue_producers_fenced_total", tally.fenced)
+        figures.add("goqueue_known_batches_total", self._broker._publisher._appender.known_batches)
+        figures.add("goqueue_known_dedup_ids", self._topics.dedup_ids)
 
 
 def _add_process(process: ProcessFigures, figures: Figures) -> None:

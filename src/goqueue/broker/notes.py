@@ -93,7 +93,23 @@ class Notes:
 
     def published(self, partition: Partition, first: int, count: int) -> None:
         if self.tracer.is_on:
-            self.tracer.note(TraceEvent(partition.place, self._clock.now_ns(), kinds.PUBLISH, [first, first + count]))
+            end = first + count
+            reason = _of_transaction(partition, end)
+            self.tracer.note(
+                TraceEvent(partition.place, self._clock.now_ns(), kinds.PUBLISH, [first, end], reason=reason)
+            )
+
+    def transaction_ended(
+        self, partition: Partition, records: OpenRecords, *, is_commit: bool, reason: str = ""
+    ) -> None:
+        """What a transaction has written to a partition is seen from now on, or never; ``reason``: why never."""
+        if self.tracer.is_on:
+            runs = (*pairs(records.seen), *pairs(records.delayed))
+            offsets = joined([[first, end] for first, end in runs])
+            kind = kinds.COMMITTED if is_commit else kinds.ABORTED
+            if not is_commit:
+                reason = f"{kinds.NEVER_SEEN}: {reason}" if reason else kinds.NEVER_SEEN
+            self.tracer.note(TraceEvent(partition.place, self._clock.now_ns(), kind, offsets, reason=reason))
 
     # Delays
 
@@ -131,9 +147,6 @@ class Notes:
             )
 
     # Delivering
-
-    def transaction_ended(self, partition: Partition, records: OpenRecords, *, is_commit: bool) -> None:
-        """What a transaction has written to a partition is seen from now on, or never."""
 
     def changed(self, queue: Queue, event: QueueEvent, cause: str) -> None:
         """A queue's event was applied. ``cause`` tells why messages came back or went to the dead letters."""
@@ -322,15 +335,28 @@ def _count(counts: GroupCounts, kind: str, size: int) -> None:
 
 def _visible(partition: Partition, first: int, end: int) -> int:
     """How many of these offsets are messages that a group sees."""
+    aborted = partition.producers.state.aborted.count(first, end)
     if partition.log.special_end <= first:
-        return end - first
+        return end - first - aborted
     try:
         # What retention took since, nobody can tell any more.
         start = max(first, min(end, partition.log.start_offset))
-        return start - first + lanes.visible(partition.log, start, end)
+        return start - first + lanes.visible(partition.log, start, end) - aborted
     except (OSError, GoQueueError):
         # An index that cannot be read is no reason for anyone to wait.
         return end - first
+
+
+def _of_transaction(partition: Partition, end: int) -> str:
+    """Whether the batch that was appended just now, up to ``end``, is part of a transaction, and whose."""
+    state = partition.producers.state
+    if state.first_open is None:
+        return ""
+    # Who has stored something last stands last: there may be thousands to look through.
+    producer_id, producer = next(reversed(state.known.items()))
+    if producer.open is None or producer.open.end != end:
+        return ""
+    return f"{kinds.IN_TRANSACTION} of producer {producer_id}"
 
 
 def common_reason(reasons: Iterable[str]) -> str:

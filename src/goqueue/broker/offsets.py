@@ -69,18 +69,23 @@ class GroupOffsets:
         group = self._shards.find(name)
         checked = self._checked(group, member_id, offsets, generation)
         if self._shards.settings(group).mode == "stream":
-            return [GroupOffset(name, queue.key, offset) for queue, offset in checked], []
-        found: list[GroupAcks] = []
-        for queue, offset in checked:
-            place = self._shards.place(queue)
-            if place is not None:
-                found += self._settling.freeze_below(group, queue, place[0], offset, holder)
-        return [], found
+            later = [GroupOffset(name, queue.key, offset, queue.committed, member_id) for queue, offset in checked]
+            for each in later:
+                self._settling.expect(each, holder)
+            return later, []
+        places = [
+            (queue, place[0], offset) for queue, offset in checked if (place := self._shards.place(queue)) is not None
+        ]
+        return [], self._settling.freeze_below(group, places, holder)
 
     def read_again(self, offsets: Sequence[GroupOffset]) -> None:
         """Members of a stream go back to what is committed: the transaction with which they went on was aborted."""
         for each in offsets:
-            self._shards.forget_positions(each.group, each.queue)
+            if self._shards.journal(each.group).machine.get(each.group) is not None:
+                session = self._shards.runtime(each.group).sessions.get(each.member)
+                if session is not None:
+                    # Nobody else: who has the partition by now has begun with what is committed.
+                    session.positions.pop(each.queue, None)
 
     def _checked(
         self, group: Group, member_id: str, offsets: Offsets, generation: int | None

@@ -25,6 +25,8 @@ class Touch:
     partition: Partition
     first: int
     end: int
+    needs_file: bool = False
+    """Whether only the file of producers can tell where it ends: see ``TransactionEnds.cut_off``."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +60,11 @@ class OpenTransaction:
     def groups(self) -> list[str]:
         """Whose messages or offsets are part of it."""
         return sorted({each.group for each in self.acks} | {each.group for each in self.offsets.values()})
+
+    @property
+    def can_end(self) -> bool:
+        """Whether nothing is being done to it, so that it can be committed or aborted."""
+        return self.state in ("ongoing", "prepared")
 
     def check_ongoing(self) -> None:
         if self.state != "ongoing":

@@ -12,6 +12,7 @@ from goqueue.broker.partition_producers import PartitionProducers
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
+from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.settings import FsyncPolicy
 from goqueue.observe.rates import Rate
 from goqueue.storage import lanes
@@ -19,7 +20,7 @@ from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.lanes import LaneSlice
 from goqueue.storage.log import Log
 from goqueue.storage.segment import Slice
-from goqueue.wire.batch import CheckedBatch, FrameRun
+from goqueue.wire.batch import CheckedBatch, FrameRun, keep_frames
 
 log = get_logger(__name__)
 
@@ -124,19 +125,32 @@ class Partition:
         return await asyncio.to_thread(found.load)
 
     async def read_lane(self, lane: int, offset: int, max_bytes: int, max_messages: int) -> tuple[FrameRun | None, int]:
-        """The next frames of one lane, and the offset behind the last of them."""
+        """The next frames of one lane that readers see, and the offset behind the last that was looked at."""
         if self.closed:
             raise _deleted()
         limit = self.stable_end
-        found = lanes.locate(self.log, lane, max(offset, self.log.start_offset), max_bytes, max_messages, limit)
-        if found is None:
-            return None, max(offset, limit)
-        return await self.load(found, offset, _LANE_ON_LOOP_BYTES), found.next_offset
+        at = offset
+        while True:
+            at = max(at, self.log.start_offset)
+            # What was aborted lies in lanes like everything else.
+            at = max(at, self.producers.state.aborted.end_of(at))
+            found = lanes.locate(self.log, lane, at, max_bytes, max_messages, limit)
+            if found is None:
+                return None, max(offset, limit)
+            # As of now: a compaction that ends while the old files are read forgets what it has removed.
+            aborted = self.producers.state.aborted
+            run = _without(aborted, await self.load(found, at, _LANE_ON_LOOP_BYTES))
+            if run is not None:
+                return run, found.next_offset
+            if self.closed:
+                raise _deleted()
+            at = found.next_offset
 
-    def next_visible(self, offset: int) -> int:
-        """``offset``, or the next behind it that a reader may see."""
+    def next_visible(self, offset: int, most_steps: int = 1 << 30) -> int:
+        """``offset``, or the next behind it that a reader may see; after so many steps, as far as it was looked."""
         limit, aborted = self.stable_end, self.producers.state.aborted
-        while not self.closed and self.log.start_offset <= offset < limit:
+        while most_steps > 0 and not self.closed and self.log.start_offset <= offset < limit:
+            most_steps -= 1
             offset = min(lanes.next_visible(self.log, offset, limit), limit)
             behind = aborted.end_of(offset)
             if behind == offset:
@@ -185,6 +199,14 @@ class Partition:
         self.closed = True
         self.wake()
         self.log.close()
+
+
+def _without(aborted: OffsetRuns, run: FrameRun) -> FrameRun | None:
+    """What is left of frames that were read without those that were aborted."""
+    hidden = aborted.mask(run.columns()["offset"].astype(np.int64)) if len(aborted) else None
+    if hidden is None or not hidden.any():
+        return run
+    return None if hidden.all() else keep_frames(run, ~hidden)
 
 
 def _size_of(batch: CheckedBatch, chosen: NDArray[np.bool_]) -> int:

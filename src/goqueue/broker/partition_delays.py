@@ -6,6 +6,9 @@ its end. All of them lie in one log, so after a crash each message has either be
 Retention removes what tells of an end before it removes an original that lies in one segment with others that still
 wait. So it does that only when the file knows of the end. Compaction keeps what tells of an end as long as the original
 is there; so it keeps an original as long as the file names it.
+
+What became of a transaction is for the producers to say, who are known before: markers may be gone by the time that a
+start reads on from where the file ends.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goqueue.delivery.pending import PendingDelays
-from goqueue.delivery.producers import Producers
+from goqueue.delivery.producers import OpenDelays, Producers
 from goqueue.model.errors import CorruptData
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
@@ -31,8 +34,6 @@ from goqueue.storage.log import Log
 from goqueue.wire.batch import FrameRun, damaged_places, select_frames
 from goqueue.wire.delayed import due_times, fired_origin, read_control
 from goqueue.wire.frame import HEADER_SIZE, Flag, decode_headers
-from goqueue.wire.internal_headers import producer_stamp
-from goqueue.wire.stamped import read_marker
 
 log = get_logger(__name__)
 
@@ -41,6 +42,7 @@ _SCAN_BYTES = 1 << 20
 _WITH_HELD = b"GQD2"
 _NONE = np.empty(0, np.int64)
 _OF_INTEREST = np.uint8(Flag.DELAYED | Flag.FIRED | Flag.CONTROL)
+_TRANSACTIONAL = np.uint8(Flag.TRANSACTIONAL)
 
 
 class _File(msgspec.Struct):
@@ -58,6 +60,7 @@ class PartitionDelays:
         self.log = owner_log
         self._producers = producers
         self._held: dict[int, PendingDelays] = {}
+        self._held_count = 0
         """By producer: what its open transaction has delayed."""
         self.pending = PendingDelays()
         self.saved_at = 0
@@ -73,13 +76,14 @@ class PartitionDelays:
 
     def __len__(self) -> int:
         """How many messages wait, those of open transactions included."""
-        return len(self.pending) + sum(map(len, self._held.values()))
+        return len(self.pending) + self._held_count
 
     # Changing
 
     def hold(self, producer_id: int, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
         """Delayed by a transaction: times do not count before it is committed."""
         self._held.setdefault(producer_id, PendingDelays()).add_many(offsets, dues)
+        self._held_count += len(offsets)
         self.changes += len(offsets)
 
     def end_hold(self, producer_id: int, *, is_commit: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -88,6 +92,7 @@ class PartitionDelays:
         if held is None:
             return _NONE, _NONE
         offsets, dues = held.entries()
+        self._held_count -= len(offsets)
         self.changes += len(offsets)
         if is_commit:
             self.pending.merge(offsets, dues)
@@ -95,8 +100,11 @@ class PartitionDelays:
 
     def due(self, offset: int) -> int | None:
         """When what waits there is due, be it in a transaction that is open."""
-        found = (each.due(offset) for each in (self.pending, *self._held.values()))
-        return next((due_ns for due_ns in found if due_ns is not None), None)
+        due_ns = self.pending.due(offset)
+        if due_ns is None and self._held_from() <= offset:
+            found = (each.due(offset) for each in self._held.values())
+            return next((due_ns for due_ns in found if due_ns is not None), None)
+        return due_ns
 
     def added(self, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
         self.pending.add_many(offsets, dues)
@@ -116,6 +124,11 @@ class PartitionDelays:
 
     # What the log must keep
 
+    def _held_from(self) -> int:
+        """Nothing below is held: told without a look at thousands of transactions."""
+        first_open = self._producers.first_open
+        return self.log.end_offset if first_open is None or not self._held else first_open
+
     def _settle(self) -> None:
         while self._unsettled and self._unsettled[0][0] <= self.log.durable_offset:
             self._unsettled.popleft()
@@ -123,12 +136,17 @@ class PartitionDelays:
     def holds(self, low: int, high: int) -> bool:
         """Whether an original between these offsets is needed: it waits, or would wait again after a crash."""
         self._settle()
-        if any(each.any_between(low, high) for each in (self.pending, *self._held.values())):
+        if self.pending.any_between(low, high):
+            return True
+        if high > self._held_from() and any(each.any_between(low, high) for each in self._held.values()):
             return True
         return any(((offsets >= low) & (offsets < high)).any() for _, offsets in self._unsettled)
 
     def is_wanted(self, offset: int) -> bool:
         """Whether compaction must keep an original: what it became goes only after it."""
+        if offset in self._producers.aborted_delayed:
+            # It becomes nothing. As a plain record it would look like one that waits.
+            return False
         place = int(np.searchsorted(self._named, offset))
         is_named = place < len(self._named) and int(self._named[place]) == offset
         return is_named or self.holds(offset, offset + 1)
@@ -154,8 +172,9 @@ class PartitionDelays:
     def needed_from(self) -> int:
         """Nothing below this offset is needed to know what waits."""
         self._settle()
-        firsts = [first for each in (self.pending, *self._held.values()) if (first := each.first()) is not None]
-        return min([self.log.end_offset, *firsts, *(int(offsets.min()) for _, offsets in self._unsettled)])
+        first = self.pending.first()
+        ended = (int(offsets.min()) for _, offsets in self._unsettled)
+        return min([self.log.end_offset if first is None else first, self._held_from(), *ended])
 
     # Recovery
 
@@ -167,19 +186,36 @@ class PartitionDelays:
             at, self.pending, self._held = loaded
             self.saved_at = at
             self._named = self._to_name()
+            self._settle_held()
             if point is not None:
                 # The point may be newer than the file, and what tells of their end may be gone.
                 offsets, _ = self.pending.entries()
                 self.pending.remove_many(offsets[offsets < point.delays_from])
         first_new = len(self.pending)
         at = self._first_of_interest(max(at, self.log.segments[0].base))
+        opened = self._producers.open_delays()
         while (found := self.log.read_kept(at, _SCAN_BYTES, 1 << 20)) is not None:
-            self._replay(found.load())
+            self._replay(found.load(), opened)
             at = found.next_offset
-        for owner in [each for each in self._held if self._producers.open_of(each) is None]:
-            del self._held[owner]
         if len(self.pending) or first_new:
             log.info("delayed messages wait", folder=str(self.log.folder), waiting=len(self.pending))
+
+    def _settle_held(self) -> None:
+        """Of what the file says is held: what was committed since waits, what was aborted never will."""
+        loaded, self._held = self._held, {}
+        opened = self._producers.open_delays()
+        for producer_id, held in loaded.items():
+            offsets, dues = held.entries()
+            is_held = opened.owners(offsets) == producer_id
+            if is_held.any():
+                self.hold(producer_id, offsets[is_held], dues[is_held])
+            waits = ~is_held
+            aborted = self._producers.aborted_delayed.mask(offsets)
+            if aborted is not None:
+                waits &= ~aborted
+            # Compaction may have taken what was aborted, and with it what told so.
+            waits[waits] = [self.log.has(offset) for offset in offsets[waits].tolist()]
+            self.pending.merge(offsets[waits], dues[waits])
 
     def _first_of_interest(self, at: int) -> int:
         """If nothing waits, only a delayed record can be news; the lane index tells where the first one lies."""
@@ -215,7 +251,7 @@ class PartitionDelays:
     def path(self) -> Path:
         return self.log.folder / FILE_NAME
 
-    def _replay(self, run: FrameRun) -> None:
+    def _replay(self, run: FrameRun, opened: OpenDelays) -> None:
         columns = run.columns()
         flags = columns["flags"]
         places = np.flatnonzero(flags & _OF_INTEREST)
@@ -227,26 +263,21 @@ class PartitionDelays:
         sound = np.ones(len(chosen), np.bool_)
         sound[damaged_places(chosen, columns)] = False
         delayed = np.flatnonzero((flags & np.uint8(Flag.DELAYED) != 0) & sound)
-        in_transaction = flags[delayed] & np.uint8(Flag.TRANSACTIONAL) != 0
-        if in_transaction.any():
-            delayed = self._sort_out(chosen, offsets, delayed, in_transaction)
+        if (flags[delayed] & _TRANSACTIONAL).any():
+            delayed = self._sort_out(chosen, offsets, delayed, opened)
         if len(delayed):
             self.added(offsets[delayed], due_times(chosen, delayed))
         ends = chosen.ends()
         lengths, values = columns["headers_length"], columns["value_length"]
-        for place in np.flatnonzero((flags & np.uint8(Flag.FIRED | Flag.CONTROL) != 0) & sound).tolist():
+        is_marker = (flags & np.uint8(Flag.CONTROL) != 0) & (flags & _TRANSACTIONAL != 0)
+        of_ends = (flags & np.uint8(Flag.FIRED | Flag.CONTROL) != 0) & ~is_marker
+        for place in np.flatnonzero(of_ends & sound).tolist():
             end = int(ends[place])
             packed = bytes(chosen.frames[end - int(lengths[place]) : end])
             if flags[place] & np.uint8(Flag.FIRED):
                 origin = fired_origin(packed)
                 if origin is not None:
                     self._end(origin)
-                continue
-            stamp = producer_stamp(packed)
-            if stamp is not None:
-                marker = read_marker(int(flags[place]), stamp)
-                if marker is not None:
-                    self.end_hold(marker.producer_id, is_commit=marker.is_commit)
                 continue
             value_at = int(chosen.positions[place]) + HEADER_SIZE + int(columns["key_length"][place])
             control = read_control(
@@ -260,18 +291,17 @@ class PartitionDelays:
                     self.rescheduled(origin, due_ns)
 
     def _sort_out(
-        self, run: FrameRun, offsets: NDArray[np.int64], delayed: NDArray[np.intp], in_transaction: NDArray[np.bool_]
+        self, run: FrameRun, offsets: NDArray[np.int64], delayed: NDArray[np.intp], opened: OpenDelays
     ) -> NDArray[np.intp]:
         """Of delayed records, those that wait: not what was aborted, nor what belongs to an open transaction."""
-        waits = np.ones(len(delayed), np.bool_)
-        for at in np.flatnonzero(in_transaction).tolist():
-            place = delayed[at]
-            offset = int(offsets[place])
-            owner = self._producers.owner_of(offset)
-            waits[at] = owner is None and not self._producers.is_aborted(offset)
-            if owner is not None:
-                self.hold(owner, offsets[[place]], due_times(run, np.array([place])))
-        return delayed[waits]
+        of_delayed = offsets[delayed]
+        owners = opened.owners(of_delayed)
+        for owner in np.unique(owners[owners >= 0]).tolist():
+            held = delayed[owners == owner]
+            self.hold(owner, offsets[held], due_times(run, held))
+        waits = owners < 0
+        aborted = self._producers.aborted_delayed.mask(of_delayed)
+        return delayed[waits if aborted is None else waits & ~aborted]
 
     def _end(self, offset: int) -> None:
         if self.pending.remove(offset):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -21,7 +23,7 @@ from goqueue.model.errors import CorruptData
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
 from goqueue.model.offset_runs import OffsetRuns
-from goqueue.model.runs import Runs, ascending_to_runs
+from goqueue.model.runs import Runs, ascending_to_runs, pairs
 from goqueue.storage.atomic import read_checked
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.files import Files
@@ -34,7 +36,11 @@ from goqueue.wire.stamped import Marker, dedup_ids, read_marker, stamped_places
 log = get_logger(__name__)
 
 FILE_NAME = "producers"
+_OF_TRANSACTIONS = np.uint8(Flag.TRANSACTIONAL | Flag.CONTROL)
 _SCAN_BYTES = 1 << 20
+_DIGEST_BYTES = 16
+_OLDEST_ID_NS = 86_400 * 10**9
+"""No topic remembers dedup ids for longer."""
 
 
 class DedupEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -43,6 +49,10 @@ class DedupEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     digest: bytes
     offset: int
     at_ns: int
+
+
+def digest_of(dedup_id: bytes) -> bytes:
+    return blake2b(dedup_id, digest_size=_DIGEST_BYTES).digest()
 
 
 class _File(msgspec.Struct):
@@ -57,7 +67,8 @@ class _File(msgspec.Struct):
 class _Batch:
     """A transaction's batch whose frames go on in what is read next."""
 
-    producer: Producer
+    producer_id: int
+    first: int
     end: int
 
 
@@ -69,14 +80,18 @@ class PartitionProducers:
         """Up to which offset the file tells everything."""
         self.changes = 0
         """How often something changed since the file was written."""
-        self.found_ids: list[tuple[bytes, int]] = []
-        """After a start: dedup ids, as they lie in the log, and the offsets of their messages."""
+        self.found_ids: list[DedupEntry] = []
+        """After a start: dedup ids, as they lie in the log behind the file."""
         self.loaded_ids: list[DedupEntry] = []
         """The same by the file."""
         self.has_ids = False
         """Whether the topic remembers any dedup id of this partition."""
         self._open_batch: _Batch | None = None
+        self._nobody_below = 0
+        """When the log ended here, nobody was known: nothing below is needed, be there a file or not."""
         owner_log.producers_from = self.needed_from
+        owner_log.producers_known_to = self.settled_below
+        owner_log.on_compacted = self._compacted
 
     @property
     def is_empty(self) -> bool:
@@ -84,8 +99,10 @@ class PartitionProducers:
         return not (state.known or len(state.aborted) or len(state.aborted_delayed) or self.has_ids)
 
     def needed_from(self) -> int:
-        """Nothing below this offset is needed to know everything, if the file is there."""
-        return self.log.end_offset if self.is_empty else self.saved_at
+        """Nothing below this offset is needed to know everything, be there a file or not."""
+        if self.is_empty:
+            self._nobody_below = self.log.end_offset
+        return self._nobody_below
 
     @property
     def first_open(self) -> int | None:
@@ -95,14 +112,14 @@ class PartitionProducers:
 
     def stored(self, stamp: ProducerStamp, first: int, batch: CheckedBatch, now_ns: int, *, is_open: bool) -> None:
         """A producer's batch was appended just now."""
-        producer = self._stored(stamp, first, now_ns)
+        self._stored(stamp, first, now_ns)
         if is_open:
-            self.state.opened(producer, first, first + len(batch), _delayed(batch, first))
+            self.state.opened(stamp.producer_id, first, first + len(batch), _delayed(batch, first))
 
-    def _stored(self, stamp: ProducerStamp, first: int, now_ns: int) -> Producer:
+    def _stored(self, stamp: ProducerStamp, first: int, now_ns: int) -> None:
         self.changes += 1
         batch = SentBatch(stamp.first_sequence, stamp.message_count, first)
-        return self.state.stored(stamp.producer_id, stamp.epoch, batch, now_ns)
+        self.state.stored(stamp.producer_id, stamp.epoch, batch, now_ns)
 
     def ended(self, marker: Marker) -> OpenRecords | None:
         """A marker was appended just now."""
@@ -114,33 +131,56 @@ class PartitionProducers:
         self.changes += self.state.forget(silent_since_ns, most)
         self.has_ids = has_ids
 
+    def _compacted(self, low: int, high: int) -> None:
+        """What was aborted there is gone, and not to be counted any more."""
+        self.state.drop_between(low, high)
+
+    @property
+    def _needs_file(self) -> bool:
+        """A file that is there is believed by the next start, be it of those who are forgotten by now."""
+        return self.saved_at > 0 or not self.is_empty
+
     def is_due(self) -> bool:
         """Whether so much lies behind the file that it should be written."""
-        has_file = self.saved_at > 0
-        return (has_file or not self.is_empty) and self.log.end_offset - self.saved_at > SAVE_BEHIND
+        return self._needs_file and self.log.end_offset - self.saved_at > SAVE_BEHIND
 
     def holds_up_compaction(self) -> bool:
         """Whether there is something for compaction to do that waits for the file."""
-        return not self.is_empty and len(self.log.segments) > 1 and self.log.active.base > self.saved_at
+        return self._needs_file and len(self.log.segments) > 1 and self.log.active.base > self.saved_at
+
+    def holds_up_files(self) -> bool:
+        """Whether segments wait to be removed until the file is written."""
+        below_start = takewhile(lambda segment: segment.below <= self.log.durable_start, self.log.segments[:-1])
+        return self._needs_file and any(segment.below > self.saved_at for segment in below_start)
 
     def settled_below(self) -> int:
-        """Compaction may take away stamps and what was aborted below this."""
-        return self.log.end_offset if self.is_empty else self.saved_at
+        """Stamps, markers and what was aborted may go below this."""
+        return self.saved_at if self._needs_file else self.log.end_offset
 
     # Recovery
 
     def recover(self, files: Files, point: RecoveryPoint | None, now_ns: int) -> None:
         """Learn everything: from the file, and from the log behind it."""
-        at = self._load(files)
-        if at is None:
-            at = self._first_stamp(point)
+        self._nobody_below = self._first_stamp(point)
+        at = self._nobody_below
+        if self._load(files):
+            at = self.saved_at
+            # Retention stops at what is open, so what seems to be open below the start has ended.
+            self.changes += self.state.close_below(self.log.start_offset)
         start = self.log.segments[0].base
         at = max(at, start)
         while (found := self.log.read_kept(at, _SCAN_BYTES, 1 << 20)) is not None:
             self._replay(found.load(), now_ns)
             at = found.next_offset
         self._open_batch = None
-        self.state.drop_below(start)
+        closed = self.state.close_below(self.log.start_offset)
+        if closed:
+            log.warning("markers of transactions are gone", folder=str(self.log.folder), transactions=closed)
+        # What compaction has seen holds nothing any more that was aborted.
+        self.state.drop_below(max(start, min(self.log.cleaned_to, self.log.end_offset)))
+        if self.log.options.compacted:
+            # A crash may have come between the end of a compaction and the point that tells of it.
+            self.state.keep_aborted(self.log.has)
         self.has_ids = bool(self.found_ids or self.loaded_ids)
 
     def _first_stamp(self, point: RecoveryPoint | None) -> int:
@@ -150,12 +190,13 @@ class PartitionProducers:
         # A point that does not know of producers is from before there were any.
         return point.base + point.count if point.producers_from < 0 else point.producers_from
 
-    def _load(self, files: Files) -> int | None:
+    def _load(self, files: Files) -> bool:
+        """Whether there is a file that can be believed."""
         path = self.path
         try:
             payload = read_checked(files, path)
             if payload is None:
-                return None
+                return False
             kept = msgspec.msgpack.decode(payload, type=_File)
             if kept.as_of <= self.log.end_offset:
                 self.state = Producers(
@@ -164,7 +205,7 @@ class PartitionProducers:
                 self.state.look_for_open()
                 self.loaded_ids = kept.dedup
                 self.saved_at = kept.as_of
-                return kept.as_of
+                return True
             reason = f"it tells of offset {kept.as_of}, and the log ends at {self.log.end_offset}"
         except (CorruptData, ValueError, msgspec.MsgspecError) as error:
             reason = str(error)
@@ -172,7 +213,7 @@ class PartitionProducers:
         files.remove(path)
         # Else it may be back after a crash, when the log is long enough for it to be believed.
         files.sync_dir(path.parent)
-        return 0
+        return False
 
     @property
     def path(self) -> Path:
@@ -181,8 +222,11 @@ class PartitionProducers:
     def _replay(self, run: FrameRun, now_ns: int) -> None:
         columns = run.columns()
         offsets = columns["offset"].astype(np.int64)
+        ends = run.ends()
+        loose = (columns["flags"] & _OF_TRANSACTIONS) == np.uint8(Flag.TRANSACTIONAL)
+        self._cover(loose, offsets)
         for place in stamped_places(run, columns):
-            stamp = _sound_stamp(run, columns, place)
+            stamp = _sound_stamp(run, columns, place, int(ends[place]))
             if stamp is None:
                 continue
             self._go_on(columns, offsets, int(offsets[place]))
@@ -191,31 +235,65 @@ class PartitionProducers:
             if marker is not None:
                 self.ended(marker)
                 continue
-            producer = self._stored(stamp, int(offsets[place]), now_ns)
+            first = int(offsets[place])
+            self._stored(stamp, first, now_ns)
             if flags & Flag.TRANSACTIONAL:
-                self._open_batch = _Batch(producer, int(offsets[place]) + stamp.message_count)
+                self._open_batch = _Batch(stamp.producer_id, first, first + stamp.message_count)
+                self._cover(loose, offsets)
         self._go_on(columns, offsets, int(offsets[-1]) + 1)
-        self._find_ids(run, columns, offsets)
+        if loose.any():
+            # A power loss took the front of their batch, and what would have told how it ended.
+            for first, end in pairs(ascending_to_runs(offsets[loose].tolist())):
+                self.state.aborted.add(first, end)
+            self.changes += 1
+        self._find_ids(run, columns, offsets, now_ns)
+
+    def _cover(self, loose: NDArray[np.bool_], offsets: NDArray[np.int64]) -> None:
+        """Frames of the batch that is being read belong to a transaction that is known."""
+        batch = self._open_batch
+        if batch is not None:
+            low, high = np.searchsorted(offsets, (batch.first, batch.end)).tolist()
+            loose[low:high] = False
 
     def _go_on(self, columns: Columns, offsets: NDArray[np.int64], upto: int) -> None:
         """The frames before ``upto`` that belong to the transaction's batch that is being read."""
         batch = self._open_batch
         if batch is None:
             return
-        known = batch.producer.open
-        at = max(batch.producer.batches[-1].first_offset, 0 if known is None else known.end)
+        known = self.state.open_of(batch.producer_id)
+        if known is not None and known.end <= self.log.start_offset <= batch.first:
+            # Its end was told by a marker that is gone: retention stops at what is open.
+            self.state.ended(batch.producer_id, 0, is_commit=True)
+            known = None
+        at = max(batch.first, 0 if known is None else known.end)
         low, high = np.searchsorted(offsets, (at, min(upto, batch.end))).tolist()
         if low < high:
             hidden = np.flatnonzero(columns["flags"][low:high] & np.uint8(Flag.DELAYED)) + low
             end = int(offsets[high - 1]) + 1
-            self.state.opened(batch.producer, int(offsets[low]), end, ascending_to_runs(offsets[hidden].tolist()))
+            runs = ascending_to_runs(offsets[hidden].tolist())
+            self.state.opened(batch.producer_id, int(offsets[low]), end, runs)
         if upto >= batch.end:
             self._open_batch = None
 
-    def _find_ids(self, run: FrameRun, columns: Columns, offsets: NDArray[np.int64]) -> None:
-        """A message that was delayed and has become visible is known by the record that it was until then."""
+    def _find_ids(self, run: FrameRun, columns: Columns, offsets: NDArray[np.int64], now_ns: int) -> None:
+        """A message that was delayed and has become visible is known by the record that it was until then.
+
+        When they came is known no better than when the last message of their segment did.
+        """
+        found = dedup_ids(run)
+        if not found:
+            return
+        at_ns = min(now_ns, self.log.segments[self.log.segment_at(int(offsets[0]))].summary()[1])
+        if at_ns < now_ns - _OLDEST_ID_NS:
+            return
         fired = columns["flags"] & np.uint8(Flag.FIRED) != 0
-        self.found_ids += [(each, int(offsets[at])) for at, each in dedup_ids(run).items() if not fired[at]]
+        # A message's own time is its producer's, and mostly the better guess.
+        sent_ns = np.minimum(columns["timestamp"].astype(np.int64), at_ns)
+        self.found_ids += [
+            DedupEntry(digest_of(each), int(offsets[at]), int(sent_ns[at]))
+            for at, each in found.items()
+            if not fired[at]
+        ]
 
     # The file
 
@@ -238,9 +316,9 @@ def _delayed(batch: CheckedBatch, first: int) -> Runs:
     return ascending_to_runs((np.flatnonzero(batch.lanes == HIDDEN) + first).tolist())
 
 
-def _sound_stamp(run: FrameRun, columns: Columns, place: int) -> ProducerStamp | None:
-    """The stamp of a frame that is whole."""
-    start, end = int(run.positions[place]), int(run.ends()[place])
+def _sound_stamp(run: FrameRun, columns: Columns, place: int, end: int) -> ProducerStamp | None:
+    """The stamp of a frame that is whole; it ends at ``end``."""
+    start = int(run.positions[place])
     if end - start < HEADER_SIZE or crc32c(run.frames[start + CHECKSUM_FROM : end]) != int(columns["checksum"][place]):
         return None
     return producer_stamp(run.frames[end - int(columns["headers_length"][place]) : end])

@@ -23,8 +23,11 @@ class Picked:
     upto: int
 
 
-async def pick(partition: Partition, wanted: Runs, max_bytes: int) -> Picked:
-    """The frames at the wanted offsets, as many as ``max_bytes`` allow and at least one."""
+async def pick(partition: Partition, wanted: Runs, max_bytes: int, limit: int | None = None) -> Picked:
+    """The frames at the wanted offsets, as many as ``max_bytes`` allow and at least one.
+
+    Those that readers may see, unless another ``limit`` is given.
+    """
     asked = set(offsets_in(wanted))
     runs: list[FrameRun] = []
     offsets: list[int] = []
@@ -34,7 +37,7 @@ async def pick(partition: Partition, wanted: Runs, max_bytes: int) -> Picked:
         while (at := max(at, partition.log.start_offset)) < end:
             if runs and left <= 0:
                 return Picked(join_runs(runs), offsets, at)
-            run, following = await partition.read(at, max(left, 1), end - at)
+            run, following = await partition.read(at, max(left, 1), end - at, limit)
             if run is None:
                 break
             places, found = _sound(partition, run, at, following, asked)

@@ -23,14 +23,16 @@ class ProducerFiles:
 
     async def save(self, topics: Iterable[Topic], *, everything: bool = False) -> None:
         """Forget producers that were silent for long; write the files of partitions where much happened since, or
-        compaction waits for it, or all that changed."""
+        cleaning up waits for it, or all that changed."""
         now_ns = self._clock.now_ns()
         for topic in list(topics):
             topic.dedup.expire(now_ns - topic.settings.dedup_window_ms * NANOS_PER_MS)
             for number, partition in enumerate(topic.partitions):
                 producers = partition.producers
                 producers.forget(now_ns - self._expiry_ns, self._most, has_ids=topic.dedup.has_any(number))
-                is_due = producers.is_due() or (topic.settings.cleanup == "compact" and producers.holds_up_compaction())
+                is_due = producers.is_due() or producers.holds_up_files()
+                is_due = is_due or (topic.settings.cleanup == "compact" and producers.holds_up_compaction())
                 if (is_due or (everything and producers.changes)) and not topic.closed:
                     dump = partial(producers.dump, topic.dedup.of(number))
-                    await save(self._files, self._commits, producers, dump)
+                    if await save(self._files, self._commits, producers, dump):
+                        producers.log.drop_what_nothing_holds()

@@ -174,7 +174,8 @@ class Publisher:
         )
         batch = verify_batch(run, rules)
         began_ns = self._clock.monotonic_ns()
-        appended = self._appender.append(topic, number, batch, refused, dedup_ids(run), transaction)
+        ids = dedup_ids(run) if batch.has_headers else {}
+        appended = self._appender.append(topic, number, batch, refused, ids, transaction)
         if appended.acknowledged.done():
             self._note_time(began_ns, len(batch))
         else:
@@ -328,7 +329,10 @@ def _all_headers(message: NewMessage, due_ns: int | None) -> Headers:
             raise InvalidMessage(f"ttl is {shown(message.ttl_ms)} ms; 1 to {MAX_TTL_MS} are allowed")
         headers = (*headers, (TTL, b"%d" % message.ttl_ms))
     if message.dedup_id is not None:
-        dedup_id = message.dedup_id.encode()
+        try:
+            dedup_id = message.dedup_id.encode()
+        except UnicodeEncodeError:
+            raise InvalidMessage("dedup_id cannot be written as UTF-8") from None
         if not 1 <= len(dedup_id) <= MAX_DEDUP_ID_BYTES:
             raise InvalidMessage(f"dedup_id has {len(dedup_id)} bytes; 1 to {MAX_DEDUP_ID_BYTES} are allowed")
         headers = (*headers, (DEDUP_ID, dedup_id))

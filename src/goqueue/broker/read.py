@@ -7,9 +7,11 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from goqueue.broker.partition import Partition
 from goqueue.model.message import Message
+from goqueue.model.offset_runs import OffsetRuns
 from goqueue.wire.batch import FrameRun, decode_run, keep_frames
 from goqueue.wire.frame import INVISIBLE
 
@@ -79,26 +81,36 @@ async def read_frames(partition: Partition, offset: int, bounds: Bounds) -> Fram
 
 async def _read_visible(partition: Partition, offset: int, bounds: Bounds) -> tuple[FrameRun | None, int]:
     """Without what no reader sees: control and delayed records, and those of transactions that were not committed."""
-    aborted = partition.producers.state.aborted
     while True:
         if bounds.uncommitted:
             limit = partition.high_watermark
         else:
             offset = partition.next_visible(offset)
             limit = partition.stable_end
+        # As of now: a compaction that ends while the old files are read forgets what it has removed.
+        aborted = partition.producers.state.aborted
         run, next_offset = await partition.read(offset, bounds.max_bytes, bounds.max_messages, limit)
         if run is None:
             return None, next_offset
-        columns = run.columns()
-        hidden = columns["flags"] & _INVISIBLE != 0
+        hidden = run.flags() & _INVISIBLE != 0
         if not bounds.uncommitted and len(aborted):
-            among = aborted.mask(columns["offset"].astype(np.int64))
+            among = _among(aborted, run)
             hidden = hidden if among is None else hidden | among
         if not hidden.any():
             return run, next_offset
         if not hidden.all():
             return keep_frames(run, ~hidden), next_offset
         offset = next_offset
+
+
+def _among(aborted: OffsetRuns, run: FrameRun) -> NDArray[np.bool_] | None:
+    """Which frames of a run were aborted; ``None`` if none was."""
+    first, last = run.offset_at(0), run.offset_at(-1)
+    if not aborted.any_between(first, last + 1):
+        return None
+    if last - first == len(run) - 1:
+        return aborted.mask_between(first, last + 1)
+    return aborted.mask(run.columns()["offset"].astype(np.int64))
 
 
 async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> MessagesRead:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from goqueue.broker.delays import Delays
 from goqueue.broker.notes import Notes, common_reason
 from goqueue.broker.pacing import Stretch
+from goqueue.broker.partition import Partition
 from goqueue.broker.schema_check import Problems, SchemaCheck, Value, values_in, values_of
 from goqueue.broker.topic import Topic
 from goqueue.broker.transfer_copies import fitting
@@ -37,6 +38,7 @@ log = get_logger(__name__)
 
 _MOST_NAMED = 20
 _MOST_TOLD = 1_000
+_MOST_REMEMBERED = 1_000
 DeadLetterTopic = Callable[[Topic], Awaitable[Topic | None]]
 
 
@@ -66,6 +68,8 @@ class Refusals:
         self._notes = notes
         self._dead_letter_topic = dead_letter_topic
         self._burying: set[asyncio.Task[None]] = set()
+        self._burials: dict[tuple[Partition, int], asyncio.Task[None]] = {}
+        """The last, by where their batch begins."""
 
     async def among(self, topic: Topic, values: Iterable[Value]) -> Refused:
         """What does not fit of the values that are to be published."""
@@ -115,13 +119,29 @@ class Refusals:
         kept = [_stand_in(frame, max_timestamp_ns) if place in reasons else frame for place, frame in enumerate(frames)]
         batch = replace_batch(join_frames(kept, max_timestamp_ns), producer=producer)
         first = self._delays.append(partition, batch)
-        acknowledged = _looked_at(partition.acknowledge(first + len(kept)))
-        burial = _Burial(topic, number, target, first, frames, reasons, now_ns)
+        return first, self._begin(_Burial(topic, number, target, first, frames, reasons, now_ns))
+
+    def again(
+        self, topic: Topic, number: int, frames: list[bytes], first: int, refused: Refused, now_ns: int
+    ) -> asyncio.Future[None]:
+        """Of a batch that is stored and comes again: its letters may not be. Rather twice than not at all."""
+        before = self._burials.get((topic.partitions[number], first))
+        if before is not None and (not before.done() or (not before.cancelled() and before.exception() is None)):
+            return asyncio.shield(before)
+        assert refused.target is not None
+        return self._begin(_Burial(topic, number, refused.target, first, frames, refused.reasons, now_ns))
+
+    def _begin(self, burial: _Burial) -> asyncio.Future[None]:
+        partition = burial.topic.partitions[burial.number]
+        acknowledged = _looked_at(partition.acknowledge(burial.first + len(burial.frames)))
         burying = asyncio.create_task(self._bury(burial, acknowledged))
         self._burying.add(burying)
         burying.add_done_callback(self._burying.discard)
+        self._burials[partition, burial.first] = burying
+        while len(self._burials) > _MOST_REMEMBERED:
+            del self._burials[next(iter(self._burials))]
         # A producer that goes away takes nothing with it.
-        return first, asyncio.shield(burying)
+        return asyncio.shield(burying)
 
     async def buried(self) -> None:
         """Return when nothing is on its way to the dead letters."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from goqueue.broker.backlog import LANES, left_behind, next_of_lane, stranded, waiting
+from goqueue.broker.backlog import LANES, at_most_waiting, left_behind, next_of_lane, stranded
 from goqueue.broker.group_shards import GroupShards
 from goqueue.broker.read_ahead import Ahead, ReadAhead
 from goqueue.broker.settling import Settling
@@ -30,6 +30,9 @@ Backlog = dict[int, int]
 """How many messages wait in each lane."""
 GiveBack = Callable[[Visit, int], None]
 """What a visit has taken from a lease on was never seen."""
+
+_STEPS = 1_000
+"""How far one poll looks for something to show."""
 
 
 @dataclass(slots=True)
@@ -116,7 +119,7 @@ class LaneServing:
             barren |= {job.place for job in jobs if job.count and not served[_named(job)]}
             order = list(_whole(plan))
             attempt.found[begun:] = sorted(attempt.found[begun:], key=lambda each: order.index(lane_of(each.lease)))
-        if not attempt.found:
+        if not attempt.found and room.is_left:
             for visit in visits:
                 self._pass_over(visit)
 
@@ -127,7 +130,7 @@ class LaneServing:
         for visit in visits:
             if visit.partition.closed or not self._taking.may_take(visit):
                 continue
-            there = waiting(visit.queue, visit.partition, most)
+            there = at_most_waiting(visit.queue, visit.partition, most)
             self._catch_up(visit, there)
             waits.append((visit, there))
             short = {lane: count - there.get(lane, 0) for lane, count in short.items()}
@@ -231,12 +234,15 @@ class LaneServing:
             self._shards.change(queue.group, events)
 
     def _pass_over(self, visit: Visit) -> None:
-        """Nothing in the partition is for anyone: what lies there is delayed, or the system's own."""
-        queue, end = visit.queue, visit.partition.stable_end
-        if visit.partition.closed or end <= queue.front or not self._taking.may_take(visit):
+        """What lies next in the partition is for nobody: it is delayed, the system's own, or was aborted."""
+        queue, partition = visit.queue, visit.partition
+        if partition.closed or partition.stable_end <= queue.front or not self._taking.may_take(visit):
             return
-        if not waiting(queue, visit.partition, 1):
-            self._shards.change(queue.group, [Delivered(queue.key, [], None, end, visit.member_id, 0, visit.lane)])
+        if any(lane.cursor < queue.front for lane in queue.lanes.values()):
+            return
+        upto = partition.next_visible(max(queue.front, partition.log.start_offset), _STEPS)
+        if upto > queue.front:
+            self._shards.change(queue.group, [Delivered(queue.key, [], None, upto, visit.member_id, 0, visit.lane)])
 
 
 def _total(waits: Sequence[tuple[Visit, Backlog]]) -> Backlog:

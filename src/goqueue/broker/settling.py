@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from goqueue.broker.dead_letter_topics import moving
+from goqueue.broker.dead_letter_topics import MAX_REASON_LENGTH, moving
 from goqueue.broker.group_shards import GroupShards
 from goqueue.broker.orders import LeaseClaim, Order, Verb
 from goqueue.broker.timing import timing_of
@@ -67,6 +67,8 @@ class Settling:
     def __init__(self, shards: GroupShards) -> None:
         self._shards = shards
         self._clock = shards.clock
+        self._expected: dict[str, dict[str, GroupOffset]] = {}
+        """Where streams may go on soon: by queue, and by the transaction that will tell."""
         self.tally = Tally()
 
     # By receipt or lease
@@ -196,11 +198,14 @@ class Settling:
 
     def _change(self, share: _Share, events: list[GroupsEvent], cause: str) -> None:
         """Whoever had the messages in hand has room again, and may be free to hand their partition over."""
-        members = {parcel.member for parcel, _ in share.claimed if parcel.member is not None}
+        had = _members(share.claimed)
         self._shards.change(share.group.name, events, cause)
-        runtime = self._shards.runtime(share.group.name)
+        self._have_room(share.group, had)
+
+    def _have_room(self, group: Group, members: set[str]) -> None:
+        runtime = self._shards.runtime(group.name)
         for member in members:
-            self.release(share.group, member)
+            self.release(group, member)
             runtime.wake_member(member)
 
     def _events(self, share: _Share, parts: Parts, order: Order) -> list[GroupsEvent]:
@@ -260,8 +265,13 @@ class Settling:
 
     # By a transaction
 
-    def freeze(self, receipts: Sequence[str], claims: Sequence[LeaseClaim], holder: str) -> list[GroupAcks]:
-        """Keep messages in hand until a transaction ends: all of them, or an error is raised and none."""
+    def freeze(
+        self, receipts: Sequence[str], claims: Sequence[LeaseClaim], holder: str, frozen: list[GroupAcks]
+    ) -> None:
+        """Keep messages in hand until a transaction ends: all of them, or an error is raised.
+
+        What is kept is added to ``frozen``. If that is nothing, an error has changed nothing.
+        """
         order = Order("freeze", holder=holder)
         shares: dict[str, _Share] = {}
         for text in receipts:
@@ -270,54 +280,105 @@ class Settling:
             _, refusal = self._claim_lease(claim, order, shares)
             if refusal is not None:
                 raise refusal
-        return [self._freeze(share, holder) for share in shares.values() if share.claimed]
+        by_group: dict[str, list[_Share]] = {}
+        for share in shares.values():
+            if share.claimed:
+                by_group.setdefault(share.group.name, []).append(share)
+        for some in by_group.values():
+            frozen += self._freeze(some, holder)
 
-    def freeze_below(self, group: Group, queue: Queue, topic: Topic, offset: int, holder: str) -> list[GroupAcks]:
-        """The same for everything that was delivered below an offset."""
-        held = [(parcel, parcel.among([0, offset])) for parcel in queue.parcels() if not parcel.is_frozen]
-        claimed = [(parcel, bits) for parcel, bits in held if bits]
-        return [self._freeze(_Share(group, queue, topic, claimed), holder)] if claimed else []
+    def freeze_below(self, group: Group, places: Sequence[tuple[Queue, Topic, int]], holder: str) -> list[GroupAcks]:
+        """The same for everything that a group was delivered below an offset, in each of its queues."""
+        shares = []
+        for queue, topic, offset in places:
+            held = [(parcel, parcel.among([0, offset])) for parcel in queue.parcels() if not parcel.is_frozen]
+            if claimed := [(parcel, bits) for parcel, bits in held if bits]:
+                shares.append(_Share(group, queue, topic, claimed))
+        return self._freeze(shares, holder) if shares else []
 
-    def _freeze(self, share: _Share, holder: str) -> GroupAcks:
-        parts = _parts(share.claimed)
-        self._change(share, [Frozen(share.queue.key, parts, holder)], "")
-        return GroupAcks(share.group.name, share.queue.key, parts)
+    def _freeze(self, shares: Sequence[_Share], holder: str) -> list[GroupAcks]:
+        """Of one group, so that it is one decision."""
+        acks = [GroupAcks(share.group.name, share.queue.key, _parts(share.claimed)) for share in shares]
+        had = _members([each for share in shares for each in share.claimed])
+        self._shards.change(shares[0].group.name, [Frozen(ack.queue, ack.parts, holder) for ack in acks])
+        self._have_room(shares[0].group, had)
+        return acks
 
-    def thaw(self, acks: Sequence[GroupAcks]) -> None:
-        """A transaction was aborted: what it held is to be delivered again, or a dead letter."""
+    def thaw(self, acks: Sequence[GroupAcks], holder: str, reason: str, *, backs_off: bool) -> None:
+        """A transaction was aborted: what it held is to be delivered again, or a dead letter.
+
+        ``backs_off``: its producer gave it up, which is like a nack.
+        """
         for each in acks:
             queue = self._shards.journal(each.group).machine.queue(each.queue)
             if queue is not None:
-                self._thaw(queue, [parcel for lease, _ in each.parts for parcel in queue.parcels(lease)])
+                held = [parcel for lease, _ in each.parts for parcel in queue.parcels(lease)]
+                # Of the same lease another transaction may hold others.
+                own = [parcel for parcel in held if parcel.member == holder]
+                self._thaw(queue, own, f"{_ABORTED}: {reason}"[:MAX_REASON_LENGTH], backs_off=backs_off)
 
     def thaw_unless(self, holders: Collection[str]) -> None:
         """After a start: the same for what is held for any transaction but these."""
         for journal in self._shards.journals:
-            for queue in journal.machine.queues():
+            for queue in list(journal.machine.queues()):
                 self._thaw(queue, [parcel for parcel in queue.parcels() if parcel.member not in holders])
 
-    def _thaw(self, queue: Queue, parcels: Sequence[Parcel]) -> None:
+    def _thaw(
+        self, queue: Queue, parcels: Sequence[Parcel], reason: str = _ABORTED, *, backs_off: bool = False
+    ) -> None:
         place = self._shards.place(queue)
         claimed = [(parcel, parcel.bits) for parcel in parcels if parcel.is_frozen]
         if place is not None and claimed:
             group = self._shards.journal(queue.group).machine.find(queue.group)
             share = _Share(group, queue, place[0], claimed)
-            self._change(share, self._give_back(share, claimed, _ABORTED, backs_off=False), "")
+            self._change(share, self._give_back(share, claimed, reason, backs_off=backs_off), "")
 
-    def settle_for(self, acks: Sequence[GroupAcks], offsets: Sequence[GroupOffset]) -> set[str]:
-        """A transaction was committed: what it held is done. Doing it again changes nothing. Returns the groups."""
-        events: dict[str, list[GroupsEvent]] = {}
+    def settle_for(self, name: str, acks: Sequence[GroupAcks], offsets: Sequence[GroupOffset]) -> None:
+        """A transaction was committed: what it held of a group is done. Doing it again changes nothing."""
+        machine = self._shards.journal(name).machine
+        events: list[GroupsEvent] = []
+        done = 0
         for ack in acks:
-            if self._shards.journal(ack.group).machine.queue(ack.queue) is not None:
-                self.tally.acks += total(ack.parts)
-                events.setdefault(ack.group, []).append(Acked(ack.queue, ack.parts))
+            if machine.queue(ack.queue) is not None:
+                done += total(ack.parts)
+                events.append(Acked(ack.queue, ack.parts))
         for each in offsets:
-            queue = self._shards.journal(each.group).machine.queue(each.queue)
-            if queue is not None and each.offset > queue.committed:
-                events.setdefault(each.group, []).append(Committed(each.queue, each.offset))
-        for group, some in events.items():
-            self._shards.change(group, some)
-        return set(events)
+            queue = machine.queue(each.queue)
+            if queue is not None and each.since <= queue.committed < each.offset:
+                events.append(Committed(each.queue, each.offset))
+        self._shards.change(name, events)
+        self.tally.acks += done
+        if offsets and (group := machine.get(name)) is not None:
+            # Whoever has waited for that with a partition to hand over need not any more.
+            for member in list(group.state.members):
+                self.release(group, member)
+
+    def expect(self, offset: GroupOffset, holder: str) -> None:
+        """A transaction may let a stream go on there: until it has ended, nobody reads again what lies below.
+
+        Whoever did, be it the same member that does not know what became of its commit, would do the same work once
+        more, and both might be committed.
+        """
+        expected = self._expected.setdefault(offset.queue, {})
+        before = expected.get(holder)
+        if before is None or before.offset < offset.offset:
+            expected[holder] = offset
+
+    def expect_no_more(self, offsets: Sequence[GroupOffset], holder: str) -> None:
+        """The transaction has ended: whoever waits looks again."""
+        for each in offsets:
+            expected = self._expected.get(each.queue, {})
+            expected.pop(holder, None)
+            if not expected:
+                self._expected.pop(each.queue, None)
+        for name in {each.group for each in offsets}:
+            if self._shards.journal(name).machine.get(name) is not None:
+                self._shards.runtime(name).wake_all()
+
+    def is_expected(self, queue: str, offset: int) -> bool:
+        """Whether a transaction may move a stream beyond an offset."""
+        expected = self._expected.get(queue)
+        return expected is not None and any(each.offset > offset for each in expected.values())
 
     # By time
 
@@ -419,6 +480,11 @@ class Settling:
             if queue is not None and position > queue.committed:
                 events.append(Committed(key, position))
         self._shards.change(group.name, events)
+
+
+def _members(claimed: Sequence[tuple[Parcel, int]]) -> set[str]:
+    """Who has these in hand."""
+    return {parcel.member for parcel, _ in claimed if parcel.member is not None}
 
 
 def _described(share: _Share) -> dict[str, Any]:

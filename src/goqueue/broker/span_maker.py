@@ -108,7 +108,9 @@ class SpanMaker:
         """As many as are read at once."""
         try:
             topic, number = split_place(place)
-            picked = await pick(self._topic(topic).partition(number), to_runs(offsets), _READ_BYTES)
+            partition = self._topic(topic).partition(number)
+            # Also what readers do not see yet: it is written, and a span tells of that.
+            picked = await pick(partition, to_runs(offsets), _READ_BYTES, partition.log.end_offset)
         except GoQueueError:
             # Deleted, or cleaned up since.
             return []

@@ -77,8 +77,14 @@ def _of_queue(queue: Queue, place: Place, lane: int, parcels: list[Parcel]) -> G
     for parcel in parcels:
         if lane_of(parcel.lease) != lane or not parcel.bits >> (offset - parcel.first) & 1:
             continue
+        if parcel.is_frozen:
+            return GroupStanding(queue.group, place, "acked in a transaction", parcel.count, reason=_not_ended(parcel))
         if parcel.member is not None:
             return GroupStanding(queue.group, place, "in flight", parcel.count, parcel.member, parcel.at_ns)
         return GroupStanding(queue.group, place, "retry", parcel.count, "", parcel.at_ns, parcel.error)
     is_done = offset < queue.cursor(lane) and queue.is_done(offset, lane)
     return GroupStanding(queue.group, place, "settled" if is_done else "waiting")
+
+
+def _not_ended(parcel: Parcel) -> str:
+    return f"{parcel.member} has not ended"

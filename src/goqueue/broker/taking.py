@@ -141,6 +141,8 @@ class Taking:
         cursor, reads_all = queue.cursor(lane), is_plain(queue, partition)
         if cursor >= partition.stable_end:
             return []
+        # As of now: a compaction that ends while the old files are read forgets what it has removed.
+        sight = self._sight(visit)
         count = room.messages if queue.keys is None else max(room.messages, _READ_AHEAD)
         if reads_all:
             run, upto = await partition.read(cursor, max(room.size, 1), count)
@@ -149,10 +151,11 @@ class Taking:
         if cursor != queue.cursor(lane) or keys is not queue.keys or not self.may_take(visit):
             return []
         if run is None:
-            if reads_all:
-                self._apply(visit, [Delivered(queue.key, [], None, upto, visit.member_id, 0, lane)])
+            # What is left there is for nobody, and must not be looked at again and again.
+            left = [] if reads_all else left_behind(partition, lane, queue.front, upto)
+            self._apply(visit, [Delivered(queue.key, [], None, upto, visit.member_id, 0, lane, left)])
             return []
-        looked = look(queue, lane, partition, run, upto, self._sight(visit))
+        looked = look(queue, lane, partition, run, upto, sight)
         looked.keep_within(room.messages)
         until_ns = self.until_ns(visit)
         left = []
@@ -322,8 +325,14 @@ class Taking:
     # From a stream
 
     def position(self, session: Session | None, queue: Queue, partition: Partition) -> int:
-        """Where a member is in a partition: nothing is delivered twice to one who does not commit at once."""
-        return max(_known_position(session, queue), partition.log.start_offset)
+        """Where a member is in a partition: nothing is delivered twice to one who does not commit at once.
+
+        At the end, as long as a transaction may move the group beyond where the member is.
+        """
+        at = max(_known_position(session, queue), partition.log.start_offset)
+        if self._settling.is_expected(queue.key, at):
+            return max(at, partition.stable_end)
+        return at
 
     async def take_in_order(self, visit: Visit, session: Session) -> list[Delivery]:
         queue, partition = visit.queue, visit.partition
@@ -332,7 +341,7 @@ class Taking:
         at = self.position(session, queue, partition)
         if partition.stable_end <= at:
             return []
-        first = partition.next_visible(at)
+        first, sight = partition.next_visible(at), self._sight(visit)
         run, following = await partition.read(first, max(visit.room.size, 1), visit.room.messages)
         if not self.may_take(visit) or self.position(session, queue, partition) != at:
             # A reset, or another poll of this member, came in between.
@@ -341,7 +350,7 @@ class Taking:
         if run is None:
             return []
         seen: Offsets = [first, following]
-        hidden, expired = passed_by(run, self._sight(visit))
+        hidden, expired = passed_by(run, sight)
         if expired:
             offsets = run.columns()["offset"]
             self._count_expired(queue, [int(offsets[place]) for place in expired])

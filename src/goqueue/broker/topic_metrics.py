@@ -16,6 +16,7 @@ _PARTITION = ("topic", "partition")
 _PUBLISHED = "goqueue_messages_published_total"
 _START = "goqueue_partition_start_offset"
 _END = "goqueue_partition_end_offset"
+_STABLE = "goqueue_partition_stable_offset"
 
 
 @dataclass(slots=True)
@@ -52,9 +53,10 @@ class _Sum:
     segments: int = 0
     size_bytes: int = 0
     other_partitions: int = 0
-    """Those without figures of their own; the two offsets are sums over them."""
+    """Those without figures of their own; the three offsets are sums over them."""
     start_offset: int = 0
     end_offset: int = 0
+    stable_offset: int = 0
     published: list[int] = field(default_factory=lambda: [0] * len(PRIORITY_LABELS))
     published_bytes: int = 0
     read: int = 0
@@ -72,6 +74,9 @@ class TopicMetrics:
         self.failed = 0
         self.damaged = 0
         """Partitions and messages, as of the last collection."""
+        self.producers = 0
+        self.dedup_ids = 0
+        """That are remembered, as of the same."""
 
     async def admit(self, topics: Iterable[Topic], stretch: Stretch) -> None:
         """Give labels to topics that are new, the oldest first, and forget those that are gone."""
@@ -98,12 +103,13 @@ class TopicMetrics:
 
     async def collect(self, topics: Iterable[Topic], figures: Figures, stretch: Stretch) -> None:
         """``admit`` comes first. Gives way to others now and then."""
-        self.failed = self.damaged = 0
+        self.failed = self.damaged = self.producers = self.dedup_ids = 0
         others = _Sum()
         for topic in topics:
             series = self.series(topic.record.topic_id)
             # What is a counter is summed for each topic, even if it is shown with others.
             found = _Sum()
+            self.dedup_ids += len(topic.dedup)
             await self._add_up(topic, series, found, figures, stretch)
             if series.is_own:
                 _show(series, found, figures)
@@ -131,13 +137,16 @@ class TopicMetrics:
             found.size_bytes += log.size_bytes
             self.damaged += len(partition.damaged)
             self.failed += log.failure is not None
+            self.producers += len(partition.producers.state.known)
             if number < own:
                 figures.add(_START, log.start_offset, labels[number])
                 figures.add(_END, log.end_offset, labels[number])
+                figures.add(_STABLE, partition.stable_end, labels[number])
             else:
                 found.other_partitions += 1
                 found.start_offset += log.start_offset
                 found.end_offset += log.end_offset
+                found.stable_offset += partition.stable_end
         found.partitions = len(topic.partitions)
 
     def _show_counters(self, series: TopicSeries, found: _Sum, figures: Figures) -> None:
@@ -168,6 +177,7 @@ def _show(series: TopicSeries, found: _Sum, figures: Figures) -> None:
     if found.other_partitions:
         figures.add(_START, found.start_offset, series.other_partitions)
         figures.add(_END, found.end_offset, series.other_partitions)
+        figures.add(_STABLE, found.stable_offset, series.other_partitions)
 
 
 def _merge(others: _Sum, found: _Sum) -> None:
@@ -177,3 +187,4 @@ def _merge(others: _Sum, found: _Sum) -> None:
     others.other_partitions += found.other_partitions
     others.start_offset += found.start_offset
     others.end_offset += found.end_offset
+    others.stable_offset += found.stable_offset

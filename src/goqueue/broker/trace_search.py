@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from goqueue.broker.fates import Fate
 from goqueue.broker.message_search import MessageSearch
 from goqueue.broker.traces import MOST_COPIES, Traces, put_together
 from goqueue.model.errors import InvalidRequest
@@ -197,17 +198,22 @@ class _Found:
         topic, number = split_place(self._place)
         messages = await self._traces.messages(topic, number, stretches)
         standings = await self._traces.standings(topic, number, messages)
+        fates = self._traces.fates(topic, number, stretches)
         for offset, stretch in stretches.items():
             place = Place(topic, number, offset)
             root, message = place, messages.get(offset)
+            fate: Fate = "" if fates is None else fates.of(offset)
             steps = list(_steps(place, stretch.events, self._atlas))
             standing = list(standings.get(offset, ()))
             if message is not None and _has_no_beginning(stretch):
+                if await self._traces.marker(place, message) is not None:
+                    # What a group commits covers a range, and so also what is no message.
+                    continue
                 root = await self._traces.origin_of(place, message)
                 if root != place:
                     known = list(_steps(root, self._atlas.events_at(root.name, root.offset), self._atlas))
                     steps = known if any(step.to == place for step in known) else known + steps
-                    message = await self._traces.message(root)
+                    message, fate = await self._traces.message(root), self._traces.fate(root)
             await asyncio.sleep(0)
             if root in self._told or self._steps >= MOST_TOLD:
                 continue
@@ -215,7 +221,7 @@ class _Found:
                 standing += (await self._traces.standings(copy.topic, copy.partition, [copy.offset])).get(
                     copy.offset, []
                 )
-            trace = put_together(root, message, steps, standing)
+            trace = self._traces.with_wait(put_together(root, message, steps, standing, fate))
             if self._criteria.status in (None, trace.status):
                 self._told[root] = trace
                 self._steps += len(trace.steps)
@@ -332,7 +338,7 @@ def _steps(root: Place, events: tuple[TraceEvent, ...], atlas: Atlas) -> Iterato
 
 def _latency_ns(steps: list[Step]) -> int | None:
     published = next((each.at_ns for each in steps if each.event == kinds.PUBLISH), None)
-    done = next((each.at_ns for each in steps if each.event in (kinds.ACK, kinds.COMMITTED)), None)
+    done = next((each.at_ns for each in steps if each.group and each.event in (kinds.ACK, kinds.COMMITTED)), None)
     return None if published is None or done is None else done - published
 
 

@@ -8,13 +8,14 @@ power loss); what the log and the groups know is told in any case.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import msgspec
 
 from goqueue.broker.dead_letter_topics import dead_letter_topic
+from goqueue.broker.fates import Fate, Fates
 from goqueue.broker.group_shards import Host
 from goqueue.broker.groups import GroupService
 from goqueue.broker.message_search import MessageSearch
@@ -27,7 +28,7 @@ from goqueue.broker.transfer_copies import mark_of
 from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, TopicNotFound, TraceNotFound
 from goqueue.model.fields import shown
 from goqueue.model.message import Message
-from goqueue.model.runs import to_runs
+from goqueue.model.runs import pairs, to_runs
 from goqueue.observe import trace_event as kinds
 from goqueue.observe.sweep import abridged, of_the_latest, since_copied, since_published
 from goqueue.observe.trace import GroupStanding, Place, Status, Step, Trace, in_order, status_of, step_of
@@ -35,6 +36,8 @@ from goqueue.observe.trace_event import TraceEvent, covers, split_place
 from goqueue.observe.trace_files import Budget, Wanted
 from goqueue.wire import internal_headers as system
 from goqueue.wire.batch import decode_run
+from goqueue.wire.frame import Flag
+from goqueue.wire.stamped import read_marker, stamp_of
 from goqueue.wire.trace_context import is_trace_id, place_of, topic_mark, trace_id_of
 
 MOST_COPIES = 50
@@ -212,8 +215,42 @@ class Traces:
                 standing += now_there
         if message is None and not steps:
             return None
-        trace = put_together(root, message, steps, standing)
+        if message is not None and (marker := await self.marker(root, message)) is not None:
+            return marker
+        trace = self.with_wait(put_together(root, message, steps, standing, self.fate(root)))
         return replace(trace, is_complete=not budget.is_spent)
+
+    def with_wait(self, trace: Trace) -> Trace:
+        """A story that is not over, with the transaction that it waits for, if there is one."""
+        if trace.status != "pending":
+            return trace
+        waiting = [each.place for each in trace.groups if each.standing == "waiting"]
+        for place in dict.fromkeys([*waiting, *([trace.place] if trace.in_log else [])]):
+            fates = self.fates(place.topic, place.partition, [place.offset])
+            if fates is not None and (found := fates.waits_for(place.offset)) is not None:
+                return replace(trace, waits_for=found)
+        return trace
+
+    async def marker(self, place: Place, message: Message) -> Trace | None:
+        """What there is to tell of a record that is no message, but tells how a transaction ended."""
+        if message.key is not None or message.headers:
+            return None
+        try:
+            partition = self.host.topic(place.topic).partition(place.partition)
+            run, _ = await partition.read(place.offset, _READ_BYTES, 1, partition.log.end_offset)
+        except GoQueueError:
+            return None
+        if run is None or not run.columns()["flags"][0] & Flag.CONTROL:
+            return None
+        stamp = stamp_of(bytes(run.frames))
+        marker = None if stamp is None else read_marker(int(run.columns()["flags"][0]), stamp)
+        if marker is None:
+            return None
+        verb = "committed" if marker.is_commit else "aborted"
+        reason = f"a transaction of producer {marker.producer_id} was {verb}"
+        step = Step(message.timestamp_ns, kinds.MARKER, place, reason=reason, from_log=True)
+        trace_id = trace_id_of((), place.topic, place.partition, place.offset)
+        return Trace(trace_id, place, "completed", [step])
 
     async def _standings(self, place: Place) -> list[GroupStanding]:
         found = await self.standings(place.topic, place.partition, [place.offset])
@@ -254,23 +291,30 @@ class Traces:
     async def standings(self, topic: str, partition: int, offsets: Iterable[int]) -> Standings:
         """Where groups are with records of a partition, of those that are there."""
         messages = await self.messages(topic, partition, offsets)
-        seen = {offset: each for offset, each in messages.items() if not self._is_hidden(topic, partition, offset)}
+        fates = self.fates(topic, partition, messages)
+        seen = {} if fates is None else {offset: each for offset, each in messages.items() if fates.is_seen(offset)}
         return await standings(self._groups.shards, topic, partition, seen)
 
-    def _is_hidden(self, topic: str, partition: int, offset: int) -> bool:
+    def fates(self, topic: str, partition: int, offsets: Collection[int]) -> Fates | None:
+        """What became of the transactions that records were published in; ``None`` if there is no such partition."""
         try:
-            return self.host.topic(topic).partition(partition).next_visible(offset) != offset
+            return Fates(self.host.topic(topic).partition(partition), offsets)
         except GoQueueError:
-            return True
+            return None
+
+    def fate(self, place: Place) -> Fate:
+        """The same of one record."""
+        found = self.fates(place.topic, place.partition, [place.offset])
+        return "" if found is None else found.of(place.offset)
 
     async def message(self, place: Place) -> Message | None:
-        """The record at a place, be it delayed; ``None`` if it is not there any more."""
+        """The record at a place, be it delayed or of a transaction that has not ended; ``None`` if it is not there."""
         return (await self.messages(place.topic, place.partition, [place.offset])).get(place.offset)
 
     async def messages(self, topic: str, partition: int, offsets: Iterable[int]) -> dict[int, Message]:
         """Records by their offsets, of those that are there, without their values: these may be large, and many."""
         found: dict[int, Message] = {}
-        left = sorted(offset for offset in offsets if offset < _OFFSETS_END)
+        wanted = left = sorted(offset for offset in offsets if offset < _OFFSETS_END)
         while left:
             try:
                 there = self.host.topic(topic).partition(partition)
@@ -281,6 +325,27 @@ class Traces:
                 messages = (await asyncio.to_thread(decode_run, picked.run))[0]
                 found |= {message.offset: msgspec.structs.replace(message, value=b"") for message in messages}
             left = [offset for offset in left if offset >= picked.upto]
+        return found | await self._unstable(topic, partition, wanted)
+
+    async def _unstable(self, topic: str, partition: int, offsets: Sequence[int]) -> dict[int, Message]:
+        """The same of records that readers wait for: a transaction is open there."""
+        found: dict[int, Message] = {}
+        try:
+            there = self.host.topic(topic).partition(partition)
+            low, high, written = there.stable_end, there.high_watermark, there.log.end_offset
+            fates = Fates(there, offsets)
+            # What a transaction writes need not be durable before it is committed, nor ever if it is aborted.
+            wanted = [each for each in offsets if low <= each < high or (each >= high and fates.of(each))]
+            for first, end in pairs(to_runs(wanted)):
+                while first < end:
+                    run, first = await there.read(first, _READ_BYTES, end - first, written)
+                    if run is None:
+                        break
+                    messages = (await asyncio.to_thread(decode_run, run))[0]
+                    found |= {each.offset: msgspec.structs.replace(each, value=b"") for each in messages}
+        except GoQueueError:
+            # It was deleted meanwhile.
+            return {}
         return found
 
     async def origin_of(self, place: Place, message: Message) -> Place:
@@ -308,10 +373,14 @@ class Traces:
         return None
 
 
-def put_together(root: Place, message: Message | None, steps: list[Step], standing: list[GroupStanding]) -> Trace:
-    """``steps`` that tell of no publishing are given one, if the log has the message."""
+def put_together(
+    root: Place, message: Message | None, steps: list[Step], standing: list[GroupStanding], fate: Fate = ""
+) -> Trace:
+    """``steps`` that tell of no publishing are given one, if the log has the message; so is a transaction's end."""
     if message is not None and not any(step.place == root and step.event == kinds.PUBLISH for step in steps):
-        steps = [Step(message.timestamp_ns, kinds.PUBLISH, root, from_log=True), *steps]
+        reason = kinds.IN_TRANSACTION if fate else ""
+        steps = [Step(message.timestamp_ns, kinds.PUBLISH, root, reason=reason, from_log=True), *steps]
+    steps = _with_end(root, steps, fate, in_log=message is not None)
     headers = () if message is None else message.headers
     trace_id = trace_id_of(headers, root.topic, root.partition, root.offset)
     ordered = in_order(steps)
@@ -319,6 +388,21 @@ def put_together(root: Place, message: Message | None, steps: list[Step], standi
     key = None if message is None else message.key
     status = status_of(ordered, standing, gone=root if message is None else None)
     return Trace(trace_id, root, status, ordered, standing, key, message is not None)
+
+
+def _with_end(root: Place, steps: list[Step], fate: Fate, *, in_log: bool) -> list[Step]:
+    """How the transaction ended that a message was published in, if no event tells; when that was, nobody knows."""
+    if not steps or fate == "open" or any(step.place == root and step.ends_transaction for step in steps):
+        return steps
+    published = [at for at, step in enumerate(steps) if step.place == root and step.event == kinds.PUBLISH]
+    at = published[-1] if published else 0
+    if fate == "aborted":
+        end = Step(steps[at].at_ns, kinds.ABORTED, root, reason=kinds.NEVER_SEEN, from_log=True)
+    elif in_log and kinds.is_in_transaction(steps[at].event, steps[at].reason):
+        end = Step(steps[at].at_ns, kinds.COMMITTED, root, from_log=True)
+    else:
+        return steps
+    return [*steps[: at + 1], end, *steps[at + 1 :]]
 
 
 def _is_end(step: Step) -> bool:

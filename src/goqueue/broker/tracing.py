@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+
+import msgspec
 
 from goqueue.broker.span_maker import SpanMaker
 from goqueue.broker.topic import Topic
@@ -14,6 +16,7 @@ from goqueue.model.config import TraceConfig
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import Clock
 from goqueue.model.runs import size_of
+from goqueue.observe import trace_event as kinds
 from goqueue.observe.export_thread import ExportThread
 from goqueue.observe.exporters import FILE, exporter_names, span_exporters
 from goqueue.observe.trace_event import TraceEvent
@@ -147,7 +150,7 @@ class Tracing:
         if self._spans is None or not events:
             return
         try:
-            spans = await self._spans.spans_of(events)
+            spans = await self._spans.spans_of(_as_seen(events))
             for thread in self.exporters.values():
                 thread.offer(spans)
         except Exception as error:
@@ -164,6 +167,17 @@ class Tracing:
             await asyncio.to_thread(self.files.clean)
         except Exception as error:
             log.error("old trace files could not be deleted, it will be tried again", exc_info=error)
+
+
+def _as_seen(events: Iterable[TraceEvent]) -> Iterator[TraceEvent]:
+    """As tracing systems are told: what a transaction wrote is published when it is committed, else not at all."""
+    for event in events:
+        if kinds.is_in_transaction(event.event, event.reason):
+            continue
+        if event.event == kinds.COMMITTED and not event.group:
+            yield msgspec.structs.replace(event, event=kinds.PUBLISH)
+        else:
+            yield event
 
 
 def _reason(error: Exception) -> str:

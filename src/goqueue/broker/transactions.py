@@ -8,19 +8,25 @@ do readers see them.
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
 
 from goqueue.broker.alarm import Alarm
 from goqueue.broker.clockwork import Clockwork
+from goqueue.broker.dead_letter_topics import MAX_REASON_LENGTH
 from goqueue.broker.groups import GroupService, Offsets
 from goqueue.broker.journal import Journal
-from goqueue.broker.open_transaction import OpenTransaction, Touch
+from goqueue.broker.open_transaction import OpenTransaction, State, Touch
+from goqueue.broker.open_transactions import OpenTransactions
 from goqueue.broker.orders import LeaseClaim
+from goqueue.broker.pacing import Stretch
+from goqueue.broker.producer_ids import ProducerIdentity, ProducerIds
 from goqueue.broker.topic import Topic
 from goqueue.broker.transaction_ends import TransactionEnds
 from goqueue.coordination.transactions import (
-    IDS_AT_ONCE,
     Aborted,
     Decided,
     KeyUsed,
@@ -39,28 +45,36 @@ from goqueue.model.errors import (
     TooManyTransactions,
     TransactionAborted,
     TransactionConflict,
-    TransactionNotFound,
 )
 from goqueue.model.fields import shown
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import NANOS_PER_MS, Clock, Randomness
+from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND, Clock, Randomness
 from goqueue.storage.commit import CommitScheduler
 
 log = get_logger(__name__)
 
-MAX_NAME_LENGTH = 255
 MAX_KEY_LENGTH = 1_000
 MAX_AT_ONCE = 10_000
 """How many transactions one ``commit_many`` takes, and how many acks a transaction holds parts of."""
 MAX_PARTS = 100_000
+_ID = re.compile(r"\d{1,19}-\d{1,5}-[0-9a-f]{16}", re.ASCII)
+_ASKED = "its producer asked for it"
 _TIMED_OUT = "it was not ended within its timeout"
+_TAKEN_OVER = "its producer's id was taken over by another"
+OPERATOR_ASKED = "an operator asked for it"
+_WANTED = (OPERATOR_ASKED, _TAKEN_OVER)
+"""How the reasons begin that somebody else had for an abort; all others are failures."""
+_TRY_AGAIN_NS = NANOS_PER_SECOND
+_MOST_NAMED = 5
+"""How many transactions one line of the log names."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
-    producer_id: int
-    epoch: int
-    timeout_ms: int
+class Known(NamedTuple):
+    """What a producer that has begun a transaction itself was told of it: in which life of the broker all of it was
+    done, and how many messages it has."""
+
+    incarnation: int
+    messages: int
 
 
 @dataclass(slots=True)
@@ -101,20 +115,27 @@ class TransactionService:
         self._commits = commits
         self._clock = clock
         self._randomness = randomness
-        self._next_id = 0
-        self._open: dict[str, OpenTransaction] = {}
-        self._by_producer: dict[int, OpenTransaction] = {}
-        self._reasons: dict[str, str] = {}
-        """Why transactions were aborted, of the last that were."""
+        self._ids = ProducerIds(journal, config, clock)
+        self.incarnation = int.from_bytes(randomness.random_bytes(8)) >> 1 | 1
+        """Another one after every start; never 0."""
+        self._open = OpenTransactions(lambda each: self.state.is_committed(each))
+        self._keys_under_way: dict[str, asyncio.Task[None]] = {}
         self._times = Alarm(clockwork, self._ring)
         self._ending: set[asyncio.Task[None]] = set()
         self.tally = TransactionTally()
+        self.on_committed: Callable[[int], None] = _ignore
+        """Told how many nanoseconds each took that was committed, from its begin."""
         self._groups: GroupService
         self._ends: TransactionEnds
 
     @property
     def state(self) -> Transactions:
         return self._journal.machine
+
+    @property
+    def held_up(self) -> Mapping[str, str]:
+        """Transactions that could not be ended everywhere, and why."""
+        return self._ends.held_up
 
     # Life
 
@@ -127,24 +148,33 @@ class TransactionService:
     ) -> None:
         """Take up where the journal ends: carry out what was decided, keep what is prepared, abort everything else."""
         self._groups, self._ends = groups, ends
-        for record in list(self.state.decided.values()):
-            await self._ends.carry_out(self._taken_up(record, topic_by_id, is_decided=True), is_commit=True)
+        # All of them are looked at before anything is written.
+        decided = [self._taken_up(each, topic_by_id, is_decided=True) for each in self.state.decided.values()]
+        for transaction, marked in decided:
+            await ends.carry_out(transaction, is_commit=True, marked=marked)
         for record in self.state.prepared.values():
-            transaction = self._taken_up(record, topic_by_id, is_decided=False)
+            transaction, _ = self._taken_up(record, topic_by_id, is_decided=False)
             transaction.state = "prepared"
             self._add(transaction)
-        unknown = ends.abort_unknown(topics, set(self._by_producer))
-        groups.settling.thaw_unless({each.holder for each in self._open.values()})
+            for offset in transaction.offsets.values():
+                groups.settling.expect(offset, transaction.holder)
+        kept = {(partition, each.producer_id) for each in self._open.all() for partition in each.touched}
+        unknown = ends.abort_unknown(topics, kept)
+        ends.thaw_others(lambda: {each.holder for each in self._open.all()})
         if unknown or self._open:
-            log.info("transactions taken up", aborted=unknown, prepared=len(self._open))
-        # Ids that may have been given before are not given again.
-        self._next_id = self.state.reserved_ids
-        for journal in groups.shards.journals:
-            await journal.settled()
+            log.info(
+                "transactions taken up",
+                aborted=len(unknown),
+                aborted_of=[self.state.name_of(each) or each for each in sorted(unknown)[:_MOST_NAMED]],
+                prepared=len(self._open),
+                prepared_ids=[each.transaction_id for each in self._open.all()[:_MOST_NAMED]],
+            )
+        await self._ids.start()
 
     def _taken_up(
         self, record: TransactionRecord, topic_by_id: Callable[[str], Topic | None], *, is_decided: bool
-    ) -> OpenTransaction:
+    ) -> tuple[OpenTransaction, list[Touch]]:
+        """A transaction as the journal knows it, and where it has its marker already."""
         transaction = OpenTransaction(
             record.transaction_id,
             record.producer_id,
@@ -156,6 +186,7 @@ class TransactionService:
             offsets={each.queue: each for each in record.offsets},
             messages=record.messages,
         )
+        marked: list[Touch] = []
         for touched in record.touched:
             topic = topic_by_id(touched.topic_id)
             if topic is None:
@@ -168,12 +199,16 @@ class TransactionService:
                     topic=topic.name,
                     partition=touched.partition,
                 )
+            touch = Touch(topic, touched.partition, partition, touched.first, touched.end)
             records = partition.producers.state.open_of(record.producer_id)
             if is_decided and (records is None or records.first >= touched.end):
-                # Its marker is there. What is open, if anything, is the producer's next transaction.
-                continue
-            transaction.touched[partition] = Touch(topic, touched.partition, partition, touched.first, touched.end)
-        return transaction
+                # What is open there, if anything, is the producer's next transaction.
+                marked.append(touch)
+            else:
+                transaction.touched[partition] = touch
+                if is_decided:
+                    self._ends.cut_off(touch, record.producer_id)
+        return transaction, marked
 
     async def stop(self) -> None:
         await asyncio.gather(*self._ending, return_exceptions=True)
@@ -181,162 +216,128 @@ class TransactionService:
 
     def tidy(self) -> None:
         """Forget names and keys that nobody has used for long."""
-        now_ns = self._clock.now_ns()
-        config = self._config
-        in_use = {each.name for each in self._open.values()}
-        events = self.state.decide_forget(
-            now_ns - config.id_expiry_ms * NANOS_PER_MS,
-            now_ns - config.key_retention_ms * NANOS_PER_MS,
-            config.max_keys,
-            in_use,
-        )
-        self._journal.propose(events)
+        self._ids.tidy({each.name for each in self._open.all()})
 
     # Producers
 
-    async def init(self, name: str | None = None, timeout_ms: int | None = None) -> ProducerIdentity:
-        """An id for a producer. Under a name it takes over: whoever had it is fenced, and what it left open ends."""
-        timeout_ms = self._timeout(timeout_ms)
+    async def init(
+        self, name: str | None = None, timeout_ms: int | None = None, instance: str = "", *, again: bool = False
+    ) -> ProducerIdentity:
+        """An id for a producer. Under a name it takes over: whoever had it is fenced, and what it left open ends.
+
+        ``again``: for an ``instance`` that had the name before; it does not take it back from another.
+        """
+        timeout_ms = self._ids.timeout(timeout_ms)
         if name is None:
-            return ProducerIdentity(await self._fresh_id(), 0, timeout_ms)
-        if not 1 <= len(name) <= MAX_NAME_LENGTH or not name.isprintable():
-            raise InvalidRequest(
-                f"transactional_id is {shown(name)}; 1 to {MAX_NAME_LENGTH} printable characters are allowed"
-            )
-        fresh_id = await self._fresh_id()
-        now_ns = self._clock.now_ns()
-        most = self._config.max_producers
-        self._journal.propose(self.state.decide_name(name, fresh_id, timeout_ms, now_ns, most))
+            return ProducerIdentity(await self._ids.fresh(), 0, timeout_ms)
+        found = await self._ids.taken_over(name, timeout_ms, instance, again=again)
         # From here on the one before is fenced, and can begin nothing more.
-        found = self.state.producer(name)
-        assert found is not None
-        for left in [each for each in self._open.values() if each.name == name]:
+        for left in [each for each in self._open.all() if each.name == name]:
             self.tally.fenced += 1
             await self._end_what_was_left(left)
         await self._journal.settled()
         return ProducerIdentity(found.producer_id, found.epoch, timeout_ms)
 
     async def _end_what_was_left(self, left: OpenTransaction) -> None:
-        if left.work is not None:
-            await asyncio.wait([left.work])
-        if left.transaction_id in self._open and left.state in ("ongoing", "prepared"):
-            await self._to_the_end(left, self._abort(left, "its producer's id was taken over by another"))
-
-    async def _fresh_id(self) -> int:
-        """Ids come from a block that is reserved durably before any of it is given."""
-        while self._next_id >= self.state.reserved_ids:
-            self._journal.propose(self.state.decide_reserve())
-            self._next_id = max(self._next_id, self.state.reserved_ids - IDS_AT_ONCE)
-        self._next_id += 1
-        given = self._next_id - 1
-        await self._journal.settled()
-        return given
+        """Returns when it has ended; or cannot before a restart, which is for the journal to tell."""
+        while left.transaction_id in self._open:
+            if left.can_end:
+                await asyncio.shield(self._begin_abort(left, _TAKEN_OVER))
+            elif left.work is not None and not left.work.done():
+                await asyncio.wait([left.work])
+            else:
+                return
 
     def check_producer(self, producer_id: int, epoch: int) -> None:
         """Raises for an id that nobody has, and for a producer that was fenced."""
-        self.state.check_id(producer_id)
-        name = self.state.name_of(producer_id)
-        if name:
-            known = self.state.producer(name)
-            if known is not None and epoch != known.epoch:
-                self.tally.fenced += epoch < known.epoch
-                raise ProducerFenced(
-                    f"producer {producer_id} ({name!r}) has epoch {known.epoch} by now; this is epoch {shown(epoch)}"
-                )
-        elif epoch:
-            raise ProducerFenced(f"producer {producer_id} has epoch 0; this is epoch {shown(epoch)}")
+        try:
+            self._ids.check(producer_id, epoch)
+        except ProducerFenced:
+            self.tally.fenced += 1
+            raise
 
     def heartbeat(self, producer_id: int, epoch: int) -> None:
         """A sign of life: raises if the producer is fenced. The timeout of a transaction goes on."""
         self.check_producer(producer_id, epoch)
-
-    def _timeout(self, timeout_ms: int | None) -> int:
-        if timeout_ms is None:
-            return min(self._config.timeout_ms, self._config.max_timeout_ms)
-        if not 1 <= timeout_ms <= self._config.max_timeout_ms:
-            raise InvalidRequest(
-                f"timeout_ms is {shown(timeout_ms)}; 1 to {self._config.max_timeout_ms} are allowed "
-                "(transactions.max_timeout_ms)"
-            )
-        return timeout_ms
 
     # Transactions
 
     def begin(self, producer_id: int, epoch: int, timeout_ms: int | None = None) -> OpenTransaction:
         """Open a transaction. One that has done nothing yet is the same when asked for again."""
         self.check_producer(producer_id, epoch)
-        before = self._by_producer.get(producer_id)
+        if timeout_ms is not None:
+            self._ids.timeout(timeout_ms)
+        before = self._open.of(producer_id)
+        if before is not None and before.state == "ongoing" and before.is_empty and before.epoch == epoch:
+            before.deadline_ns = self._clock.now_ns() + before.deadline_ns - before.started_ns
+            before.started_ns = self._clock.now_ns()
+            return before
+        return self._begin(f"{producer_id}-{epoch}-{self._randomness.random_bytes(8).hex()}", producer_id, timeout_ms)
+
+    def joined(
+        self, transaction_id: str, producer_id: int, epoch: int, begin_timeout_ms: int | None = None
+    ) -> OpenTransaction:
+        """The transaction to which a producer wants to add something. With ``begin_timeout_ms`` (0: as init said) it is
+        begun if it is not known, so that nobody has to ask before."""
+        if begin_timeout_ms is None or self._open.is_known(transaction_id):
+            return self.ongoing(producer_id, epoch, transaction_id)
+        self.check_owner(transaction_id, producer_id, epoch)
+        return self._begin(transaction_id, producer_id, begin_timeout_ms or None)
+
+    def _begin(self, transaction_id: str, producer_id: int, timeout_ms: int | None) -> OpenTransaction:
+        before = self._open.of(producer_id)
         if before is not None:
-            if before.state == "ongoing" and before.is_empty and before.epoch == epoch:
-                return before
             raise TransactionConflict(
                 f"producer {producer_id} has transaction {before.transaction_id} ({before.state}); it must end first"
             )
         if len(self._open) >= self._config.max_open:
             raise TooManyTransactions(
-                f"{len(self._open)} transactions are open (transactions.max_open)", retry_after_s=1
+                f"{len(self._open)} transactions are open or prepared (transactions.max_open)", retry_after_s=1
             )
         name = self.state.name_of(producer_id)
         known = self.state.producer(name) if name else None
         if timeout_ms is None and known is not None:
-            timeout_ms = known.timeout_ms
+            # It may have been asked for when more was allowed.
+            timeout_ms = min(known.timeout_ms, self._config.max_timeout_ms)
         now_ns = self._clock.now_ns()
         transaction = OpenTransaction(
-            f"{producer_id}-{epoch}-{self._randomness.random_bytes(8).hex()}",
+            transaction_id,
             producer_id,
-            epoch,
+            int(transaction_id.split("-")[1]),
             name,
             now_ns,
-            now_ns + self._timeout(timeout_ms) * NANOS_PER_MS,
+            now_ns + self._ids.timeout(timeout_ms) * NANOS_PER_MS,
         )
         self.tally.begun += 1
         self._add(transaction)
         return transaction
 
     def _add(self, transaction: OpenTransaction) -> None:
-        self._open[transaction.transaction_id] = transaction
-        self._by_producer[transaction.producer_id] = transaction
+        self._open.add(transaction)
         self._times.set(transaction.transaction_id, transaction.deadline_ns)
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Those that have not ended, the oldest first."""
-        return list(self._open.values())
+        return self._open.all()
+
+    def states(self) -> Mapping[str, int]:
+        """How many transactions are in each state."""
+        return self._open.states()
 
     def find(self, transaction_id: str) -> OpenTransaction:
         """One that has not ended."""
-        found = self._open.get(transaction_id)
-        if found is None:
-            reason = self._reasons.get(transaction_id)
-            if reason is not None:
-                raise TransactionAborted(f"transaction {transaction_id} was aborted: {reason}")
-            if self.state.is_committed(transaction_id):
-                raise TransactionConflict(f"transaction {transaction_id} is committed")
-            raise TransactionNotFound(f"there is no transaction {shown(transaction_id)}")
-        return found
+        return self._open.find(transaction_id)
 
     def ongoing(self, producer_id: int, epoch: int, transaction_id: str | None = None) -> OpenTransaction:
         """The transaction to which a producer may add something."""
         self.check_producer(producer_id, epoch)
-        found = self.find(transaction_id) if transaction_id is not None else self._by_producer.get(producer_id)
-        if found is None:
-            raise TransactionNotFound(
-                f"producer {producer_id} has no transaction open{self._last_reason(producer_id, epoch)}"
-            )
-        if found.producer_id != producer_id or found.epoch != epoch:
-            raise TransactionConflict(f"transaction {found.transaction_id} is another producer's")
-        found.check_ongoing()
-        return found
+        return self._open.ongoing(producer_id, epoch, transaction_id)
 
     def check_owner(self, transaction_id: str, producer_id: int, epoch: int) -> None:
         """Whether a producer may say how a transaction ends, be it over already."""
         self.check_producer(producer_id, epoch)
-        if not transaction_id.startswith(f"{producer_id}-{epoch}-"):
+        if not transaction_id.startswith(f"{producer_id}-{epoch}-") or _ID.fullmatch(transaction_id) is None:
             raise TransactionConflict(f"transaction {shown(transaction_id)} is not of producer {producer_id}")
-
-    def _last_reason(self, producer_id: int, epoch: int) -> str:
-        start = f"{producer_id}-{epoch}-"
-        reasons = [reason for each, reason in reversed(self._reasons.items()) if each.startswith(start)]
-        return f"; its last one was aborted: {reasons[0]}" if reasons else ""
 
     # What a transaction does besides publishing
 
@@ -345,9 +346,14 @@ class TransactionService:
     ) -> None:
         """Messages are done when the transaction is committed, all of them or none; until then nobody gets them."""
         transaction.check_ongoing()
-        acks = self._groups.settling.freeze(receipts, claims, transaction.holder)
-        transaction.acks += acks
-        await self._frozen(transaction, {each.group for each in acks})
+        before = len(transaction.acks)
+        try:
+            self._groups.settling.freeze(receipts, claims, transaction.holder, transaction.acks)
+        except GoQueueError as error:
+            if len(transaction.acks) > before:
+                await self._give_up(transaction, f"it could not ack all of what it was asked to: {error}")
+            raise
+        await self._check_size(transaction)
 
     async def add_offsets(
         self,
@@ -365,38 +371,48 @@ class TransactionService:
             before = transaction.offsets.get(each.queue)
             if before is None or before.offset < each.offset:
                 transaction.offsets[each.queue] = each
-        await self._frozen(transaction, {group})
+        await self._check_size(transaction)
 
-    async def _frozen(self, transaction: OpenTransaction, groups: set[str]) -> None:
+    async def _check_size(self, transaction: OpenTransaction) -> None:
+        # Nothing here waits for the disk: before it is prepared or committed, nothing is promised.
         if sum(len(each.parts) for each in transaction.acks) > MAX_PARTS:
-            await self._abort(transaction, f"it acks more than {MAX_PARTS} deliveries")
-            raise TransactionAborted(
-                f"transaction {transaction.transaction_id} was aborted: it acks more than {MAX_PARTS} deliveries"
-            )
-        for name in groups:
-            await self._groups.shards.journal(name).settled()
+            await self._give_up(transaction, f"it acks more than {MAX_PARTS} deliveries")
+
+    async def _give_up(self, transaction: OpenTransaction, reason: str) -> NoReturn:
+        await asyncio.shield(self._begin_abort(transaction, reason))
+        raise TransactionAborted(f"transaction {transaction.transaction_id} was aborted: {reason}")
 
     # Ends
 
-    async def commit(self, transaction_id: str) -> None:
+    async def _check_whole(self, transaction: OpenTransaction, knows: Known | None) -> None:
+        """A start aborts what is open. What comes after it may have begun the transaction anew, without the rest."""
+        if knows is None or transaction.state != "ongoing":
+            return
+        if knows != Known(self.incarnation, transaction.messages):
+            await self._give_up(transaction, "the broker was started again while it was open")
+
+    async def commit(self, transaction_id: str, knows: Known | None = None) -> None:
         """Everything of it is seen from now on. Asking again is answered the same."""
-        if transaction_id not in self._open and self.state.is_committed(transaction_id):
-            await self._journal.settled()
+        if transaction_id not in self._open and self._open.is_committed(transaction_id):
+            # Durably: it is open until then.
             return
         transaction = self.find(transaction_id)
-        if transaction.state == "preparing_commit" and transaction.work is not None:
-            await asyncio.shield(transaction.work)
-            return
-        if transaction.state not in ("ongoing", "prepared"):
-            raise TransactionConflict(f"transaction {transaction_id} is {transaction.state.replace('_', ' ')}")
-        was_prepared, transaction.state = transaction.state == "prepared", "preparing_commit"
-        await self._to_the_end(transaction, self._commit(transaction, was_prepared=was_prepared))
+        await self._check_whole(transaction, knows)
+        if transaction.state != "preparing_commit" or transaction.work is None:
+            if not transaction.can_end:
+                raise TransactionConflict(f"transaction {transaction_id} is {transaction.state.replace('_', ' ')}")
+            before, transaction.state = transaction.state, "preparing_commit"
+            transaction.work = self._spawn(self._commit(transaction, before))
+        # To the end even if the one who asked goes away: it may already be decided.
+        await asyncio.shield(transaction.work)
 
-    async def _commit(self, transaction: OpenTransaction, *, was_prepared: bool) -> None:
-        if not transaction.is_empty:
-            if not was_prepared:
+    async def _commit(self, transaction: OpenTransaction, before: State) -> None:
+        if transaction.is_empty and before != "prepared":
+            self._open.note_empty(transaction)
+        else:
+            if before != "prepared":
                 await self._make_safe(transaction)
-            await self._decide([transaction], [])
+            await self._decide([transaction], [], before)
         await self._committed(transaction)
 
     async def _make_safe(self, transaction: OpenTransaction) -> None:
@@ -411,7 +427,8 @@ class TransactionService:
             self._check_topics(transaction)
         except GoQueueError as error:
             reason = f"what it has written cannot be made safe: {error}"
-            await self._abort(transaction, reason)
+            before, transaction.state = transaction.state, "preparing_abort"
+            await self._abort(transaction, reason, before)
             raise TransactionAborted(f"transaction {transaction.transaction_id} was aborted: {reason}") from error
 
     def _check_topics(self, transaction: OpenTransaction) -> None:
@@ -419,71 +436,119 @@ class TransactionService:
             if each.topic.closed:
                 raise TransactionAborted(f"topic {each.topic.name!r} was deleted")
 
-    async def _decide(self, transactions: Sequence[OpenTransaction], more: Sequence[TransactionsEvent]) -> None:
+    async def _decide(
+        self, transactions: Sequence[OpenTransaction], more: Sequence[TransactionsEvent], before: State
+    ) -> None:
         try:
             self._journal.propose([*more, *(Decided(each.record()) for each in transactions)])
-            await self._journal.settled()
         except StorageFailed:
             # Whether it is decided is for the next start to say; until then readers wait.
             raise
-        except GoQueueError as error:
-            # Nothing was written.
+        except GoQueueError:
+            # Nothing was written: it may be tried again.
             for each in transactions:
-                each.state = "prepared" if more else "ongoing"
-            raise error
+                self._go_back(each, before)
+            raise
+        await self._journal.settled()
+
+    def _go_back(self, transaction: OpenTransaction, before: State) -> None:
+        """What was begun cannot be done now, and has changed nothing."""
+        transaction.state, transaction.work = before, None
+        # Its time may have come meanwhile, and nobody have seen to it.
+        at_ns = max(transaction.deadline_ns, self._clock.now_ns() + _TRY_AGAIN_NS)
+        self._times.set(transaction.transaction_id, at_ns)
 
     async def _committed(self, transaction: OpenTransaction) -> None:
         await self._ends.carry_out(transaction, is_commit=True)
         self.tally.committed += 1
-        self.tally.duration_ns += self._clock.now_ns() - transaction.started_ns
-        self._forget(transaction)
+        took_ns = self._clock.now_ns() - transaction.started_ns
+        self.tally.duration_ns += took_ns
+        self.on_committed(took_ns)
+        self._open.forget(transaction)
 
-    async def abort(self, transaction_id: str, reason: str = "its producer asked for it") -> None:
+    async def abort(self, transaction_id: str, reason: str = _ASKED) -> None:
         """Nothing of it is ever seen. Asking again is answered the same."""
-        if transaction_id in self._reasons:
-            return
-        transaction = self.find(transaction_id)
-        if transaction.state == "preparing_abort" and transaction.work is not None:
-            await asyncio.shield(transaction.work)
-            return
-        if transaction.state not in ("ongoing", "prepared"):
-            raise TransactionConflict(f"transaction {transaction_id} is {transaction.state.replace('_', ' ')}")
-        await self._to_the_end(transaction, self._abort(transaction, reason))
+        while transaction_id not in self._open.reasons:
+            transaction = self.find(transaction_id)
+            work = transaction.work
+            if transaction.can_end:
+                await asyncio.shield(self._begin_abort(transaction, reason))
+            elif transaction.state != "preparing_commit" and work is not None and not work.done():
+                await asyncio.wait([work])
+            elif transaction.state == "preparing_abort" and work is not None:
+                # That has failed, and will be tried again by the next start.
+                await asyncio.shield(work)
+            else:
+                raise TransactionConflict(f"transaction {transaction_id} is {transaction.state.replace('_', ' ')}")
 
-    async def _abort(self, transaction: OpenTransaction, reason: str) -> None:
-        was_prepared, transaction.state = transaction.state == "prepared", "preparing_abort"
-        if was_prepared or transaction.transaction_id in self.state.prepared:
-            self._journal.propose([Aborted(transaction.transaction_id)])
+    async def abort_own(self, transaction_id: str, producer_id: int, epoch: int, why: str = "") -> None:
+        """The same for its producer, whose batches may come behind this: then they must not begin it."""
+        self.check_owner(transaction_id, producer_id, epoch)
+        if len(why) > MAX_REASON_LENGTH:
+            raise InvalidRequest(f"the reason has {len(why)} characters; {MAX_REASON_LENGTH} are allowed")
+        reason = f"{_ASKED}: {why}" if why else _ASKED
+        if not self._open.is_known(transaction_id):
+            self._open.note_aborted(transaction_id, reason)
+        await self.abort(transaction_id, reason)
+
+    def _begin_abort(self, transaction: OpenTransaction, reason: str) -> asyncio.Task[None]:
+        """From this very step on nothing else can be done with it."""
+        before, transaction.state = transaction.state, "preparing_abort"
+        transaction.work = self._spawn(self._abort(transaction, reason, before))
+        return transaction.work
+
+    async def _abort(self, transaction: OpenTransaction, reason: str, before: State) -> None:
+        if transaction.transaction_id in self.state.prepared:
+            try:
+                self._journal.propose([Aborted(transaction.transaction_id)])
+            except StorageFailed:
+                raise
+            except GoQueueError:
+                self._go_back(transaction, "prepared")
+                raise
             await self._journal.settled()
-        await self._ends.carry_out(transaction, is_commit=False)
+        # What its producer gave up is like what a consumer nacks: it may not work any better at once.
+        given_up = reason.startswith(_ASKED)
+        await self._ends.carry_out(transaction, is_commit=False, reason=reason, backs_off=given_up)
         self.tally.aborted += 1
-        self._reasons[transaction.transaction_id] = reason
-        while len(self._reasons) > MAX_AT_ONCE:
-            del self._reasons[next(iter(self._reasons))]
-        self._forget(transaction)
-        log.info("a transaction was aborted", transaction=transaction.transaction_id, reason=reason)
-
-    def _forget(self, transaction: OpenTransaction) -> None:
-        self._open.pop(transaction.transaction_id, None)
-        if self._by_producer.get(transaction.producer_id) is transaction:
-            del self._by_producer[transaction.producer_id]
+        self._open.forget(transaction, reason)
+        # What its producer wanted is nobody else's concern.
+        tell = log.debug if reason.startswith(_ASKED) else log.info if reason.startswith(_WANTED) else log.warning
+        tell(
+            "a transaction was aborted",
+            transaction=transaction.transaction_id,
+            transactional_id=transaction.name,
+            state=before.replace("_", " "),
+            reason=reason,
+        )
 
     # For writers made of tasks
 
-    async def prepare(self, transaction_id: str) -> None:
+    async def prepare(self, transaction_id: str, knows: Known | None = None) -> None:
         """Make safe what a transaction has done, and leave it to someone else how it ends."""
         transaction = self.find(transaction_id)
+        await self._check_whole(transaction, knows)
         if transaction.state == "prepared":
-            await self._journal.settled()
             return
-        transaction.check_ongoing()
-        transaction.state = "preparing"
-        await self._to_the_end(transaction, self._prepare(transaction))
+        if transaction.state != "preparing" or transaction.work is None:
+            transaction.check_ongoing()
+            transaction.state = "preparing"
+            transaction.work = self._spawn(self._prepare(transaction))
+        await asyncio.shield(transaction.work)
 
     async def _prepare(self, transaction: OpenTransaction) -> None:
         await self._make_safe(transaction)
+        before_ns = transaction.deadline_ns
         transaction.deadline_ns = self._clock.now_ns() + self._config.prepared_timeout_ms * NANOS_PER_MS
-        self._journal.propose([Prepared(transaction.record())])
+        try:
+            self._journal.propose([Prepared(transaction.record())])
+        except StorageFailed:
+            # Whether it is prepared is for the next start to say.
+            raise
+        except GoQueueError:
+            transaction.deadline_ns = before_ns
+            self._go_back(transaction, "ongoing")
+            raise
         await self._journal.settled()
         transaction.state = "prepared"
         self._times.set(transaction.transaction_id, transaction.deadline_ns)
@@ -493,11 +558,18 @@ class TransactionService:
         then is the answer to everyone who comes later."""
         if not 1 <= len(key) <= MAX_KEY_LENGTH:
             raise InvalidRequest(f"the key has {len(key)} characters; 1 to {MAX_KEY_LENGTH} are allowed")
-        if len(transaction_ids) > MAX_AT_ONCE or len(set(transaction_ids)) != len(transaction_ids):
-            raise InvalidRequest(f"{len(transaction_ids)} transactions; up to {MAX_AT_ONCE}, each once, are allowed")
-        known = await self.committed_under(key)
-        if known is not None:
+        if len(transaction_ids) > MAX_AT_ONCE:
+            raise InvalidRequest(f"{len(transaction_ids)} transactions; up to {MAX_AT_ONCE} are allowed")
+        if len(set(transaction_ids)) != len(transaction_ids):
+            twice = Counter(transaction_ids).most_common(1)[0][0]
+            raise InvalidRequest(f"transaction {shown(twice)} is named more than once; name each once")
+        while (before := self._keys_under_way.get(key)) is not None:
+            await asyncio.wait([before])
+        if self.state.used_key(key) is not None:
+            known = await self.committed_under(key)
+            assert known is not None
             return known
+        # Until the key is taken there is no await from here on: two who come at once must not both be the first.
         transactions = [self.find(each) for each in transaction_ids]
         for each in transactions:
             if each.state != "prepared":
@@ -505,16 +577,20 @@ class TransactionService:
         used = UsedKey([each.transaction_id for each in transactions], self._clock.now_ns())
         for each in transactions:
             each.state = "preparing_commit"
-        work = self._spawn(self._commit_many(transactions, KeyUsed(key, used)))
+        work = self._keys_under_way[key] = self._spawn(self._commit_many(transactions, KeyUsed(key, used)))
+        work.add_done_callback(lambda _: self._keys_under_way.pop(key))
         for each in transactions:
             each.work = work
         await asyncio.shield(work)
         return ManyCommitted(key, list(transaction_ids), used.at_ns, is_new=True)
 
     async def _commit_many(self, transactions: Sequence[OpenTransaction], used: KeyUsed) -> None:
-        await self._decide(transactions, [used])
+        await self._decide(transactions, [used], "prepared")
+        stretch = Stretch()
         for each in transactions:
             await self._committed(each)
+            if stretch.is_over:
+                await stretch.rest()
 
     async def committed_under(self, key: str) -> ManyCommitted | None:
         """What was committed under a key, if anything was."""
@@ -532,30 +608,24 @@ class TransactionService:
                 continue
             if transaction.deadline_ns > now_ns:
                 self._times.set(transaction_id, transaction.deadline_ns)
-            elif transaction.state in ("ongoing", "prepared"):
+            elif transaction.can_end:
                 self.tally.timed_out += 1
-                log.warning(
-                    "a transaction has timed out and is aborted",
-                    transaction=transaction_id,
-                    producer=transaction.name or transaction.producer_id,
-                    state=transaction.state,
-                )
-                transaction.work = self._spawn(self._abort(transaction, _TIMED_OUT))
+                self._begin_abort(transaction, _TIMED_OUT)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        task.add_done_callback(self._done)
         return task
 
-    async def _to_the_end(self, transaction: OpenTransaction, work: Coroutine[object, object, None]) -> None:
-        """Carry it out whole even if the one who asked goes away: it may already be decided."""
-        transaction.work = self._spawn(work)
-        await asyncio.shield(transaction.work)
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._ending.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        # Whoever asked for it is told as well, if anyone did. That it was aborted instead is in the log already.
+        if not isinstance(error, TransactionAborted):
+            log.warning("a transaction could not be prepared or ended", error=str(error))
 
-    def states(self) -> Mapping[str, int]:
-        """How many transactions are in each state."""
-        found: dict[str, int] = {}
-        for each in self._open.values():
-            found[each.state] = found.get(each.state, 0) + 1
-        return found
+
+def _ignore(took_ns: int) -> None:
+    """Nobody measures."""

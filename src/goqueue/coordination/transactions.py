@@ -6,19 +6,20 @@ open is not here: what is not known to be prepared or committed is aborted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from zlib import crc32
 
 import msgspec
 
 from goqueue.delivery.events import Parts
-from goqueue.model.errors import Overloaded, UnknownProducer
+from goqueue.model.errors import Overloaded, ProducerFenced, UnknownProducer
 from goqueue.model.fields import shown
 
 IDS_AT_ONCE = 1_000
-"""Producer ids are reserved in blocks, so that most are given without waiting for the disk."""
+"""Producer ids are reserved in blocks, so that most are given without waiting for the disk. There are two kinds: odd
+ones are for producers with a transactional id, so that one whose name is gone is not taken for one without a name."""
 MAX_EPOCH = (1 << 15) - 1
-REMEMBERED = 10_000
+REMEMBERED = 50_000
 """Of so many transactions that were committed it is known that they were, when their producer asks again."""
 _SHARDS = 16
 _IDS = "ids"
@@ -32,6 +33,8 @@ class NamedProducer(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     timeout_ms: int
     used_ns: int
+    instance: str = ""
+    """Which of those that ask for the name has it."""
 
 
 class Touched(msgspec.Struct, frozen=True, array_like=True):
@@ -57,6 +60,10 @@ class GroupOffset(msgspec.Struct, frozen=True, array_like=True):
     group: str
     queue: str
     offset: int
+    since: int = 0
+    """What was committed when this was asked for. Who has set the group back further since then has the last word."""
+    member: str = ""
+    """Who reads on from there, and must go back if the transaction is aborted."""
 
 
 class TransactionRecord(msgspec.Struct, frozen=True):
@@ -193,20 +200,60 @@ class Transactions:
     def decide_reserve(self) -> list[TransactionsEvent]:
         return [IdsReserved(self.reserved_ids + IDS_AT_ONCE)]
 
-    def decide_name(self, name: str, fresh_id: int, timeout_ms: int, now_ns: int, most: int) -> list[TransactionsEvent]:
-        """A producer begins under a name. The epoch after the last is its own again only with another id."""
+    def decide_name(
+        self,
+        name: str,
+        fresh_id: int,
+        timeout_ms: int,
+        now_ns: int,
+        most: int,
+        instance: str = "",
+        *,
+        again: bool = False,
+    ) -> list[TransactionsEvent]:
+        """A producer begins under a name. The epoch after the last is its own again only with another id.
+
+        ``again``: one that had the name before and goes on with it. Whoever was fenced must not take it back.
+        """
         known = self.producer(name)
+        if again and known is not None and known.instance != instance:
+            raise ProducerFenced(_another_started(name, known.epoch))
         if known is None and self.name_count() >= most:
             raise Overloaded(
                 f"{most} transactional ids are in use (transactions.max_producers); those that nobody uses expire"
             )
         if known is None or known.epoch >= MAX_EPOCH:
-            return [ProducerNamed(name, NamedProducer(fresh_id, 0, timeout_ms, now_ns))]
-        return [ProducerNamed(name, NamedProducer(known.producer_id, known.epoch + 1, timeout_ms, now_ns))]
+            return [ProducerNamed(name, NamedProducer(fresh_id, 0, timeout_ms, now_ns, instance))]
+        taken_over = NamedProducer(known.producer_id, known.epoch + 1, timeout_ms, now_ns, instance)
+        return [ProducerNamed(name, taken_over)]
 
-    def check_id(self, producer_id: int) -> None:
+    def check_producer(self, producer_id: int, epoch: int) -> str:
+        """Raises for an id that nobody has, and for a producer that was fenced; returns its transactional id."""
         if not 0 < producer_id < self.reserved_ids:
             raise UnknownProducer(f"producer id {shown(producer_id)} was never given to anyone")
+        name = self._names_by_id.get(producer_id, "")
+        if not name and is_for_a_name(producer_id):
+            raise ProducerFenced(
+                f"producer {producer_id} is nobody's any more: its transactional id has another one, or was forgotten "
+                "because nobody used it for long"
+            )
+        expected = self._names[_shard(name)][name].epoch if name else 0
+        if name and epoch < expected:
+            raise ProducerFenced(_another_started(name, expected, f"; this one has epoch {shown(epoch)}"))
+        if epoch != expected:
+            raise ProducerFenced(
+                f"producer {producer_id}{f' ({name!r})' if name else ''} has epoch {expected} by now; this is epoch "
+                f"{shown(epoch)}"
+            )
+        return name
+
+    def decide_used(self, used_ns: Mapping[str, int], before_ns: int) -> list[TransactionsEvent]:
+        """Note for names that were used when that was, if they are known to have been used before ``before_ns``."""
+        return [
+            ProducerNamed(name, msgspec.structs.replace(producer, used_ns=at_ns))
+            for name, at_ns in used_ns.items()
+            if (producer := self.producer(name)) is not None and producer.used_ns < min(before_ns, at_ns)
+        ]
 
     def decide_forget(
         self, names_before_ns: int, keys_before_ns: int, most_keys: int, in_use: Collection[str]
@@ -313,6 +360,18 @@ class Transactions:
                 self._name(name, producer)
         else:
             self._keys[int(part.split("/")[1])] = msgspec.json.decode(payload, type=dict[str, UsedKey])
+
+
+def is_for_a_name(producer_id: int) -> bool:
+    """Whether an id is of the kind that producers with a transactional id have."""
+    return producer_id % 2 == 1
+
+
+def _another_started(name: str, epoch: int, own: str = "") -> str:
+    return (
+        f"another process has started with transactional_id {name!r} (epoch {epoch}){own}: "
+        "stop it, or give each process an id of its own"
+    )
 
 
 def _shard(text: str) -> int:

@@ -6,9 +6,13 @@ Pure: it follows from the records of a log in their order, live and after a star
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from goqueue.model.errors import DuplicateSequence, OutOfOrderSequence, ProducerFenced
 from goqueue.model.offset_runs import OffsetRuns
@@ -46,9 +50,6 @@ class OpenRecords(msgspec.Struct, array_like=True):
         add_run(self.seen, at, end)
         self.end = max(self.end, end)
 
-    def has(self, offset: int) -> bool:
-        return any(first <= offset < end for first, end in (*pairs(self.seen), *pairs(self.delayed)))
-
 
 class Producer(msgspec.Struct, array_like=True):
     """One producer in one partition."""
@@ -57,6 +58,22 @@ class Producer(msgspec.Struct, array_like=True):
     used_ns: int
     batches: list[SentBatch] = []
     open: OpenRecords | None = None
+
+
+class OpenDelays:
+    """Whose open transaction delayed records belong to: looked up for many at once, of thousands of producers."""
+
+    def __init__(self, opened: Iterable[tuple[int, OpenRecords]]) -> None:
+        runs = sorted((first, end, owner) for owner, each in opened for first, end in pairs(each.delayed))
+        self._runs = np.array(runs, np.int64).reshape(-1, 3)
+
+    def owners(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """-1 for what is in none."""
+        if not len(self._runs):
+            return np.full(len(offsets), -1, np.int64)
+        at = np.searchsorted(self._runs[:, 0], offsets, side="right") - 1
+        inside = (at >= 0) & (offsets < self._runs[at, 1])
+        return np.where(inside, self._runs[at, 2], -1)
 
 
 @dataclass(slots=True)
@@ -70,6 +87,8 @@ class Producers:
     """The same of those that nobody sees anyway, and that are never due."""
     first_open: int | None = None
     """The first record of any transaction that has not ended."""
+    _open: OrderedDict[int, OpenRecords] = field(default_factory=OrderedDict, compare=False, repr=False)
+    """By producer, in the order of their first records."""
 
     # Deciding
 
@@ -80,13 +99,11 @@ class Producers:
             return None
         if epoch < producer.epoch:
             raise ProducerFenced(f"producer {producer_id} has epoch {producer.epoch} by now; this is epoch {epoch}")
-        if epoch > producer.epoch:
+        if epoch > producer.epoch or not producer.batches:
             if first_sequence:
                 raise OutOfOrderSequence(
                     f"producer {producer_id} begins epoch {epoch} with sequence {first_sequence}; 0 is the first"
                 )
-            return None
-        if not producer.batches:
             return None
         for batch in producer.batches:
             if batch.first_sequence == first_sequence and batch.count == count:
@@ -131,11 +148,12 @@ class Producers:
             del producer.batches[0]
         return producer
 
-    def opened(self, producer: Producer, first: int, end: int, delayed: Runs) -> None:
-        """Records of a transaction lie in the log."""
+    def opened(self, producer_id: int, first: int, end: int, delayed: Runs) -> None:
+        """Records of a transaction lie in the log, of a batch that was ``stored``."""
+        producer = self.known[producer_id]
         if producer.open is None:
-            producer.open = OpenRecords(first, end, [], [])
-            if self.first_open is None or first < self.first_open:
+            producer.open = self._open[producer_id] = OpenRecords(first, end, [], [])
+            if self.first_open is None:
                 self.first_open = first
         producer.open.add(first, end, delayed)
 
@@ -155,25 +173,39 @@ class Producers:
                 self.aborted.add(first, end)
             for first, end in pairs(records.delayed):
                 self.aborted_delayed.add(first, end)
-        if records.first == self.first_open:
-            self.look_for_open()
+        del self._open[producer_id]
+        self.first_open = next(iter(self._open.values())).first if self._open else None
         return records
 
     def look_for_open(self) -> None:
-        self.first_open = min((each.open.first for each in self.known.values() if each.open is not None), default=None)
+        """After a start: what is known came from elsewhere."""
+        found = [(each.open.first, each_id, each.open) for each_id, each in self.known.items() if each.open is not None]
+        found.sort(key=lambda each: each[0])
+        self._open = OrderedDict((each_id, records) for _, each_id, records in found)
+        self.first_open = found[0][0] if found else None
+
+    def close_below(self, offset: int) -> int:
+        """What lies wholly below this has ended: the marker that told so may be gone. Returns how many seemed open.
+
+        Of one that reaches beyond, the marker lies beyond as well, and is there.
+        """
+        gone = [each for each, records in self._open.items() if records.end <= offset]
+        for producer_id in gone:
+            self.ended(producer_id, self.known[producer_id].epoch, is_commit=True)
+        return len(gone)
+
+    def keep_aborted(self, is_there: Callable[[int], bool]) -> None:
+        """Forget what was aborted and is not there any more. Of a run all or nothing is."""
+        self.aborted = OffsetRuns(each for each in self.aborted.runs() if is_there(each[0]))
+        self.aborted_delayed = OffsetRuns(each for each in self.aborted_delayed.runs() if is_there(each[0]))
 
     def open_of(self, producer_id: int) -> OpenRecords | None:
         producer = self.known.get(producer_id)
         return None if producer is None else producer.open
 
-    def owner_of(self, offset: int) -> int | None:
-        """Whose open transaction a record belongs to."""
-        if self.first_open is None or offset < self.first_open:
-            return None
-        for producer_id, producer in self.known.items():
-            if producer.open is not None and producer.open.has(offset):
-                return producer_id
-        return None
+    def open_delays(self) -> OpenDelays:
+        """As of now."""
+        return OpenDelays(self._open.items())
 
     def is_aborted(self, offset: int) -> bool:
         return offset in self.aborted or offset in self.aborted_delayed
@@ -184,6 +216,9 @@ class Producers:
         """Forget producers that were silent for too long, and those beyond ``most``; return how many."""
         too_many = len(self.known) - most
         gone: list[int] = []
+        if len(self.known) == len(self._open):
+            # A new producer's batch must not look at thousands for nothing.
+            return 0
         for producer_id, producer in self.known.items():
             if producer.used_ns >= silent_since_ns and len(gone) >= too_many:
                 break
@@ -194,6 +229,10 @@ class Producers:
         return len(gone)
 
     def drop_below(self, offset: int) -> None:
-        """The log has nothing below ``offset`` any more."""
-        self.aborted.drop_below(offset)
-        self.aborted_delayed.drop_below(offset)
+        """The log has nothing below ``offset`` any more that was aborted."""
+        self.drop_between(0, offset)
+
+    def drop_between(self, low: int, high: int) -> None:
+        """The same of a part of the log."""
+        self.aborted = self.aborted.without(low, high)
+        self.aborted_delayed = self.aborted_delayed.without(low, high)

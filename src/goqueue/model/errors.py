@@ -542,7 +542,10 @@ class TransactionNotFound(GoQueueError):
     code = "transaction_not_found"
     http_status = 404
     grpc_status = "NOT_FOUND"
-    remedy = "Begin a transaction first. One that ended long ago, or was open when its broker stopped, is not known."
+    remedy = (
+        "See 'goqueue transactions list' for those that are open; a producer begins one first. One that ended long "
+        "ago, or was open when its broker stopped, is not known."
+    )
 
 
 class TransactionConflict(GoQueueError):
@@ -551,7 +554,7 @@ class TransactionConflict(GoQueueError):
     code = "transaction_conflict"
     http_status = 409
     grpc_status = "FAILED_PRECONDITION"
-    remedy = "Look at its state in GET /transactions."
+    remedy = "See its state with 'goqueue transactions show ID' (GET /transactions/ID), and let it end first."
 
 
 class TransactionAborted(GoQueueError):

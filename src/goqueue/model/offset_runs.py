@@ -58,12 +58,12 @@ class OffsetRuns:
 
     def any_between(self, low: int, high: int) -> bool:
         at = bisect_right(self._ends, low)
-        return at < len(self._starts) and self._starts[at] < high
+        return low < high and at < len(self._starts) and self._starts[at] < high
 
     def count(self, low: int, high: int) -> int:
         """How many offsets from ``low`` to before ``high`` are in the set."""
         first, end = bisect_right(self._ends, low), bisect_left(self._starts, high)
-        if first >= end:
+        if first >= end or low >= high:
             return 0
         starts, ends = self._slice(first, end)
         return int((np.minimum(ends, high) - np.maximum(starts, low)).sum())
@@ -78,10 +78,30 @@ class OffsetRuns:
         inside: NDArray[np.bool_] = (at >= 0) & (offsets < ends[np.maximum(at, 0)])
         return inside
 
-    def drop_below(self, offset: int) -> None:
-        """Forget runs that end at or before ``offset``."""
-        gone = bisect_right(self._ends, offset)
-        del self._starts[:gone], self._ends[:gone]
+    def mask_between(self, low: int, high: int) -> NDArray[np.bool_]:
+        """The same for all offsets from ``low`` to before ``high``."""
+        first, end = bisect_right(self._ends, low), bisect_left(self._starts, high)
+        starts, ends = self._slice(first, end)
+        edges = np.zeros(high - low + 1, np.int8)
+        edges[np.maximum(starts - low, 0)] += 1
+        edges[np.minimum(ends - low, high - low)] -= 1
+        return np.cumsum(edges[:-1], dtype=np.int8).view(np.bool_)
+
+    def without(self, low: int, high: int) -> OffsetRuns:
+        """The same but for the offsets from ``low`` to before ``high``. This one stays as it is: someone may be looking
+        at records that were read while it was true."""
+        first, end = bisect_right(self._ends, low), bisect_left(self._starts, high)
+        if first >= end or low >= high:
+            return self
+        left: list[tuple[int, int]] = []
+        if self._starts[first] < low:
+            left.append((self._starts[first], low))
+        if self._ends[end - 1] > high:
+            left.append((high, self._ends[end - 1]))
+        made = OffsetRuns()
+        made._starts = self._starts[:first] + array("q", [start for start, _ in left]) + self._starts[end:]
+        made._ends = self._ends[:first] + array("q", [stop for _, stop in left]) + self._ends[end:]
+        return made
 
     def _slice(self, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return np.frombuffer(self._starts[first:end], np.int64), np.frombuffer(self._ends[first:end], np.int64)

@@ -14,7 +14,9 @@ from goqueue.observe.trace_event import TraceEvent, split_place
 
 Status = Literal["completed", "error", "pending"]
 STATUSES: tuple[Status, ...] = ("completed", "error", "pending")
-Standing = Literal["waiting", "in flight", "retry", "moving", "settled", "dead-lettered", "expired"]
+Standing = Literal[
+    "waiting", "in flight", "acked in a transaction", "retry", "moving", "settled", "dead-lettered", "expired"
+]
 
 NOBODY = ""
 """Stands where a group's name stands, for what concerns all of them."""
@@ -67,6 +69,11 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     from_log: bool = False
     """No event is known, but the log has the message."""
 
+    @property
+    def ends_transaction(self) -> bool:
+        """Whether the transaction was committed or aborted that the message was published in."""
+        return not self.group and self.event in (kinds.COMMITTED, kinds.ABORTED)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupStanding:
@@ -79,6 +86,17 @@ class GroupStanding:
     member: str = ""
     until_ns: int = 0
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsFor:
+    """The transaction without whose end nobody sees a message: its own, or one that began before it in its partition.
+
+    A partition knows only whose it is.
+    """
+
+    producer_id: int
+    is_own: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +114,7 @@ class Trace:
     """Other messages of the same trace, whose steps are among these."""
     is_complete: bool = True
     """There was enough room to look for all of its events."""
+    waits_for: WaitsFor | None = None
 
     @property
     def duration_ns(self) -> int:
@@ -124,11 +143,12 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
     """By time, with deliveries counted, and with the member named that each delivery's end belongs to.
 
     ``steps`` come as they were noted, those of a copy behind those of its original: what a group did to a record stays
-    in that order also if the clock was set back meanwhile. That a copy was made is told once, also if a broker that
-    was killed right then has noted it again.
+    in that order also if the clock was set back meanwhile. That a copy was made and how a transaction ended is told
+    once, also if a broker that was killed right then has noted it again.
     """
     told: list[Step] = []
     copies: set[tuple[Place, Place]] = set()
+    ended: set[Place] = set()
     attempts: dict[str, int] = {}
     members: dict[tuple[str, Place], str] = {}
     for step in _by_time(_of_those_who_see_it(steps)):
@@ -136,6 +156,10 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
             if (step.place, step.to) in copies:
                 continue
             copies.add((step.place, step.to))
+        if step.ends_transaction:
+            if step.place in ended:
+                continue
+            ended.add(step.place)
         attempt, member = 0, step.member
         if step.group:
             here = step.group, step.place
@@ -229,6 +253,8 @@ class _Fate:
             # It did not fit its topic's schema, so no group ever saw it.
             self.outcomes[NOBODY] = "error"
             self._dead.add(NOBODY)
+        elif step.event == kinds.ABORTED:
+            self.outcomes[NOBODY] = "error"
         elif not step.group:
             return
         elif step.event == kinds.EXPIRED and step.reason == kinds.OVER_AGE:

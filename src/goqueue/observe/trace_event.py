@@ -32,6 +32,7 @@ OVER_AGE = "its time to live was over"
 RELEASED = "released"
 EXTENDED = "extended"
 COMMITTED = "committed"
+"""By a group that reads a stream; without a group, the transaction that it was published in."""
 DLQ = "dlq"
 REDRIVEN = "redriven"
 LOST = "lost"
@@ -46,8 +47,18 @@ CUT = "cut"
 """A crash took it from the end of the log, where its offset may be given to another."""
 DELETED = "deleted"
 """With its topic."""
+ABORTED = "aborted"
+"""The transaction that it was published in: nobody ever sees it."""
 
-HIDES = frozenset({DELAY, RESCHEDULED, FIRED, CANCELLED})
+MARKER = "transaction_end"
+"""No message, but the record that tells in the log how a transaction ended."""
+
+IN_TRANSACTION = "in a transaction"
+"""What the reason of a ``PUBLISH`` begins with if nobody sees the message before a transaction is committed."""
+NEVER_SEEN = "its transaction was aborted"
+"""What the reason of an ``ABORTED`` begins with; behind a colon follows why, if that is known."""
+
+HIDES = frozenset({DELAY, RESCHEDULED, FIRED, CANCELLED, ABORTED})
 """What happens only to records that no group sees."""
 ENDS = frozenset({ACK, COMMITTED, REJECT, DLQ, LOST, EXPIRED, DISCARDED, SKIPPED, CUT})
 """After one of these a group may be done with a message."""
@@ -93,6 +104,11 @@ class TraceEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
                 return first + place
             place -= end - first
         return None
+
+
+def is_in_transaction(event: str, reason: str) -> bool:
+    """Whether it is a publishing that nobody sees before a commit."""
+    return event == PUBLISH and reason.startswith(IN_TRANSACTION)
 
 
 def place_name(topic: str, partition: int) -> str:

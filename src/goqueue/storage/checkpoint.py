@@ -40,7 +40,8 @@ class RecoveryPoint(msgspec.Struct, frozen=True, array_like=True):
     start_base: int = -1
     """The segment in which the start lies; -1: not noted. Files below it may be kept, not all of them."""
     producers_from: int = -1
-    """From where a start reads on to know the producers, if there is no file of them; -1: not noted."""
+    """From where a start reads to know the producers, if there is no file of them: nobody was known then whom records
+    below tell of. -1: not noted."""
 
 
 class CheckpointFile:

@@ -21,6 +21,7 @@ from hashlib import blake2b
 from itertools import pairwise
 
 import numpy as np
+from crc32c import crc32c
 from numpy.typing import NDArray
 
 from goqueue.model.logging import get_logger
@@ -35,7 +36,7 @@ from goqueue.storage.segment import Segment
 from goqueue.storage.swap import COMPACTED, Swap, carry_out, conclude, decide_swap, revoke_swaps
 from goqueue.wire.batch import Columns, FrameRun
 from goqueue.wire.delayed import fired_origin
-from goqueue.wire.frame import HEADER_SIZE, INVISIBLE, Flag
+from goqueue.wire.frame import CHECKSUM_FROM, FLAGS_AGAIN_AT, FLAGS_AT, HEADER_SIZE, INVISIBLE, Flag
 from goqueue.wire.stamped import as_plain, stamped_places
 
 log = get_logger(__name__)
@@ -46,6 +47,7 @@ Step = Callable[[], None] | None
 _STEP_BYTES = 128 << 10
 _STEP_MESSAGES = 1_500
 _STEP_LOOKUPS = 50
+_STEP_REWRITES = 100
 _LONGEST_PLAIN_KEY = 16
 _OF_DELAYS = np.uint8(INVISIBLE | Flag.FIRED)
 
@@ -253,26 +255,34 @@ class _Chooser:
             for place in tombstones:
                 if int(offsets[place]) in latest.owed:
                     keep[place] = True
-            kept.take(position, run, columns, keep, self._heed_transactions(run, columns, keep))
+            anew: dict[int, bytes] = {}
+            yield from self._heed_transactions(run, columns, keep, anew)
+            kept.take(position, run, columns, keep, anew)
             yield None
 
-    def _heed_transactions(self, run: FrameRun, columns: Columns, keep: NDArray[np.bool_]) -> dict[int, bytes]:
+    def _heed_transactions(
+        self, run: FrameRun, columns: Columns, keep: NDArray[np.bool_], anew: dict[int, bytes]
+    ) -> Iterator[Step]:
         """Drop what was aborted, and markers; what stays of producers' batches is plain from now on."""
         aborted = self._rules.aborted.mask(columns["offset"].astype(np.int64))
         if aborted is not None:
             keep &= ~aborted
-        stamped = stamped_places(run, columns)
-        flags = columns["flags"]
-        marked = np.flatnonzero(flags & np.uint8(Flag.TRANSACTIONAL)).tolist()
-        anew: dict[int, bytes] = {}
-        ends = run.ends()
-        for place in {*stamped, *marked}:
-            if flags[place] & Flag.CONTROL and flags[place] & Flag.TRANSACTIONAL:
+        marked = np.flatnonzero(columns["flags"] & np.uint8(Flag.TRANSACTIONAL)).tolist()
+        starts, ends, checksums = run.positions.tolist(), run.ends().tolist(), columns["checksum"].tolist()
+        for number, place in enumerate(sorted({*stamped_places(run, columns), *marked})):
+            if number % _STEP_REWRITES == _STEP_REWRITES - 1:
+                yield None
+            if not keep[place]:
+                continue
+            frame = bytes(run.frames[starts[place] : ends[place]])
+            if crc32c(frame[CHECKSUM_FROM:]) != checksums[place] or frame[FLAGS_AT] != frame[FLAGS_AGAIN_AT]:
+                # Written anew, it would look whole.
+                continue
+            if frame[FLAGS_AT] & Flag.CONTROL and frame[FLAGS_AT] & Flag.TRANSACTIONAL:
                 # What it tells of lies before it, and is plain or gone.
                 keep[place] = False
-            elif keep[place]:
-                anew[place] = as_plain(bytes(run.frames[int(run.positions[place]) : int(ends[place])]))
-        return anew
+            else:
+                anew[place] = as_plain(frame)
 
     def _heed_delays(
         self, run: FrameRun, columns: Columns, newest: NDArray[np.int64], keep: NDArray[np.bool_]

@@ -89,7 +89,11 @@ class Log:
         self.delays_from: Callable[[], int] = lambda: self.end_offset
         """The offset below which nothing is pending."""
         self.producers_from: Callable[[], int] = lambda: self.end_offset
-        """The offset below which nothing is needed to know the producers."""
+        """The offset below which nothing is needed to know the producers, be there a file of them or not."""
+        self.producers_known_to: Callable[[], int] = lambda: self.end_offset
+        """The offset up to which everything about producers is known without this log."""
+        self.on_compacted: Callable[[int, int], None] = _compacted_nothing
+        """Called when the segments between two offsets were replaced by what compaction left of them."""
         self._noted_delays_from = 0
         self.durable_start = 0
         """The start, as it is known to be on the disk."""
@@ -355,11 +359,16 @@ class Log:
 
     def drop_what_nothing_holds(self) -> int:
         """The same once more. What delayed messages need stays, so there may be holes between what is kept."""
-        gone = {
-            segment: None
-            for segment in self.segments[:-1]
-            if segment.below <= self.durable_start and not self.holds(segment.base, segment.below)
-        }
+        gone: dict[Segment, None] = {}
+        known_to: int | None = None
+        for segment in self.segments[:-1]:
+            if segment.below > self.durable_start:
+                break
+            if self.holds(segment.base, segment.below):
+                known_to = self.producers_known_to()
+            elif known_to is None or segment.below <= known_to:
+                # Else it may tell how a transaction ended of which a segment before it has records.
+                gone[segment] = None
         self.segments = [segment for segment in self.segments if segment not in gone]
         for segment in gone:
             self.remove_files(segment)
@@ -372,12 +381,13 @@ class Log:
 
     def replace_segments(self, old: list[Segment], fresh: Segment | None) -> None:
         """Put what compaction made in the place of what it read. The files were renamed just now."""
-        first = self.segments.index(old[0])
+        first, low, high = self.segments.index(old[0]), old[0].base, old[-1].below
         if fresh:
             fresh.below = old[-1].below
         for segment in old:
             segment.close()
         self.segments[first : first + len(old)] = [fresh] if fresh else []
+        self.on_compacted(low, high)
 
     def close(self) -> None:
         """Let go of the files. Whoever still wants to write or waits for an fsync gets an error."""
@@ -392,3 +402,7 @@ def _nothing() -> None:
 
 def _holds_nothing(base: int, below: int) -> bool:
     return False
+
+
+def _compacted_nothing(low: int, high: int) -> None:
+    pass

@@ -77,6 +77,16 @@ class FrameRun:
         """The headers of all frames as one structured array."""
         return header_columns(self.frames, self.positions)
 
+    def flags(self) -> NDArray[np.uint8]:
+        """One column of the headers, for a tenth of what all of them cost."""
+        found: NDArray[np.uint8] = np.frombuffer(self.frames, np.uint8)[self.positions + np.uint32(FLAGS_AT)]
+        return found
+
+    def offset_at(self, place: int) -> int:
+        """What the frame at a place says of its offset."""
+        found: int = _OFFSET.unpack_from(self.frames, int(self.positions[place]) + _OFFSET_AT)[0]
+        return found
+
     def ends(self) -> Positions:
         return np.append(self.positions[1:], np.uint32(len(self.frames)))
 
@@ -107,6 +117,8 @@ class CheckedBatch:
     lanes: Lanes
     producer: ProducerStamp | None = None
     """Whose batch it is, if its producer is idempotent."""
+    has_headers: bool = True
+    """Whether any message has headers of its own, as far as that is known."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -212,8 +224,20 @@ def select_frames(run: FrameRun, places: list[int]) -> FrameRun:
 
 
 def keep_frames(run: FrameRun, keep: NDArray[np.bool_]) -> FrameRun:
-    """Those frames of a run that are to be kept, as a run of their own."""
-    return run if keep.all() else gather_frames(run, np.flatnonzero(keep))
+    """Those frames of a run that are to be kept, at least one, as a run of their own."""
+    changes = np.flatnonzero(keep[1:] != keep[:-1]) + 1
+    edges = np.concatenate(([0] if keep[0] else [], changes, [len(keep)] if keep[-1] else [])).astype(np.int64)
+    begins, ends = edges[::2], edges[1::2]
+    if len(begins) == 1:
+        return run.part(int(begins[0]), int(ends[0]))
+    bounds = np.append(run.positions, np.uint32(len(run.frames))).astype(np.int64)
+    lows, highs = bounds[begins], bounds[ends]
+    sizes = highs - lows
+    frames = run.frames
+    # Neighbours are copied as one piece.
+    joined = b"".join([frames[low:high] for low, high in zip(lows.tolist(), highs.tolist(), strict=True)])
+    moved = np.repeat(lows - (np.cumsum(sizes) - sizes), ends - begins)
+    return FrameRun(memoryview(joined), (run.positions[keep] - moved).astype(np.uint32))
 
 
 def gather_frames(run: FrameRun, places: NDArray[np.int64]) -> FrameRun:

@@ -173,7 +173,8 @@ def fire(frames: Sequence[bytes | memoryview], offsets: Sequence[int], now_ns: i
                 headers,
                 now_ns,
                 priority,
-                flags & _KEPT_FLAGS | int(Flag.FIRED),
+                # Nothing of it depends on a transaction any more.
+                flags & _KEPT_FLAGS & ~int(Flag.TRANSACTIONAL) | int(Flag.FIRED),
             )
         )
     return made

@@ -23,7 +23,7 @@ from goqueue.wire.frame import (
     encode_frame,
     encode_headers,
 )
-from goqueue.wire.internal_headers import DEDUP_ID, PRODUCER, ProducerStamp, encode_producer, producer_stamp
+from goqueue.wire.internal_headers import COPY_OF, DEDUP_ID, PRODUCER, ProducerStamp, encode_producer, producer_stamp
 
 STAMP_BYTES = 40
 """What a stamp adds to the headers of a message, at the most."""
@@ -34,6 +34,8 @@ MAX_EPOCH = (1 << 15) - 1
 MAX_PRODUCER_ID = (1 << 63) - 1
 _NO_SEQUENCE = -1
 _NAME_AT = 2
+_STAMP_VALUE_BYTES = len(encode_producer(ProducerStamp(0, 0, 0, 0)))
+_VALUE_LENGTH_OF_STAMP = slice(_NAME_AT + 2 + len(PRODUCER), _NAME_AT + 4 + len(PRODUCER))
 _STAMP_START = np.frombuffer(len(PRODUCER).to_bytes(2) + PRODUCER.encode()[:6], ">u8")[0]
 _ANY_DEDUP_ID = re.compile(re.escape(DEDUP_ID.encode()))
 _OFFSET_AT = slice(8, 16)
@@ -80,6 +82,9 @@ def stamped_places(run: FrameRun, columns: Columns) -> list[int]:
     if not len(places):
         return []
     starts = run.ends()[places].astype(np.int64) - columns["headers_length"][places] + _NAME_AT
+    # A length that is damaged may point anywhere.
+    inside = starts >= run.positions[places].astype(np.int64) + HEADER_SIZE
+    places, starts = places[inside], starts[inside]
     words = np.ndarray(len(run.frames) - 7, ">u8", run.frames, 0, (1,))
     found: list[int] = places[words[starts] == _STAMP_START].tolist()
     return found
@@ -114,6 +119,10 @@ def check_stamp(run: FrameRun, first_headers_bytes: int) -> ProducerStamp | None
     stamp = producer_stamp(run.frames[end - first_headers_bytes : end]) if first_headers_bytes else None
     if stamp is None:
         return None
+    if int.from_bytes(run.frames[end - first_headers_bytes :][_VALUE_LENGTH_OF_STAMP]) != _STAMP_VALUE_BYTES:
+        raise InvalidFrame(
+            f"the header {PRODUCER!r} of the batch has a value that is not of {_STAMP_VALUE_BYTES} bytes"
+        )
     if stamp.producer_id < 0 or stamp.epoch < 0 or stamp.first_sequence < 0:
         raise InvalidFrame(f"the header {PRODUCER!r} of the batch has a negative id, epoch or sequence")
     if stamp.message_count != len(run):
@@ -121,25 +130,38 @@ def check_stamp(run: FrameRun, first_headers_bytes: int) -> ProducerStamp | None
     return stamp
 
 
+def is_only_stamp(run: FrameRun, columns: Columns) -> bool:
+    """Whether a batch that has a stamp has no other header."""
+    lengths = columns["headers_length"]
+    if int(lengths[0]) != STAMP_BYTES or lengths[1:].any():
+        return False
+    end = int(run.positions[1]) if len(run) > 1 else len(run.frames)
+    return bytes(run.frames[end - STAMP_BYTES : end - STAMP_BYTES + _NAME_AT]) == b"\0\1"
+
+
 def dedup_ids(run: FrameRun) -> dict[int, bytes]:
-    """The dedup ids of frames that were checked, by place."""
-    if _ANY_DEDUP_ID.search(run.frames) is None:
+    """The dedup ids of frames that were checked, by place. A message that the broker has copied has none."""
+    match = _ANY_DEDUP_ID.search(run.frames)
+    if match is None:
         return {}
     found: dict[int, bytes] = {}
     ends, lengths = run.ends(), run.columns()["headers_length"]
-    for match in _ANY_DEDUP_ID.finditer(run.frames):
+    while match is not None:
         place = int(np.searchsorted(run.positions, match.start(), side="right")) - 1
-        if place in found:
-            continue
         end = int(ends[place])
+        headers_at = end - int(lengths[place])
+        if match.start() < headers_at:
+            # In the value it may stand any number of times.
+            match = _ANY_DEDUP_ID.search(run.frames, headers_at)
+            continue
         try:
-            headers = decode_headers(bytes(run.frames[end - int(lengths[place]) : end]))
+            headers = dict(decode_headers(bytes(run.frames[headers_at:end])))
         except InvalidFrame:
             # Only of frames that nobody has checked.
-            continue
-        for name, value in headers:
-            if name == DEDUP_ID:
-                found[place] = value
+            headers = {}
+        if DEDUP_ID in headers and COPY_OF not in headers:
+            found[place] = headers[DEDUP_ID]
+        match = _ANY_DEDUP_ID.search(run.frames, end)
     return found
 
 

@@ -30,7 +30,7 @@ from goqueue.wire.internal_headers import (
     ProducerStamp,
     parse_ttl_ms,
 )
-from goqueue.wire.stamped import check_stamp
+from goqueue.wire.stamped import check_stamp, is_only_stamp
 
 _ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE | Flag.DELAYED | Flag.TRANSACTIONAL)
 _OF_DELAYS = {DUE_AT, DUE_IN}
@@ -52,18 +52,23 @@ def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     """Check a producer's batch as a whole; raise for the first message that is not allowed. Copies the frames."""
     columns = run.columns()
     check_layout(run, columns)
-    has_flags, has_headers = bool(columns["flags"].any()), bool(columns["headers_length"].any())
+    flags = columns["flags"]
+    has_flags = bool(flags.any())
     if has_flags:
         _check_flags(columns)
     stamp = check_stamp(run, int(columns["headers_length"][0]))
-    _check_transaction(columns, stamp, rules)
+    # Most batches have no other header than the stamp, and then nothing has to be searched.
+    has_headers = not is_only_stamp(run, columns) if stamp is not None else bool(columns["headers_length"].any())
+    if has_flags or rules.in_transaction:
+        _check_transaction(columns, stamp, rules)
     _check_bounds(columns, rules)
     if has_headers:
         _check_headers(run, columns, stamp is not None)
-    if has_flags or has_headers:
+    if has_headers or (has_flags and (flags & np.uint8(Flag.DELAYED)).any()):
         check_delays(run, columns)
-    lanes = lanes_of(columns["priority"], columns["flags"] if has_flags else None)
-    return CheckedBatch(bytearray(run.frames), run.positions, int(columns["timestamp"].max()), lanes, stamp)
+    lanes = lanes_of(columns["priority"], flags if has_flags else None)
+    latest_ns = int(columns["timestamp"].max())
+    return CheckedBatch(bytearray(run.frames), run.positions, latest_ns, lanes, stamp, has_headers)
 
 
 def _first(bad: Any) -> int | None:

@@ -68,8 +68,8 @@ async def test_nothing_is_wrong_with_a_broker_that_works(tmp_path: Path) -> None
         await it.broker.publish("t", ONE)
         checks = it.broker.health.checks()
         assert set(checks) == {
-            "storage", "journals", "disk", "fsync", "shutdown", "event_loop", "delays", "transfers", "upkeep", "traces",
-            "damage",
+            "storage", "journals", "disk", "fsync", "shutdown", "event_loop", "delays", "transfers",
+            "transactions", "upkeep", "traces", "damage",
         }  # fmt: skip
         assert {check.status for check in checks.values()} == {"pass"}
         assert it.broker.problems() == {}

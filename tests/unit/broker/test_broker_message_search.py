@@ -63,9 +63,11 @@ async def test_what_was_published_one_by_one_is_read_together_and_the_latest_fir
     reads: list[tuple[int, int]] = []
     read = Partition.read
 
-    async def noted(self: Partition, offset: int, max_bytes: int, max_messages: int) -> tuple[FrameRun | None, int]:
+    async def noted(
+        self: Partition, offset: int, max_bytes: int, max_messages: int, limit: int
+    ) -> tuple[FrameRun | None, int]:
         reads.append((offset, max_messages))
-        return await read(self, offset, max_bytes, max_messages)
+        return await read(self, offset, max_bytes, max_messages, limit)
 
     async with Broker(config_for(tmp_path)) as broker:
         await broker.create_topic("t", {"partitions": 1})

@@ -254,9 +254,9 @@ class Impatient(Stretch):
 async def test_making_many_spans_can_give_way_at_each_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 
-    async def noted(partition: Partition, wanted: Runs, max_bytes: int) -> Picked:
+    async def noted(partition: Partition, wanted: Runs, max_bytes: int, limit: int) -> Picked:
         sizes.append(size_of(wanted))
-        return await pick(partition, wanted, max_bytes)
+        return await pick(partition, wanted, max_bytes, limit)
 
     monkeypatch.setattr(span_maker, "Stretch", Impatient)
     monkeypatch.setattr(span_maker, "pick", noted)

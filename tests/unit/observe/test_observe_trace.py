@@ -7,7 +7,7 @@ import pytest
 from goqueue.observe.trace import GroupStanding, Place, Standing, Status, Step, in_order, status_of, step_of
 from goqueue.observe.trace_event import DLQ, OVER_AGE, TraceEvent
 
-OF_NOBODY = {"publish", "delay", "redriven", "cancelled", "deleted"}
+OF_NOBODY = {"publish", "delay", "redriven", "cancelled", "deleted", "aborted"}
 HERE, DEAD, AGAIN = Place("t", 0, 7), Place("t.dlq", 0, 1), Place("t", 0, 9)
 
 
@@ -40,6 +40,9 @@ def steps(*events: str, group: str = "g") -> list[Step]:
         (["publish", "consume", "released"], ["waiting"], "pending"),
         (["publish", "consume", "extended"], ["in flight"], "pending"),
         (["publish", "consume", "committed"], ["settled"], "completed"),
+        (["publish", "aborted"], [], "error"),
+        (["publish", "aborted", "deleted"], [], "error"),
+        (["publish", "consume"], ["acked in a transaction"], "pending"),
         (["publish", OVER_AGE], ["expired"], "error"),
         (["publish", OVER_AGE], ["settled"], "error"),
         # The delivery that expired, and the ack of the next, were noted in the last moment before a kill.
@@ -190,3 +193,14 @@ def test_steps_at_the_same_instant_stay_as_they_were_noted() -> None:
 def test_a_step_is_an_event_as_one_message_met_it() -> None:
     event = TraceEvent("t/0", 5, DLQ, [6, 9], group="g", reason="no", to="t.dlq/3", first_copy=20)
     assert step_of(event, 7) == Step(5, DLQ, HERE, "g", "", "no", 0, Place("t.dlq", 3, 21))
+
+
+def test_a_transaction_that_was_ended_once_more_after_a_kill_is_told_of_once() -> None:
+    noted = [step("publish", 1, ""), step("committed", 2, ""), step("committed", 3, ""), step("committed", 4)]
+    assert [(each.at_ns, each.group) for each in in_order(noted)] == [(1, ""), (2, ""), (4, "g")]
+    assert status_of(in_order(noted[:3])) == "pending"
+
+
+def test_what_a_group_did_to_a_range_is_not_told_of_an_aborted_message_in_it() -> None:
+    noted = [step("publish", 1, ""), step("committed", 2), step("aborted", 3, "")]
+    assert [each.event for each in in_order(noted)] == ["publish", "aborted"]

@@ -13,15 +13,17 @@ from goqueue.api.grpc.calls import Calls, answered, shutting_down, streamed
 from goqueue.api.grpc.errors import Context, to_error, unexpected
 from goqueue.broker.appending import Appended
 from goqueue.broker.broker import Broker
+from goqueue.broker.open_transaction import OpenTransaction
 from goqueue.broker.partition import Partition
 from goqueue.broker.read import Bounds, start_of
 from goqueue.broker.topic import Topic
 from goqueue.model.config import GrpcConfig
-from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded
+from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidRequest, Overloaded
 from goqueue.wire.batch import FrameRun, parse_batch
 from goqueue.wire.frame import FLAGS_AT, Flag
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
+from goqueue.wire.stamped import stamp_of
 
 _WAIT_MS = 30_000
 _MAX_OFFSET = (1 << 63) - 1
@@ -103,7 +105,7 @@ class MessagesService(pb_grpc.MessagesServicer):
 
     async def _append(self, request: pb.PublishRequest) -> _Accepted:
         run = parse_batch(request.batch)
-        transaction = self._broker.transactions.find(request.transaction_id) if request.transaction_id else None
+        transaction = self._transaction_of(request, run) if request.transaction_id else None
         refused = await self._broker.refused_frames(request.topic, run, in_transaction=transaction is not None)
         appended = self._broker.append_frames(request.topic, request.partition, run, refused, transaction)
         topic, acknowledged = self._broker.topic(request.topic), appended.acknowledged
@@ -116,6 +118,7 @@ class MessagesService(pb_grpc.MessagesServicer):
                 pb.Duplicate(place=place, partition=first.partition, offset=first.offset)
                 for place, first in appended.duplicates.items()
             ],
+            incarnation=0 if transaction is None else self._broker.transactions.incarnation,
         )
         response = pb.PublishResponse(correlation_id=request.correlation_id, stored=stored)
         if request.acks == pb.ACKS_NONE:
@@ -123,6 +126,16 @@ class MessagesService(pb_grpc.MessagesServicer):
             acknowledged.add_done_callback(_see)
             return _Accepted(response)
         return _Accepted(response, partition, acknowledged)
+
+    def _transaction_of(self, request: pb.PublishRequest, run: FrameRun) -> OpenTransaction:
+        end = int(run.positions[1]) if len(run) > 1 else len(run.frames)
+        stamp = stamp_of(bytes(run.frames[:end]))
+        if stamp is None:
+            raise InvalidFrame("a batch of a transaction must begin with its producer's stamp")
+        begin_timeout_ms = request.begin.timeout_ms if request.HasField("begin") else None
+        return self._broker.transactions.joined(
+            request.transaction_id, stamp.producer_id, stamp.epoch, begin_timeout_ms
+        )
 
     def _due_times(self, topic: Topic, number: int, appended: Appended, run: FrameRun) -> list[int]:
         """Of what was appended just now; by now the broker has decided what is delayed."""

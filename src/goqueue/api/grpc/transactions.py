@@ -7,7 +7,8 @@ from goqueue.api.grpc.errors import Context
 from goqueue.api.grpc.group_messages import to_claims, to_offsets
 from goqueue.broker.broker import Broker
 from goqueue.broker.open_transaction import OpenTransaction
-from goqueue.broker.transactions import ManyCommitted
+from goqueue.broker.transactions import Known, ManyCommitted
+from goqueue.model.errors import TransactionNotFound
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
@@ -24,7 +25,9 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         self, request: pb.InitProducerRequest, context: Context
     ) -> pb.InitProducerResponse:
         self._broker.check_open()
-        found = await self._broker.transactions.init(request.transactional_id or None, request.timeout_ms or None)
+        found = await self._broker.transactions.init(
+            request.transactional_id or None, request.timeout_ms or None, request.instance, again=request.again
+        )
         return pb.InitProducerResponse(producer_id=found.producer_id, epoch=found.epoch, timeout_ms=found.timeout_ms)
 
     @answered
@@ -47,7 +50,7 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         transaction = self._ongoing(request)
         claims = to_claims(request)
         await self._broker.transactions.add_acks(transaction, request.receipts, claims)
-        return pb.TransactionEnd()
+        return self._end()
 
     @answered
     async def AddOffsets(self, request: pb.AddOffsetsRequest, context: Context) -> pb.TransactionEnd:  # noqa: N802
@@ -55,10 +58,16 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         offsets = to_offsets(request.offsets)
         generation = request.generation or None
         await self._broker.transactions.add_offsets(transaction, request.group, request.member_id, offsets, generation)
-        return pb.TransactionEnd()
+        return self._end()
 
-    def _ongoing(self, request: pb.AddAcksRequest | pb.AddOffsetsRequest) -> OpenTransaction:
-        return self._broker.transactions.ongoing(request.producer_id, request.epoch, request.transaction_id)
+    def _ongoing(self, request: pb.AddAcksRequest | pb.AddOffsetsRequest | pb.TransactionRequest) -> OpenTransaction:
+        begin_timeout_ms = request.begin.timeout_ms if request.HasField("begin") else None
+        return self._broker.transactions.joined(
+            request.transaction_id, request.producer_id, request.epoch, begin_timeout_ms
+        )
+
+    def _end(self) -> pb.TransactionEnd:
+        return pb.TransactionEnd(incarnation=self._broker.transactions.incarnation)
 
     # Ends
 
@@ -67,25 +76,33 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         self, request: pb.TransactionRequest, context: Context
     ) -> pb.TransactionEnd:
         self._check(request)
-        await self._broker.transactions.prepare(request.transaction_id)
-        return pb.TransactionEnd()
+        if request.HasField("begin"):
+            try:
+                self._broker.transactions.find(request.transaction_id)
+            except TransactionNotFound:
+                # Not when it is asked for again: then it may be prepared by now.
+                self._ongoing(request)
+        await self._broker.transactions.prepare(request.transaction_id, _known(request))
+        return self._end()
 
     @answered
     async def CommitTransaction(  # noqa: N802
         self, request: pb.TransactionRequest, context: Context
     ) -> pb.TransactionEnd:
         self._check(request)
-        await self._broker.transactions.commit(request.transaction_id)
-        return pb.TransactionEnd()
+        await self._broker.transactions.commit(request.transaction_id, _known(request))
+        return self._end()
 
     @answered
     async def AbortTransaction(  # noqa: N802
         self, request: pb.TransactionRequest, context: Context
     ) -> pb.TransactionEnd:
-        self._check(request)
-        reason = "its producer asked for it" if request.producer_id else "an operator asked for it"
-        await self._broker.transactions.abort(request.transaction_id, reason)
-        return pb.TransactionEnd()
+        transactions = self._broker.transactions
+        if request.producer_id:
+            await transactions.abort_own(request.transaction_id, request.producer_id, request.epoch, request.reason)
+        else:
+            await transactions.abort(request.transaction_id, "an operator asked for it")
+        return self._end()
 
     def _check(self, request: pb.TransactionRequest) -> None:
         if request.producer_id:
@@ -132,6 +149,10 @@ class TransactionsService(pb_grpc.TransactionsServicer):
             timed_out=tally.timed_out,
             mean_duration_ns=tally.duration_ns // tally.committed if tally.committed else 0,
         )
+
+
+def _known(request: pb.TransactionRequest) -> Known | None:
+    return Known(request.incarnation, request.messages) if request.HasField("messages") else None
 
 
 def _to_key(key: str, found: ManyCommitted | None) -> pb.CommittedKey:

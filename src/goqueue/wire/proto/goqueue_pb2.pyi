@@ -160,6 +160,7 @@ class PublishRequest(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    BEGIN_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the client, repeated in the answer."""
     topic: _builtins.str
@@ -169,6 +170,10 @@ class PublishRequest(_message.Message):
     """A batch of frames in its envelope."""
     transaction_id: _builtins.str
     """The transaction that the batch belongs to; empty for none. All of its frames must be flagged as transactional."""
+    @_builtins.property
+    def begin(self) -> Global___Begin:
+        """Begin it if it is not known."""
+
     def __init__(
         self,
         *,
@@ -178,14 +183,40 @@ class PublishRequest(_message.Message):
         acks: Global___Acks.ValueType = ...,
         batch: _builtins.bytes = ...,
         transaction_id: _builtins.str = ...,
+        begin: Global___Begin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "batch", b"batch", "correlation_id", b"correlation_id", "partition", b"partition", "topic", b"topic", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "batch", b"batch", "begin", b"begin", "correlation_id", b"correlation_id", "partition", b"partition", "topic", b"topic", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PublishRequest: _TypeAlias = PublishRequest  # noqa: Y015
+
+@_typing.final
+class Begin(_message.Message):
+    """A producer may choose the id of a transaction itself, as '{producer_id}-{epoch}-' and 16 random hexadecimal digits,
+    and begin it with the first thing that it does in it. It must then say at its end what it was told: how many messages
+    belong to it, and in which life of the broker.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    """0: as InitProducer said."""
+    def __init__(
+        self,
+        *,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Begin: _TypeAlias = Begin  # noqa: Y015
 
 @_typing.final
 class Duplicate(_message.Message):
@@ -223,8 +254,11 @@ class Stored(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     DELIVER_AT_NS_FIELD_NUMBER: _builtins.int
     DUPLICATES_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     first_offset: _builtins.int
     count: _builtins.int
+    incarnation: _builtins.int
+    """In a transaction: which life of the broker this is. A start aborts what is open."""
     @_builtins.property
     def deliver_at_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """For each message when it will be seen, Unix nanoseconds; 0: at once. Empty if that is so for all of them."""
@@ -240,10 +274,11 @@ class Stored(_message.Message):
         count: _builtins.int = ...,
         deliver_at_ns: _abc.Iterable[_builtins.int] | None = ...,
         duplicates: _abc.Iterable[Global___Duplicate] | None = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "deliver_at_ns", b"deliver_at_ns", "duplicates", b"duplicates", "first_offset", b"first_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "deliver_at_ns", b"deliver_at_ns", "duplicates", b"duplicates", "first_offset", b"first_offset", "incarnation", b"incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3052,19 +3087,27 @@ class InitProducerRequest(_message.Message):
 
     TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     """Empty: a producer that nobody can take over from."""
     timeout_ms: _builtins.int
     """Of its transactions; 0: the broker's default."""
+    instance: _builtins.str
+    """Which producer asks, chosen by itself; the same whenever it asks again."""
+    again: _builtins.bool
+    """It had the transactional id before, and begins anew: refused if another instance has taken over since."""
     def __init__(
         self,
         *,
         transactional_id: _builtins.str = ...,
         timeout_ms: _builtins.int = ...,
+        instance: _builtins.str = ...,
+        again: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "instance", b"instance", "timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3191,6 +3234,7 @@ class AddAcksRequest(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     LEASES_FIELD_NUMBER: _builtins.int
     RECEIPTS_FIELD_NUMBER: _builtins.int
+    BEGIN_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.str
     producer_id: _builtins.int
     epoch: _builtins.int
@@ -3202,6 +3246,8 @@ class AddAcksRequest(_message.Message):
     def receipts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Instead of leases, or besides."""
 
+    @_builtins.property
+    def begin(self) -> Global___Begin: ...
     def __init__(
         self,
         *,
@@ -3211,10 +3257,11 @@ class AddAcksRequest(_message.Message):
         group: _builtins.str = ...,
         leases: _abc.Iterable[Global___LeaseClaim] | None = ...,
         receipts: _abc.Iterable[_builtins.str] | None = ...,
+        begin: Global___Begin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "group", b"group", "leases", b"leases", "producer_id", b"producer_id", "receipts", b"receipts", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "epoch", b"epoch", "group", b"group", "leases", b"leases", "producer_id", b"producer_id", "receipts", b"receipts", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3231,6 +3278,7 @@ class AddOffsetsRequest(_message.Message):
     MEMBER_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
+    BEGIN_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.str
     producer_id: _builtins.int
     epoch: _builtins.int
@@ -3240,6 +3288,8 @@ class AddOffsetsRequest(_message.Message):
     """0: not given."""
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionOffset]: ...
+    @_builtins.property
+    def begin(self) -> Global___Begin: ...
     def __init__(
         self,
         *,
@@ -3250,10 +3300,11 @@ class AddOffsetsRequest(_message.Message):
         member_id: _builtins.str = ...,
         generation: _builtins.int = ...,
         offsets: _abc.Iterable[Global___PartitionOffset] | None = ...,
+        begin: Global___Begin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "generation", b"generation", "group", b"group", "member_id", b"member_id", "offsets", b"offsets", "producer_id", b"producer_id", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "epoch", b"epoch", "generation", b"generation", "group", b"group", "member_id", b"member_id", "offsets", b"offsets", "producer_id", b"producer_id", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3266,22 +3317,43 @@ class TransactionRequest(_message.Message):
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    BEGIN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.str
     producer_id: _builtins.int
     """Of the producer whose transaction it is. 0: whoever it is, as operators and coordinators ask."""
     epoch: _builtins.int
+    messages: _builtins.int
+    """To prepare or commit what the producer has begun itself: how many messages belong to it, and in which life of the
+    broker all of it was done. If either is not so, the broker was started again in between, and aborts it.
+    """
+    incarnation: _builtins.int
+    reason: _builtins.str
+    """Of an abort by its producer: why. What was acked in it comes again with this as its reason."""
+    @_builtins.property
+    def begin(self) -> Global___Begin:
+        """To prepare one that has done nothing."""
+
     def __init__(
         self,
         *,
         transaction_id: _builtins.str = ...,
         producer_id: _builtins.int = ...,
         epoch: _builtins.int = ...,
+        messages: _builtins.int | None = ...,
+        incarnation: _builtins.int = ...,
+        begin: Global___Begin | None = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_messages", b"_messages", "begin", b"begin", "messages", b"messages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "producer_id", b"producer_id", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_messages", b"_messages", "begin", b"begin", "epoch", b"epoch", "incarnation", b"incarnation", "messages", b"messages", "producer_id", b"producer_id", "reason", b"reason", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__messages: _TypeAlias = _typing.Literal["messages"]  # noqa: Y015
+    _WhichOneofArgType__messages: _TypeAlias = _typing.Literal["_messages", b"_messages"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__messages) -> _WhichOneofReturnType__messages | None: ...
 
 Global___TransactionRequest: _TypeAlias = TransactionRequest  # noqa: Y015
 
@@ -3289,12 +3361,16 @@ Global___TransactionRequest: _TypeAlias = TransactionRequest  # noqa: Y015
 class TransactionEnd(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.int
     def __init__(
         self,
+        *,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,178 @@
+"""The state of producers and transactions: what decisions there are, and that a journal tells all of it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from goqueue.coordination.transactions import (
+    MAX_EPOCH,
+    REMEMBERED,
+    Aborted,
+    Decided,
+    Ended,
+    GroupAcks,
+    GroupOffset,
+    KeyUsed,
+    NamedProducer,
+    Prepared,
+    ProducerNamed,
+    Touched,
+    TransactionRecord,
+    Transactions,
+    TransactionsEvent,
+    UsedKey,
+)
+from goqueue.model.errors import Overloaded, ProducerFenced, UnknownProducer
+
+SEEDS = range(8)
+
+
+def record(number: int) -> TransactionRecord:
+    return TransactionRecord(
+        f"{number}-0-ab",
+        number,
+        0,
+        f"name {number}",
+        1,
+        2,
+        [Touched("topic", 0, number, number + 3)],
+        [GroupAcks("g", "g/topic/0", [(7, [1, 4])])],
+        [GroupOffset("s", "s/topic/0", 5, 3, "member")],
+        3,
+    )
+
+
+def next_event(state: Transactions, rng: Random, now_ns: int) -> list[TransactionsEvent]:
+    """Something that could happen now."""
+    number = rng.randrange(30)
+    known = [*state.prepared, *state.decided]
+    kind = rng.randrange(8)
+    if kind == 0:
+        return state.decide_reserve()
+    if kind == 1:
+        return state.decide_name(f"name {number}", rng.randrange(1, 1 << 40), 60_000, now_ns, 1_000)
+    if kind == 2:
+        return [Prepared(record(number))]
+    if kind == 3:
+        return [KeyUsed(f"key {number}", UsedKey([f"{number}-0-ab"], now_ns)), Decided(record(number))]
+    if kind == 4 and state.prepared:
+        return [Aborted(rng.choice(list(state.prepared)))]
+    if kind == 5 and known:
+        return [Ended(rng.sample(known, min(2, len(known))))]
+    if kind == 6:
+        return state.decide_used({f"name {number}": now_ns}, now_ns)
+    return state.decide_forget(now_ns - 60, now_ns - 40, 10, {f"name {number}"})
+
+
+def dumped(state: Transactions) -> dict[str, bytes | None]:
+    return {part: state.dump(part) for part in state.parts()}
+
+
+def as_journaled(event: TransactionsEvent) -> TransactionsEvent:
+    [found] = msgspec.json.decode(msgspec.json.encode([event]), type=list[TransactionsEvent])
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_replay_of_the_journal_makes_the_same_state(seed: int) -> None:
+    rng, live, replayed = Random(seed), Transactions(), Transactions()
+    for now_ns in range(150):
+        for event in next_event(live, rng, now_ns):
+            live.apply(event)
+            replayed.apply(as_journaled(event))
+    assert dumped(replayed) == dumped(live)
+    for number in range(30):
+        found = live.producer(f"name {number}")
+        if found is not None:
+            assert replayed.name_of(found.producer_id) == live.name_of(found.producer_id) == f"name {number}"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_snapshot_that_is_taken_part_by_part_while_the_state_changes_makes_the_same_state(seed: int) -> None:
+    rng, live = Random(seed), Transactions()
+    events: list[TransactionsEvent] = []
+
+    def happen(times: int) -> None:
+        for _ in range(times):
+            for event in next_event(live, rng, len(events)):
+                live.apply(event)
+                events.append(event)
+
+    happen(60)
+    begin = len(events)
+    parts: dict[str, tuple[int, bytes]] = {}
+    for part in live.parts():
+        payload = live.dump(part)
+        assert payload is not None
+        parts[part] = len(events), payload
+        happen(2)
+    restored = Transactions()
+    for part, (_, payload) in parts.items():
+        restored.restore(part, payload)
+    for number, event in enumerate(events[begin:], begin):
+        if number >= parts[restored.part_of(event)][0]:
+            restored.apply(as_journaled(event))
+    assert dumped(restored) == dumped(live)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_event_changes_the_part_that_it_names_and_no_other(seed: int) -> None:
+    rng, state = Random(seed), Transactions()
+    for now_ns in range(100):
+        for event in next_event(state, rng, now_ns):
+            before = dumped(state)
+            state.apply(event)
+            after = dumped(state)
+            assert {part for part in after if after[part] != before[part]} <= {state.part_of(event)}
+
+
+def test_events_that_come_twice_change_nothing_more() -> None:
+    state = Transactions()
+    for event in (Prepared(record(1)), Decided(record(1)), Ended(["1-0-ab"])):
+        state.apply(event)
+        before = dumped(state)
+        state.apply(event)
+        assert state.is_committed("1-0-ab") == (not isinstance(event, Prepared))
+        if not isinstance(event, Ended):
+            assert dumped(state) == before
+
+
+def test_of_those_that_were_committed_the_last_are_remembered() -> None:
+    state = Transactions()
+    for number in range(REMEMBERED + 2):
+        state.apply(Decided(record(number)))
+        state.apply(Ended([f"{number}-0-ab"]))
+    assert [state.is_committed(f"{number}-0-ab") for number in (0, 1, 2, REMEMBERED + 1)] == [False, False, True, True]
+
+
+def test_an_epoch_goes_up_until_there_is_none_left() -> None:
+    state = Transactions()
+    for event in state.decide_reserve():
+        state.apply(event)
+    state.apply(ProducerNamed("name", NamedProducer(3, MAX_EPOCH - 1, 1, 0)))
+    [last] = state.decide_name("name", 5, 1, 0, 10)
+    state.apply(last)
+    assert state.check_producer(3, MAX_EPOCH) == "name"
+    [first] = state.decide_name("name", 5, 1, 0, 10)
+    state.apply(first)
+    assert state.check_producer(5, 0) == "name"
+    for producer_id, epoch in ((3, MAX_EPOCH), (3, 0), (5, 1), (7, 0)):
+        with pytest.raises(ProducerFenced):
+            state.check_producer(producer_id, epoch)
+    assert state.check_producer(4, 0) == ""
+    for producer_id in (0, -1, state.reserved_ids):
+        with pytest.raises(UnknownProducer):
+            state.check_producer(producer_id, 0)
+
+
+def test_there_are_only_so_many_names() -> None:
+    state = Transactions()
+    for number in range(3):
+        [event] = state.decide_name(f"{number}", number + 1, 1, 0, 3)
+        state.apply(event)
+    with pytest.raises(Overloaded):
+        state.decide_name("one more", 9, 1, 0, 3)
+    assert state.decide_name("2", 9, 1, 0, 3)
