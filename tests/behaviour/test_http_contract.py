@@ -100,7 +100,10 @@ def test_a_topic_is_described(client: httpx.Client, topic: str) -> None:
     body = get(client, f"/topics/{topic}")
     assert {"name", "partitions", "total_messages", "total_size_bytes", "partition_offsets"} <= body.keys()
     assert (body["name"], body["partitions"], body["total_messages"]) == (topic, 2, 1)
-    assert body["partition_offsets"] == {"0": {"earliest": 0, "latest": 0}, "1": {"earliest": 0, "latest": 1}}
+    assert body["partition_offsets"] == {
+        "0": {"earliest": 0, "latest": 0, "last_stable_offset": 0},
+        "1": {"earliest": 0, "latest": 1, "last_stable_offset": 1},
+    }
     assert body["total_size_bytes"] > 0
     assert body["settings"]["retention_ms"] == 3 * 3_600_000
 
@@ -272,6 +275,50 @@ def test_reading_from_an_instant(client: httpx.Client, topic: str) -> None:
     for at in ("2024-01-01T00:00:02Z", "2024-01-01T01:00:01.5+01:00"):
         body = get(client, f"/topics/{topic}/partitions/0/messages", from_time=at)
         assert [each["value"] for each in body["messages"]] == ["2", "3"]
+
+
+@pytest.fixture
+def begun(client: httpx.Client, name: str) -> dict[str, Any]:
+    """What a producer sends whose transaction is open."""
+    answer = client.post("/producers/init", json={"transactional_id": name})
+    assert answer.status_code == 200
+    assert {"producer_id", "epoch"} <= answer.json().keys()
+    producer = {each: answer.json()[each] for each in ("producer_id", "epoch")}
+    heartbeat = client.post(f"/producers/{producer['producer_id']}/heartbeat", json={"epoch": producer["epoch"]})
+    assert (heartbeat.status_code, heartbeat.json()) == (200, {"success": True})
+    request = {**producer, "transactional_id": name}
+    answer = client.post("/transactions/begin", json=request)
+    assert answer.status_code == 200
+    assert isinstance(answer.json()["transaction_id"], str)
+    return request
+
+
+@pytest.mark.parametrize(("end", "status"), [("commit", "committed"), ("abort", "aborted")])
+def test_a_transaction_with_the_names_of_the_contract(
+    client: httpx.Client, topic: str, begun: dict[str, Any], end: str, status: str
+) -> None:
+    producer = {each: begun[each] for each in ("producer_id", "epoch")}
+    message = {**producer, "topic": topic, "key": "k", "value": "v", "sequence": 0}
+    answer = client.post("/transactions/publish", json=message)
+    assert answer.status_code == 200
+    assert {"partition", "offset"} <= answer.json().keys()
+    answer = client.post(f"/transactions/{end}", json=begun)
+    assert (answer.status_code, answer.json()["status"]) == (200, status)
+    assert len(get(client, f"/topics/{topic}/messages")["messages"]) == (status == "committed")
+
+
+def test_transactions_are_listed(client: httpx.Client, begun: dict[str, Any]) -> None:
+    listed = get(client, "/transactions")["transactions"]
+    (found,) = [each for each in listed if each["producer_id"] == begun["producer_id"]]
+    assert {"transaction_id", "producer_id", "state", "started_at"} <= found.keys()
+    assert found["state"] == "ongoing"
+    assert RFC_3339.fullmatch(found["started_at"])
+
+
+def test_transaction_stats(client: httpx.Client) -> None:
+    body = get(client, "/transactions/stats")
+    assert {"active_transactions", "committed_total", "aborted_total", "avg_duration"} <= body.keys()
+    assert isinstance(body["avg_duration"], str)
 
 
 def test_openapi_and_the_page_to_try_it_are_served(host: Host) -> None:

@@ -129,7 +129,7 @@ def test_a_group_is_described_with_its_members_and_its_lag(either: httpx.Client,
     ]
     assert group["lag"][1] == {
         "topic": topic, "partition": 1, "committed": 1, "latest": 3, "lag": 2, "in_flight": 1, "waiting": 0,
-        "owner": member.id,
+        "held_back": 0, "owner": member.id,
     }  # fmt: skip
     assert group["overrides"] == ["max_in_flight"]
     assert (group["settings"]["max_in_flight"], group["settings"]["mode"]) == (2, "queue")

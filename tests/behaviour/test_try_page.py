@@ -265,7 +265,7 @@ def test_every_operation_of_the_document_is_shown_under_its_tag(page: Page, brok
     )
     assert {tuple(each) for each in shown} == documented
     tags = ["Broker", "Topics", "Messages", "Groups", "Queue", "Dead letters", "Delayed messages", "Priority lanes"]
-    tags += ["Traces", "Schema registry"]
+    tags += ["Traces", "Transactions", "Schema registry"]
     assert [each[0] for each in shown] == sorted((each[0] for each in shown), key=tags.index)
 
 

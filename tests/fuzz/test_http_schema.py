@@ -59,6 +59,13 @@ REGISTRY = [
 ]  # fmt: skip
 """Each of these is there again under ``/schemas``."""
 OPERATIONS += [
+    ("POST", "/producers/init"), ("POST", "/producers/{producer_id}/heartbeat"), ("GET", "/transactions"),
+    ("GET", "/transactions/stats"), ("GET", "/transactions/{transaction_id}"), ("GET", "/transactions/keys/{key}"),
+    *(("POST", f"/transactions/{verb}") for verb in ("begin", "publish", "add-partition", "acks", "offsets")),
+    *(("POST", f"/transactions/{verb}") for verb in ("prepare", "commit", "abort", "commit-many")),
+    ("POST", "/transactions/{transaction_id}/abort"),
+]  # fmt: skip
+OPERATIONS += [
     ("GET", "/"), ("GET", "/metadata/id"), ("GET", "/metadata/version"),
     *REGISTRY, ("GET", "/schemas"), ("GET", "/schemas/types"), ("GET", "/schemas/stats"),
     ("GET", "/schemas/ids/{schema_id}"), ("GET", "/schemas/ids/{schema_id}/schema"), ("GET", "/schemas/guids/{guid}"),
@@ -69,7 +76,7 @@ CAN_BE_WRONG = [
     for method, path in OPERATIONS
     if method in {"POST", "PATCH", "PUT"}
     or path.endswith(("/messages", "/dead-letters", "/delayed", "/delayed/{offset}", "/poll", "/priority/stats"))
-    or path in {"/readyz", "/traces", "/traces/search"}
+    or path in {"/readyz", "/traces", "/traces/search", "/transactions"}
 ]
 """The others have no more than a name, and any text may be one."""
 

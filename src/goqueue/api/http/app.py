@@ -8,6 +8,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from goqueue.api.http.admission import Admission
 from goqueue.api.http.dead_letters import dead_letter_routes
 from goqueue.api.http.delays import delay_routes
+from goqueue.api.http.encoded_path import keeping_slashes
 from goqueue.api.http.errors import EXCEPTION_HANDLERS
 from goqueue.api.http.groups import group_routes
 from goqueue.api.http.lanes import lane_routes
@@ -15,6 +16,7 @@ from goqueue.api.http.messages import message_routes
 from goqueue.api.http.metrics import metrics_routes
 from goqueue.api.http.openapi import documentation_routes
 from goqueue.api.http.poll import poll_routes
+from goqueue.api.http.producers import producer_routes
 from goqueue.api.http.publish import PublishPath, publish_json
 from goqueue.api.http.query import refuse_unknown_parameters
 from goqueue.api.http.queue import queue_routes
@@ -23,6 +25,8 @@ from goqueue.api.http.registry_path import RegistryPath
 from goqueue.api.http.system import system_routes
 from goqueue.api.http.topics import topic_routes
 from goqueue.api.http.traces import trace_routes
+from goqueue.api.http.transaction_control import KEYS, transaction_control_routes
+from goqueue.api.http.transactions import transaction_routes
 from goqueue.broker.broker import Broker
 from goqueue.model.config import HttpConfig
 
@@ -46,6 +50,9 @@ def create_app(broker: Broker, config: HttpConfig) -> ASGIApp:
         *delay_routes(broker, config),
         *lane_routes(broker),
         *trace_routes(broker),
+        *producer_routes(broker),
+        *transaction_routes(broker),
+        *transaction_control_routes(broker),
         *registry_routes(broker),
     ]
     app = Litestar(
@@ -57,9 +64,8 @@ def create_app(broker: Broker, config: HttpConfig) -> ASGIApp:
         request_max_body_size=_SMALL_BODY_BYTES,
         logging_config=None,
     )
-    return admission.wrap(
-        PublishPath(publish, config.max_publish_messages, RegistryPath(broker.schemas, versioned(app)))
-    )
+    framework = keeping_slashes(KEYS, versioned(app))
+    return admission.wrap(PublishPath(publish, config.max_publish_messages, RegistryPath(broker.schemas, framework)))
 
 
 def versioned(app: ASGIApp) -> ASGIApp:

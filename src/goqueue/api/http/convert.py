@@ -17,6 +17,7 @@ from goqueue.model.publishing import NewMessage, Outcome, Published
 from goqueue.model.units import format_instant_ns, parse_instant_ns
 from goqueue.wire.compression import decompress_within
 from goqueue.wire.internal_headers import (
+    DEDUP_ID,
     DELAYED_OFFSET,
     DELAYED_TIMESTAMP,
     MAX_TTL_MS,
@@ -28,7 +29,7 @@ from goqueue.wire.internal_headers import (
 Written = TypeVar("Written")
 
 _NORMAL = int(Priority.NORMAL)
-_TOLD = {TTL, DELAYED_OFFSET, DELAYED_TIMESTAMP, *PROVENANCE}
+_TOLD = {TTL, DEDUP_ID, DELAYED_OFFSET, DELAYED_TIMESTAMP, *PROVENANCE}
 """Of the system's own headers, those that are anyone's business."""
 
 
@@ -53,6 +54,7 @@ def to_new_message(given: PublishMessage, now_ns: int) -> NewMessage:
         None if given.ttl is None else bounded_ms("ttl", given.ttl, MAX_TTL_MS, 1),
         delay_ms,
         deliver_at_ns,
+        given.dedup_id,
     )
 
 
@@ -84,8 +86,12 @@ def to_result(outcome: Outcome) -> PublishResult:
     if isinstance(outcome, Published):
         priority, due_ns = PRIORITY_LABELS[outcome.priority], outcome.deliver_at_ns
         if due_ns is None:
-            return PublishResult(outcome.partition, outcome.offset, priority, False)
-        return PublishResult(outcome.partition, outcome.offset, priority, True, format_instant_ns(due_ns))
+            result = PublishResult(outcome.partition, outcome.offset, priority, False)
+        else:
+            result = PublishResult(outcome.partition, outcome.offset, priority, True, format_instant_ns(due_ns))
+        if outcome.is_duplicate:
+            result.duplicate = True
+        return result
     return PublishResult(error=str(outcome), code=outcome.code, retriable=outcome.retriable)
 
 

@@ -45,6 +45,7 @@ async def frames_response(
     headers = {
         "GoQueue-Next-Offset": str(read.next_offset),
         "GoQueue-High-Watermark": str(read.high_watermark),
+        "GoQueue-Last-Stable-Offset": str(read.stable_end),
     }
     if read.run is None:
         return Response(b"", status_code=204, headers=headers)

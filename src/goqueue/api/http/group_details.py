@@ -9,8 +9,10 @@ from goqueue.api.http.group_schemas import GroupDetails, GroupMember, GroupState
 from goqueue.broker.broker import Broker
 from goqueue.broker.group_shards import partition_name
 from goqueue.broker.groups import PartitionLag
+from goqueue.broker.partition import Partition
 from goqueue.coordination.group import Group
 from goqueue.model.units import format_duration_ms
+from goqueue.storage import lanes
 
 _HEARTBEAT_MS = 3_000
 _HEARTBEATS_A_SESSION = 3
@@ -35,6 +37,7 @@ def details(broker: Broker, name: str) -> GroupDetails:
     group = broker.groups.shards.find(name)
     settings = broker.groups.shards.settings(group)
     lag = broker.groups.lag(name)
+    held_back = [_held_back(broker.topic(each.topic).partition(each.partition)) for each in lag]
     return GroupDetails(
         group_id=name,
         state=state_of(broker, name),
@@ -43,8 +46,9 @@ def details(broker: Broker, name: str) -> GroupDetails:
         protocol=settings.kind,
         settings=dataclasses.asdict(settings),
         overrides=sorted(group.state.overrides),
-        lag=[_lag(each) for each in lag],
+        lag=[_lag(each, number) for each, number in zip(lag, held_back, strict=True)],
         total_lag=sum(each.lag for each in lag),
+        total_held_back=sum(held_back),
     )
 
 
@@ -77,7 +81,23 @@ def _members(broker: Broker, group: Group, lag: list[PartitionLag], *, is_shared
     ]
 
 
-def _lag(each: PartitionLag) -> LagOfPartition:
+def _held_back(partition: Partition) -> int:
+    """How many messages nobody gets before a transaction has ended."""
+    first, end = partition.stable_end, partition.high_watermark
+    if first >= end:
+        return 0
+    return lanes.visible(partition.log, first, end) - partition.producers.state.aborted.count(first, end)
+
+
+def _lag(each: PartitionLag, held_back: int) -> LagOfPartition:
     return LagOfPartition(
-        each.topic, each.partition, each.committed, each.latest, each.lag, each.in_flight, each.waiting, each.owner
+        each.topic,
+        each.partition,
+        each.committed,
+        each.latest,
+        each.lag,
+        each.in_flight,
+        each.waiting,
+        each.owner,
+        held_back,
     )

@@ -38,7 +38,9 @@ class GroupMember(Struct, omit_defaults=True):
 class LagOfPartition(Struct):
     """Where a group is in one partition. ``lag``: how many messages it has not done with.
 
-    ``in_flight`` of them some member has, ``waiting`` are to be tried again.
+    ``in_flight`` of them some member has, ``waiting`` are to be tried again. ``held_back``: how many messages nobody
+    gets yet, and ``lag`` does not count, because they are part of a transaction that has not ended or lie behind one;
+    'goqueue transactions list' shows which that is.
     """
 
     topic: str
@@ -49,10 +51,14 @@ class LagOfPartition(Struct):
     in_flight: int
     waiting: int
     owner: str | None
+    held_back: int
 
 
 class GroupDetails(Struct):
-    """A group, its settings in effect, who works for it and how far it is. ``rebalancing``: partitions change hands."""
+    """A group, its settings in effect, who works for it and how far it is. ``rebalancing``: partitions change hands.
+
+    ``total_lag`` and ``total_held_back`` are those of all of its partitions.
+    """
 
     group_id: str
     state: GroupStateName
@@ -63,6 +69,7 @@ class GroupDetails(Struct):
     overrides: list[str]
     lag: list[LagOfPartition]
     total_lag: int
+    total_held_back: int
 
 
 class ConfigureGroupRequest(Request):

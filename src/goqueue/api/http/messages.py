@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from goqueue.api.http.schemas import (
     ConsumeAllResponse,
     ConsumeMessage,
     ConsumeResponse,
+    DuplicateFrame,
     Encoding,
     FramesPublished,
     PublishRequest,
@@ -32,7 +34,7 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.pacing import in_stretches
 from goqueue.broker.read import UNBOUNDED, Bounds, MessagesRead, start_of
 from goqueue.model.config import HttpConfig
-from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
+from goqueue.model.errors import GoQueueError, InvalidRequest, UnsupportedMediaType
 from goqueue.model.fields import shown
 from goqueue.wire.batch import parse_batch
 
@@ -41,6 +43,8 @@ Page = PageOfMessages[ConsumeMessage]
 
 _TAGS = ["Messages"]
 _MAX_OFFSET = (1 << 63) - 1
+_ISOLATIONS = {"read_committed": False, "read_uncommitted": True}
+"""By name: whether what is not committed is shown."""
 
 OffsetParameter = Annotated[
     int | None,
@@ -59,11 +63,19 @@ EncodingParameter = Annotated[
     QueryParameter(description="base64: every message so; text or nothing: only those that are not text."),
 ]
 
+IsolationParameter = Annotated[
+    str,
+    QueryParameter(
+        description="read_committed: nothing of transactions that are open or were aborted; read_uncommitted: all.",
+        schema_extra={"enum": list(_ISOLATIONS)},
+    ),
+]
+
 
 def message_routes(
     broker: Broker, admission: Admission, config: HttpConfig, publish_answer: Publish
 ) -> list[HTTPRouteHandler]:
-    def bounds(limit: int, wait: str | None, max_bytes: int | None = None) -> Bounds:
+    def bounds(limit: int, wait: str | None, isolation: str, max_bytes: int | None = None) -> Bounds:
         wait_ms = 0 if wait is None else bounded_ms("wait", wait, config.max_wait_ms)
         for name, value, most in (
             ("limit", limit, config.max_read_messages),
@@ -71,7 +83,10 @@ def message_routes(
         ):
             if value > most:
                 raise InvalidRequest(f"{name} is {shown(value)}; at most {most} is allowed")
-        return Bounds(max_bytes or config.max_read_bytes, limit, wait_ms)
+        uncommitted = _ISOLATIONS.get(isolation)
+        if uncommitted is None:
+            raise InvalidRequest(f"isolation is {shown(isolation)}; {' and '.join(_ISOLATIONS)} are allowed")
+        return Bounds(max_bytes or config.max_read_bytes, limit, wait_ms, uncommitted)
 
     async def fill(page: Page, read: MessagesRead, topic_name: str, number: int) -> int:
         """Add what fits; return where to go on."""
@@ -121,30 +136,41 @@ def message_routes(
         from_time: FromTimeParameter = None,
         wait: WaitParameter = None,
         encoding: EncodingParameter = None,
+        isolation: IsolationParameter = "read_committed",
     ) -> ConsumeAllResponse:
         if partition is not None:
-            limits = bounds(limit, wait)
+            limits = bounds(limit, wait, isolation)
             page = Page(encoding, config.max_read_bytes)
             read = await read_one(request, topic_name, partition, limits, offset, from_time)
             next_offset = await fill(page, read, topic_name, partition)
             damaged = {str(partition): read.damaged} if read.damaged else UNSET
-            return ConsumeAllResponse(page.messages, {str(partition): next_offset}, next_offset, damaged)
+            return ConsumeAllResponse(
+                page.messages,
+                {str(partition): next_offset},
+                {str(partition): read.stable_end},
+                next_offset,
+                read.stable_end,
+                damaged,
+            )
         if wait is not None:
             raise InvalidRequest("wait needs a partition; without one the answer comes at once")
         if offset:
             raise InvalidRequest("an offset other than 0 needs a partition: each one counts its own")
-        limits = bounds(limit, None)
+        limits = bounds(limit, None, isolation)
+        left_bytes = limits.max_bytes
         page = Page(encoding, config.max_read_bytes)
-        everything = ConsumeAllResponse(page.messages, {})
+        everything = ConsumeAllResponse(page.messages, {}, {})
         partitions = broker.topic(topic_name).partitions
         for number, each in enumerate(partitions):
             share = -(-(limit - len(everything.messages)) // (len(partitions) - number))
             begin = start_of(each, None, instant(offset, from_time))
             everything.next_offsets[str(number)] = begin
-            if share and limits.max_bytes > 0:
-                read = await broker.read(topic_name, number, Bounds(limits.max_bytes, share), offset=begin)
-                used = sum(len(message.value) for message in read.messages)
-                limits = Bounds(limits.max_bytes - used)
+            everything.last_stable_offsets[str(number)] = each.stable_end
+            if share and left_bytes > 0:
+                here = replace(limits, max_bytes=left_bytes, max_messages=share)
+                read = await broker.read(topic_name, number, here, offset=begin)
+                everything.last_stable_offsets[str(number)] = read.stable_end
+                left_bytes -= sum(len(message.value) for message in read.messages)
                 everything.next_offsets[str(number)] = await fill(page, read, topic_name, number)
                 if read.damaged:
                     everything.damaged = {**(everything.damaged or {}), str(number): read.damaged}
@@ -162,7 +188,12 @@ def message_routes(
             204: ResponseSpec(None, generate_examples=False, description="No frames to read yet."),
         },
         response_headers=[
-            ResponseHeader(name="GoQueue-Next-Offset", description="Where to go on (frames).", documentation_only=True)
+            ResponseHeader(name="GoQueue-Next-Offset", description="Where to go on (frames).", documentation_only=True),
+            ResponseHeader(
+                name="GoQueue-Last-Stable-Offset",
+                description="Where what is committed ends (frames).",
+                documentation_only=True,
+            ),
         ],
         summary="Read a partition by offset or instant",
     )
@@ -176,15 +207,18 @@ def message_routes(
         wait: WaitParameter = None,
         max_bytes: MaxBytesParameter = None,
         encoding: EncodingParameter = None,
+        isolation: IsolationParameter = "read_committed",
     ) -> Response[Any]:
         if not wants_frames(request):
-            limits = bounds(limit, wait, max_bytes)
+            limits = bounds(limit, wait, isolation, max_bytes)
             page = Page(encoding, config.max_read_bytes)
             read = await read_one(request, topic_name, partition_id, limits, offset, from_time)
             next_offset = await fill(page, read, topic_name, partition_id)
-            answer = ConsumeResponse(page.messages, next_offset, read.high_watermark, read.damaged or UNSET)
+            answer = ConsumeResponse(
+                page.messages, next_offset, read.high_watermark, read.stable_end, read.damaged or UNSET
+            )
             return Response(answer)
-        limits = bounds(1, wait, max_bytes)
+        limits = bounds(1, wait, isolation, max_bytes)
         # Frames are bounded by bytes, and by messages only if that is asked for.
         most = limit if "limit" in request.query_params else UNBOUNDED
         return await frames_response(
@@ -193,7 +227,7 @@ def message_routes(
             admission,
             topic_name,
             partition_id,
-            Bounds(limits.max_bytes, most, limits.wait_ms),
+            replace(limits, max_messages=most),
             offset,
             from_time,
         )
@@ -212,9 +246,15 @@ def message_routes(
     ) -> FramesPublished:
         if request.content_type[0] != FRAMES:
             raise UnsupportedMediaType(f"this path takes a batch of frames; send Content-Type: {FRAMES}")
-        broker.topic(topic_name).partition(partition_id)
+        partition = broker.topic(topic_name).partition(partition_id)
         run = parse_batch(await request.body())
-        first = await broker.publish_frames(topic_name, partition_id, run)
-        return FramesPublished(partition_id, first, len(run))
+        refused = await broker.refused_frames(topic_name, run)
+        appended = broker.append_frames(topic_name, partition_id, run, refused)
+        try:
+            await appended.acknowledged
+        except GoQueueError as error:
+            raise partition.reason(error) from None
+        known = [DuplicateFrame(place, *first) for place, first in appended.duplicates.items()]
+        return FramesPublished(partition_id, appended.first, len(run), known or UNSET)
 
     return [publish, read_topic, read_partition, publish_frames]

@@ -100,10 +100,14 @@ def publish_json(broker: Broker, config: HttpConfig) -> Publish:
 
 def _converted(message: PublishMessage, now_ns: int, trace: Headers) -> NewMessage | GoQueueError:
     try:
-        made = to_new_message(message, now_ns)
+        return in_trace_of(to_new_message(message, now_ns), trace)
     except GoQueueError as error:
         return error
-    return replace(made, headers=in_trace(made.headers, trace)) if trace else made
+
+
+def in_trace_of(message: NewMessage, trace: Headers) -> NewMessage:
+    """The message as a part of its request's trace, unless it has one of its own."""
+    return replace(message, headers=in_trace(message.headers, trace)) if trace else message
 
 
 def trace_of(request_headers: Iterable[tuple[bytes, bytes]]) -> Headers:

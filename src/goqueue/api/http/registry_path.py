@@ -3,8 +3,7 @@
 Looking a schema up by its id is what its clients do most, and is answered right here: the framework's own work for a
 request is more than all the rest. The framework has the same path as a route, for OpenAPI and for what is rarely asked.
 
-Subjects may have any characters, such as the ``/`` in the name of a file that another one imports. Clients send it as
-``%2F``; the framework looks at paths that are decoded. So it is kept encoded until a route is found (``decoded``).
+Subjects may have any characters, such as the ``/`` in the name of a file that another one imports.
 
 A path under ``/contexts/{context}`` is the same path with the context in front of the subject.
 """
@@ -13,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import msgspec
 from litestar import Request
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from goqueue.api.http.encoded_path import decode_parameters, decoded_parts, encoded, has_encoded_slash
 from goqueue.api.http.errors import error_body, error_media_type
 from goqueue.api.http.registry_schemas import REGISTRY_JSON, SchemaBody, described
 from goqueue.broker.schema_registry import SchemaRegistry
@@ -86,13 +86,12 @@ def _schema_id(scope: Scope) -> int | None:
 
 
 def _rewrite(scope: Scope) -> None:
-    raw = scope["raw_path"].decode("ascii", "replace")
-    if "%2f" not in raw.lower() and "%25" not in raw and "/contexts/" not in raw:
+    if not has_encoded_slash(scope) and b"/contexts/" not in scope["raw_path"]:
         return
-    parts = [unquote(part, errors="replace") for part in raw.partition("?")[0].split("/")]
+    parts = decoded_parts(scope)
     if "contexts" in parts:
         _leave_context(scope, parts)
-    scope["path"] = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
+    scope["path"] = encoded(parts)
 
 
 def _leave_context(scope: Scope, parts: list[str]) -> None:
@@ -117,11 +116,7 @@ def _leave_context(scope: Scope, parts: list[str]) -> None:
 
 async def decoded(request: Request[Any, Any, Any]) -> None:
     """Runs before every route of the registry."""
-    # In a new dictionary: the framework keeps the other for the next request.
-    request.scope["path_params"] = {
-        name: value.replace("%2F", "/").replace("%25", "%") if isinstance(value, str) else value
-        for name, value in request.scope["path_params"].items()
-    }
+    decode_parameters(request)
 
 
 # Content types

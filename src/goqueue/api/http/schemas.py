@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from goqueue.wire.internal_headers import MAX_DEDUP_ID_BYTES
+
 Encoding = Literal["text", "base64"]
 HeaderValues = str | list[str]
 """One value, or several under the same name."""
@@ -21,6 +23,13 @@ PriorityField = Annotated[
 DelayField = Annotated[str, Meta(description="Not to be seen for so long.", examples=["30s"])]
 DeliverAtField = Annotated[
     str, Meta(description="Not to be seen before (RFC 3339).", examples=["2030-01-01T09:00:00Z"])
+]
+
+DedupIdField = Annotated[
+    str,
+    Meta(
+        description=f"The application's own for what it sends, 1 to {MAX_DEDUP_ID_BYTES} bytes.", examples=["order-1"]
+    ),
 ]
 
 
@@ -71,10 +80,14 @@ class TopicListResponse(Struct):
 
 
 class PartitionOffsets(Struct):
-    """``latest`` is the offset that the next message gets; readers see what lies below it."""
+    """``latest`` is the offset that the next message gets; readers see what lies below ``last_stable_offset``.
+
+    The two differ while a transaction is open that has written to the partition.
+    """
 
     earliest: int
     latest: int
+    last_stable_offset: int
 
 
 class TopicDetails(Struct):
@@ -103,6 +116,8 @@ class PublishMessage(Request):
 
     ``ttl``: how long groups may still get it, such as ``1h``, counted from its timestamp. ``delay`` or ``deliverAt``:
     nobody sees it before; a delay of zero, or a time that has passed, is now.
+
+    ``dedup_id``: another message with the same id is not stored within the topic's ``dedup_window_ms``.
     """
 
     value: str | None
@@ -115,6 +130,7 @@ class PublishMessage(Request):
     encoding: Encoding = "text"
     timestamp: str | None = None
     ttl: str | None = None
+    dedup_id: DedupIdField | None = None
 
 
 class PublishRequest(Request):
@@ -124,13 +140,17 @@ class PublishRequest(Request):
 
 
 class PublishResult(Struct, omit_defaults=True, gc=False):
-    """Where a message is, or why it is not stored. One that is ``delayed`` gets another offset when it is due."""
+    """Where a message is, or why it is not stored. One that is ``delayed`` gets another offset when it is due.
+
+    ``duplicate``: it was stored before, there, under the same ``dedup_id``.
+    """
 
     partition: int | UnsetType = UNSET
     offset: int | UnsetType = UNSET
     priority: str | UnsetType = UNSET
     delayed: bool | UnsetType = UNSET
     deliverAt: str | UnsetType = UNSET  # noqa: N815
+    duplicate: bool | UnsetType = UNSET
     error: str | UnsetType = UNSET
     code: str | UnsetType = UNSET
     retriable: bool | UnsetType = UNSET
@@ -160,30 +180,48 @@ class ConsumeMessage(Struct, omit_defaults=True, gc=False):
 
 
 class ConsumeResponse(Struct, omit_defaults=True):
-    """Messages in offset order; go on at ``next_offset``."""
+    """Messages in offset order; go on at ``next_offset``. ``last_stable_offset``: where what is committed ends."""
 
     messages: list[ConsumeMessage]
     next_offset: int
     high_watermark: int
+    last_stable_offset: int
     damaged: list[int] | UnsetType = UNSET
     """Offsets that were left out because they fail their checksum."""
 
 
 class ConsumeAllResponse(Struct, omit_defaults=True):
-    """Messages of one or several partitions; go on at ``next_offsets`` of each."""
+    """Messages of one or several partitions; go on at ``next_offsets`` of each.
+
+    ``last_stable_offsets``: where what is committed ends.
+    """
 
     messages: list[ConsumeMessage]
     next_offsets: dict[str, int]
+    last_stable_offsets: dict[str, int]
     next_offset: int | UnsetType = UNSET
+    last_stable_offset: int | UnsetType = UNSET
     damaged: dict[str, list[int]] | UnsetType = UNSET
 
 
-class FramesPublished(Struct):
-    """The batch is stored whole, at consecutive offsets."""
+class DuplicateFrame(Struct):
+    """A message of a batch, by its place in it, and where the one is that was stored before it."""
+
+    place: int
+    partition: int
+    offset: int
+
+
+class FramesPublished(Struct, omit_defaults=True):
+    """The batch is stored whole, at consecutive offsets, but for ``duplicates``: their dedup ids are known.
+
+    If all of it was stored before, ``first_offset`` is -1.
+    """
 
     partition: int
     first_offset: int
     count: int
+    duplicates: list[DuplicateFrame] | UnsetType = UNSET
 
 
 class HealthResponse(Struct):

@@ -67,7 +67,7 @@ def _all_settings(data: CreateTopicRequest) -> dict[str, Any]:
 
 def _details(topic: Topic) -> TopicDetails:
     offsets = {
-        str(number): PartitionOffsets(partition.log.start_offset, partition.high_watermark)
+        str(number): PartitionOffsets(partition.log.start_offset, partition.high_watermark, partition.stable_end)
         for number, partition in enumerate(topic.partitions)
     }
     return TopicDetails(

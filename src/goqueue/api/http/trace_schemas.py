@@ -58,11 +58,26 @@ class GroupOfTrace(Struct, omit_defaults=True, kw_only=True):
     reason: str | UnsetType = UNSET
 
 
+class OpenTransactionOf(Struct, omit_defaults=True, kw_only=True):
+    """A transaction that has to end before anybody sees the message.
+
+    ``own``: the message is part of it; else it is one that began before the message in the same partition. It is
+    aborted at its ``deadline`` at the latest.
+    """
+
+    own: bool
+    producer_id: int
+    transaction_id: str | UnsetType = UNSET
+    transactional_id: str | UnsetType = UNSET
+    deadline: str | UnsetType = UNSET
+
+
 class Trace(Struct, omit_defaults=True, kw_only=True):
     """The story of one message, from its publishing on; copies that were made of it are part of it.
 
     ``duration``: from the first event to the last. ``in_log``: whether the message itself is still there.
     ``also``: other messages of the same trace. ``complete``: false if there was no room to look for all of its events.
+    ``waits_for``: the transaction that nobody sees it before the end of, if there is one.
     """
 
     trace_id: str
@@ -77,6 +92,7 @@ class Trace(Struct, omit_defaults=True, kw_only=True):
     key: str | UnsetType = UNSET
     also: list[PlaceOf] | UnsetType = UNSET
     complete: bool = True
+    waits_for: OpenTransactionOf | UnsetType = UNSET
 
 
 class TraceListResponse(Struct):

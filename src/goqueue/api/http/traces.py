@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from litestar import get
@@ -16,6 +17,7 @@ from goqueue.api.http.openapi import answer
 from goqueue.api.http.trace_schemas import (
     EventDetails,
     GroupOfTrace,
+    OpenTransactionOf,
     PlaceOf,
     Status,
     Trace,
@@ -24,12 +26,15 @@ from goqueue.api.http.trace_schemas import (
     TracerStats,
 )
 from goqueue.broker.broker import Broker
+from goqueue.broker.open_transaction import OpenTransaction
 from goqueue.broker.trace_search import MAX_LIMIT, MAX_SLOWER_MS, Criteria
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.units import format_instant_ns
 from goqueue.observe import trace as told
 from goqueue.observe.trace import TracePage
+
+ByProducer = Mapping[int, OpenTransaction]
 
 _TAGS = ["Traces"]
 _MAX_NAME = 1_000
@@ -75,7 +80,8 @@ def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="What happened lately",
     )
     async def list_traces(limit: LimitParameter = 100) -> TraceListResponse:
-        return await asyncio.to_thread(_page, await broker.trace_search.search(Criteria(limit=limit)))
+        found = await broker.trace_search.search(Criteria(limit=limit))
+        return await asyncio.to_thread(_page, found, _open_of(broker, found.traces))
 
     @get(
         "/traces/search",
@@ -112,7 +118,8 @@ def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
             slower_than_ms=None if slower_than is None else bounded_ms("slower_than", slower_than, MAX_SLOWER_MS),
             limit=limit,
         )
-        return await asyncio.to_thread(_page, await broker.trace_search.search(criteria))
+        found = await broker.trace_search.search(criteria)
+        return await asyncio.to_thread(_page, found, _open_of(broker, found.traces))
 
     @get(
         "/traces/stats",
@@ -146,7 +153,8 @@ def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="The story of one message",
     )
     async def get_trace(trace_id: FromPath[str]) -> Trace:
-        return _trace(await broker.traces.by_id(trace_id))
+        found = await broker.traces.by_id(trace_id)
+        return _trace(found, _open_of(broker, [found]))
 
     return [list_traces, search_traces, trace_stats, get_trace]
 
@@ -156,11 +164,19 @@ def _bounded(field: str, text: str | None, most: int) -> None:
         raise InvalidRequest(f"{field} has more than {most} bytes; nothing has such a name")
 
 
-def _page(found: TracePage) -> TraceListResponse:
-    return TraceListResponse([_trace(each) for each in found.traces], len(found.traces), found.is_complete)
+def _open_of(broker: Broker, traces: Sequence[told.Trace]) -> ByProducer:
+    """The transactions that are open, if any of these messages waits for one."""
+    if not any(each.waits_for for each in traces):
+        return {}
+    return {each.producer_id: each for each in broker.transactions.open_transactions()}
 
 
-def _trace(found: told.Trace) -> Trace:
+def _page(found: TracePage, by_producer: ByProducer) -> TraceListResponse:
+    traces = [_trace(each, by_producer) for each in found.traces]
+    return TraceListResponse(traces, len(found.traces), found.is_complete)
+
+
+def _trace(found: told.Trace, by_producer: ByProducer) -> Trace:
     return Trace(
         trace_id=found.trace_id,
         topic=found.place.topic,
@@ -174,7 +190,18 @@ def _trace(found: told.Trace) -> Trace:
         key=UNSET if found.key is None else found.key.decode(errors="backslashreplace"),
         also=[_place(each) for each in found.also] or UNSET,
         complete=found.is_complete,
+        waits_for=UNSET if found.waits_for is None else _waits_for(found.waits_for, by_producer),
     )
+
+
+def _waits_for(found: told.WaitsFor, by_producer: ByProducer) -> OpenTransactionOf:
+    """A producer has one transaction at a time; of one that could not be ended everywhere no more is known."""
+    answer = OpenTransactionOf(own=found.is_own, producer_id=found.producer_id)
+    transaction = by_producer.get(found.producer_id)
+    if transaction is not None:
+        answer.transaction_id, answer.transactional_id = transaction.transaction_id, transaction.name or UNSET
+        answer.deadline = format_instant_ns(transaction.deadline_ns)
+    return answer
 
 
 def _event(step: told.Step, root: told.Place) -> TraceEvent:

@@ -1,0 +1,49 @@
+"""Producers with ids: a retry of theirs is not stored twice, and a transaction is always one of theirs."""
+
+from __future__ import annotations
+
+from litestar import post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath, JSONBody
+
+from goqueue.api.http.errors import documented
+from goqueue.api.http.openapi import answer
+from goqueue.api.http.transaction_schemas import (
+    InitProducerRequest,
+    InitProducerResponse,
+    ProducerHeartbeatRequest,
+    ProducerHeartbeatResponse,
+)
+from goqueue.broker.broker import Broker
+
+_TAGS = ["Transactions"]
+_PRODUCER = {"producer_id": 1, "epoch": 0, "timeout_ms": 60_000}
+
+
+def producer_routes(broker: Broker) -> list[HTTPRouteHandler]:
+    @post(
+        "/producers/init",
+        tags=_TAGS,
+        status_code=200,
+        responses={**documented(413), 200: answer(InitProducerResponse, "Its id and epoch.", _PRODUCER)},
+        summary="Get a producer's id, taking over from whoever had its transactional id",
+    )
+    async def init_producer(data: JSONBody[InitProducerRequest]) -> InitProducerResponse:
+        broker.check_open()
+        found = await broker.transactions.init(data.transactional_id or None, data.timeout_ms)
+        return InitProducerResponse(found.producer_id, found.epoch, found.timeout_ms)
+
+    @post(
+        "/producers/{producer_id:int}/heartbeat",
+        tags=_TAGS,
+        status_code=200,
+        responses=documented(404, 409, 413),
+        summary="Ask whether a producer is still the one",
+    )
+    async def heartbeat_producer(
+        producer_id: FromPath[int], data: JSONBody[ProducerHeartbeatRequest]
+    ) -> ProducerHeartbeatResponse:
+        broker.transactions.heartbeat(producer_id, data.epoch)
+        return ProducerHeartbeatResponse(success=True)
+
+    return [init_producer, heartbeat_producer]
