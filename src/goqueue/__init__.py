@@ -40,11 +40,14 @@ if TYPE_CHECKING:
     from goqueue.client.schemas import AsyncSchemas, Schema, SchemaProblem, SchemaReference, SchemaVersion
     from goqueue.client.serializers import as_text, from_json, to_json
     from goqueue.client.stream import TopicPartition
-    from goqueue.client.sync import Client, Producer
+    from goqueue.client.sync import Client
     from goqueue.client.sync_consumer import Consumer
+    from goqueue.client.sync_producer import Producer, Transaction
     from goqueue.client.sync_schemas import Schemas
     from goqueue.client.topics import PartitionInfo, TopicInfo
     from goqueue.client.tracing import extracted_context
+    from goqueue.client.transaction import AsyncTransaction
+    from goqueue.client.transactions import CommittedKey, TransactionInfo, TransactionPartition, TransactionStats
     from goqueue.client.verdicts import Reject, Retry
     from goqueue.model.config import Config
     from goqueue.model.errors import GoQueueError
@@ -57,6 +60,7 @@ _PLACES = {
     "AsyncProducer": "client.producer",
     "AsyncReceivedMessage": "client.delivery",
     "AsyncSchemas": "client.schemas",
+    "AsyncTransaction": "client.transaction",
     "AvroDeserializer": "client.avro_serializers",
     "AvroSerializer": "client.avro_serializers",
     "Batch": "client.reader",
@@ -64,6 +68,7 @@ _PLACES = {
     "Broker": "broker.broker",
     "Client": "client.sync",
     "ClientConfig": "client.config",
+    "CommittedKey": "client.transactions",
     "Config": "model.config",
     "Consumer": "client.sync_consumer",
     "ConsumerConfig": "client.config",
@@ -85,7 +90,7 @@ _PLACES = {
     "PartitionLane": "client.lanes",
     "PartitionLanes": "client.lanes",
     "Priority": "model.message",
-    "Producer": "client.sync",
+    "Producer": "client.sync_producer",
     "ProducerConfig": "client.config",
     "ProtobufDeserializer": "client.protobuf_serializers",
     "ProtobufSerializer": "client.protobuf_serializers",
@@ -104,6 +109,10 @@ _PLACES = {
     "Sent": "client.outgoing",
     "TopicInfo": "client.topics",
     "TopicPartition": "client.stream",
+    "Transaction": "client.sync_producer",
+    "TransactionInfo": "client.transactions",
+    "TransactionPartition": "client.transactions",
+    "TransactionStats": "client.transactions",
     "as_text": "client.serializers",
     "extracted_context": "client.tracing",
     "from_json": "client.serializers",
@@ -116,6 +125,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncReceivedMessage",
     "AsyncSchemas",
+    "AsyncTransaction",
     "AvroDeserializer",
     "AvroSerializer",
     "Batch",
@@ -123,6 +133,7 @@ __all__ = [
     "Broker",
     "Client",
     "ClientConfig",
+    "CommittedKey",
     "Config",
     "Consumer",
     "ConsumerConfig",
@@ -163,6 +174,10 @@ __all__ = [
     "Sent",
     "TopicInfo",
     "TopicPartition",
+    "Transaction",
+    "TransactionInfo",
+    "TransactionPartition",
+    "TransactionStats",
     "__version__",
     "as_text",
     "errors",

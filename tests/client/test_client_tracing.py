@@ -23,6 +23,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 from goqueue import AsyncClient, Outgoing, Published, Reject, Sent, extracted_context
 from goqueue.model.errors import MessageTooLarge
 from goqueue.testing import BrokerProcess
+from goqueue.wire.stamped import MAX_STAMPED_HEADERS_BYTES
 from goqueue.wire.trace_context import derived_trace_id, traceparent_in
 
 OWN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -176,7 +177,7 @@ async def test_the_state_of_other_tracing_systems_comes_along_unless_it_is_long(
 async def test_headers_that_fill_their_room_are_sent_without_the_span(
     broker: BrokerProcess, topic: str, spans: Spans
 ) -> None:
-    room = 0xFFFF - len("big") - 6
+    room = MAX_STAMPED_HEADERS_BYTES - len("big") - 6
     async with broker.async_client() as client, client.producer() as producer:
         with spans.within("order"):
             full = await (await producer.send(topic, b"1", headers={"big": b"x" * room}))
@@ -210,9 +211,9 @@ def test_without_an_event_loop_the_span_is_that_of_the_calling_thread(
 
 
 def test_what_was_sent_is_equal_to_its_place() -> None:
-    sent = Sent(0, 3, 2, None, "orders", OWN_TRACE)
+    sent = Sent(0, 3, 2, None, False, "orders", OWN_TRACE)
     assert sent == Published(0, 3, 2) == sent
-    assert sent == Sent(0, 3, 2, None, "orders")
+    assert sent == Sent(0, 3, 2, None, False, "orders")
     assert sent != Published(0, 4, 2)
     assert sent != (0, 3, 2)
     assert len({sent, Sent(0, 3, 2)}) == 1

@@ -186,7 +186,7 @@ async def test_a_follower_from_the_latest_misses_nothing_over_a_restart(tmp_path
         async with AsyncClient(restarting.address, **IMPATIENT) as client, client.producer() as producer:
             await client.create_topic("t", partitions=1)
             await producer.send_many("t", [b"old"])
-            reader = client._reader("t", 0, "latest", True)
+            reader = client._reader("t", 0, "latest", True, "read_committed")
             waiting = asyncio.ensure_future(reader.next())
             await until(lambda: reader._next_offsets == {0: 1})
             await restarting.stop_and_start()

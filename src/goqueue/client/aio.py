@@ -15,12 +15,13 @@ from goqueue.client.directory import Attempt, Directory
 from goqueue.client.instants import Span
 from goqueue.client.membership import JoinTerms
 from goqueue.client.producer import AsyncProducer
-from goqueue.client.reader import Batch, Reader, Record, Start, to_start
+from goqueue.client.reader import Batch, Isolation, Reader, Record, Start, to_start
 from goqueue.client.rebalance import OnPartitions
 from goqueue.client.schema_ids import learn_schemas, schema_ids
 from goqueue.client.schemas import AsyncSchemas
 from goqueue.client.serializers import Deserializer, SchemaReader, Serializer, to_bytes
 from goqueue.client.topics import TopicInfo, is_as_asked, to_info, to_settings
+from goqueue.client.transaction_administration import TransactionAdministration
 from goqueue.client.worker import Handler, check_callable, check_concurrency
 from goqueue.model.errors import InvalidConfiguration, TopicExists, TopicNotFound
 from goqueue.model.group_settings import GroupKind, GroupMode, GroupSettings, Ordering, StartAt
@@ -32,7 +33,7 @@ log = get_logger(__name__)
 DEFAULT_ADDRESS = "localhost:9090"
 
 
-class AsyncClient(GroupAdministration, DelayAdministration):
+class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministration):
     """Brokers at ``addresses`` (one, or several of a cluster); options are those of ``ClientConfig``.
 
     Everything raises a ``GoQueueError``; connections open when first used.
@@ -83,13 +84,29 @@ class AsyncClient(GroupAdministration, DelayAdministration):
     # Messages
 
     def producer(
-        self, *, serializer: Serializer = to_bytes, key_serializer: Serializer | None = None, **options: Any
+        self,
+        *,
+        serializer: Serializer = to_bytes,
+        key_serializer: Serializer | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout: Span | None = None,
+        **options: Any,
     ) -> AsyncProducer:
-        """Options are those of ``ProducerConfig``. Closed with the client, or by its own context."""
+        """Options are those of ``ProducerConfig``. Closed with the client, or by its own context.
+
+        With a ``transactional_id`` it sends in transactions only, and takes over from whoever had the same one: that
+        one is fenced, and what it left open is aborted. Without one it may run transactions as well.
+        """
         self._directory.check_open()
         config = _configured(ProducerConfig, options)
         producer = AsyncProducer(
-            self._directory, config, serializer, key_serializer=key_serializer, closed=self._producers.discard
+            self._directory,
+            config,
+            serializer,
+            key_serializer=key_serializer,
+            transactional_id=transactional_id,
+            transaction_timeout=transaction_timeout,
+            closed=self._producers.discard,
         )
         self._producers.add(producer)
         return producer
@@ -169,10 +186,15 @@ class AsyncClient(GroupAdministration, DelayAdministration):
         start: Start = "earliest",
         *,
         follow: bool = False,
+        isolation: Isolation = "read_committed",
         deserializer: Deserializer | None = None,
     ) -> AsyncGenerator[Record, None]:
-        """The messages of a partition, or of the whole topic; with ``follow`` also those that are yet to come."""
-        reader = self._reader(topic, partition, start, follow)
+        """The messages of a partition, or of the whole topic; with ``follow`` also those that are yet to come.
+
+        Up to the first transaction that is open, and nothing of those that were aborted; with the ``isolation``
+        ``"read_uncommitted"`` all of it.
+        """
+        reader = self._reader(topic, partition, start, follow, isolation)
         try:
             while (batch := await reader.next()) is not None:
                 if isinstance(deserializer, SchemaReader):
@@ -184,23 +206,30 @@ class AsyncClient(GroupAdministration, DelayAdministration):
             await reader.close()
 
     async def read_batches(
-        self, topic: str, partition: int | None = None, start: Start = "earliest", *, follow: bool = False
+        self,
+        topic: str,
+        partition: int | None = None,
+        start: Start = "earliest",
+        *,
+        follow: bool = False,
+        isolation: Isolation = "read_committed",
     ) -> AsyncGenerator[Batch, None]:
         """Like ``read`` with the frames left as they are: ``batch.records()`` decodes, or work on ``batch.run``."""
-        reader = self._reader(topic, partition, start, follow)
+        reader = self._reader(topic, partition, start, follow, isolation)
         try:
             while (batch := await reader.next()) is not None:
                 yield batch
         finally:
             await reader.close()
 
-    def _reader(self, topic: str, partition: int | None, start: Start, follow: bool) -> Reader:
+    def _reader(self, topic: str, partition: int | None, start: Start, follow: bool, isolation: Isolation) -> Reader:
         return Reader(
             self._directory,
             topic,
             partition,
             start,
             follow=follow,
+            isolation=isolation,
             prefetch_batches=self.config.prefetch_batches,
             retry_for_s=float("inf") if follow else self.config.connect_timeout_ms / 1_000,
         )

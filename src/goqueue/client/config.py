@@ -102,6 +102,11 @@ class ProducerConfig(_Checked):
         "Whether messages sent inside an OpenTelemetry span carry it to consumers, as traceparent and tracestate.",
         "flag",
     )
+    idempotent: bool = setting(
+        True,
+        "Whether the broker knows a batch that is sent again, so that a retry is never stored twice.",
+        "flag",
+    )
 
 
 @dataclass(frozen=True, slots=True)

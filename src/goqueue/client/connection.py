@@ -32,6 +32,9 @@ _STREAMED_BYTES = 3 << 19
 """A batch of several messages is smaller, and every broker takes it; one large message may not be."""
 
 
+CALL_ENDED = (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError)
+"""What gRPC raises, depending on the moment, if something is said to a call that is over."""
+
 _END_WITHIN_S = 0.5
 _LAST_WORDS_S = 0.01
 
@@ -69,6 +72,7 @@ class Connection:
         self.groups = pb_grpc.GroupsStub(self._channel)
         self.delays = pb_grpc.DelaysStub(self._channel)
         self.schemas = pb_grpc.SchemasStub(self._channel)
+        self.transactions = pb_grpc.TransactionsStub(self._channel)
         self._pipe: _PublishPipe | None = None
         self._closed = False
         self._fetching = 0
@@ -88,10 +92,20 @@ class Connection:
             self._check_open()
             raise
 
-    async def publish(self, topic: str, partition: int, acks: pb.Acks.ValueType, batch: bytes) -> pb.Stored:
+    async def publish(
+        self,
+        topic: str,
+        partition: int,
+        acks: pb.Acks.ValueType,
+        batch: bytes,
+        transaction_id: str = "",
+        begin: pb.Begin | None = None,
+    ) -> pb.Stored:
         """Store a batch; return where it is."""
         self._check_open()
-        request = pb.PublishRequest(topic=topic, partition=partition, acks=acks, batch=batch)
+        request = pb.PublishRequest(
+            topic=topic, partition=partition, acks=acks, batch=batch, transaction_id=transaction_id, begin=begin
+        )
         if len(batch) > _STREAMED_BYTES:
             # If it is too large for the broker the whole call ends; it must not take a shared stream with it.
             response = await self.call(self._messages.Publish, request)
@@ -198,7 +212,7 @@ class _PublishPipe:
                 self._something_to_send.clear()
                 while self._outgoing:
                     await self._call.write(self._outgoing.pop(next(iter(self._outgoing))))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        except CALL_ENDED:
             # The reader meets the same end and tells everyone why.
             self.broken = True
 
@@ -240,7 +254,7 @@ class _PublishPipe:
                     await self._call.done_writing()
                 await asyncio.shield(reading)
             ended = True
-        except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        except (TimeoutError, *CALL_ENDED):
             ended = False
         self.abandon()
         await asyncio.gather(*self._tasks, return_exceptions=True)

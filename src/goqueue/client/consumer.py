@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from typing import Any, Self
 
 from goqueue.client.delivery import AsyncReceivedMessage, claims_of
@@ -70,6 +70,8 @@ class AsyncConsumer:
         self._is_started = False
         self._gives_back = False
         """Whether what comes is given back as it comes."""
+        self._is_turning = False
+        """Whether the stream is about to be replaced by one that begins elsewhere: what still comes by it is void."""
         self._committing: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._when_closed = closed
@@ -98,7 +100,8 @@ class AsyncConsumer:
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
-        hand = (ThreadHand if self._threaded else AsyncHand)(self._settler, self._deserializer)
+        kind = ThreadHand if self._threaded else AsyncHand
+        hand = kind(self._settler, self._deserializer, self._terms.group, self._directory)
         self._queue_side = QueueSide(self._keeper, self._settler, hand)
         await self._learn_visibility()
         await self._membership.start()
@@ -168,6 +171,10 @@ class AsyncConsumer:
                 await self._commit_finished()
         except (GoQueueError, TimeoutError) as error:
             log.warning("offsets not committed at the end", group=self._terms.group, error=str(error))
+
+    @property
+    def group(self) -> str:
+        return self._terms.group
 
     @property
     def member_id(self) -> str:
@@ -275,12 +282,45 @@ class AsyncConsumer:
 
     async def commit(self, record: Record | None = None) -> None:
         """Of a stream: everything that was handed out is done; or everything up to ``record``, in its partition."""
+        await self._commit(self._positions(record))
+
+    def _positions(self, record: Record | None) -> dict[TopicPartition, int]:
         if self._is_stream is False:
             raise InvalidRequest(f"group {self._terms.group!r} is a queue: its messages are acked, not committed")
         if record is not None:
-            await self._commit({TopicPartition(record.topic, record.partition): record.offset + 1})
-        else:
-            await self._commit(self._intake.positions(finished=False))
+            return {TopicPartition(record.topic, record.partition): record.offset + 1}
+        return self._intake.positions(finished=False)
+
+    def _to_commit(self, record: Record | None) -> dict[TopicPartition, int]:
+        """The same for a transaction."""
+        if self._config.auto_commit:
+            raise InvalidRequest(
+                "a consumer whose offsets are part of a transaction needs auto_commit=False; it would commit by itself "
+                "what the transaction has not"
+            )
+        return self._positions(record)
+
+    def rewind(self) -> None:
+        """Of a stream: read again from what is committed, everything that was handed out since included."""
+        if self._is_stream is False:
+            raise InvalidRequest(f"group {self._terms.group!r} is a queue: what is not acked is delivered again")
+        self._read_again(self._rebalancer.assigned | self._rebalancer.revoking)
+
+    def _read_again(self, places: Collection[TopicPartition]) -> None:
+        """Some partitions begin again at what is committed.
+
+        By a new stream: what is still on its way in this one was sent from where the consumer had got to, and what
+        comes in the next one was not. All other partitions go on where they are.
+        """
+        if self._closing is not None or not self._is_stream:
+            return
+        self._intake.drop(places)
+        self._progress.forget(places)
+        for place in places:
+            self._arrived_to.pop(place, None)
+            self._resumed_at.pop(place, None)
+        self._is_turning = True
+        self._membership.renew()
 
     async def _commit_finished(self) -> None:
         if self._config.auto_commit:
@@ -314,6 +354,7 @@ class AsyncConsumer:
     def joined(self, assignment: pb.Assignment, *, anew: bool) -> None:
         """A stream has begun, for the first time or once more."""
         self._is_stream = assignment.settings["mode"] == "stream"
+        self._is_turning = False
         own = assignment.settings.get(_VISIBILITY, INHERITED)
         if self._queue_side is not None and own != INHERITED:
             self._queue_side.visibility_s = dict.fromkeys(self._terms.topics, _visibility_s(own))
@@ -348,6 +389,8 @@ class AsyncConsumer:
         if not self._is_stream:
             if self._queue_side is not None:
                 self._take_queued([self._queue_side.open(delivery) for delivery in response.deliveries])
+            return
+        if self._is_turning:
             return
         last = len(response.deliveries) - 1
         for number, delivery in enumerate(response.deliveries):

@@ -84,6 +84,8 @@ class Membership:
         self._terms = terms
         self._host = host
         self._member_id = ""
+        self.generation = 0
+        """Of the group, as this member was told last."""
         self._subscription: Subscription | None = None
         self._available = asyncio.Event()
         self._failure: GoQueueError | None = None
@@ -136,6 +138,7 @@ class Membership:
         self._host.take_messages(response)
 
     def take_assignment(self, assignment: pb.Assignment, *, first: bool) -> None:
+        self.generation = assignment.generation
         if first:
             anew = assignment.member_id != self._member_id
             self._member_id = assignment.member_id
@@ -196,6 +199,12 @@ class Membership:
         self._is_paused = True
         if self._subscription is not None:
             self._subscription.tell(_PAUSE)
+
+    def renew(self) -> None:
+        """Begin another stream as the same member."""
+        if self._subscription is not None:
+            self._subscription.connection.was_cut_short()
+            self._subscription.abandon()
 
     def give_credit(self, answers: int) -> None:
         """After a break this is not needed: a new stream begins with credit of its own."""

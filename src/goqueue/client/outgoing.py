@@ -15,8 +15,9 @@ from goqueue.model.errors import InvalidMessage, MessageTooLarge, TimestampOutOf
 from goqueue.model.message import NO_HEADERS, Headers, Priority, parse_priority
 from goqueue.model.publishing import Published
 from goqueue.wire.delayed import MAX_DELAY_NS, MAX_DELAYED_HEADERS_BYTES, due_header
-from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
-from goqueue.wire.internal_headers import MAX_TTL_MS, RESERVED_PREFIX, TTL
+from goqueue.wire.frame import MAX_HEADERS_BYTES, MAX_KEY_BYTES, Flag, encode_frame, encode_headers
+from goqueue.wire.internal_headers import DEDUP_ID, MAX_DEDUP_ID_BYTES, MAX_TTL_MS, RESERVED_PREFIX, TTL
+from goqueue.wire.stamped import STAMP_BYTES
 from goqueue.wire.trace_context import derived_trace_id, traceparent_in
 from goqueue.wire.trace_headers import in_trace
 
@@ -44,6 +45,11 @@ class Outgoing(msgspec.Struct, frozen=True):
     """How long after its timestamp it is worth delivering by a group; of a delayed one, after it can be seen."""
     deliver_at: Instant | None = None
     """Not to be seen before. At most one of this and ``delay``."""
+    dedup_id: str | None = None
+    """A message with the same one is not stored if it comes to the topic again within ``dedup_window_ms``.
+
+    Such messages keep their order among the others of their partition, in batches of their own.
+    """
 
 
 class Sent(Published, frozen=True, gc=False, eq=False, repr_omit_defaults=True):
@@ -103,15 +109,15 @@ class Encoder:
             return message
         return msgspec.structs.replace(message, key=to_bytes(self._serialize_key(message.key)))
 
-    def encode(self, message: Outgoing) -> tuple[bytes, int]:
-        """The frame, and its priority as a number."""
+    def encode(self, message: Outgoing, more_flags: int = 0, *, leave_room: bool = False) -> tuple[bytes, int]:
+        """The frame, and its priority as a number. ``leave_room``: for a stamp, should it be the first of a batch."""
         key = key_bytes(message.key)
         if message.value is None:
             if not key:
                 raise InvalidMessage("a message without a value is a tombstone and must have a key")
-            value, flags = b"", int(Flag.TOMBSTONE)
+            value, flags = b"", more_flags | int(Flag.TOMBSTONE)
         else:
-            value, flags = self._serialize(message.value), 0
+            value, flags = self._serialize(message.value), more_flags
             if type(value) is not bytes:
                 value = to_bytes(value)
         lane = int(parse_priority(message.priority))
@@ -119,14 +125,21 @@ class Encoder:
         pairs = () if not message.headers else _pairs(message.headers)
         if message.ttl is not None:
             pairs = (*pairs, (TTL, _ttl(message.ttl)))
+        if message.dedup_id is not None:
+            if more_flags & Flag.TRANSACTIONAL:
+                raise InvalidMessage("a message in a transaction cannot have a dedup_id: nothing is stored twice there")
+            pairs, leave_room = (*pairs, (DEDUP_ID, _dedup_id(message.dedup_id))), False
         due = _due(message)
         if due is not None:
             pairs, flags = (*pairs, due), flags | int(Flag.DELAYED)
         headers = encode_headers(pairs)
-        if due is not None and len(headers) > MAX_DELAYED_HEADERS_BYTES:
-            raise MessageTooLarge(
-                f"the headers have {len(headers)} bytes; of a delayed message {MAX_DELAYED_HEADERS_BYTES} are allowed"
-            )
+        if headers:
+            most = MAX_HEADERS_BYTES if due is None else MAX_DELAYED_HEADERS_BYTES
+            if leave_room:
+                most -= STAMP_BYTES
+            if len(headers) > most:
+                kind = "message" if due is None else "delayed message"
+                raise MessageTooLarge(f"the headers have {len(headers)} bytes; of a {kind} {most} are allowed")
         if len(key) + len(value) + len(headers) > self._max_bytes:
             raise MessageTooLarge(
                 f"the message has {len(key) + len(value) + len(headers)} bytes; "
@@ -187,6 +200,15 @@ def _ttl(ttl: timedelta) -> bytes:
     if not 1 <= ttl_ms <= MAX_TTL_MS:
         raise InvalidMessage(f"ttl is {ttl}; more than nothing and at most {MAX_TTL_MS // _DAY_MS} days are allowed")
     return b"%d" % ttl_ms
+
+
+def _dedup_id(dedup_id: str) -> bytes:
+    if not isinstance(dedup_id, str):
+        raise InvalidMessage(f"dedup_id is {dedup_id!r}; it must be a text")
+    packed = to_bytes(dedup_id)
+    if not 1 <= len(packed) <= MAX_DEDUP_ID_BYTES:
+        raise InvalidMessage(f"dedup_id has {len(packed)} bytes; 1 to {MAX_DEDUP_ID_BYTES} are allowed")
+    return packed
 
 
 def _nanoseconds(moment: Instant) -> int:

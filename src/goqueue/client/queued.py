@@ -10,6 +10,7 @@ from time import time_ns
 from typing import Any
 
 from goqueue.client.delivery import AsyncReceivedMessage, Hand, Received, ReceivedMessage
+from goqueue.client.directory import Directory
 from goqueue.client.leases import Lease, LeaseKeeper, granted_s
 from goqueue.client.schema_ids import schema_ids
 from goqueue.client.serializers import Deserializer, SchemaReader
@@ -64,14 +65,22 @@ class AsyncHand:
 
     received = AsyncReceivedMessage
 
-    def __init__(self, settler: Settler, deserializer: Deserializer | None) -> None:
-        self._settler = settler
+    def __init__(
+        self,
+        settler: Settler,
+        deserializer: Deserializer | None,
+        group: str = "",
+        directory: Directory | None = None,
+    ) -> None:
+        self.settler = settler
+        self.group = group
+        self.directory = directory
         self._loop = asyncio.get_running_loop()
         self.deserializer = deserializer
 
     def settle(self, order: Any, claims: list[Claim]) -> asyncio.Future[None]:
         done = self._loop.create_future()
-        self._settler.put(order, claims, done)
+        self.settler.put(order, claims, done)
         return done
 
 
@@ -80,15 +89,23 @@ class ThreadHand:
 
     received = ReceivedMessage
 
-    def __init__(self, settler: Settler, deserializer: Deserializer | None) -> None:
-        self._settler = settler
+    def __init__(
+        self,
+        settler: Settler,
+        deserializer: Deserializer | None,
+        group: str = "",
+        directory: Directory | None = None,
+    ) -> None:
+        self.settler = settler
+        self.group = group
+        self.directory = directory
         self._loop = asyncio.get_running_loop()
         self.deserializer = deserializer
 
     def settle(self, order: Any, claims: list[Claim]) -> concurrent.futures.Future[None]:
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
         try:
-            self._loop.call_soon_threadsafe(self._settler.put, order, claims, done)
+            self._loop.call_soon_threadsafe(self.settler.put, order, claims, done)
         except RuntimeError:
             done.set_exception(ClientClosed("the client is closed; what it had was given back"))
         return done

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -23,6 +23,9 @@ from goqueue.wire.trace_context import trace_id_of
 
 Start = Literal["earliest", "latest"] | int | datetime
 """Where to begin: at one end, at an offset, or at the first message at or after an instant."""
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+"""Whether what open and aborted transactions have written is read as well."""
 
 _MAX_OFFSET = (1 << 63) - 1
 MAX_UNPACKED_BYTES = 64 << 20
@@ -111,7 +114,11 @@ class Reader:
         follow: bool,
         prefetch_batches: int,
         retry_for_s: float,
+        isolation: Isolation = "read_committed",
     ) -> None:
+        if isolation not in get_args(Isolation):
+            raise InvalidRequest(f"isolation is {isolation!r}; there are {' and '.join(get_args(Isolation))}")
+        self._uncommitted = isolation == "read_uncommitted"
         self._directory = directory
         self._topic = topic
         self._partition = partition
@@ -167,7 +174,13 @@ class Reader:
                     # Fixed once: after a broken connection 'latest' would be later, and what came between be skipped.
                     self._next_offsets[number] = await self._find(leader, number)
                 start = pb.Start(offset=self._next_offsets[number])
-                request = pb.FetchRequest(topic=self._topic, partition=number, start=start, follow=self._follow)
+                request = pb.FetchRequest(
+                    topic=self._topic,
+                    partition=number,
+                    start=start,
+                    follow=self._follow,
+                    read_uncommitted=self._uncommitted,
+                )
                 async with aclosing(leader.fetch(request)) as responses:
                     async for response in responses:
                         self._next_offsets[number] = response.next_offset

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from goqueue.client.accumulator import Stored
+from goqueue.client.accumulator import MAX_FRAMES_BYTES
 from goqueue.client.outgoing import Encoder, Outgoing, Sent, traced
+from goqueue.client.parcels import Stored
 from goqueue.model.errors import GoQueueError, InvalidMessage, NotAllStored
 from goqueue.model.message import Headers, Priority
-from goqueue.wire.batch import MAX_BATCH_BYTES
 from goqueue.wire.frame import encode_frame, encode_headers
 from goqueue.wire.trace_context import traceparent_in
 
 if TYPE_CHECKING:
-    from goqueue.client.producer import AsyncProducer
+    from goqueue.client.outbox import Outbox
 
 _PARCEL_BYTES = 256 << 10
 _NORMAL = int(Priority.NORMAL)
@@ -25,20 +25,28 @@ _NORMAL = int(Priority.NORMAL)
 class _Share:
     """What one partition gets of a ``send_many``, or a part of it."""
 
-    __slots__ = ("frames", "number", "places", "size")
+    __slots__ = ("dedup_ids", "frames", "number", "places", "size")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, dedup_ids: set[str] | None) -> None:
         self.number = number
+        self.dedup_ids = dedup_ids
+        """``None`` if its messages have none: those that have one travel apart."""
         self.frames: list[bytes] = []
         self.places: list[int] = []
         self.size = 0
+
+    def takes(self, dedup_id: str | None) -> bool:
+        """Whether a message with this one, or without any, can go with the others."""
+        if self.dedup_ids is None or dedup_id is None:
+            return self.dedup_ids is None and dedup_id is None
+        return dedup_id not in self.dedup_ids
 
 
 class SendMany:
     """One ``send_many``: messages are gathered by partition and leave while the rest is being encoded."""
 
-    def __init__(self, producer: AsyncProducer, encoder: Encoder, topic: str, partitions: int, trace: Headers) -> None:
-        self._producer = producer
+    def __init__(self, outbox: Outbox, encoder: Encoder, topic: str, partitions: int, trace: Headers) -> None:
+        self._outbox = outbox
         self._encoder = encoder
         self._topic = topic
         self._partitions = partitions
@@ -56,7 +64,7 @@ class SendMany:
 
     async def take_in(self, messages: Iterable[Any]) -> None:
         encoder = self._encoder
-        plain = encoder.is_plain
+        plain, flags, leave_room = encoder.is_plain, self._outbox.flags, self._outbox.is_numbered
         trace_headers = encode_headers(self._trace)
         parent = traceparent_in(self._trace)
         trace = None if parent is None else parent.trace_id
@@ -67,15 +75,15 @@ class SendMany:
                 continue
             try:
                 if plain and type(given) is bytes and len(given) < _PARCEL_BYTES:
-                    frame = encode_frame(b"", given, trace_headers, time_ns())
-                    lane, number, named = _NORMAL, self._next_keyless(), trace
+                    frame = encode_frame(b"", given, trace_headers, time_ns(), _NORMAL, flags)
+                    lane, number, named, dedup_id = _NORMAL, self._next_keyless(), trace, None
                 elif type(given) is _Broken:
                     raise given.error
                 else:
                     message = given if isinstance(given, Outgoing) else Outgoing(given)
                     message, named = traced(encoder.keyed(message), self._trace)
-                    frame, lane = encoder.encode(message)
-                    number = self._route(message)
+                    frame, lane = encoder.encode(message, flags, leave_room=leave_room)
+                    number, dedup_id = self._route(message), message.dedup_id
             except Exception as error:
                 # Also what a serializer raises: it says what is wrong with this message, and the others are sent.
                 self._failures[place] = error
@@ -85,11 +93,16 @@ class SendMany:
             if named is not None:
                 self._named_traces[place] = named
             share = self._shares.get(number)
-            if share is not None and share.size + len(frame) > MAX_BATCH_BYTES:
+            if share is not None and (
+                share.size + len(frame) > MAX_FRAMES_BYTES
+                or ((dedup_id is not None or share.dedup_ids is not None) and not share.takes(dedup_id))
+            ):
                 await self._send(self._shares.pop(number))
                 share = None
             if share is None:
-                share = self._shares[number] = _Share(number)
+                share = self._shares[number] = _Share(number, None if dedup_id is None else set())
+            if dedup_id is not None and share.dedup_ids is not None:
+                share.dedup_ids.add(dedup_id)
             share.frames.append(frame)
             share.places.append(place)
             share.size += len(frame)
@@ -103,12 +116,12 @@ class SendMany:
     def _route(self, message: Outgoing) -> int:
         if message.partition is None and not message.key:
             return self._next_keyless()
-        return self._producer._route(self._topic, message, self._partitions)
+        return self._outbox.route(self._topic, message, self._partitions)
 
     def _next_keyless(self) -> int:
         """Messages without a key stay together until their share leaves."""
         if self._keyless is None:
-            self._keyless = self._producer._next_keyless(self._topic, self._partitions)
+            self._keyless = self._outbox.next_keyless(self._topic, self._partitions)
         return self._keyless
 
     async def _send(self, share: _Share) -> None:
@@ -118,7 +131,8 @@ class SendMany:
             self._failures.update(dict.fromkeys(share.places, self._refusal))
             return
         try:
-            done = await self._producer._enqueue(self._topic, share.number, share.frames, share.size)
+            dedup_ids = None if share.dedup_ids is None else frozenset(share.dedup_ids)
+            done = await self._outbox.enqueue(self._topic, share.number, share.frames, share.size, dedup_ids)
         except GoQueueError as error:
             # There is no room, or the producer was closed: what comes behind would wait for nothing.
             self._refusal = error
@@ -127,21 +141,24 @@ class SendMany:
             self._sent.append((share, done))
 
     async def results(self) -> list[Sent]:
-        """When everything that was handed over is settled."""
-        settled = await asyncio.gather(*(done for _, done in self._sent), return_exceptions=True)
+        """When everything that was handed over is settled. Who loses patience does not take the messages with him."""
+        if self._sent:
+            await asyncio.wait([done for _, done in self._sent])
+        settled = [done.exception() or done.result() for _, done in self._sent]
         found: list[Any] = [None] * len(self._lanes)
         failures: dict[int, BaseException] = dict(self._failures)
         topic, trace_at = self._topic, self._named_traces.get
         for (share, _), stored in zip(self._sent, settled, strict=True):
             if isinstance(stored, BaseException):
                 failures.update(dict.fromkeys(share.places, stored))
-            elif stored.dues is None:
+            elif stored.dues is None and not stored.duplicates:
                 for offset, place in zip(stored.offsets, share.places, strict=True):
                     found[place] = Sent(share.number, offset, self._lanes[place], None, False, topic, trace_at(place))
             else:
-                for at, (offset, place) in enumerate(zip(stored.offsets, share.places, strict=True)):
-                    due = stored.due(at)
-                    found[place] = Sent(share.number, offset, self._lanes[place], due, False, topic, trace_at(place))
+                for at, place in enumerate(share.places):
+                    partition, offset = stored.place_of(at, share.number)
+                    lane, due, is_known = self._lanes[place], stored.due(at), at in stored.duplicates
+                    found[place] = Sent(partition, offset, lane, due, is_known, topic, trace_at(place))
             if not isinstance(stored, BaseException):
                 failures.update((share.places[at], error) for at, error in stored.failures.items())
         if failures:

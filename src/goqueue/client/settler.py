@@ -94,6 +94,26 @@ class Settler:
         elif not self._scheduled:
             self._schedule()
 
+    def take_out(self, claims: Sequence[Claim]) -> None:
+        """Messages that are settled elsewhere: nobody's here from now on. All of them, or this raises."""
+        self.check_in_hand(claims)
+        for lease, offsets in claims:
+            lease.left.difference_update(offsets)
+            if not lease.left:
+                self._keeper.drop(lease)
+
+    def check_in_hand(self, claims: Sequence[Claim]) -> None:
+        """Raises if any of the messages is settled or lost."""
+        lost = sum(len(set(offsets) - lease.left) for lease, offsets in claims)
+        if lost:
+            raise StaleReceipt(_lost_text(lost))
+
+    def put_back(self, claims: Sequence[Claim]) -> None:
+        """They were not settled elsewhere after all, and are in hand as before if nobody else has got them."""
+        for lease, offsets in claims:
+            lease.left.update(offsets)
+            self._keeper.add(lease)
+
     def _schedule(self) -> None:
         if len(self._under_way) < _MOST_UNDER_WAY:
             self._scheduled = True
@@ -118,7 +138,7 @@ class Settler:
     async def _deliver(self, parcel: _Parcel) -> None:
         refused: dict[Lease, tuple[set[int], GoQueueError]] = {}
         try:
-            for leases in _portions(parcel.by_lease):
+            for leases in portions(parcel.by_lease):
                 await self._ask(parcel, leases, refused)
         except GoQueueError as error:
             self._fail(parcel, error)
@@ -192,7 +212,7 @@ class Settler:
             await asyncio.gather(*left, return_exceptions=True)
 
 
-def _portions(by_lease: dict[Lease, list[int]]) -> list[list[Lease]]:
+def portions(by_lease: dict[Lease, list[int]]) -> list[list[Lease]]:
     """What one request may hold."""
     portions: list[list[Lease]] = [[]]
     room = _MOST_MESSAGES

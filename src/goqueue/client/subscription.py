@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from goqueue.client.connection import Connection, to_error
+from goqueue.client.connection import CALL_ENDED, Connection, to_error
 from goqueue.model.errors import BrokerUnavailable, ClientError, DeliveryTimeout, GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -117,7 +117,7 @@ class Subscription:
                         await self._call.done_writing()
                         return
                     await self._call.write(request)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        except CALL_ENDED:
             # The reader meets the same end and tells everyone why.
             return
 
@@ -188,7 +188,7 @@ class Subscription:
                 async with asyncio.timeout(_END_WITHIN_S):
                     await self._call.done_writing()
                     await asyncio.shield(reading)
-        except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        except (TimeoutError, *CALL_ENDED):
             self.connection.was_cut_short()
         self.abandon()
         await asyncio.gather(reading, return_exceptions=True)

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import concurrent.futures
 import os
 from collections.abc import Generator, Iterable
-from datetime import timedelta
 from typing import Any, Self
 
 from goqueue.client.aio import DEFAULT_ADDRESS, AsyncClient
 from goqueue.client.consumer import AsyncConsumer
-from goqueue.client.instants import Instant, Span
+from goqueue.client.instants import Span
 from goqueue.client.loop_thread import LoopThread
-from goqueue.client.outgoing import HeadersGiven, Sent
 from goqueue.client.producer import AsyncProducer
-from goqueue.client.reader import Batch, Record, Start
+from goqueue.client.reader import Batch, Isolation, Record, Start
 from goqueue.client.rebalance import OnPartitions
 from goqueue.client.serializers import Deserializer, Serializer, to_bytes
-from goqueue.client.sync_administration import SyncDelayAdministration, SyncGroupAdministration
+from goqueue.client.sync_administration import (
+    SyncDelayAdministration,
+    SyncGroupAdministration,
+    SyncTransactionAdministration,
+)
 from goqueue.client.sync_consumer import Consumer, in_thread
+from goqueue.client.sync_producer import Producer
 from goqueue.client.sync_schemas import Schemas
 from goqueue.client.topics import TopicInfo
 from goqueue.client.worker import Handler, check_concurrency
-from goqueue.model.message import Priority
 
 _open_clients: set[Client] = set()
 """Held until they are closed: what their producers have taken is finished at exit, whoever else let go of them."""
 
 
-class Client(SyncGroupAdministration, SyncDelayAdministration):
+class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAdministration):
     """Blocks where ``AsyncClient`` awaits. May be shared by threads; what is left open is finished at exit."""
 
     def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Any) -> None:
@@ -52,11 +52,22 @@ class Client(SyncGroupAdministration, SyncDelayAdministration):
         self._thread.stop(self._client.close())
 
     def producer(
-        self, *, serializer: Serializer = to_bytes, key_serializer: Serializer | None = None, **options: Any
+        self,
+        *,
+        serializer: Serializer = to_bytes,
+        key_serializer: Serializer | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout: Span | None = None,
+        **options: Any,
     ) -> Producer:
-        """Options are those of ``ProducerConfig``."""
-        made = _made(self._client, options | {"serializer": serializer, "key_serializer": key_serializer})
-        return Producer(self._thread.run(made), self._thread)
+        """As ``AsyncClient.producer``."""
+        given = {
+            "serializer": serializer,
+            "key_serializer": key_serializer,
+            "transactional_id": transactional_id,
+            "transaction_timeout": transaction_timeout,
+        }
+        return Producer(self._thread.run(_made(self._client, options | given)), self._thread)
 
     def consumer(
         self,
@@ -94,17 +105,24 @@ class Client(SyncGroupAdministration, SyncDelayAdministration):
         start: Start = "earliest",
         *,
         follow: bool = False,
+        isolation: Isolation = "read_committed",
         deserializer: Deserializer | None = None,
     ) -> Generator[Record, None, None]:
-        """The messages of a partition, or of the whole topic; with ``follow`` also those that are yet to come."""
-        for batch in self.read_batches(topic, partition, start, follow=follow):
+        """As ``AsyncClient.read``."""
+        for batch in self.read_batches(topic, partition, start, follow=follow, isolation=isolation):
             yield from batch.records(deserializer)
 
     def read_batches(
-        self, topic: str, partition: int | None = None, start: Start = "earliest", *, follow: bool = False
+        self,
+        topic: str,
+        partition: int | None = None,
+        start: Start = "earliest",
+        *,
+        follow: bool = False,
+        isolation: Isolation = "read_committed",
     ) -> Generator[Batch, None, None]:
         """Like ``read`` with the frames left as they are."""
-        reader = self._client._reader(topic, partition, start, follow)
+        reader = self._client._reader(topic, partition, start, follow, isolation)
         try:
             while (batch := self._thread.run(reader.next())) is not None:
                 yield batch
@@ -129,79 +147,6 @@ class Client(SyncGroupAdministration, SyncDelayAdministration):
 
     def delete_topic(self, name: str) -> None:
         self._thread.run(self._client.delete_topic(name))
-
-
-class Producer:
-    """Made by ``Client.producer``. May be shared by threads."""
-
-    def __init__(self, producer: AsyncProducer, thread: LoopThread) -> None:
-        self._producer = producer
-        self._thread = thread
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def send(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: Any = None,
-        headers: HeadersGiven | None = None,
-        partition: int | None = None,
-        priority: Priority | str | int = Priority.NORMAL,
-        timestamp: Instant | None = None,
-        delay: Span | None = None,
-        deliver_at: Instant | None = None,
-        ttl: timedelta | None = None,
-    ) -> concurrent.futures.Future[Sent]:
-        """Hand a message over; ``.result()`` of the future waits until it is stored. Blocks only for room."""
-        return self._thread.run(
-            self._send(
-                topic,
-                value,
-                key=key,
-                headers=headers,
-                partition=partition,
-                priority=priority,
-                timestamp=timestamp,
-                delay=delay,
-                deliver_at=deliver_at,
-                ttl=ttl,
-            )
-        )
-
-    async def _send(self, topic: str, value: Any, **fields: Any) -> concurrent.futures.Future[Sent]:
-        sent = await self._producer.send(topic, value, **fields)
-        delivery: concurrent.futures.Future[Sent] = concurrent.futures.Future()
-        sent.add_done_callback(lambda done: _copy_outcome(done, delivery))
-        return delivery
-
-    def send_many(self, topic: str, messages: Iterable[Any]) -> list[Sent]:
-        """Send values or ``Outgoing`` messages and wait for all of them."""
-        return self._thread.run(self._producer.send_many(topic, messages))
-
-    def flush(self) -> None:
-        """Wait until everything that was sent is settled."""
-        self._thread.run(self._producer.flush())
-
-    def close(self) -> None:
-        """``flush``, then take nothing more. Doing it twice, or after the client, does no harm."""
-        if not self._thread.stopped:
-            self._thread.run(self._producer.close())
-
-
-def _copy_outcome(done: asyncio.Future[Sent], delivery: concurrent.futures.Future[Sent]) -> None:
-    if not delivery.set_running_or_notify_cancel():
-        return
-    error = done.exception()
-    if error is None:
-        delivery.set_result(done.result())
-    else:
-        delivery.set_exception(error)
 
 
 async def _made(client: AsyncClient, options: dict[str, Any]) -> AsyncProducer:

@@ -1,4 +1,4 @@
-"""What can be asked about groups, dead letters, lanes and delayed messages, without an event loop."""
+"""What can be asked about groups, dead letters, lanes, delayed messages and transactions, without an event loop."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from goqueue.client.lanes import PartitionLanes
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.reader import Start
 from goqueue.client.stream import TopicPartition
+from goqueue.client.transactions import CommittedKey, TransactionInfo, TransactionStats
 
 if TYPE_CHECKING:
     from goqueue.client.aio import AsyncClient
@@ -96,3 +97,28 @@ class SyncDelayAdministration:
 
     def delay_stats(self) -> DelayStats:
         return self._thread.run(self._client.delay_stats())
+
+
+class SyncTransactionAdministration:
+    """Each method as in ``AsyncClient``."""
+
+    _client: AsyncClient
+    _thread: LoopThread
+
+    def commit_many(self, key: str, transaction_ids: Iterable[str]) -> CommittedKey:
+        return self._thread.run(self._client.commit_many(key, transaction_ids))
+
+    def committed_under(self, key: str) -> CommittedKey | None:
+        return self._thread.run(self._client.committed_under(key))
+
+    def transactions(self) -> list[TransactionInfo]:
+        return self._thread.run(self._client.transactions())
+
+    def describe_transaction(self, transaction_id: str) -> TransactionInfo:
+        return self._thread.run(self._client.describe_transaction(transaction_id))
+
+    def abort_transaction(self, transaction_id: str) -> None:
+        self._thread.run(self._client.abort_transaction(transaction_id))
+
+    def transaction_stats(self) -> TransactionStats:
+        return self._thread.run(self._client.transaction_stats())

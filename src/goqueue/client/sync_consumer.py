@@ -54,6 +54,10 @@ class Consumer:
             self._thread.run(self._consumer.close())
 
     @property
+    def group(self) -> str:
+        return self._consumer.group
+
+    @property
     def member_id(self) -> str:
         """Who this is in the group; empty before it has joined."""
         return self._consumer.member_id
@@ -131,6 +135,13 @@ class Consumer:
     def commit(self, record: Record | None = None) -> None:
         """Of a stream: everything that was handed out is done; or everything up to ``record``, in its partition."""
         self._thread.run(self._consumer.commit(record))
+
+    def rewind(self) -> None:
+        """Of a stream: read again from what is committed, everything that was handed out since included."""
+        self._thread.run(self._rewind())
+
+    async def _rewind(self) -> None:
+        self._consumer.rewind()
 
 
 def in_thread(callback: OnPartitions | None) -> OnPartitions | None:

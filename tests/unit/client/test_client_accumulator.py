@@ -110,12 +110,14 @@ async def test_a_batch_leaves_when_it_is_large_enough() -> None:
 
 async def test_hurrying_ends_the_linger_but_not_that_of_messages_to_come() -> None:
     sender = Sender(linger_ms=60_000)
-    assert sender.queue.hurry() is None
+    sender.queue.hurry()
+    assert sender.queue.unsettled() == []
     sender.put(b"a")
-    done = sender.queue.hurry()
-    assert done is not None
+    sender.queue.hurry()
+    [done] = sender.queue.unsettled()
     await done
-    assert sender.queue.hurry() is None
+    assert sender.queue.unsettled() == []
+    sender.queue.hurry()
     sender.put(b"b")
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -270,6 +272,15 @@ async def test_closing_gives_up_what_is_under_way_and_what_waits() -> None:
         with pytest.raises(ClientClosed):
             await done
     assert sender.waiting_bytes == 0
+
+
+async def test_closing_before_anything_could_leave_gives_up_what_waits() -> None:
+    sender = Sender()
+    done = sender.put(b"a")
+    await sender.queue.close(TopicNotFound("of no use any more"))
+    with pytest.raises(TopicNotFound, match="of no use"):
+        await done
+    assert (sender.leader.batches, sender.waiting_bytes) == ([], 0)
 
 
 async def test_a_defect_fails_the_messages_instead_of_leaving_them_waiting() -> None:

@@ -1,0 +1,213 @@
+"""From messages to acknowledgements: encode, route, gather into batches, deliver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from goqueue.client.accumulator import PartitionQueue
+from goqueue.client.buffer import Buffer
+from goqueue.client.config import ProducerConfig
+from goqueue.client.connection import NotConnected
+from goqueue.client.directory import Directory, error_no_partition
+from goqueue.client.outgoing import Encoder, Outgoing, Sent, key_bytes, traced
+from goqueue.client.parcels import Parcel, Stored
+from goqueue.client.send_many import SendMany
+from goqueue.client.sequences import Sequence
+from goqueue.client.tracing import current_trace
+from goqueue.model.errors import BrokerUnavailable, GoQueueError
+from goqueue.model.logging import get_logger
+from goqueue.model.message import NO_HEADERS, Headers
+from goqueue.wire.frame import Flag
+from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.routing import partition_of
+
+log = get_logger(__name__)
+
+_ACKS = {"none": pb.ACKS_NONE, "leader": pb.ACKS_LEADER, "all": pb.ACKS_ALL}
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxTerms:
+    """What all of a producer's have in common."""
+
+    directory: Directory
+    config: ProducerConfig
+    encoder: Encoder
+    buffer: Buffer
+    sticky: dict[str, int] = field(default_factory=dict)
+    """By topic: the partition that got messages without a key last."""
+
+
+class Outbox:
+    """What a producer sends, or what it sends in one transaction.
+
+    ``sequence`` gives what numbers the batches of a partition, if they are numbered; ``check_open`` raises when nothing
+    may be sent any more; ``begin`` gives what goes along as long as the broker may not have heard of the transaction.
+    """
+
+    def __init__(
+        self,
+        terms: OutboxTerms,
+        sequence: Callable[[str, int], Sequence | None],
+        check_open: Callable[[], None],
+        transaction_id: str = "",
+        begin: Callable[[], pb.Begin | None] = lambda: None,
+    ) -> None:
+        self._directory = terms.directory
+        self._config = terms.config
+        self._encoder = terms.encoder
+        self._buffer = terms.buffer
+        self._sticky = terms.sticky
+        self._sequence = sequence
+        self._check_open = check_open
+        self._transaction_id = transaction_id
+        self._begin = begin
+        self.flags = int(Flag.TRANSACTIONAL) if transaction_id else 0
+        """Of every frame."""
+        self.is_numbered = bool(transaction_id) or terms.config.idempotent
+        self.on_settled: Callable[[asyncio.Future[Stored]], None] | None = None
+        """Told of every parcel."""
+        self.on_stored: Callable[[pb.Stored], None] | None = None
+        """Told of every batch."""
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether anything was handed over, whatever became of it."""
+        return bool(self._queues)
+
+    @property
+    def unsettled_messages(self) -> int:
+        return sum(queue.unsettled_messages for queue in self._queues.values())
+
+    async def send(self, topic: str, message: Outgoing) -> asyncio.Future[Sent]:
+        self._check_open()
+        encoder = self._encoder if self._encoder.is_bound else await self._encoder.bound(topic)
+        message, trace = traced(encoder.keyed(message), self._trace())
+        frame, lane = encoder.encode(message, self.flags, leave_room=self.is_numbered)
+        number = self.route(topic, message, await self._directory.partitions(topic))
+        delivery: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+
+        def settle(done: asyncio.Future[Stored]) -> None:
+            error = done.exception()
+            if delivery.done():
+                return
+            if error is None:
+                stored = done.result()
+                partition, offset = stored.place_of(0, number)
+                is_known = bool(stored.duplicates)
+                delivery.set_result(Sent(partition, offset, lane, stored.due(0), is_known, topic, trace))
+            else:
+                delivery.set_exception(error)
+                # Seen here, so that a message nobody asked about does not fail without a word.
+                delivery.exception()
+                if not self._transaction_id:
+                    # Of a transaction its end tells.
+                    log.warning("message not delivered", topic=topic, partition=number, error=str(error))
+
+        dedup_ids = None if message.dedup_id is None else frozenset((message.dedup_id,))
+        (await self.enqueue(topic, number, [frame], len(frame), dedup_ids)).add_done_callback(settle)
+        return delivery
+
+    async def send_many(self, topic: str, messages: Iterable[Any]) -> list[Sent]:
+        self._check_open()
+        encoder = self._encoder if self._encoder.is_bound else await self._encoder.bound(topic)
+        partitions = await self._directory.partitions(topic)
+        sending = SendMany(self, encoder, topic, partitions, self._trace())
+        await sending.take_in(messages)
+        for (name, _), queue in self._queues.items():
+            if name == topic:
+                queue.hurry()
+        return await sending.results()
+
+    async def flush(self) -> None:
+        """Let everything leave now; return when what was sent so far is settled, one way or the other."""
+        unsettled: list[asyncio.Future[Stored]] = []
+        for queue in self._queues.values():
+            queue.hurry()
+            unsettled += queue.unsettled()
+        if unsettled:
+            # Who loses patience does not take the messages with him.
+            await asyncio.wait(unsettled)
+
+    async def give_up(self, reason: GoQueueError | None = None) -> None:
+        """Fail what is not settled."""
+        for queue in list(self._queues.values()):
+            await queue.close(reason)
+
+    def let_go(self) -> None:
+        """Everything is settled, and nothing more comes."""
+        for queue in self._queues.values():
+            queue.let_go()
+
+    def _trace(self) -> Headers:
+        """The headers of the span that the caller is in, if messages are to carry it."""
+        return current_trace() if self._config.inject_trace_context else NO_HEADERS
+
+    # Routing
+
+    def route(self, topic: str, message: Outgoing, partitions: int) -> int:
+        if message.partition is not None:
+            if not 0 <= message.partition < partitions:
+                raise error_no_partition(topic, message.partition, partitions)
+            return message.partition
+        if message.key:
+            return partition_of(key_bytes(message.key), partitions)
+        current = self._sticky.get(topic)
+        if current is not None and current < partitions:
+            queue = self._queues.get((topic, current))
+            if queue is not None and queue.is_sticky():
+                return current
+        return self.next_keyless(topic, partitions)
+
+    def next_keyless(self, topic: str, partitions: int) -> int:
+        """Messages without a key fill one batch, then the next partition has its turn."""
+        chosen = (self._sticky.get(topic, -1) + 1) % partitions
+        self._sticky[topic] = chosen
+        return chosen
+
+    # Handing over
+
+    async def enqueue(
+        self, topic: str, number: int, frames: list[bytes], size: int, dedup_ids: frozenset[str] | None = None
+    ) -> asyncio.Future[Stored]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._config.delivery_timeout_ms / 1_000
+        await self._buffer.take(size, deadline)
+        try:
+            self._check_open()
+        except GoQueueError:
+            self._buffer.give_back(size)
+            raise
+        queue = self._queues.get((topic, number))
+        if queue is None:
+            queue = self._queues[topic, number] = self._make_queue(topic, number)
+        parcel = Parcel(frames, size, deadline, loop.create_future(), dedup_ids)
+        if self.on_settled is not None:
+            parcel.done.add_done_callback(self.on_settled)
+        queue.put(parcel)
+        return parcel.done
+
+    def _make_queue(self, topic: str, number: int) -> PartitionQueue:
+        async def deliver(batch: bytes) -> pb.Stored:
+            try:
+                try:
+                    leader = await self._directory.leader(topic, number)
+                except BrokerUnavailable as error:
+                    raise NotConnected(str(error), retry_after_s=error.retry_after_s) from error
+                stored = await leader.publish(
+                    topic, number, _ACKS[self._config.acks], batch, self._transaction_id, self._begin()
+                )
+                if self.on_stored is not None:
+                    self.on_stored(stored)
+                return stored
+            except GoQueueError as error:
+                self._directory.doubt(topic, error)
+                raise
+
+        return PartitionQueue(
+            self._config, deliver, self._directory.backoff, self._buffer.give_back, self._sequence(topic, number)
+        )
