@@ -28,6 +28,7 @@ from goqueue.cli.options import (
 from goqueue.cli.schema import app as schema_app
 from goqueue.cli.trace import EXAMPLES as _TRACE_EXAMPLES
 from goqueue.cli.trace import trace
+from goqueue.cli.transactions import app as transactions_app
 from goqueue.model.logging import get_logger
 
 _log = get_logger(__name__)
@@ -39,6 +40,7 @@ Examples:
   goqueue config                         see every setting and where it came from
   goqueue trace orders 0 1234            see where a message went
   goqueue schema list                    see which schemas are registered
+  goqueue transactions list              see which transactions are open
 """
 _SERVE_EXAMPLES = """\b
 Examples:
@@ -137,6 +139,7 @@ def config_command(
 
 app.command(epilog=_TRACE_EXAMPLES)(trace)
 app.add_typer(schema_app, name="schema")
+app.add_typer(transactions_app, name="transactions")
 
 
 @app.command()

@@ -13,6 +13,7 @@ from goqueue.model.fields import shown
 from goqueue.model.units import parse_duration_ms
 
 if TYPE_CHECKING:
+    from goqueue.cli.broker_http import BrokerHttp
     from goqueue.cli.schema_calls import Registry
     from goqueue.cli.schema_draft import Draft
 
@@ -99,8 +100,14 @@ DeletedOption = Annotated[bool, typer.Option("--deleted", help="Also what is sof
 
 def registry_at(server: str | None, timeout: str) -> Registry:
     """The registry of the broker that was named, or of the one that is used unless one is."""
-    from goqueue.cli.broker_http import SERVER_VARIABLE, BrokerHttp, default_server
     from goqueue.cli.schema_calls import Registry
+
+    return Registry(broker_at(server, timeout))
+
+
+def broker_at(server: str | None, timeout: str) -> BrokerHttp:
+    """The broker that was named, or the one that is used unless one is."""
+    from goqueue.cli.broker_http import SERVER_VARIABLE, BrokerHttp, default_server
 
     try:
         timeout_ms = parse_duration_ms(timeout)
@@ -109,7 +116,7 @@ def registry_at(server: str | None, timeout: str) -> Registry:
     if not 1 <= timeout_ms <= _LONGEST_MS:
         raise typer.BadParameter(f"{shown(timeout)} is out of range; 1ms to 1d", param_hint="--timeout")
     address = server or os.environ.get(SERVER_VARIABLE) or default_server()
-    return Registry(BrokerHttp(address, timeout_ms / 1_000))
+    return BrokerHttp(address, timeout_ms / 1_000)
 
 
 def named(subject: str) -> str:

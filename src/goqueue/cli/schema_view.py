@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-from rich.cells import cell_len, set_cell_size
 
 from goqueue.cli.lines import Line
 from goqueue.cli.schema_calls import Schema, Verdict
+from goqueue.cli.tables import GAP, table
 from goqueue.observe.logs import escape
 from goqueue.schemas.base import Incompatibility
 
-_GAP = "  "
 _REASON = re.compile(r"(\S+) at (.+?)( \(version \d+\))?: (.+)", re.DOTALL)
 _DIFF_STYLES = {"-": "red", "+": "green", "@": "cyan"}
 
@@ -51,7 +50,7 @@ def subjects(rows: Sequence[SubjectRow], *, deleted: bool) -> Iterator[Line]:
         gone = [ranges(row.deleted)] if deleted else []
         latest = str(row.latest.schema_id)
         cells.append([row.latest.subject, row.latest.kind, ranges(row.versions), *gone, latest, row.compatibility])
-    return _table(titles, cells)
+    return table(titles, cells)
 
 
 def versions(schemas: Sequence[Schema], *, deleted: bool) -> Iterator[Line]:
@@ -62,7 +61,7 @@ def versions(schemas: Sequence[Schema], *, deleted: bool) -> Iterator[Line]:
         gone = ["yes" if each.deleted else ""] if deleted else []
         references = ", ".join(map(str, each.references))
         cells.append([str(each.version), str(each.schema_id), each.kind, *gone, references])
-    return _table(titles, cells)
+    return table(titles, cells)
 
 
 def text_of(schema: Schema) -> str:
@@ -80,7 +79,7 @@ def schema(found: Schema) -> Iterator[Line]:
     """For a terminal: which one it is, and its text."""
     place = f"{escape(found.subject)} version {found.version}" if found.subject else "schema"
     gone = ", deleted" if found.deleted else ""
-    yield [(place, "bold"), (f"{_GAP}id {found.schema_id}, {escape(found.kind)}{gone}", "dim")]
+    yield [(place, "bold"), (f"{GAP}id {found.schema_id}, {escape(found.kind)}{gone}", "dim")]
     for each in found.references:
         yield [(f"reference {escape(str(each))}", "dim")]
     yield []
@@ -123,10 +122,10 @@ def reasons(messages: Iterable[str]) -> Iterator[Line]:
     for message in messages:
         parts = _REASON.fullmatch(message)
         if parts is None:
-            yield [(f"{_GAP}{escape(message)}", "")]
+            yield [(f"{GAP}{escape(message)}", "")]
             continue
         rule, path, version, why = (escape(part or "") for part in parts.groups())
-        yield [(f"{_GAP}{rule}", "red"), (" at ", ""), (path, "bold"), (version, "dim"), (f": {why}", "")]
+        yield [(f"{GAP}{rule}", "red"), (" at ", ""), (path, "bold"), (version, "dim"), (f": {why}", "")]
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -152,11 +151,3 @@ def _split(text: str) -> list[str]:
 def _printable(line: str) -> str:
     """Escaped, but for what sets a line in."""
     return "\t".join(map(escape, line.split("\t")))
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Line]:
-    cells = [titles, *([escape(cell) for cell in row] for row in rows)]
-    widths = [max(cell_len(row[column]) for row in cells) for column in range(len(titles))]
-    for number, row in enumerate(cells):
-        padded = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)]
-        yield [(_GAP.join(padded).rstrip(), "bold" if number == 0 else "")]

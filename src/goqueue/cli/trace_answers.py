@@ -76,6 +76,16 @@ class GroupNow(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class WaitsFor(msgspec.Struct, frozen=True):
+    """A transaction that has to end before anybody sees the message; ``own``: the one that it is part of."""
+
+    own: bool
+    producer_id: int
+    transaction_id: str = ""
+    transactional_id: str = ""
+    deadline: str = ""
+
+
 class Story(msgspec.Struct, frozen=True):
     """One message and all that happened to it; ``also`` are other messages of its trace."""
 
@@ -91,6 +101,7 @@ class Story(msgspec.Struct, frozen=True):
     also: list[Place] = []
     complete: bool = True
     """There was room to look for all of its events."""
+    waits_for: WaitsFor | None = None
 
     @property
     def place(self) -> Place:
@@ -114,6 +125,8 @@ class Story(msgspec.Struct, frozen=True):
         for event in self.events:
             yield from (event.timestamp, event.details.until)
         yield from (each.until for each in self.groups)
+        if self.waits_for is not None:
+            yield self.waits_for.deadline
 
 
 class Page(msgspec.Struct, frozen=True):

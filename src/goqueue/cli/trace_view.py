@@ -31,6 +31,7 @@ _STYLES = {
     kinds.CUT: "red",
     kinds.DISCARDED: "red",
     kinds.DELETED: "red",
+    kinds.ABORTED: "red",
     kinds.RESET: "yellow",
     kinds.SKIPPED: "yellow",
 }
@@ -64,7 +65,8 @@ class Paper:
 
 def heading(story: Story, paper: Paper) -> list[Line]:
     """Which message this is."""
-    first: Line = [("message ", "dim"), (escape(str(story.place)), "bold")]
+    is_marker = any(event.event_type == kinds.MARKER for event in story.events)
+    first: Line = [("record  " if is_marker else "message ", "dim"), (escape(str(story.place)), "bold")]
     if story.key is not None:
         key = shortened(escape(story.key), _LONGEST_KEY, paper.ellipsis) or "''"
         first += [(f"{_GAP}key ", "dim"), (key, "")]

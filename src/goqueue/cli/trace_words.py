@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
-from goqueue.cli.trace_answers import Event, GroupNow, Place, Story
+from goqueue.cli.trace_answers import Event, GroupNow, Place, Story, WaitsFor
 from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND
 from goqueue.model.units import parse_instant_ns
 from goqueue.observe import trace_event as kinds
@@ -68,7 +68,8 @@ def event_words(event: Event, times: Times) -> str:
     attempt = f", attempt {told.attempt}" if told.attempt else ""
     match event.event_type:
         case kinds.PUBLISH:
-            return "published" + (" (the log says so; no event is kept)" if told.source == "log" else "")
+            in_what = f" {escape(told.reason)}" if told.reason else ""
+            return f"published{in_what}" + (" (the log says so; no event is kept)" if told.source == "log" else "")
         case kinds.DELAY:
             return f"delayed until {until}" if until else "delayed"
         case kinds.FIRED:
@@ -95,7 +96,12 @@ def event_words(event: Event, times: Times) -> str:
         case kinds.EXTENDED:
             return f"kept longer by {who}" + (f", until {until}" if until else "")
         case kinds.COMMITTED:
-            return f"committed by {who}"
+            return f"committed by {who}" if told.group else "committed: visible from now on"
+        case kinds.ABORTED:
+            why = told.reason.removeprefix(kinds.NEVER_SEEN).removeprefix(": ")
+            return f"aborted with its transaction{f' ({escape(why)})' if why else ''}: nobody ever sees it"
+        case kinds.MARKER:
+            return f"{escape(told.reason)} here" if told.reason else "a transaction ended here"
         case kinds.DLQ:
             return f"dead-lettered{_to(told.to)} for {_who('', told.group)}{reason}"
         case kinds.REDRIVEN:
@@ -139,6 +145,8 @@ def status_words(story: Story, times: Times) -> str:
     """How it fared, in a few words."""
     took = duration(story.duration_ns)
     kinds_met = [event.event_type for event in story.events]
+    if kinds.MARKER in kinds_met:
+        return "no message, but the end of a transaction"
     if story.status == "completed":
         return f"cancelled after {took}" if kinds.CANCELLED in kinds_met else f"completed in {took}"
     if story.status == "error":
@@ -170,6 +178,7 @@ def _failure(story: Story, took: str) -> str:
         kinds.CUT: "lost",
         kinds.DISCARDED: "given up",
         kinds.DELETED: "deleted",
+        kinds.ABORTED: "aborted",
     }
     for event in reversed(story.events):
         if event.event_type in names:
@@ -180,11 +189,29 @@ def _failure(story: Story, took: str) -> str:
 
 
 def _waits_for(story: Story, times: Times) -> str:
+    if story.waits_for is None:
+        return _waits_for_groups(story, times)
+    seen_ns = story.events[-1].at_ns if story.events else 0
+    transaction = _transaction_words(story.waits_for, times, seen_ns)
+    if story.waits_for.own:
+        return f"its transaction has not ended: {transaction}"
+    return f"{_waits_for_groups(story, times)}, behind a transaction that has not ended: {transaction}"
+
+
+def _transaction_words(waits_for: WaitsFor, times: Times, seen_ns: int) -> str:
+    name, deadline = waits_for.transactional_id, waits_for.deadline
+    of_whom = f"{escape(name)!r}" if name else f"producer {waits_for.producer_id}"
+    words = f"{escape(waits_for.transaction_id)} of {of_whom}" if waits_for.transaction_id else f"one of {of_whom}"
+    return words + (f", aborted at {times.later(deadline, seen_ns)} unless it ends before" if deadline else "")
+
+
+def _waits_for_groups(story: Story, times: Times) -> str:
     by_state: dict[str, list[str]] = {}
     for each in story.groups_now():
         by_state.setdefault(each.state, []).append(escape(each.group))
     for state, words in (
         ("in flight", "in flight in"),
+        ("acked in a transaction", "acked in a transaction that has not ended, in"),
         ("retry", "to be redelivered to"),
         ("moving", "to be dead-lettered for"),
         ("waiting", "waiting for"),

@@ -51,7 +51,68 @@ def body(told: Story, paper: Paper = PIPE) -> str:
 PUBLISHED = event("09:00:00", "publish")
 DELIVERED = event("09:00:00.25", "consume", **BILLING, until="09:00:30.25")
 
+OPEN = {"producer_id": 12, "transaction_id": "12-0-f40b0548fafd4da8", "deadline": f"{DAY}09:01:00Z"}
+
 STORIES = {
+    "behind a transaction": (
+        story(
+            PUBLISHED,
+            status="pending",
+            groups=[group("waiting")],
+            waits_for={"own": False, "transactional_id": "app", **OPEN},
+        ),
+        """\
+        status  pending: waiting for group billing, behind a transaction that has not ended: \
+12-0-f40b0548fafd4da8 of 'app', aborted at 09:01:00 unless it ends before
+
+        2030-01-01, UTC
+        09:00:00.000                     | published
+
+        now     billing  waiting: not delivered yet
+        """,
+    ),
+    "in a transaction": (
+        story(
+            event("09:00:00", "publish", reason="in a transaction of producer 12"),
+            status="pending",
+            waits_for={"own": True, **OPEN},
+        ),
+        """\
+        status  pending: its transaction has not ended: 12-0-f40b0548fafd4da8 of producer 12, \
+aborted at 09:01:00 unless it ends before
+
+        2030-01-01, UTC
+        09:00:00.000                     | published in a transaction of producer 12
+        """,
+    ),
+    "in a transaction of which little is known": (
+        story(PUBLISHED, status="pending", waits_for={"own": True, "producer_id": 12}),
+        """\
+        status  pending: its transaction has not ended: one of producer 12
+
+        2030-01-01, UTC
+        09:00:00.000                     | published
+        """,
+    ),
+    "aborted, and why": (
+        story(PUBLISHED, event("09:00:01", "aborted", reason="its transaction was aborted: too late"), status="error"),
+        """\
+        status  aborted after 1.00 s
+
+        2030-01-01, UTC
+        09:00:00.000                     | published
+        09:00:01.000   +1.00 s   1.00 s  | aborted with its transaction (too late): nobody ever sees it
+        """,
+    ),
+    "the end of a transaction": (
+        story(event("09:00:00", "transaction_end", reason="a transaction of producer 12 was committed", source="log")),
+        """\
+        status  no message, but the end of a transaction
+
+        2030-01-01, UTC
+        09:00:00.000                     | a transaction of producer 12 was committed here
+        """,
+    ),
     "settled at once": (
         story(PUBLISHED, DELIVERED, event("09:00:01.3125", "ack", **BILLING), groups=[group("settled")]),
         """\
