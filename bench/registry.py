@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from bench import (
+    aborted_read,
     client_publish,
     client_read,
     client_send,
@@ -13,6 +14,7 @@ from bench import (
     delay_error,
     delay_publish,
     delay_restart,
+    exactly_once,
     group_rebalance,
     group_stream,
     http_publish,
@@ -337,6 +339,38 @@ _ALL = (
         0.95,
         "higher",
         trace_ratio.measure,
+    ),
+    Bench(
+        exactly_once.IDEMPOTENT,
+        "processor time of plain publishing over that of idempotent producers, batches of 1000",
+        "ratio",
+        0.95,
+        "higher",
+        _alone(exactly_once.IDEMPOTENT, exactly_once.measure_idempotence),
+    ),
+    Bench(
+        exactly_once.TRANSACTIONS,
+        "processor time of plain publishing over that of transactions of 1000 messages, all durable",
+        "ratio",
+        0.7,
+        "higher",
+        _alone(exactly_once.TRANSACTIONS, exactly_once.measure_transactions),
+    ),
+    Bench(
+        exactly_once.RATE,
+        "transactions of 100 messages, one after the other, each durable",
+        "transactions/s",
+        300,
+        "higher",
+        _alone(exactly_once.RATE, exactly_once.measure_rate),
+    ),
+    Bench(
+        aborted_read.NAME,
+        "committed messages read among 100,000 aborted transactions, over a partition without any",
+        "ratio",
+        0.8,
+        "higher",
+        _alone(aborted_read.NAME, aborted_read.measure),
     ),
     Bench(
         schema_validate.JSON,
