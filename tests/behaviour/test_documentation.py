@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     *(f"docs/{name}.md" for name in ("client", "groups", "delays", "lanes", "http", "storage", "frames", "running")),
-    *(f"docs/{name}.md" for name in ("traces", "metrics", "schemas")),
+    *(f"docs/{name}.md" for name in ("traces", "metrics", "schemas", "transactions")),
 ]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 
