@@ -216,7 +216,7 @@ def _assigned(member_id: str, body: dict[str, Any]) -> Assigned:
 
 
 def _info(body: dict[str, Any]) -> GroupInfo:
-    lag = [Lag(**each) for each in body["lag"]]
+    lag = [Lag(**{name: value for name, value in each.items() if name != "held_back"}) for each in body["lag"]]
     assert body["total_lag"] == sum(each.lag for each in lag)
     members = [
         InGroup(

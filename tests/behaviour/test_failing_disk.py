@@ -100,6 +100,8 @@ def test_rule_1_nobody_hears_of_a_topic_that_could_not_be_made_durable(start: St
 def test_rule_1_a_change_takes_effect_when_it_is_durable_and_not_before(start: Start, disk: FaultyFiles) -> None:
     driver = start(files=disk)
     driver.create_topic("t", partitions=1, fsync="never")
+    # With the first message ids for producers are reserved, which waits for the disk.
+    driver.publish_one("t", b"first")
     with disk.hanging(of_metadata) as begun:
         changing = driver.background(driver.change_topic, "t", max_message_bytes=1_024)
         assert begun.wait(PATIENCE_S)

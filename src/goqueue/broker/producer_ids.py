@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from goqueue.broker.journal import Journal
 from goqueue.coordination.transactions import NamedProducer, Transactions
 from goqueue.model.config import TransactionsConfig
-from goqueue.model.errors import DiskFull, InvalidRequest, Overloaded
+from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
-from goqueue.model.logging import get_logger
 from goqueue.model.ports import NANOS_PER_MS, Clock
-
-log = get_logger(__name__)
 
 MAX_NAME_LENGTH = 255
 _NOTED_AFTER = 4
@@ -38,14 +35,9 @@ class ProducerIds:
         self._used_ns: dict[str, int] = {}
         """When names were used last, if they were since that was noted."""
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Ids that may have been given before are not given again."""
         self._next_id = self._safe_below = self._journal.machine.reserved_ids
-        try:
-            await self._reserve()
-        except (DiskFull, Overloaded) as error:
-            # The first who needs one tries again.
-            log.warning("no producer ids can be reserved for now", error=str(error))
 
     async def fresh(self, *, is_for_a_name: bool = False) -> int:
         """Ids come in pairs, one of each kind, from a block that is reserved durably before any of it is given: so

@@ -169,7 +169,7 @@ class TransactionService:
                 prepared=len(self._open),
                 prepared_ids=[each.transaction_id for each in self._open.all()[:_MOST_NAMED]],
             )
-        await self._ids.start()
+        self._ids.start()
 
     def _taken_up(
         self, record: TransactionRecord, topic_by_id: Callable[[str], Topic | None], *, is_decided: bool
