@@ -39,7 +39,12 @@ from goqueue.testing import BrokerProcess, running_broker
 
 KILLS = int(os.environ.get("GOQUEUE_KILLS", "3"))
 IMPATIENT = {"request_timeout_ms": 5_000, "retry_backoff_ms": 10, "max_backoff_ms": 100}
-SETTINGS: dict[str, object] = {"storage.checkpoint_interval_ms": "100ms", "storage.min_free_bytes": "0"}
+SETTINGS: dict[str, object] = {
+    "storage.checkpoint_interval_ms": "100ms",
+    "storage.min_free_bytes": "0",
+    # What a client could not end for a broker that was away is ended then, and holds up nobody for longer.
+    "transactions.timeout_ms": "10s",
+}
 OF_INPUTS = {"partitions": 2, "visibility_timeout_ms": 2_000, "max_retries": 1_000, "retry_backoff_ms": 0}
 
 

@@ -19,8 +19,9 @@ IDS_AT_ONCE = 1_000
 """Producer ids are reserved in blocks, so that most are given without waiting for the disk. There are two kinds: odd
 ones are for producers with a transactional id, so that one whose name is gone is not taken for one without a name."""
 MAX_EPOCH = (1 << 15) - 1
-REMEMBERED = 50_000
+REMEMBERED = 20_000
 """Of so many transactions that were committed it is known that they were, when their producer asks again."""
+_FORGOTTEN_AT_ONCE = 1_000
 _SHARDS = 16
 _IDS = "ids"
 _TRANSACTIONS = "transactions"
@@ -318,8 +319,9 @@ class Transactions:
             if unended.decided.pop(transaction_id, None) is not None:
                 unended.committed[transaction_id] = None
         beyond = len(unended.committed) - REMEMBERED
-        for transaction_id in list(unended.committed)[: max(0, beyond)]:
-            del unended.committed[transaction_id]
+        if beyond >= _FORGOTTEN_AT_ONCE:
+            for transaction_id in list(unended.committed)[:beyond]:
+                del unended.committed[transaction_id]
 
     # Snapshots
 
