@@ -63,6 +63,7 @@ from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
 from goqueue.model.ports import Clock, Randomness, SystemClock, SystemRandomness
 from goqueue.model.publishing import NewMessage, Outcome
+from goqueue.model.sequences import SEQUENCES
 from goqueue.model.settings import TopicSettings, parse_topic_settings
 from goqueue.observe.trace_event import place_name
 from goqueue.storage.checkpoint import CheckpointFile
@@ -72,7 +73,6 @@ from goqueue.storage.folder import DataFolder
 from goqueue.storage.log import Log, LogOptions
 from goqueue.storage.open_files import OpenFiles
 from goqueue.wire.batch import FrameRun
-from goqueue.wire.stamped import SEQUENCES
 
 log = get_logger(__name__)
 
@@ -189,7 +189,7 @@ class Broker:
                 self.randomness,
                 self.clockwork,
             )
-            appender = Appender(
+            self._appender = Appender(
                 self.delays,
                 self._refusals,
                 self.transactions.check_producer,
@@ -198,7 +198,7 @@ class Broker:
             )
             self.producer_files = ProducerFiles(self._files, self._commits, self.clock, self.config)
             self._publisher = Publisher(
-                self.disk, self.clock, self.delays, self._refusals, appender, self.metrics.publish
+                self.disk, self.clock, self.delays, self._refusals, self._appender, self.metrics.publish
             )
             await self._open_topics()
             await self._settle_folders()
@@ -540,6 +540,10 @@ class Broker:
     def node_id(self) -> str:
         """The host's name, until nodes are configured."""
         return platform.node()
+
+    def known_batches(self) -> int:
+        """How many batches came again and were not stored again."""
+        return self._appender.known_batches
 
     def fsync_rounds(self) -> int:
         return self._commits.rounds

@@ -7,30 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol, get_args
 
 import goqueue
-from goqueue.broker.delays import Delays
-from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.group_metrics import GroupMetrics
-from goqueue.broker.groups import GroupService
+from goqueue.broker.health import Examined
 from goqueue.broker.metric_families import FAMILIES
 from goqueue.broker.open_transaction import State
 from goqueue.broker.pacing import Stretch
-from goqueue.broker.publish import Publisher
-from goqueue.broker.topic import Topic
 from goqueue.broker.topic_metrics import TopicMetrics
-from goqueue.broker.tracing import Tracing
-from goqueue.broker.transactions import TransactionService
 from goqueue.model.config import Config
-from goqueue.model.ports import NANOS_PER_SECOND, Clock
+from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.observe.exposition import Figures, labelled, render
 from goqueue.observe.histogram import Histogram
 from goqueue.observe.logs import suppressed_lines
 from goqueue.observe.process import LoopDelay, ProcessFigures, gc_collections, process_figures
 from goqueue.observe.requests import Requests
-from goqueue.storage.log import Log
 
 _TRANSACTION_BOUNDS_S = (
     0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0
@@ -40,37 +33,16 @@ _WRITE_BOUNDS_S = (
 )  # fmt: skip
 
 
-class Watched(Protocol):
-    """What is needed of a broker."""
+class Watched(Examined, Protocol):
+    """What is needed of a broker beyond what its health needs."""
 
     config: Config
-    clock: Clock
-
-    @property
-    def disk(self) -> DiskGuard: ...
-
-    @property
-    def delays(self) -> Delays: ...
-
-    @property
-    def groups(self) -> GroupService: ...
-
-    @property
-    def tracing(self) -> Tracing: ...
-
-    @property
-    def transactions(self) -> TransactionService: ...
-
-    @property
-    def _publisher(self) -> Publisher: ...
-
-    def running_topics(self) -> Iterable[Topic]: ...
-
-    def logs(self) -> Iterable[Log]: ...
 
     def problems(self) -> dict[str, str]: ...
 
     def fsync_rounds(self) -> int: ...
+
+    def known_batches(self) -> int: ...
 
 
 class Metrics:
@@ -192,7 +164,7 @@ class Metrics:
         figures.add_histogram("goqueue_transaction_seconds", self.transaction)
         figures.add("goqueue_known_producers", self._topics.producers)
         figures.add("goqueue_producers_fenced_total", tally.fenced)
-        figures.add("goqueue_known_batches_total", self._broker._publisher._appender.known_batches)
+        figures.add("goqueue_known_batches_total", self._broker.known_batches())
         figures.add("goqueue_known_dedup_ids", self._topics.dedup_ids)
 
 

@@ -201,9 +201,19 @@ class Partition:
         self.log.close()
 
 
+def aborted_among(aborted: OffsetRuns, run: FrameRun) -> NDArray[np.bool_] | None:
+    """Which frames of a run were aborted; ``None`` if none was."""
+    first, last = run.offset_at(0), run.offset_at(-1)
+    if not aborted.any_between(first, last + 1):
+        return None
+    if last - first == len(run) - 1:
+        return aborted.mask_between(first, last + 1)
+    return aborted.mask(run.columns()["offset"].astype(np.int64))
+
+
 def _without(aborted: OffsetRuns, run: FrameRun) -> FrameRun | None:
     """What is left of frames that were read without those that were aborted."""
-    hidden = aborted.mask(run.columns()["offset"].astype(np.int64)) if len(aborted) else None
+    hidden = aborted_among(aborted, run) if len(aborted) else None
     if hidden is None or not hidden.any():
         return run
     return None if hidden.all() else keep_frames(run, ~hidden)

@@ -7,11 +7,9 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from goqueue.broker.partition import Partition
+from goqueue.broker.partition import Partition, aborted_among
 from goqueue.model.message import Message
-from goqueue.model.offset_runs import OffsetRuns
 from goqueue.wire.batch import FrameRun, decode_run, keep_frames
 from goqueue.wire.frame import INVISIBLE
 
@@ -94,23 +92,13 @@ async def _read_visible(partition: Partition, offset: int, bounds: Bounds) -> tu
             return None, next_offset
         hidden = run.flags() & _INVISIBLE != 0
         if not bounds.uncommitted and len(aborted):
-            among = _among(aborted, run)
+            among = aborted_among(aborted, run)
             hidden = hidden if among is None else hidden | among
         if not hidden.any():
             return run, next_offset
         if not hidden.all():
             return keep_frames(run, ~hidden), next_offset
         offset = next_offset
-
-
-def _among(aborted: OffsetRuns, run: FrameRun) -> NDArray[np.bool_] | None:
-    """Which frames of a run were aborted; ``None`` if none was."""
-    first, last = run.offset_at(0), run.offset_at(-1)
-    if not aborted.any_between(first, last + 1):
-        return None
-    if last - first == len(run) - 1:
-        return aborted.mask_between(first, last + 1)
-    return aborted.mask(run.columns()["offset"].astype(np.int64))
 
 
 async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> MessagesRead:

@@ -6,9 +6,9 @@ from typing import NamedTuple, Protocol
 
 from goqueue.client.answers import Answers
 from goqueue.client.directory import Directory
+from goqueue.model.sequences import next_sequence
 from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.proto import goqueue_pb2 as pb
-from goqueue.wire.stamped import next_sequence
 
 
 class Identity(NamedTuple):

@@ -21,9 +21,9 @@ from goqueue.model.errors import (
     TransactionAborted,
     TransactionConflict,
 )
+from goqueue.model.sequences import next_sequence
 from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.proto import goqueue_pb2 as pb
-from goqueue.wire.stamped import next_sequence
 
 _NS_PER_MS = 1_000_000
 _MAX_MS = 1 << 53

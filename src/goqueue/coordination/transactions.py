@@ -14,11 +14,11 @@ import msgspec
 from goqueue.delivery.events import Parts
 from goqueue.model.errors import Overloaded, ProducerFenced, UnknownProducer
 from goqueue.model.fields import shown
+from goqueue.model.sequences import MAX_EPOCH
 
 IDS_AT_ONCE = 1_000
 """Producer ids are reserved in blocks, so that most are given without waiting for the disk. There are two kinds: odd
 ones are for producers with a transactional id, so that one whose name is gone is not taken for one without a name."""
-MAX_EPOCH = (1 << 15) - 1
 REMEMBERED = 20_000
 """Of so many transactions that were committed it is known that they were, when their producer asks again."""
 _FORGOTTEN_AT_ONCE = 1_000

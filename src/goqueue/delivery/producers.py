@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from goqueue.model.errors import DuplicateSequence, OutOfOrderSequence, ProducerFenced
 from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.runs import Runs, add_run, pairs
+from goqueue.model.sequences import SEQUENCES, next_sequence
 
 WINDOW = 5
 """How many of its last batches a producer may send again and be told where they are."""
-_SEQUENCES = 1 << 31
 
 
 class SentBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -109,17 +109,17 @@ class Producers:
             if batch.first_sequence == first_sequence and batch.count == count:
                 return batch.first_offset
         last = producer.batches[-1]
-        expected = (last.first_sequence + last.count) % _SEQUENCES
+        expected = next_sequence(last.first_sequence, last.count)
         if first_sequence == expected:
             return None
-        if (expected - first_sequence) % _SEQUENCES <= _SEQUENCES // 2:
+        if (expected - first_sequence) % SEQUENCES <= SEQUENCES // 2:
             raise DuplicateSequence(
                 f"producer {producer_id} sent sequence {first_sequence} before, and the next is {expected}; only its "
                 f"last {WINDOW} batches can be told the offsets of"
             )
         raise OutOfOrderSequence(
             f"producer {producer_id} sends sequence {first_sequence}, and the next is {expected}: "
-            f"{(first_sequence - expected) % _SEQUENCES} messages are missing"
+            f"{(first_sequence - expected) % SEQUENCES} messages are missing"
         )
 
     def next_sequence(self, producer_id: int, epoch: int) -> int:
@@ -128,7 +128,7 @@ class Producers:
         if producer is None or producer.epoch != epoch or not producer.batches:
             return 0
         last = producer.batches[-1]
-        return (last.first_sequence + last.count) % _SEQUENCES
+        return next_sequence(last.first_sequence, last.count)
 
     # Following the log
 

@@ -28,10 +28,6 @@ from goqueue.wire.internal_headers import COPY_OF, DEDUP_ID, PRODUCER, ProducerS
 STAMP_BYTES = 40
 """What a stamp adds to the headers of a message, at the most."""
 MAX_STAMPED_HEADERS_BYTES = MAX_HEADERS_BYTES - STAMP_BYTES
-SEQUENCES = 1 << 31
-"""Sequence numbers begin again at 0 behind the last that fits into the stamp."""
-MAX_EPOCH = (1 << 15) - 1
-MAX_PRODUCER_ID = (1 << 63) - 1
 _NO_SEQUENCE = -1
 _NAME_AT = 2
 _STAMP_VALUE_BYTES = len(encode_producer(ProducerStamp(0, 0, 0, 0)))
@@ -51,11 +47,6 @@ class Marker(NamedTuple):
     producer_id: int
     epoch: int
     is_commit: bool
-
-
-def next_sequence(first: int, count: int) -> int:
-    """The sequence number of what follows ``count`` messages."""
-    return (first + count) % SEQUENCES
 
 
 def with_stamp(frame: bytes, stamp: ProducerStamp, more_flags: int = 0) -> bytes:

@@ -30,11 +30,12 @@ from goqueue.model.errors import (
     TopicNotFound,
     UnknownProducer,
 )
+from goqueue.model.sequences import SEQUENCES
 from goqueue.wire.batch import decode_run, parse_batch
 from goqueue.wire.frame import encode_frame
 from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.proto import goqueue_pb2 as pb
-from goqueue.wire.stamped import SEQUENCES, stamp_of
+from goqueue.wire.stamped import stamp_of
 
 
 class Ids:

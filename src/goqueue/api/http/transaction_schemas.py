@@ -11,9 +11,8 @@ from goqueue.api.http.schemas import PublishMessage, Request
 from goqueue.broker.open_transaction import State
 from goqueue.broker.producer_ids import MAX_NAME_LENGTH
 from goqueue.broker.transactions import MAX_AT_ONCE, MAX_KEY_LENGTH
-from goqueue.coordination.transactions import MAX_EPOCH
 from goqueue.delivery.receipts import MAX_RECEIPT_LENGTH
-from goqueue.wire.stamped import SEQUENCES
+from goqueue.model.sequences import MAX_EPOCH, SEQUENCES
 
 MAX_TRANSACTION_ID_LENGTH = 64
 """They have 42 characters at most; a little more is read, to say that there is no such transaction."""
