@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from goqueue.wire.batch import FrameRun, decode_run, join_frames, parse_batch
+from goqueue.wire.batch import FrameRun, join_frames, parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import encode_frame
 from goqueue.wire.proto import goqueue_pb2 as pb
 

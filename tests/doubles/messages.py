@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from goqueue.model.message import Message
 from goqueue.storage.log import Log
-from goqueue.wire.batch import CheckedBatch, decode_run, join_frames
+from goqueue.wire.batch import CheckedBatch, join_frames
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import PRODUCER, ProducerStamp, encode_producer
 

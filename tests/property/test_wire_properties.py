@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidMessage
 from goqueue.model.message import Headers
-from goqueue.wire.batch import ENVELOPE, FrameRun, decode_run, join_frames, parse_batch
+from goqueue.wire.batch import ENVELOPE, FrameRun, join_frames, parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import HEADER_SIZE, decode_headers, encode_frame, encode_headers
 from goqueue.wire.internal_headers import PRODUCER, ProducerStamp, encode_producer, producer_stamp
 from goqueue.wire.verify import FrameRules, verify_batch

@@ -8,6 +8,7 @@ first frame's first byte), frames; all big-endian.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
@@ -17,7 +18,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from goqueue.model.errors import InvalidFrame
-from goqueue.model.message import HIDDEN, NO_HEADERS, Headers, Message
+from goqueue.model.message import HIDDEN
 from goqueue.wire.frame import (
     CHECKSUM_FROM,
     FLAGS_AT,
@@ -26,10 +27,8 @@ from goqueue.wire.frame import (
     MAGIC,
     PRIORITY_AT,
     VERSION,
-    Flag,
-    decode_headers,
 )
-from goqueue.wire.internal_headers import PRODUCER, ProducerStamp
+from goqueue.wire.internal_headers import ProducerStamp
 
 MAX_BATCH_BYTES = 1 << 20
 """A batch has at most this many bytes of frames, unless it is one message."""
@@ -57,10 +56,14 @@ HEADER_COLUMNS = np.dtype(
         ("headers_length", ">u2"),
     ]
 )
+_HEADER_BYTES = np.dtype((np.void, HEADER_SIZE))
 _OFFSET_AT = 8
 _OFFSET = Struct(">q")
 _MAGIC_NUMBER = int.from_bytes(MAGIC)
 _ONE: Positions = np.zeros(1, np.uint32)
+_ONE.flags.writeable = False
+_ONE_ON_THE_WIRE = bytes(4)
+_SMALL_FRAME_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,10 @@ class FrameRun:
 
     frames: memoryview
     positions: Positions
+
+    @staticmethod
+    def of_one(frame: bytes) -> FrameRun:
+        return FrameRun(memoryview(frame), _ONE)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -94,14 +101,18 @@ class FrameRun:
         """The frames from place ``first`` to before ``end``."""
         if first == 0 and end == len(self.positions):
             return self
+        if first >= end:
+            return FrameRun(self.frames[:0], self.positions[:0])
         low = self.positions[first]
         high = self.positions[end] if end < len(self.positions) else len(self.frames)
         return FrameRun(self.frames[low:high], self.positions[first:end] - low)
 
+    def pieces(self) -> list[bytes | memoryview]:
+        """The envelope that ``parse_batch`` reads, in pieces."""
+        return envelope(self.positions, [self.frames])
+
     def to_wire(self) -> bytes:
-        """The envelope that ``parse_batch`` reads."""
-        head = ENVELOPE.pack(ENVELOPE_MAGIC, VERSION, 0, len(self.positions), len(self.frames))
-        return b"".join((head, self.positions.astype(WIRE_POSITION).tobytes(), self.frames))
+        return b"".join(self.pieces())
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +146,24 @@ class CheckedBatch:
         offsets[self.positions] = np.arange(first_offset, first_offset + len(self.positions))
 
 
+def envelope(positions: Positions, frames: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """What goes before frames that lie in several pieces, and they."""
+    head = ENVELOPE.pack(ENVELOPE_MAGIC, VERSION, 0, len(positions), sum(map(len, frames)))
+    table = _ONE_ON_THE_WIRE if len(positions) == 1 else positions.astype(WIRE_POSITION).tobytes()
+    return [head, table, *frames]
+
+
 def header_columns(frames: bytes | bytearray | memoryview, positions: Positions) -> Columns:
     """Gather headers by position. Every position must leave room for a header."""
-    every_byte = np.ndarray(len(frames) - HEADER_SIZE + 1, HEADER_COLUMNS, frames, 0, (1,))
-    return every_byte[positions]
+    # Taken as plain bytes: numpy copies structured items field by field, which takes ten times as long.
+    every_byte = np.ndarray(len(frames) - HEADER_SIZE + 1, _HEADER_BYTES, frames, 0, (1,))
+    return every_byte[positions].view(HEADER_COLUMNS)
+
+
+def put_headers(frames: bytearray, positions: Positions, columns: Columns) -> None:
+    """The opposite: write headers to where the frames begin, in place."""
+    every_byte = np.ndarray(len(frames) - HEADER_SIZE + 1, _HEADER_BYTES, frames, 0, (1,))
+    every_byte[positions] = columns.view(_HEADER_BYTES)
 
 
 def join_frames(frames: list[bytes], max_timestamp_ns: int) -> CheckedBatch:
@@ -182,6 +207,9 @@ def parse_batch(data: bytes | bytearray | memoryview) -> FrameRun:
             f"the envelope tells of {count} frames in {size} bytes, {table_end + size} with the table; "
             f"the body has {len(view)}"
         )
+    if count == 1 and size >= HEADER_SIZE and view[ENVELOPE.size : table_end] == _ONE_ON_THE_WIRE:
+        # Of one there is nothing to tabulate: numpy would take most of the time that its publishing takes.
+        return FrameRun(view[table_end:], _ONE)
     positions = np.frombuffer(view[ENVELOPE.size : table_end], WIRE_POSITION).astype(np.uint32)
     frames = view[table_end:]
     if count == 0 or (size > MAX_BATCH_BYTES and count > 1):
@@ -255,9 +283,17 @@ def join_runs(runs: list[FrameRun]) -> FrameRun:
     """Several runs as one."""
     if len(runs) == 1:
         return runs[0]
-    sizes = np.cumsum([0, *(len(run.frames) for run in runs[:-1])]).astype(np.uint32)
-    positions = np.concatenate([run.positions + size for run, size in zip(runs, sizes, strict=True)])
-    return FrameRun(memoryview(b"".join(run.frames for run in runs)), positions)
+    return FrameRun(memoryview(b"".join(run.frames for run in runs)), positions_in(runs))
+
+
+def positions_in(runs: Sequence[FrameRun]) -> Positions:
+    """Where the frames of several runs are if these lie one behind the other."""
+    if len(runs) == 1:
+        return runs[0].positions
+    starts = np.cumsum([0, *(len(run.frames) for run in runs[:-1])]).astype(np.uint32)
+    if all(len(run.positions) == 1 for run in runs):
+        return starts
+    return np.concatenate([run.positions + start for run, start in zip(runs, starts, strict=True)])
 
 
 def _layout_faults(run: FrameRun, columns: Columns) -> list[tuple[NDArray[np.bool_], str]]:
@@ -274,59 +310,7 @@ def _layout_faults(run: FrameRun, columns: Columns) -> list[tuple[NDArray[np.boo
 
 def checksums(run: FrameRun, ends: Positions) -> NDArray[np.uint32]:
     starts = (run.positions + np.uint32(CHECKSUM_FROM)).tolist()
-    frames = run.frames
+    # A slice of bytes takes less time than a view of them, though it is a copy, as long as it is small.
+    frames = bytes(run.frames) if len(run.frames) < _SMALL_FRAME_BYTES * len(run) else run.frames
     computed = [crc32c(frames[start:end]) for start, end in zip(starts, ends.tolist(), strict=True)]
     return np.array(computed, np.uint32)
-
-
-def decode_run(run: FrameRun, *, verify: bool = True) -> tuple[list[Message], list[int]]:
-    """Decode every frame; return the messages and the places of those that are damaged and left out.
-
-    A producer's stamp is the log's affair and no header of the message.
-    """
-    columns = run.columns()
-    ends = run.ends()
-    damaged: list[int] = []
-    if verify:
-        damaged = damaged_places(run, columns)
-    skip = set(damaged)
-    data = bytes(run.frames)
-    messages: list[Message] = []
-    append = messages.append
-    plain = NO_HEADERS
-    tombstone, compressed = int(Flag.TOMBSTONE), int(Flag.COMPRESSED)
-    key_starts = run.positions + np.uint32(HEADER_SIZE)
-    value_starts = key_starts + columns["key_length"]
-    value_ends = value_starts + columns["value_length"]
-    rows = zip(
-        columns["offset"].tolist(),
-        columns["timestamp"].tolist(),
-        columns["priority"].tolist(),
-        columns["flags"].tolist(),
-        key_starts.tolist(),
-        value_starts.tolist(),
-        value_ends.tolist(),
-        ends.tolist(),
-        strict=True,
-    )
-    for place, (offset, timestamp, priority, flags, key_at, value_at, headers_at, end) in enumerate(rows):
-        if skip and place in skip:
-            continue
-        append(
-            Message(
-                offset,
-                timestamp,
-                data[key_at:value_at] if value_at > key_at else None,
-                data[value_at:headers_at],
-                _shown_headers(data[headers_at:end]) if end > headers_at else plain,
-                priority,
-                flags & tombstone != 0,
-                flags & compressed != 0,
-            )
-        )
-    return messages, damaged
-
-
-def _shown_headers(packed: bytes) -> Headers:
-    headers = decode_headers(packed)
-    return headers[1:] if headers[0][0] == PRODUCER else headers

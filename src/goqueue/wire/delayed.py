@@ -47,6 +47,8 @@ RESCHEDULE = "reschedule"
 
 Places = NDArray[np.intp]
 Times = NDArray[np.int64]
+_NO_PLACES: Places = np.empty(0, np.intp)
+_NO_TIMES: Times = np.empty(0, np.int64)
 
 _COUNT = Struct(">H")
 _TIME = Struct(">q")
@@ -117,7 +119,7 @@ def settle_delays(batch: CheckedBatch, now_ns: int, latest_ns: int) -> tuple[Che
     """
     places = _delayed_places(batch)
     if not len(places):
-        return batch, places, np.empty(0, np.int64)
+        return batch, places, _NO_TIMES
     ends = FrameRun(memoryview(batch.frames), batch.positions).ends().astype(np.int64)[places]
     dues = _times_at(batch.frames, ends)
     every_byte = np.frombuffer(batch.frames, np.uint8)
@@ -258,11 +260,8 @@ def _decoded(place: int, packed: bytes) -> Headers:
 
 
 def _delayed_places(batch: CheckedBatch) -> Places:
-    if isinstance(batch.lanes, int):
-        if batch.lanes != HIDDEN:
-            return np.empty(0, np.intp)
-    elif not (batch.lanes == HIDDEN).any():
-        return np.empty(0, np.intp)
+    if batch.lanes != HIDDEN if isinstance(batch.lanes, int) else not (batch.lanes == HIDDEN).any():
+        return _NO_PLACES
     flags = np.frombuffer(batch.frames, np.uint8)[batch.positions + np.uint32(FLAGS_AT)]
     return np.flatnonzero(flags & np.uint8(Flag.DELAYED))
 

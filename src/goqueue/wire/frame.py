@@ -38,6 +38,7 @@ _BEFORE_CHECKSUM = Struct(">2sBB")
 _STAMP = Struct(">Iq")
 _BODY = Struct(">qBBHIH")
 _COUNT = Struct(">H")
+_HEADER = Struct(">2sBBIqqBBHIH")
 
 
 class Flag(IntFlag):
@@ -57,6 +58,9 @@ INVISIBLE = Flag.CONTROL | Flag.DELAYED
 """What no reader sees."""
 
 
+encode_body_start = _BODY.pack
+"""Timestamp, priority, flags, the lengths of key, value and headers: where what the checksum covers begins."""
+
 _PREFIXES = [_BEFORE_CHECKSUM.pack(MAGIC, VERSION, flags) for flags in range(256)]
 
 
@@ -70,8 +74,20 @@ def encode_frame(
     offset: int = 0,
 ) -> bytes:
     """Encode one message. ``headers`` are already encoded (``encode_headers``); lengths are the caller's to bound."""
-    body = _BODY.pack(timestamp_ns, priority, flags, len(key), len(value), len(headers)) + key + value + headers
+    body = encode_body_start(timestamp_ns, priority, flags, len(key), len(value), len(headers)) + key + value + headers
     return _PREFIXES[flags] + _STAMP.pack(crc32c(body), offset) + body
+
+
+def read_whole(frame: memoryview) -> tuple[int, int, int, int, int, int, int] | None:
+    """Flags, offset, timestamp, priority and the lengths of a single frame; ``None`` if anything is wrong with it."""
+    if len(frame) < HEADER_SIZE:
+        return None
+    magic, version, flags, checksum, offset, at_ns, priority, again, key, value, headers = _HEADER.unpack_from(frame)
+    if magic != MAGIC or version != VERSION or flags != again or HEADER_SIZE + key + value + headers != len(frame):
+        return None
+    if crc32c(frame[CHECKSUM_FROM:]) != checksum:
+        return None
+    return flags, offset, at_ns, priority, key, value, headers
 
 
 def encode_message(message: Message, more_flags: int = 0) -> bytes:

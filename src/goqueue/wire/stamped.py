@@ -7,12 +7,15 @@ sequence it lies, and how many frames belong to it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from goqueue.model.errors import InvalidFrame
-from goqueue.wire.batch import Columns, FrameRun
+from goqueue.model.offset_runs import OffsetRuns
+from goqueue.wire.batch import Columns, FrameRun, envelope, positions_in
 from goqueue.wire.frame import (
     CHECKSUM_FROM,
     FLAGS_AT,
@@ -59,6 +62,16 @@ def with_stamp(frame: bytes, stamp: ProducerStamp, more_flags: int = 0) -> bytes
 def stamp_batch(frames: list[bytes], stamp: ProducerStamp) -> list[bytes]:
     """A producer's batch, stamped."""
     return [with_stamp(frames[0], stamp), *frames[1:]]
+
+
+def stamped_pieces(runs: Sequence[FrameRun], stamp: ProducerStamp) -> list[bytes | memoryview]:
+    """The envelope of a batch of several runs, stamped, in pieces: only the first frame is copied."""
+    first = runs[0]
+    end = int(first.positions[1]) if len(first) > 1 else len(first.frames)
+    stamped = with_stamp(bytes(first.frames[:end]), stamp)
+    positions = positions_in(runs) + np.uint32(len(stamped) - end)
+    positions[0] = 0
+    return envelope(positions, [stamped, first.frames[end:], *(run.frames for run in runs[1:])])
 
 
 def stamp_of(frame: bytes) -> ProducerStamp | None:
@@ -124,10 +137,13 @@ def check_stamp(run: FrameRun, first_headers_bytes: int) -> ProducerStamp | None
 def is_only_stamp(run: FrameRun, columns: Columns) -> bool:
     """Whether a batch that has a stamp has no other header."""
     lengths = columns["headers_length"]
-    if int(lengths[0]) != STAMP_BYTES or lengths[1:].any():
-        return False
+    return has_only_stamp(run, int(lengths[0])) and not lengths[1:].any()
+
+
+def has_only_stamp(run: FrameRun, headers_bytes: int) -> bool:
+    """The same of the first frame of such a batch, which has so many bytes of headers."""
     end = int(run.positions[1]) if len(run) > 1 else len(run.frames)
-    return bytes(run.frames[end - STAMP_BYTES : end - STAMP_BYTES + _NAME_AT]) == b"\0\1"
+    return headers_bytes == STAMP_BYTES and bytes(run.frames[end - STAMP_BYTES :][:_NAME_AT]) == b"\0\1"
 
 
 def dedup_ids(run: FrameRun) -> dict[int, bytes]:
@@ -154,6 +170,16 @@ def dedup_ids(run: FrameRun) -> dict[int, bytes]:
             found[place] = headers[DEDUP_ID]
         match = _ANY_DEDUP_ID.search(run.frames, end)
     return found
+
+
+def aborted_among(aborted: OffsetRuns, run: FrameRun) -> NDArray[np.bool_] | None:
+    """Which frames of a run were aborted; ``None`` if none was."""
+    first, last = run.offset_at(0), run.offset_at(-1)
+    if not aborted.any_between(first, last + 1):
+        return None
+    if last - first == len(run) - 1:
+        return aborted.mask_between(first, last + 1)
+    return aborted.mask(run.columns()["offset"].astype(np.int64))
 
 
 def _headers_at(frame: bytes) -> int:

@@ -17,7 +17,7 @@ from goqueue.model.errors import (
 from goqueue.model.message import PRIORITY_LABELS, Headers
 from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, check_layout, lanes_of
 from goqueue.wire.delayed import check_delays, is_only_due
-from goqueue.wire.frame import Flag, decode_headers
+from goqueue.wire.frame import Flag, decode_headers, read_whole
 from goqueue.wire.internal_headers import (
     DEDUP_ID,
     DUE_AT,
@@ -30,7 +30,7 @@ from goqueue.wire.internal_headers import (
     ProducerStamp,
     parse_ttl_ms,
 )
-from goqueue.wire.stamped import check_stamp, is_only_stamp
+from goqueue.wire.stamped import check_stamp, has_only_stamp, is_only_stamp
 
 _ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE | Flag.DELAYED | Flag.TRANSACTIONAL)
 _OF_DELAYS = {DUE_AT, DUE_IN}
@@ -50,6 +50,8 @@ class FrameRules:
 
 def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     """Check a producer's batch as a whole; raise for the first message that is not allowed. Copies the frames."""
+    if len(run) == 1 and (only := _plain_one(run, rules)) is not None:
+        return only
     columns = run.columns()
     check_layout(run, columns)
     flags = columns["flags"]
@@ -69,6 +71,27 @@ def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     lanes = lanes_of(columns["priority"], flags if has_flags else None)
     latest_ns = int(columns["timestamp"].max())
     return CheckedBatch(bytearray(run.frames), run.positions, latest_ns, lanes, stamp, has_headers)
+
+
+def _plain_one(run: FrameRun, rules: FrameRules) -> CheckedBatch | None:
+    """A single message that is beyond doubt. ``None``: it has to be looked at closely.
+
+    Tables are made for many: of one they take several times as long as all the rest of its publishing.
+    """
+    frame = run.frames
+    if (header := read_whole(frame)) is None:
+        return None
+    flags, _, timestamp_ns, priority, key, value, headers = header
+    if flags or priority >= len(PRIORITY_LABELS) or rules.in_transaction:
+        return None
+    if value > rules.max_value_bytes or not 0 <= timestamp_ns <= rules.latest_timestamp_ns:
+        return None
+    if rules.needs_key and not key:
+        return None
+    stamp = check_stamp(run, headers)
+    if headers and (stamp is None or not has_only_stamp(run, headers)):
+        return None
+    return CheckedBatch(bytearray(frame), run.positions, timestamp_ns, priority, stamp, has_headers=False)
 
 
 def _first(bad: Any) -> int | None:

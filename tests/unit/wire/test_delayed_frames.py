@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidMessage, MessageTooLarge
 from goqueue.model.message import HIDDEN, Headers
-from goqueue.wire.batch import CheckedBatch, FrameRun, check_layout, decode_run, join_frames
+from goqueue.wire.batch import CheckedBatch, FrameRun, check_layout, join_frames
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.delayed import (
     DUE_HEADER_SIZE,
     MAX_DELAY_NS,

@@ -12,7 +12,8 @@ from goqueue.model.errors import (
     MessageTooLarge,
     TimestampOutOfRange,
 )
-from goqueue.wire.batch import FrameRun, decode_run, join_frames, parse_batch
+from goqueue.wire.batch import FrameRun, join_frames, parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
 from goqueue.wire.verify import FrameRules, verify_batch
 

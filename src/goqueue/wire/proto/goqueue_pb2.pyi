@@ -203,16 +203,20 @@ class Begin(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    FOR_KEY_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """0: as InitProducer said."""
+    for_key: _builtins.str
+    """The key that it is to be committed under, by CommitMany. When others are committed under it, this one is aborted."""
     def __init__(
         self,
         *,
         timeout_ms: _builtins.int = ...,
+        for_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["for_key", b"for_key", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -351,6 +355,7 @@ class FetchRequest(_message.Message):
     MAX_BATCH_BYTES_FIELD_NUMBER: _builtins.int
     FOLLOW_FIELD_NUMBER: _builtins.int
     READ_UNCOMMITTED_FIELD_NUMBER: _builtins.int
+    VERIFY_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     partition: _builtins.int
     max_batch_bytes: _builtins.int
@@ -359,6 +364,10 @@ class FetchRequest(_message.Message):
     """Wait for more when there is nothing left to read; otherwise the stream ends there."""
     read_uncommitted: _builtins.bool
     """Also what open transactions have written, and what aborted ones have."""
+    verify: _builtins.bool
+    """Look at every checksum on the way. What fails it is sent all the same, and from then on known to the broker: in its
+    log, its health and its metrics. For a reader that has met such a message, and wants it known.
+    """
     @_builtins.property
     def start(self) -> Global___Start: ...
     def __init__(
@@ -370,10 +379,11 @@ class FetchRequest(_message.Message):
         max_batch_bytes: _builtins.int = ...,
         follow: _builtins.bool = ...,
         read_uncommitted: _builtins.bool = ...,
+        verify: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "max_batch_bytes", b"max_batch_bytes", "partition", b"partition", "read_uncommitted", b"read_uncommitted", "start", b"start", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "max_batch_bytes", b"max_batch_bytes", "partition", b"partition", "read_uncommitted", b"read_uncommitted", "start", b"start", "topic", b"topic", "verify", b"verify"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -534,18 +544,24 @@ class ChangeTopicRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    UNSET_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     @_builtins.property
     def settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def unset(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """These follow the broker's defaults again."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        unset: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "settings", b"settings", "unset", b"unset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -584,6 +600,92 @@ class DeleteTopicResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteTopicResponse: _TypeAlias = DeleteTopicResponse  # noqa: Y015
+
+@_typing.final
+class PurgeTopicRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    BEFORE_NS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    partition: _builtins.int
+    """All of them, unless it is set."""
+    before_ns: _builtins.int
+    """Unix nanoseconds: only what lies before the first message at or after this instant."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        partition: _builtins.int | None = ...,
+        before_ns: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_before_ns", b"_before_ns", "_partition", b"_partition", "before_ns", b"before_ns", "partition", b"partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_before_ns", b"_before_ns", "_partition", b"_partition", "before_ns", b"before_ns", "name", b"name", "partition", b"partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__before_ns: _TypeAlias = _typing.Literal["before_ns"]  # noqa: Y015
+    _WhichOneofArgType__before_ns: _TypeAlias = _typing.Literal["_before_ns", b"_before_ns"]  # noqa: Y015
+    _WhichOneofReturnType__partition: _TypeAlias = _typing.Literal["partition"]  # noqa: Y015
+    _WhichOneofArgType__partition: _TypeAlias = _typing.Literal["_partition", b"_partition"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__before_ns) -> _WhichOneofReturnType__before_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__partition) -> _WhichOneofReturnType__partition | None: ...
+
+Global___PurgeTopicRequest: _TypeAlias = PurgeTopicRequest  # noqa: Y015
+
+@_typing.final
+class PurgedPartition(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_FIELD_NUMBER: _builtins.int
+    EARLIEST_BEFORE_FIELD_NUMBER: _builtins.int
+    EARLIEST_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    DELAYED_FIELD_NUMBER: _builtins.int
+    partition: _builtins.int
+    earliest_before: _builtins.int
+    earliest: _builtins.int
+    removed: _builtins.int
+    delayed: _builtins.int
+    """So many wait for their time, and will still come."""
+    def __init__(
+        self,
+        *,
+        partition: _builtins.int = ...,
+        earliest_before: _builtins.int = ...,
+        earliest: _builtins.int = ...,
+        removed: _builtins.int = ...,
+        delayed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delayed", b"delayed", "earliest", b"earliest", "earliest_before", b"earliest_before", "partition", b"partition", "removed", b"removed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgedPartition: _TypeAlias = PurgedPartition  # noqa: Y015
+
+@_typing.final
+class PurgeTopicResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PurgedPartition]: ...
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___PurgedPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeTopicResponse: _TypeAlias = PurgeTopicResponse  # noqa: Y015
 
 @_typing.final
 class PartitionState(_message.Message):
@@ -1942,6 +2044,122 @@ class ReliabilityStatsResponse(_message.Message):
 Global___ReliabilityStatsResponse: _TypeAlias = ReliabilityStatsResponse  # noqa: Y015
 
 @_typing.final
+class PeekGroupRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    topic: _builtins.str
+    """Only this topic; empty: all that the group reads."""
+    partition: _builtins.int
+    """Only this partition of it."""
+    state: _builtins.str
+    """waiting, in-flight, retry, moving or in-transaction; empty: all of them."""
+    limit: _builtins.int
+    """0: 100; at most 1000."""
+    after: _builtins.str
+    """Go on where the page before says."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        partition: _builtins.int | None = ...,
+        state: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "partition", b"partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "after", b"after", "group", b"group", "limit", b"limit", "partition", b"partition", "state", b"state", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__partition: _TypeAlias = _typing.Literal["partition"]  # noqa: Y015
+    _WhichOneofArgType__partition: _TypeAlias = _typing.Literal["_partition", b"_partition"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__partition) -> _WhichOneofReturnType__partition | None: ...
+
+Global___PeekGroupRequest: _TypeAlias = PeekGroupRequest  # noqa: Y015
+
+@_typing.final
+class PeekedMessage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DELIVERIES_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
+    UNTIL_NS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    partition: _builtins.int
+    state: _builtins.str
+    deliveries: _builtins.int
+    """How often the group has got it."""
+    member: _builtins.str
+    """In flight: who has it."""
+    until_ns: _builtins.int
+    """In flight: until when. To be tried again: when; 0 is now. Unix nanoseconds."""
+    error: _builtins.str
+    """Why it was not done the last time, if anyone said so."""
+    message: _builtins.bytes
+    """One frame in its envelope."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        state: _builtins.str = ...,
+        deliveries: _builtins.int = ...,
+        member: _builtins.str = ...,
+        until_ns: _builtins.int = ...,
+        error: _builtins.str = ...,
+        message: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries", "error", b"error", "member", b"member", "message", b"message", "partition", b"partition", "state", b"state", "topic", b"topic", "until_ns", b"until_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PeekedMessage: _TypeAlias = PeekedMessage  # noqa: Y015
+
+@_typing.final
+class PeekGroupResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    next: _builtins.str
+    """Where to go on; empty: there is nothing more."""
+    complete: _builtins.bool
+    """False: it stopped looking before the page was full, because it had looked at enough."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PeekedMessage]:
+        """By topic, partition and offset."""
+
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[Global___PeekedMessage] | None = ...,
+        next: _builtins.str = ...,
+        complete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "messages", b"messages", "next", b"next"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PeekGroupResponse: _TypeAlias = PeekGroupResponse  # noqa: Y015
+
+@_typing.final
 class DeadLetterFilter(_message.Message):
     """Which dead letters are meant: all that nothing here excludes."""
 
@@ -3182,20 +3400,24 @@ class BeginTransactionRequest(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    FOR_KEY_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     epoch: _builtins.int
     timeout_ms: _builtins.int
     """0: as InitProducer said."""
+    for_key: _builtins.str
+    """As in Begin."""
     def __init__(
         self,
         *,
         producer_id: _builtins.int = ...,
         epoch: _builtins.int = ...,
         timeout_ms: _builtins.int = ...,
+        for_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "producer_id", b"producer_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "for_key", b"for_key", "producer_id", b"producer_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3427,12 +3649,18 @@ class CommittedKey(_message.Message):
     TRANSACTION_IDS_FIELD_NUMBER: _builtins.int
     COMMITTED_AT_NS_FIELD_NUMBER: _builtins.int
     IS_NEW_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    IS_SUPERSEDED_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     found: _builtins.bool
     """False: nothing was committed under it."""
     committed_at_ns: _builtins.int
     is_new: _builtins.bool
     """Whether this very request has committed them."""
+    messages: _builtins.int
+    """How many they have."""
+    is_superseded: _builtins.bool
+    """A later key of its series (a key that ends in # and a number) was committed since. Only the last is remembered."""
     @_builtins.property
     def transaction_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -3443,10 +3671,12 @@ class CommittedKey(_message.Message):
         transaction_ids: _abc.Iterable[_builtins.str] | None = ...,
         committed_at_ns: _builtins.int = ...,
         is_new: _builtins.bool = ...,
+        messages: _builtins.int = ...,
+        is_superseded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_at_ns", b"committed_at_ns", "found", b"found", "is_new", b"is_new", "key", b"key", "transaction_ids", b"transaction_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_at_ns", b"committed_at_ns", "found", b"found", "is_new", b"is_new", "is_superseded", b"is_superseded", "key", b"key", "messages", b"messages", "transaction_ids", b"transaction_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3510,6 +3740,7 @@ class Transaction(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    FOR_KEY_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.str
     producer_id: _builtins.int
     epoch: _builtins.int
@@ -3519,6 +3750,8 @@ class Transaction(_message.Message):
     started_at_ns: _builtins.int
     deadline_ns: _builtins.int
     messages: _builtins.int
+    for_key: _builtins.str
+    """The key that it is to be committed under, if it was begun for one."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TouchedPartition]: ...
     @_builtins.property
@@ -3538,10 +3771,11 @@ class Transaction(_message.Message):
         messages: _builtins.int = ...,
         partitions: _abc.Iterable[Global___TouchedPartition] | None = ...,
         groups: _abc.Iterable[_builtins.str] | None = ...,
+        for_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_ns", b"deadline_ns", "epoch", b"epoch", "groups", b"groups", "messages", b"messages", "partitions", b"partitions", "producer_id", b"producer_id", "started_at_ns", b"started_at_ns", "state", b"state", "transaction_id", b"transaction_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_ns", b"deadline_ns", "epoch", b"epoch", "for_key", b"for_key", "groups", b"groups", "messages", b"messages", "partitions", b"partitions", "producer_id", b"producer_id", "started_at_ns", b"started_at_ns", "state", b"state", "transaction_id", b"transaction_id", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

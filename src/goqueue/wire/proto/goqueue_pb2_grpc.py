@@ -225,6 +225,11 @@ class TopicsStub:
                 request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteTopicRequest.SerializeToString,
                 response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteTopicResponse.FromString,
                 _registered_method=True)
+        self.PurgeTopic = channel.unary_unary(
+                '/goqueue.v1.Topics/PurgeTopic',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PurgeTopicRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PurgeTopicResponse.FromString,
+                _registered_method=True)
 
 
 class TopicsServicer:
@@ -261,6 +266,14 @@ class TopicsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PurgeTopic(self, request, context):
+        """Removes the messages that are there now. Delayed ones and those of open transactions stay. Not to be repeated
+        blindly: it would remove what has come since.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TopicsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -288,6 +301,11 @@ def add_TopicsServicer_to_server(servicer, server):
                     servicer.DeleteTopic,
                     request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteTopicRequest.FromString,
                     response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteTopicResponse.SerializeToString,
+            ),
+            'PurgeTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.PurgeTopic,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PurgeTopicRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PurgeTopicResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -426,6 +444,33 @@ class Topics:
             '/goqueue.v1.Topics/DeleteTopic',
             goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteTopicRequest.SerializeToString,
             goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DeleteTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PurgeTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Topics/PurgeTopic',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PurgeTopicRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PurgeTopicResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -622,6 +667,11 @@ class GroupsStub:
                 request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DescribeGroupRequest.SerializeToString,
                 response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Group.FromString,
                 _registered_method=True)
+        self.PeekGroup = channel.unary_unary(
+                '/goqueue.v1.Groups/PeekGroup',
+                request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PeekGroupRequest.SerializeToString,
+                response_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PeekGroupResponse.FromString,
+                _registered_method=True)
         self.ConfigureGroup = channel.unary_unary(
                 '/goqueue.v1.Groups/ConfigureGroup',
                 request_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.ConfigureGroupRequest.SerializeToString,
@@ -729,6 +779,13 @@ class GroupsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PeekGroup(self, request, context):
+        """What the group still has to do, message by message. Nothing is taken.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ConfigureGroup(self, request, context):
         """Makes the group if it does not exist.
         """
@@ -824,6 +881,11 @@ def add_GroupsServicer_to_server(servicer, server):
                     servicer.DescribeGroup,
                     request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DescribeGroupRequest.FromString,
                     response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Group.SerializeToString,
+            ),
+            'PeekGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.PeekGroup,
+                    request_deserializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PeekGroupRequest.FromString,
+                    response_serializer=goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PeekGroupResponse.SerializeToString,
             ),
             'ConfigureGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.ConfigureGroup,
@@ -1154,6 +1216,33 @@ class Groups:
             '/goqueue.v1.Groups/DescribeGroup',
             goqueue_dot_wire_dot_proto_dot_goqueue__pb2.DescribeGroupRequest.SerializeToString,
             goqueue_dot_wire_dot_proto_dot_goqueue__pb2.Group.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PeekGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/goqueue.v1.Groups/PeekGroup',
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PeekGroupRequest.SerializeToString,
+            goqueue_dot_wire_dot_proto_dot_goqueue__pb2.PeekGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

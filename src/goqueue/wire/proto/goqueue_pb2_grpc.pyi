@@ -104,6 +104,10 @@ class TopicsStub:
     DescribeTopic: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.DescribeTopicRequest, _goqueue_pb2.Topic]
     ChangeTopic: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ChangeTopicRequest, _goqueue_pb2.Topic]
     DeleteTopic: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.DeleteTopicRequest, _goqueue_pb2.DeleteTopicResponse]
+    PurgeTopic: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.PurgeTopicRequest, _goqueue_pb2.PurgeTopicResponse]
+    """Removes the messages that are there now. Delayed ones and those of open transactions stay. Not to be repeated
+    blindly: it would remove what has come since.
+    """
 
 @_typing.type_check_only
 class TopicsAsyncStub(TopicsStub):
@@ -115,6 +119,10 @@ class TopicsAsyncStub(TopicsStub):
     DescribeTopic: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.DescribeTopicRequest, _goqueue_pb2.Topic]  # type: ignore[assignment]
     ChangeTopic: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ChangeTopicRequest, _goqueue_pb2.Topic]  # type: ignore[assignment]
     DeleteTopic: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.DeleteTopicRequest, _goqueue_pb2.DeleteTopicResponse]  # type: ignore[assignment]
+    PurgeTopic: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.PurgeTopicRequest, _goqueue_pb2.PurgeTopicResponse]  # type: ignore[assignment]
+    """Removes the messages that are there now. Delayed ones and those of open transactions stay. Not to be repeated
+    blindly: it would remove what has come since.
+    """
 
 class TopicsServicer(metaclass=_abc_1.ABCMeta):
     """Topics and their settings."""
@@ -153,6 +161,16 @@ class TopicsServicer(metaclass=_abc_1.ABCMeta):
         request: _goqueue_pb2.DeleteTopicRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_goqueue_pb2.DeleteTopicResponse, _abc.Awaitable[_goqueue_pb2.DeleteTopicResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def PurgeTopic(
+        self,
+        request: _goqueue_pb2.PurgeTopicRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.PurgeTopicResponse, _abc.Awaitable[_goqueue_pb2.PurgeTopicResponse]]:
+        """Removes the messages that are there now. Delayed ones and those of open transactions stay. Not to be repeated
+        blindly: it would remove what has come since.
+        """
 
 def add_TopicsServicer_to_server(servicer: TopicsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
@@ -223,6 +241,8 @@ class GroupsStub:
     ResetOffsets: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ResetOffsetsRequest, _goqueue_pb2.FetchOffsetsResponse]
     ListGroups: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ListGroupsRequest, _goqueue_pb2.ListGroupsResponse]
     DescribeGroup: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.DescribeGroupRequest, _goqueue_pb2.Group]
+    PeekGroup: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.PeekGroupRequest, _goqueue_pb2.PeekGroupResponse]
+    """What the group still has to do, message by message. Nothing is taken."""
     ConfigureGroup: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.ConfigureGroupRequest, _goqueue_pb2.Group]
     """Makes the group if it does not exist."""
     DeleteGroup: _grpc.UnaryUnaryMultiCallable[_goqueue_pb2.DeleteGroupRequest, _goqueue_pb2.DeleteGroupResponse]
@@ -254,6 +274,8 @@ class GroupsAsyncStub(GroupsStub):
     ResetOffsets: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ResetOffsetsRequest, _goqueue_pb2.FetchOffsetsResponse]  # type: ignore[assignment]
     ListGroups: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ListGroupsRequest, _goqueue_pb2.ListGroupsResponse]  # type: ignore[assignment]
     DescribeGroup: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.DescribeGroupRequest, _goqueue_pb2.Group]  # type: ignore[assignment]
+    PeekGroup: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.PeekGroupRequest, _goqueue_pb2.PeekGroupResponse]  # type: ignore[assignment]
+    """What the group still has to do, message by message. Nothing is taken."""
     ConfigureGroup: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.ConfigureGroupRequest, _goqueue_pb2.Group]  # type: ignore[assignment]
     """Makes the group if it does not exist."""
     DeleteGroup: _aio.UnaryUnaryMultiCallable[_goqueue_pb2.DeleteGroupRequest, _goqueue_pb2.DeleteGroupResponse]  # type: ignore[assignment]
@@ -348,6 +370,14 @@ class GroupsServicer(metaclass=_abc_1.ABCMeta):
         request: _goqueue_pb2.DescribeGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_goqueue_pb2.Group, _abc.Awaitable[_goqueue_pb2.Group]]: ...
+
+    @_abc_1.abstractmethod
+    def PeekGroup(
+        self,
+        request: _goqueue_pb2.PeekGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_goqueue_pb2.PeekGroupResponse, _abc.Awaitable[_goqueue_pb2.PeekGroupResponse]]:
+        """What the group still has to do, message by message. Nothing is taken."""
 
     @_abc_1.abstractmethod
     def ConfigureGroup(

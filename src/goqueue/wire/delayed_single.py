@@ -1,0 +1,45 @@
+"""The delay of a message that comes alone, as most delayed messages do: without columns for a single row."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from crc32c import crc32c
+
+from goqueue.wire.batch import CheckedBatch
+from goqueue.wire.delayed import DUE_HEADER_SIZE
+from goqueue.wire.frame import CHECKSUM_FROM, FLAGS_AT, Flag
+from goqueue.wire.internal_headers import DUE_AT, DUE_IN
+
+_TIME = Struct(">q")
+_TIME_SIZE = 8
+_CHECKSUM = Struct(">I")
+_CHECKSUM_AT = 4
+_NAME_AT = 2
+_DELAYED = int(Flag.DELAYED)
+_AT, _IN = DUE_AT.encode(), DUE_IN.encode()
+
+
+def settle_single(batch: CheckedBatch, now_ns: int, latest_ns: int) -> int | None:
+    """When the only message of a producer's batch is due, if it is delayed and that lies ahead; it is written there.
+
+    ``None``: it is another case, for ``settle_delays`` to see to, and nothing has changed.
+    """
+    frame = batch.frames
+    if len(batch) != 1 or not frame[FLAGS_AT] & _DELAYED:
+        return None
+    time_at = len(frame) - _TIME_SIZE
+    name_at = len(frame) - DUE_HEADER_SIZE + _NAME_AT
+    (due_ns,) = _TIME.unpack_from(frame, time_at)
+    is_relative = frame.startswith(_IN, name_at)
+    if is_relative:
+        due_ns += now_ns
+    if not now_ns < due_ns <= latest_ns:
+        return None
+    if is_relative:
+        frame[name_at : name_at + len(_AT)] = _AT
+        _TIME.pack_into(frame, time_at, due_ns)
+        with memoryview(frame) as view:
+            checksum = crc32c(view[CHECKSUM_FROM:])
+        _CHECKSUM.pack_into(frame, _CHECKSUM_AT, checksum)
+    return int(due_ns)
