@@ -28,21 +28,30 @@ async def standings(shards: GroupShards, topic: str, partition: int, messages: M
         topic_id = shards.host.topic(topic).record.topic_id
     except TopicNotFound:
         return found
-    meant_for = {offset: _meant_for(message) for offset, message in messages.items()}
     for name in sorted(shards.groups_on(topic_id, partition)):
         group = shards.journal(name).machine.get(name)
         queue = None if group is None else shards.queue(group, topic_id, partition)
         if group is None or queue is None:
             continue
-        offsets = sorted(offset for offset in messages if meant_for[offset] in ("", name))
         is_stream = shards.settings(group).mode == "stream"
-        leased = {} if is_stream else await _leased(queue, offsets)
-        for offset in offsets:
-            place = Place(topic, partition, offset)
-            if is_stream:
-                found[offset].append(_of_stream(queue, place))
-            else:
-                found[offset].append(_of_queue(queue, place, messages[offset].priority, leased.get(offset, [])))
+        for standing in await standings_in(queue, topic, messages, is_stream=is_stream):
+            found[standing.place.offset].append(standing)
+    return found
+
+
+async def standings_in(
+    queue: Queue, topic: str, messages: Mapping[int, Message], *, is_stream: bool
+) -> list[GroupStanding]:
+    """Of one group with those of a partition's messages that are meant for it, in the order of their offsets."""
+    offsets = sorted(offset for offset, message in messages.items() if _meant_for(message) in ("", queue.group))
+    leased = {} if is_stream else await _leased(queue, offsets)
+    found = []
+    for offset in offsets:
+        place = Place(topic, queue.partition, offset)
+        if is_stream:
+            found.append(_of_stream(queue, place))
+        else:
+            found.append(_of_queue(queue, place, messages[offset].priority, leased.get(offset, [])))
     return found
 
 
