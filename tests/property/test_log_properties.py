@@ -19,7 +19,8 @@ from goqueue.storage.files import OsFiles
 from goqueue.storage.log import Log, LogOptions
 from goqueue.storage.open_files import OpenFiles
 from goqueue.storage.recovery import open_log
-from goqueue.wire.batch import decode_run, join_frames
+from goqueue.wire.batch import join_frames
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import Flag, encode_frame
 
 KEYS = [b"a", b"b", b"c", b"d" * 20]

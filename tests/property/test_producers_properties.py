@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from goqueue.delivery.pending import PendingDelays
-from goqueue.delivery.producers import WINDOW, Producers, SentBatch
 from goqueue.model.errors import DuplicateSequence, GoQueueError, OutOfOrderSequence, ProducerFenced
 from goqueue.model.offset_runs import OffsetRuns
+from goqueue.model.producers import WINDOW, Producers, SentBatch
 from goqueue.model.runs import offsets_in
 
 SEQUENCES = 1 << 31

@@ -21,8 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from goqueue.broker.partition_delays import PartitionDelays
 from goqueue.broker.partition_producers import DedupEntry, PartitionProducers, digest_of
-from goqueue.delivery.producers import WINDOW, SentBatch
 from goqueue.model.message import HIDDEN
+from goqueue.model.producers import WINDOW, SentBatch
 from goqueue.storage.atomic import write_atomically
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.compaction import CompactionRules, compact
@@ -30,7 +30,8 @@ from goqueue.storage.files import OsFiles
 from goqueue.storage.log import Log, LogOptions
 from goqueue.storage.open_files import OpenFiles
 from goqueue.storage.recovery import open_log
-from goqueue.wire.batch import FrameRun, decode_run, join_frames
+from goqueue.wire.batch import FrameRun, join_frames
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.delayed import due_header, fire
 from goqueue.wire.frame import INVISIBLE, Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import DEDUP_ID, PRODUCER, ProducerStamp

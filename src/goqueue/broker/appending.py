@@ -190,9 +190,7 @@ class Appender:
 
     def _note_ids(self, topic: Topic, number: int, ids: Mapping[int, bytes], appended: Appended) -> None:
         now_ns = self._clock.now_ns()
-        producers = topic.partitions[number].producers
-        producers.has_ids = True
-        producers.changes += 1
+        topic.partitions[number].producers.stored_ids(appended.first)
         for place, dedup_id in ids.items():
             if place not in appended.duplicates:
                 topic.dedup.add(dedup_id, number, appended.place_of(place, number).offset, now_ns)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+from goqueue.broker.stillness import Stillness
 from goqueue.model.logging import get_logger
-from goqueue.storage.checkpoint import CheckpointFile, RecoveryPoint
+from goqueue.storage.atomic import packed
+from goqueue.storage.checkpoint import CheckpointFile, RecoveryPoint, encoded
 from goqueue.storage.commit import MOST_SINGLE_SYNCS, NO_DESCRIPTORS, CommitScheduler, when_descriptors_allow
 from goqueue.storage.files import File, Files
 from goqueue.storage.log import Log
@@ -19,11 +22,19 @@ log = get_logger(__name__)
 class Checkpoints:
     """The recovery points of every log of a data folder."""
 
-    def __init__(self, files: Files, root: Path, file: CheckpointFile, commits: CommitScheduler) -> None:
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        file: CheckpointFile,
+        commits: CommitScheduler,
+        stillness: Stillness | None = None,
+    ) -> None:
         self._files = files
         self._root = root
         self._commits = commits
         self._file = file
+        self._stillness = stillness or Stillness()
         self._busy = asyncio.Lock()
         self.points = file.load()
 
@@ -32,7 +43,7 @@ class Checkpoints:
 
     async def save(self, logs: list[Log]) -> None:
         """Bring every log's files to the disk and note how far they are; then remove what lies below their start."""
-        async with self._busy:
+        async with self._busy, self._stillness.changing():
             await self._commits.sync(logs)
             current = {each: each.recovery_point() for each in logs if each.failure is None}
             changed = [each for each, point in current.items() if self.points.get(self._name(each.folder)) != point]
@@ -60,6 +71,17 @@ class Checkpoints:
             self.points = points
             for each in changed:
                 each.drop_below_start(current[each].start_offset)
+
+    def points_of_copy(self, logs: Iterable[Log]) -> bytes:
+        """The file for a copy of the folder that has everything that is written by now."""
+        points: dict[str, RecoveryPoint] = {}
+        for each in logs:
+            name = self._name(each.folder)
+            # A log that failed keeps the point it had, as above.
+            point = each.point_of_copy() if each.failure is None else self.points.get(name)
+            if point is not None:
+                points[name] = point
+        return packed(encoded(points))
 
     async def forget(self, folder: Path) -> None:
         """Durably drop one log's point."""

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from goqueue.delivery.wheel import Entries, TimerWheel
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import NANOS_PER_SECOND, Clock
+from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND, Clock
 
 log = get_logger(__name__)
 
 _LONGEST_SLEEP_S = 1.0
+_TIMER_STEP_NS = NANOS_PER_MS
+"""Loops count whole milliseconds: a timer comes up to one of them early, and one for less would come at once."""
 _STALE_ALLOWED = 65_536
 """How many entries the wheel may have before anyone looks for those that are of no use any more."""
 
@@ -73,10 +75,11 @@ class Clockwork:
         """See to everything whose time has come."""
         try:
             due = self._wheel.advance(self._clock.now_ns())
-            for number in np.unique(due[:, 1]).tolist():
+            numbers = set(due[:, 1].tolist())
+            for number in sorted(numbers):
                 owner = self._owners.get(number)
                 if owner is not None:
-                    self._ring_one(owner, due[due[:, 1] == number])
+                    self._ring_one(owner, due if len(numbers) == 1 else due[due[:, 1] == number])
         finally:
             self._arm()
 
@@ -124,9 +127,15 @@ class Clockwork:
                 return
             self._timer.cancel()
         self._timer_at_ns = at_ns
-        wait_s = min(_LONGEST_SLEEP_S, max(0.0, (at_ns - self._clock.now_ns()) / NANOS_PER_SECOND))
+        steps = -(-max(0, at_ns - self._clock.now_ns()) // _TIMER_STEP_NS)
+        wait_s = min(_LONGEST_SLEEP_S, steps * _TIMER_STEP_NS / NANOS_PER_SECOND)
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.ring()
+        early_ns = self._timer_at_ns - self._clock.now_ns()
+        if 0 < early_ns <= _TIMER_STEP_NS:
+            # Nothing can be due yet. More than a step is another matter: the clock may have been set back.
+            self._arm()
+        else:
+            self.ring()

@@ -26,14 +26,19 @@ from goqueue.model.ports import NANOS_PER_MS, Clock
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.files import Files
-from goqueue.wire.batch import CheckedBatch, FrameRun, decode_run, join_frames
+from goqueue.wire.batch import CheckedBatch, FrameRun, join_frames
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.delayed import cancel_frame, reschedule_frame, settle_delays
+from goqueue.wire.delayed_single import settle_single
 
 MAX_PAGE = 1_000
 LATEST_NS = 7_258_118_400 * 10**9
 """The year 2200: what is due later does not fit into the arithmetic of a wheel for long."""
 _MAX_DELAY_MS = LATEST_NS // NANOS_PER_MS
 _PAGE_BYTES = 16 << 20
+_FIRST = np.zeros(1, np.intp)
+_FIRST.flags.writeable = False
+"""The place of a message that is alone in its batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,8 @@ class Delays:
         self._firing = Firing(clockwork, clock, check_disk, notes)
         self._waiting: dict[Partition, Waiting] = {}
         self._known: dict[Partition, PartitionDelays] = {}
+        self._at_most = 0
+        """How many may wait: all that did when they were last counted, and all that came since."""
 
     # Life
 
@@ -97,8 +104,8 @@ class Delays:
         """From here on what is due becomes visible."""
         for partition, delays in self._known.items():
             # A transfer that went on may have brought some already.
-            if len(delays) and partition not in self._waiting:
-                self._waiting[partition] = self._firing.watch(partition, delays)
+            if len(delays):
+                self._watched(partition)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Their topic was deleted."""
@@ -130,14 +137,19 @@ class Delays:
 
     def check_room(self, more: int, pending: int | None = None) -> None:
         """``pending`` spares counting what waits again and again."""
-        waiting = self.pending if pending is None else pending
-        if waiting + more > self._max_delayed:
-            raise TooManyDelayed(f"{waiting} delayed messages wait, and limits.max_delayed is {self._max_delayed}")
+        if self._at_most + more <= self._max_delayed:
+            # There may be thousands of partitions to count in, and it is only a matter of how many there are at most.
+            return
+        if pending is None:
+            pending = self._at_most = self.pending
+        if pending + more > self._max_delayed:
+            raise TooManyDelayed(f"{pending} delayed messages wait, and limits.max_delayed is {self._max_delayed}")
 
     def _watched(self, partition: Partition) -> Waiting:
         waiting = self._waiting.get(partition)
         if waiting is None:
             waiting = self._waiting[partition] = self._firing.watch(partition, self._known[partition])
+            self._at_most += len(waiting.delays)
         return waiting
 
     def append(
@@ -150,7 +162,11 @@ class Delays:
         """
         now_ns = self._clock.now_ns()
         # What is due by the time of the commit is seen then; until then it is one of the delayed.
-        batch, places, dues = settle_delays(batch, now_ns, LATEST_NS)
+        due_ns = settle_single(batch, now_ns, LATEST_NS)
+        if due_ns is not None:
+            places, dues = _FIRST, np.array([due_ns], np.int64)
+        else:
+            batch, places, dues = settle_delays(batch, now_ns, LATEST_NS)
         if len(places):
             self.check_room(len(places))
         first = partition.append(batch)
@@ -161,6 +177,7 @@ class Delays:
             self._notes.published(partition, first, len(batch))
         if len(places):
             waiting = self._watched(partition)
+            self._at_most += len(places)
             if in_transaction and stamp is not None:
                 waiting.delays.hold(stamp.producer_id, first + places, dues)
             else:
@@ -181,6 +198,11 @@ class Delays:
     def overdue(self, before_ns: int) -> list[Waiting]:
         """Partitions where something was due before that instant and still waits."""
         return self._firing.overdue(before_ns)
+
+    def waiting_in(self, partition: Partition) -> int:
+        """How many messages wait in a partition, those of open transactions included."""
+        delays = self._known.get(partition)
+        return 0 if delays is None else len(delays)
 
     def is_pending(self, partition: Partition, offset: int) -> bool:
         """Whether compaction must keep a delayed record."""

@@ -82,7 +82,11 @@ class Served:
 class GroupRuntime:
     """Lost with the process: after a restart every member gets a new session."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, takers: dict[str, GroupRuntime]) -> None:
+        self._name = name
+        self._takers = takers
+        """Of all groups, those with a waiter who can take something: a partition's news concerns no others."""
+        self._waiting_takers = 0
         self.sessions: dict[str, Session] = {}
         self.waiters: dict[Waiter, None] = {}
         self.reading: set[str] = set()
@@ -144,6 +148,24 @@ class GroupRuntime:
             finally:
                 self._changed.discard(change)
         return self.version
+
+    def wait(self, waiter: Waiter) -> None:
+        """It hears of news from now on, until ``waits_no_more``."""
+        self.waiters[waiter] = None
+        if waiter.has_room:
+            self._waiting_takers += 1
+            self._takers[self._name] = self
+
+    def waits_no_more(self, waiter: Waiter) -> None:
+        """Said twice is as good as once."""
+        if waiter not in self.waiters:
+            return
+        del self.waiters[waiter]
+        if waiter.has_room:
+            self._waiting_takers -= 1
+            # A group that was deleted may have been made again meanwhile: that one speaks for itself.
+            if not self._waiting_takers and self._takers.get(self._name) is self:
+                del self._takers[self._name]
 
     @property
     def has_takers(self) -> bool:

@@ -81,6 +81,8 @@ class GroupShards:
         self.notes = host.notes
         self._receipt_key = receipt_key
         self._runtimes: dict[str, GroupRuntime] = {}
+        self._takers: dict[str, GroupRuntime] = {}
+        """By group, where someone waits who can take something."""
         self._watched: set[Partition] = set()
         self._special: set[str] = set()
         """Partitions that have, or may have, messages outside of lane normal."""
@@ -128,7 +130,7 @@ class GroupShards:
         found = self._runtimes.get(name)
         if found is None:
             self.journal(name).machine.find(name)
-            found = self._runtimes[name] = GroupRuntime()
+            found = self._runtimes[name] = GroupRuntime(name, self._takers)
         return found
 
     def queue(self, group: Group, topic_id: str, partition: int) -> Queue | None:
@@ -344,10 +346,9 @@ class GroupShards:
     def _news(self, name: str, partition: Partition) -> None:
         if partition.log.special_end and name not in self._special:
             self._special.add(name)
-        for group in self._groups_on.get(name, ()):
-            runtime = self._runtimes.get(group)
-            if runtime is not None and runtime.waiters:
-                runtime.wake_one(name)
+        # As many steps as the fewer of the two have: groups that only exist cost a publish nothing.
+        for group in self._groups_on.get(name, set()) & self._takers.keys():
+            self._takers[group].wake_one(name)
 
 
 def partition_name(topic_id: str, partition: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from goqueue.broker.dead_letter_topics import CreateTopic
@@ -11,6 +12,7 @@ from goqueue.broker.group_shards import GroupShards
 from goqueue.broker.lane_stats import PartitionLanes, lane_stats
 from goqueue.broker.membership import Assignment, Join, Membership
 from goqueue.broker.offsets import GroupOffsets, Offsets, PartitionLag
+from goqueue.broker.peeking import Peeking
 from goqueue.broker.polling import Polling
 from goqueue.broker.settling import Settling
 from goqueue.broker.subscriptions import Subscriptions
@@ -48,6 +50,7 @@ class GroupService:
         self.shards = shards
         self.settling = Settling(shards)
         self.polling = Polling(shards, self.settling)
+        self.peeking = Peeking(shards)
         self._subscriptions = Subscriptions(shards, self.settling)
         self._membership = Membership(shards, self.settling, self._subscriptions)
         self._offsets = GroupOffsets(shards, self.settling, self._subscriptions)
@@ -124,9 +127,9 @@ class GroupService:
         """The member is back after a broken connection, with these leases (topic, partition, lease) and no others."""
         return await self._membership.resume(name, member_id, held)
 
-    async def leave(self, name: str, member_id: str) -> None:
-        """What the member has in flight is given back at once."""
-        await self._membership.leave(name, member_id)
+    async def leave(self, name: str, member_id: str, *, if_idle: bool = False) -> bool:
+        """What the member has in flight is given back at once; with ``if_idle`` it stays if there is any: False."""
+        return await self._membership.leave(name, member_id, if_idle=if_idle)
 
     def assignment(self, name: str, member_id: str) -> Assignment:
         """What a member has now."""
@@ -205,6 +208,19 @@ class GroupService:
 
     def topic_created(self, topic: Topic) -> None:
         self._subscriptions.topic_created(topic)
+
+    def start_moved(self, topic: Topic, number: int) -> None:
+        """The partition begins later than before, by a point that is on the disk: what its groups had of it is void.
+
+        Without this each would notice when it is next polled.
+        """
+        topic_id, partition = topic.record.topic_id, topic.partitions[number]
+        for name in self.shards.groups_on(topic_id, number):
+            queue = self.shards.queue(self.shards.find(name), topic_id, number)
+            # Whoever reads from it just now notices by himself.
+            if queue is not None and queue.key not in self.shards.runtime(name).reading:
+                with suppress(GoQueueError):
+                    self.polling.drop_expired(queue, partition)
 
     def topic_deleted(self, topic: Topic) -> None:
         self._subscriptions.topic_deleted(topic)

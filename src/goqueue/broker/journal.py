@@ -23,7 +23,8 @@ from goqueue.model.logging import get_logger
 from goqueue.storage.atomic import read_checked, write_atomically
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.log import Log
-from goqueue.wire.batch import decode_run, join_frames
+from goqueue.wire.batch import join_frames
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import encode_frame
 
 log = get_logger(__name__)

@@ -13,7 +13,7 @@ from struct import Struct
 from goqueue.model.errors import CorruptData
 from goqueue.model.logging import get_logger
 from goqueue.storage.log import Log
-from goqueue.wire.batch import decode_run
+from goqueue.wire.decoding import decode_run
 
 log = get_logger(__name__)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from goqueue.broker.checkpoints import Checkpoints
 from goqueue.broker.journal import Journal, Machine
+from goqueue.broker.journal_kinds import JournalKind
+from goqueue.broker.stillness import Stillness
 from goqueue.model.config import Config
 from goqueue.model.errors import CorruptData, GoQueueError
 from goqueue.model.logging import get_logger
@@ -33,6 +35,7 @@ class Journals:
         checkpoints: Checkpoints,
         config: Config,
         clock: Clock,
+        stillness: Stillness,
     ) -> None:
         self._folder = folder
         self._open_files = open_files
@@ -40,26 +43,27 @@ class Journals:
         self._checkpoints = checkpoints
         self._config = config
         self._clock = clock
+        self._stillness = stillness
         self._open: dict[str, Journal[Any]] = {}
 
-    def open(
-        self, name: str, make: Callable[[], Machine], events: Any, every: int, without: str, shard: int | None = None
-    ) -> Journal[Machine]:
-        """``every``: how many events lie between two snapshots. ``without`` it: what stands still if it fails."""
-        kept = self._journal_log(self._folder.logs / name / str(shard or 0))
+    def open(self, kind: JournalKind[Machine], shard: int = 0) -> Journal[Machine]:
+        kept = self._journal_log(self._folder.logs / kind.name / str(shard))
         point = self._checkpoints.point(kept.folder)
         journal = Journal(
             kept,
             self._commits,
-            self._folder.snapshots / (name if shard is None else f"{name}-{shard}"),
-            make,
-            events,
-            every,
+            self._folder.snapshots / kind.snapshot_name(shard),
+            kind.make,
+            kind.events,
+            kind.snapshot_every,
             0 if point is None else point.base + point.count,
             lambda: self._checkpoints.forget_at_start(kept.folder),
         )
-        self._open[without] = journal
+        self._open[kind.without.format(shard=shard)] = journal
         return journal
+
+    def open_shards(self, kind: JournalKind[Machine]) -> list[Journal[Machine]]:
+        return [self.open(kind, shard) for shard in range(kind.shards or 1)]
 
     def _journal_log(self, folder: Path) -> Log:
         size = min(_SEGMENT_BYTES, self._config.topic.segment_bytes)
@@ -83,7 +87,8 @@ class Journals:
         for journal in self._open.values():
             try:
                 if journal.snapshot_due:
-                    await journal.snapshot()
+                    async with self._stillness.changing():
+                        await journal.snapshot()
             except (OSError, GoQueueError) as error:
                 # The others are none the worse for it, and this one has its log.
                 log.error("a snapshot cannot be written, it will be tried again", error=str(error))

@@ -166,13 +166,16 @@ class Membership:
         await self._shards.journal(name).settled()
         return self.assignment(name, member_id)
 
-    async def leave(self, name: str, member_id: str) -> None:
+    async def leave(self, name: str, member_id: str, *, if_idle: bool = False) -> bool:
         group = self._shards.find(name)
         group.member(member_id)
+        if if_idle and group.in_flight.get(member_id, 0):
+            return False
         if self._shards.settings(group).mode == "stream":
             self._settling.auto_commit(group, member_id, now=True)
         self._remove(group, [member_id], orderly=True)
         await self._shards.journal(name).settled()
+        return True
 
     async def resume(self, name: str, member_id: str, held: Collection[tuple[str, int, int]]) -> Assignment:
         group = self._shards.find(name)

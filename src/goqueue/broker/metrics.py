@@ -63,7 +63,7 @@ class Metrics:
         self._one_at_a_time = asyncio.Lock()
 
     def start(self) -> None:
-        self._broker.transactions.on_committed = self._note_commit
+        self._broker.transactions.tally.on_committed = self._note_commit
         self.loop_delay.start()
 
     async def stop(self) -> None:

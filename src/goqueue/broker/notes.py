@@ -22,10 +22,10 @@ from goqueue.delivery.events import (
     Released,
     Returned,
 )
-from goqueue.delivery.producers import OpenRecords
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import GoQueueError
 from goqueue.model.ports import Clock
+from goqueue.model.producers import OpenRecords
 from goqueue.model.runs import Offsets, Runs, ascending_to_runs, pairs, size_of, to_runs
 from goqueue.observe import trace_event as kinds
 from goqueue.observe.trace_event import TraceEvent, joined

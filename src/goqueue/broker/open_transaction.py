@@ -44,6 +44,8 @@ class OpenTransaction:
     offsets: dict[str, GroupOffset] = field(default_factory=dict)
     """By queue."""
     messages: int = 0
+    for_key: str = ""
+    """When others are committed under this key, it is of no use any more."""
     work: asyncio.Task[None] | None = None
     """What is being done to prepare or to end it."""
 
@@ -65,6 +67,10 @@ class OpenTransaction:
     def can_end(self) -> bool:
         """Whether nothing is being done to it, so that it can be committed or aborted."""
         return self.state in ("ongoing", "prepared")
+
+    def is_same_begin(self, epoch: int, for_key: str) -> bool:
+        """Whether nothing was done in it yet, so that it can be begun again."""
+        return self.state == "ongoing" and self.is_empty and (self.epoch, self.for_key) == (epoch, for_key)
 
     def check_ongoing(self) -> None:
         if self.state != "ongoing":
@@ -106,6 +112,7 @@ class OpenTransaction:
             list(self.acks),
             list(self.offsets.values()),
             self.messages,
+            self.for_key,
         )
 
 

@@ -21,6 +21,7 @@ from goqueue.storage.lanes import LaneSlice
 from goqueue.storage.log import Log
 from goqueue.storage.segment import Slice
 from goqueue.wire.batch import CheckedBatch, FrameRun, keep_frames
+from goqueue.wire.stamped import aborted_among
 
 log = get_logger(__name__)
 
@@ -199,16 +200,6 @@ class Partition:
         self.closed = True
         self.wake()
         self.log.close()
-
-
-def aborted_among(aborted: OffsetRuns, run: FrameRun) -> NDArray[np.bool_] | None:
-    """Which frames of a run were aborted; ``None`` if none was."""
-    first, last = run.offset_at(0), run.offset_at(-1)
-    if not aborted.any_between(first, last + 1):
-        return None
-    if last - first == len(run) - 1:
-        return aborted.mask_between(first, last + 1)
-    return aborted.mask(run.columns()["offset"].astype(np.int64))
 
 
 def _without(aborted: OffsetRuns, run: FrameRun) -> FrameRun | None:

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goqueue.delivery.pending import PendingDelays
-from goqueue.delivery.producers import OpenDelays, Producers
 from goqueue.model.errors import CorruptData
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
+from goqueue.model.producers import OpenDelays, Producers
 from goqueue.storage import lanes
 from goqueue.storage.atomic import read_checked
 from goqueue.storage.checkpoint import RecoveryPoint
@@ -39,6 +39,8 @@ log = get_logger(__name__)
 
 FILE_NAME = "delays"
 _SCAN_BYTES = 1 << 20
+_FEW = 32
+"""So many are looked up one by one in less time than all of them as a column."""
 _WITH_HELD = b"GQD2"
 _NONE = np.empty(0, np.int64)
 _OF_INTEREST = np.uint8(Flag.DELAYED | Flag.FIRED | Flag.CONTROL)
@@ -106,13 +108,28 @@ class PartitionDelays:
             return next((due_ns for due_ns in found if due_ns is not None), None)
         return due_ns
 
+    def is_due(self, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these wait with exactly that due time."""
+        if len(offsets) > _FEW:
+            return self.pending.is_due(offsets, dues)
+        due = self.pending.due
+        rows = zip(offsets.tolist(), dues.tolist(), strict=True)
+        return np.array([due(offset) == due_ns for offset, due_ns in rows], np.bool_)
+
     def added(self, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
-        self.pending.add_many(offsets, dues)
+        if len(offsets) == 1:
+            self.pending.add(int(offsets[0]), int(dues[0]))
+        else:
+            self.pending.add_many(offsets, dues)
         self.changes += len(offsets)
 
     def ended(self, offsets: NDArray[np.int64]) -> None:
         """They became visible or were cancelled, by records that lie at the log's end."""
-        self.pending.remove_many(offsets)
+        if len(offsets) > _FEW:
+            self.pending.remove_many(offsets)
+        else:
+            for offset in offsets.tolist():
+                self.pending.remove(offset)
         self.changes += len(offsets)
         self._settle()
         if self.log.durable_offset < self.log.end_offset:

@@ -1,42 +1,38 @@
 """The producers of one partition: derived from its log, with a file that saves reading it again.
 
 Stamps, markers and dedup ids are all in the log. The file tells what follows from everything below an offset; a start
-reads on from there. Compaction takes stamps away, so it stays below what the file tells.
+reads on from there. Compaction takes stamps away, so it stays below what the file tells. So does the beginning of the
+log: the file is written before retention or a purge moves it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
 
 import msgspec
 import numpy as np
-from crc32c import crc32c
-from numpy.typing import NDArray
 
 from goqueue.broker.derived_files import SAVE_BEHIND
-from goqueue.delivery.producers import OpenRecords, Producer, Producers, SentBatch
 from goqueue.model.errors import CorruptData
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
-from goqueue.model.offset_runs import OffsetRuns
-from goqueue.model.runs import Runs, ascending_to_runs, pairs
+from goqueue.model.producers import OpenRecords, Producers, SentBatch
+from goqueue.model.runs import Runs, ascending_to_runs
 from goqueue.storage.atomic import read_checked
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.files import Files
 from goqueue.storage.log import Log
+from goqueue.storage.producer_replay import FILE_NAME, ProducerReplay, ProducersFile, first_stamp
 from goqueue.wire.batch import CheckedBatch, Columns, FrameRun
-from goqueue.wire.frame import CHECKSUM_FROM, HEADER_SIZE, Flag
-from goqueue.wire.internal_headers import ProducerStamp, producer_stamp
-from goqueue.wire.stamped import Marker, dedup_ids, read_marker, stamped_places
+from goqueue.wire.frame import Flag
+from goqueue.wire.internal_headers import ProducerStamp
+from goqueue.wire.stamped import Marker, dedup_ids
 
 log = get_logger(__name__)
 
-FILE_NAME = "producers"
-_OF_TRANSACTIONS = np.uint8(Flag.TRANSACTIONAL | Flag.CONTROL)
 _SCAN_BYTES = 1 << 20
 _DIGEST_BYTES = 16
 _OLDEST_ID_NS = 86_400 * 10**9
@@ -55,21 +51,8 @@ def digest_of(dedup_id: bytes) -> bytes:
     return blake2b(dedup_id, digest_size=_DIGEST_BYTES).digest()
 
 
-class _File(msgspec.Struct):
-    as_of: int
-    producers: dict[int, Producer]
-    aborted: bytes
-    aborted_delayed: bytes
-    dedup: list[DedupEntry] = []
-
-
-@dataclass(slots=True)
-class _Batch:
-    """A transaction's batch whose frames go on in what is read next."""
-
-    producer_id: int
-    first: int
-    end: int
+class _File(ProducersFile):
+    dedup: list[DedupEntry] = msgspec.field(default_factory=list)
 
 
 class PartitionProducers:
@@ -86,7 +69,6 @@ class PartitionProducers:
         """The same by the file."""
         self.has_ids = False
         """Whether the topic remembers any dedup id of this partition."""
-        self._open_batch: _Batch | None = None
         self._nobody_below = 0
         """When the log ended here, nobody was known: nothing below is needed, be there a file or not."""
         owner_log.producers_from = self.needed_from
@@ -117,9 +99,22 @@ class PartitionProducers:
             self.state.opened(stamp.producer_id, first, first + len(batch), _delayed(batch, first))
 
     def _stored(self, stamp: ProducerStamp, first: int, now_ns: int) -> None:
+        self._begin_at(first)
         self.changes += 1
         batch = SentBatch(stamp.first_sequence, stamp.message_count, first)
         self.state.stored(stamp.producer_id, stamp.epoch, batch, now_ns)
+
+    def stored_ids(self, first: int) -> None:
+        """Messages with dedup ids were appended just now, from this offset on."""
+        self._begin_at(first)
+        self.has_ids = True
+        self.changes += 1
+
+    def _begin_at(self, first: int) -> None:
+        """Something comes to be known by what lies at this offset. The next recovery point would be too late to tell
+        that it is the first: the start may have moved since the last one, so that less is left than it asks for."""
+        if self.is_empty:
+            self._nobody_below = first
 
     def ended(self, marker: Marker) -> OpenRecords | None:
         """A marker was appended just now."""
@@ -157,22 +152,33 @@ class PartitionProducers:
         """Stamps, markers and what was aborted may go below this."""
         return self.saved_at if self._needs_file else self.log.end_offset
 
+    def is_known_below(self, offset: int) -> bool:
+        """Whether the log below this can go and the next start knows as much as with it."""
+        return not self._needs_file or self.saved_at >= offset
+
     # Recovery
 
     def recover(self, files: Files, point: RecoveryPoint | None, now_ns: int) -> None:
         """Learn everything: from the file, and from the log behind it."""
-        self._nobody_below = self._first_stamp(point)
+        self._nobody_below = first_stamp(point)
         at = self._nobody_below
+        start = self.log.segments[0].base
         if self._load(files):
             at = self.saved_at
             # Retention stops at what is open, so what seems to be open below the start has ended.
             self.changes += self.state.close_below(self.log.start_offset)
-        start = self.log.segments[0].base
+        elif point is None:
+            # Nothing tells of anybody below: the next recovery point must not ask for what is gone.
+            self._nobody_below = start
         at = max(at, start)
+        replay = ProducerReplay(self.state, self.log.start_offset, now_ns)
         while (found := self.log.read_kept(at, _SCAN_BYTES, 1 << 20)) is not None:
-            self._replay(found.load(), now_ns)
+            run = found.load()
+            columns = run.columns()
+            replay.follow(run, columns)
+            self._find_ids(run, columns, now_ns)
             at = found.next_offset
-        self._open_batch = None
+        self.changes += replay.changes
         closed = self.state.close_below(self.log.start_offset)
         if closed:
             log.warning("markers of transactions are gone", folder=str(self.log.folder), transactions=closed)
@@ -183,13 +189,6 @@ class PartitionProducers:
             self.state.keep_aborted(self.log.has)
         self.has_ids = bool(self.found_ids or self.loaded_ids)
 
-    def _first_stamp(self, point: RecoveryPoint | None) -> int:
-        """Where to begin without a file."""
-        if point is None:
-            return 0
-        # A point that does not know of producers is from before there were any.
-        return point.base + point.count if point.producers_from < 0 else point.producers_from
-
     def _load(self, files: Files) -> bool:
         """Whether there is a file that can be believed."""
         path = self.path
@@ -199,10 +198,7 @@ class PartitionProducers:
                 return False
             kept = msgspec.msgpack.decode(payload, type=_File)
             if kept.as_of <= self.log.end_offset:
-                self.state = Producers(
-                    kept.producers, OffsetRuns.load(kept.aborted), OffsetRuns.load(kept.aborted_delayed)
-                )
-                self.state.look_for_open()
+                self.state = kept.state()
                 self.loaded_ids = kept.dedup
                 self.saved_at = kept.as_of
                 return True
@@ -219,63 +215,7 @@ class PartitionProducers:
     def path(self) -> Path:
         return self.log.folder / FILE_NAME
 
-    def _replay(self, run: FrameRun, now_ns: int) -> None:
-        columns = run.columns()
-        offsets = columns["offset"].astype(np.int64)
-        ends = run.ends()
-        loose = (columns["flags"] & _OF_TRANSACTIONS) == np.uint8(Flag.TRANSACTIONAL)
-        self._cover(loose, offsets)
-        for place in stamped_places(run, columns):
-            stamp = _sound_stamp(run, columns, place, int(ends[place]))
-            if stamp is None:
-                continue
-            self._go_on(columns, offsets, int(offsets[place]))
-            flags = int(columns["flags"][place])
-            marker = read_marker(flags, stamp)
-            if marker is not None:
-                self.ended(marker)
-                continue
-            first = int(offsets[place])
-            self._stored(stamp, first, now_ns)
-            if flags & Flag.TRANSACTIONAL:
-                self._open_batch = _Batch(stamp.producer_id, first, first + stamp.message_count)
-                self._cover(loose, offsets)
-        self._go_on(columns, offsets, int(offsets[-1]) + 1)
-        if loose.any():
-            # A power loss took the front of their batch, and what would have told how it ended.
-            for first, end in pairs(ascending_to_runs(offsets[loose].tolist())):
-                self.state.aborted.add(first, end)
-            self.changes += 1
-        self._find_ids(run, columns, offsets, now_ns)
-
-    def _cover(self, loose: NDArray[np.bool_], offsets: NDArray[np.int64]) -> None:
-        """Frames of the batch that is being read belong to a transaction that is known."""
-        batch = self._open_batch
-        if batch is not None:
-            low, high = np.searchsorted(offsets, (batch.first, batch.end)).tolist()
-            loose[low:high] = False
-
-    def _go_on(self, columns: Columns, offsets: NDArray[np.int64], upto: int) -> None:
-        """The frames before ``upto`` that belong to the transaction's batch that is being read."""
-        batch = self._open_batch
-        if batch is None:
-            return
-        known = self.state.open_of(batch.producer_id)
-        if known is not None and known.end <= self.log.start_offset <= batch.first:
-            # Its end was told by a marker that is gone: retention stops at what is open.
-            self.state.ended(batch.producer_id, 0, is_commit=True)
-            known = None
-        at = max(batch.first, 0 if known is None else known.end)
-        low, high = np.searchsorted(offsets, (at, min(upto, batch.end))).tolist()
-        if low < high:
-            hidden = np.flatnonzero(columns["flags"][low:high] & np.uint8(Flag.DELAYED)) + low
-            end = int(offsets[high - 1]) + 1
-            runs = ascending_to_runs(offsets[hidden].tolist())
-            self.state.opened(batch.producer_id, int(offsets[low]), end, runs)
-        if upto >= batch.end:
-            self._open_batch = None
-
-    def _find_ids(self, run: FrameRun, columns: Columns, offsets: NDArray[np.int64], now_ns: int) -> None:
+    def _find_ids(self, run: FrameRun, columns: Columns, now_ns: int) -> None:
         """A message that was delayed and has become visible is known by the record that it was until then.
 
         When they came is known no better than when the last message of their segment did.
@@ -283,6 +223,7 @@ class PartitionProducers:
         found = dedup_ids(run)
         if not found:
             return
+        offsets = columns["offset"]
         at_ns = min(now_ns, self.log.segments[self.log.segment_at(int(offsets[0]))].summary()[1])
         if at_ns < now_ns - _OLDEST_ID_NS:
             return
@@ -314,11 +255,3 @@ def _delayed(batch: CheckedBatch, first: int) -> Runs:
     if isinstance(batch.lanes, int):
         return [first, first + len(batch)] if batch.lanes == HIDDEN else []
     return ascending_to_runs((np.flatnonzero(batch.lanes == HIDDEN) + first).tolist())
-
-
-def _sound_stamp(run: FrameRun, columns: Columns, place: int, end: int) -> ProducerStamp | None:
-    """The stamp of a frame that is whole; it ends at ``end``."""
-    start = int(run.positions[place])
-    if end - start < HEADER_SIZE or crc32c(run.frames[start + CHECKSUM_FROM : end]) != int(columns["checksum"][place]):
-        return None
-    return producer_stamp(run.frames[end - int(columns["headers_length"][place]) : end])

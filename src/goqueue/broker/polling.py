@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from goqueue.broker.group_runtime import Session, Waiter
 from goqueue.broker.group_shards import GroupShards
+from goqueue.broker.partition import Partition
 from goqueue.broker.serving import LaneServing
 from goqueue.broker.settling import Settling
 from goqueue.broker.taking import Taking
@@ -48,6 +49,10 @@ class Polling:
         self._taking = Taking(shards, settling)
         self._serving = LaneServing(shards, settling, self._taking, self._give_back_from)
         self._clock = shards.clock
+
+    def drop_expired(self, queue: Queue, partition: Partition) -> None:
+        """What lies below the beginning of the partition leaves the queue, be it in flight or not."""
+        self._taking.drop_expired(queue, partition)
 
     async def poll(self, name: str, member_id: str, bounds: PollBounds) -> list[Delivery]:
         """Messages for a member; none if none came in time, or if the broker stops."""
@@ -84,7 +89,7 @@ class Polling:
             return True
         woken = asyncio.get_running_loop().create_future()
         waiter = Waiter(member_id, self._taking.share(group, member_id).partitions, has_room, woken)
-        runtime.waiters[waiter] = None
+        runtime.wait(waiter)
         try:
             async with asyncio.timeout_at(deadline):
                 await woken
@@ -92,12 +97,12 @@ class Polling:
             # Both may come at once: whoever was woken must look, or nobody will.
             return woken.done() and not woken.cancelled()
         except asyncio.CancelledError:
-            runtime.waiters.pop(waiter, None)
+            runtime.waits_no_more(waiter)
             if woken.done() and not woken.cancelled():
                 self._pass_on(name)
             raise
         finally:
-            runtime.waiters.pop(waiter, None)
+            runtime.waits_no_more(waiter)
         return True
 
     def _pass_on(self, name: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from functools import partial
 
 from goqueue.broker.derived_files import save
+from goqueue.broker.stillness import Stillness
 from goqueue.broker.topic import Topic
 from goqueue.model.config import Config
 from goqueue.model.ports import NANOS_PER_MS, Clock
@@ -14,9 +16,14 @@ from goqueue.storage.files import Files
 
 
 class ProducerFiles:
-    def __init__(self, files: Files, commits: CommitScheduler, clock: Clock, config: Config) -> None:
+    def __init__(
+        self, files: Files, commits: CommitScheduler, stillness: Stillness, clock: Clock, config: Config
+    ) -> None:
         self._files = files
         self._commits = commits
+        self._stillness = stillness
+        self._writing = asyncio.Lock()
+        """Of two who write the same file, the later one must not be overwritten by the one before."""
         self._clock = clock
         self._expiry_ns = config.transactions.producer_expiry_ms * NANOS_PER_MS
         self._most = config.limits.max_producers_per_partition
@@ -32,7 +39,24 @@ class ProducerFiles:
                 producers.forget(now_ns - self._expiry_ns, self._most, has_ids=topic.dedup.has_any(number))
                 is_due = producers.is_due() or producers.holds_up_files()
                 is_due = is_due or (topic.settings.cleanup == "compact" and producers.holds_up_compaction())
-                if (is_due or (everything and producers.changes)) and not topic.closed:
-                    dump = partial(producers.dump, topic.dedup.of(number))
-                    if await save(self._files, self._commits, producers, dump):
-                        producers.log.drop_what_nothing_holds()
+                if (is_due or (everything and producers.changes)) and await self._write(topic, number):
+                    producers.log.drop_what_nothing_holds()
+
+    async def cover(self, topic: Topic, number: int, below: int) -> bool:
+        """Before records go that lie below an offset: note what follows from them. Return whether that is on the disk.
+
+        A start would not know it otherwise: dedup ids in their window, sequences of producers.
+        """
+        if topic.partitions[number].producers.is_known_below(below):
+            return True
+        async with self._stillness.changing():
+            return await self._write(topic, number)
+
+    async def _write(self, topic: Topic, number: int) -> bool:
+        """The file of a partition; return whether it is there. The caller has seen to it that files may change."""
+        producers = topic.partitions[number].producers
+        async with self._writing:
+            if topic.closed:
+                return False
+            dump = partial(producers.dump, topic.dedup.of(number))
+            return await save(self._files, self._commits, producers, dump)

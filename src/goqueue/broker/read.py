@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from goqueue.broker.partition import Partition, aborted_among
+from goqueue.broker.partition import Partition
 from goqueue.model.message import Message
-from goqueue.wire.batch import FrameRun, decode_run, keep_frames
+from goqueue.wire.batch import FrameRun, damaged_places, keep_frames
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import INVISIBLE
+from goqueue.wire.stamped import aborted_among
 
 UNBOUNDED = 1 << 30
 _INVISIBLE = np.uint8(INVISIBLE)
@@ -124,6 +126,13 @@ async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> Me
         left_messages -= len(found.run)
     size_bytes = bounds.max_bytes - left_bytes
     return MessagesRead(messages, offset, partition.high_watermark, left_out, size_bytes, partition.stable_end)
+
+
+def note_damage_in(partition: Partition, run: FrameRun, first: int) -> None:
+    """Look at every checksum of what was read from offset ``first`` on."""
+    damaged = damaged_places(run, run.columns())
+    if damaged:
+        partition.note_damage(_offsets_of(run, damaged, first))
 
 
 def _offsets_of(run: FrameRun, damaged: list[int], first: int) -> list[int]:

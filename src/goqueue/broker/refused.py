@@ -28,7 +28,8 @@ from goqueue.model.message import Message
 from goqueue.model.units import format_instant_ns
 from goqueue.storage.commit import CommitScheduler
 from goqueue.wire import internal_headers as system
-from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, check_layout, decode_run, join_frames
+from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, check_layout, join_frames
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import Flag, encode_frame, encode_headers, encode_message
 from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.stamped import stamp_of, with_stamp

@@ -179,7 +179,9 @@ class Settling:
         if held is not None and held.is_frozen:
             return StaleReceipt(f"offset {offset}: the message was acked in {held.member}, which has not ended")
         if held is not None:
-            return StaleReceipt(f"offset {offset}: {_TIMED_OUT}, and others may get the message any moment")
+            # By a timeout, a nack, or because its consumer left.
+            why = f" ({held.error})" if held.error else ""
+            return StaleReceipt(f"offset {offset}: the message was given back{why}, and others may get it any moment")
         if offset in queue.moving:
             return StaleReceipt(f"offset {offset}: the message is on its way to the dead letters")
         if queue.is_done(offset, lane_of(lease)):

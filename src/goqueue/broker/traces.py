@@ -35,7 +35,7 @@ from goqueue.observe.trace import GroupStanding, Place, Status, Step, Trace, in_
 from goqueue.observe.trace_event import TraceEvent, covers, split_place
 from goqueue.observe.trace_files import Budget, Wanted
 from goqueue.wire import internal_headers as system
-from goqueue.wire.batch import decode_run
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import Flag
 from goqueue.wire.stamped import read_marker, stamp_of
 from goqueue.wire.trace_context import is_trace_id, place_of, topic_mark, trace_id_of

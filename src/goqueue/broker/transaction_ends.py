@@ -19,6 +19,7 @@ from goqueue.broker.journal import Journal
 from goqueue.broker.notes import Notes
 from goqueue.broker.open_transaction import OpenTransaction, Touch
 from goqueue.broker.partition import Partition
+from goqueue.broker.stillness import Stillness
 from goqueue.broker.topic import Topic
 from goqueue.coordination.transactions import Ended, GroupAcks, GroupOffset, Transactions
 from goqueue.model.errors import GoQueueError, Overloaded, StorageFailed
@@ -75,6 +76,7 @@ class TransactionEnds:
         commits: CommitScheduler,
         clock: Clock,
         notes: Notes,
+        stillness: Stillness,
     ) -> None:
         self._journal = journal
         self._groups = groups
@@ -82,6 +84,7 @@ class TransactionEnds:
         self._commits = commits
         self._clock = clock
         self._notes = notes
+        self._stillness = stillness
         self._finished: list[_Ending] = []
         self._finisher: asyncio.Task[None] | None = None
         self._late: set[asyncio.Task[None]] = set()
@@ -286,7 +289,9 @@ class TransactionEnds:
     async def _save(self, touch: Touch) -> None:
         producers = touch.partition.producers
         dump = partial(producers.dump, touch.topic.dedup.of(touch.number))
-        if not await save(producers.log.open_files.disk, self._commits, producers, dump):
+        async with self._stillness.changing():
+            is_saved = await save(producers.log.open_files.disk, self._commits, producers, dump)
+        if not is_saved:
             raise Overloaded("the file of producers cannot be written", retry_after_s=1)
         touch.needs_file = False
 

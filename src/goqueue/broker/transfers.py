@@ -30,7 +30,8 @@ from goqueue.model.message import Message
 from goqueue.model.runs import to_runs
 from goqueue.storage.commit import CommitScheduler
 from goqueue.wire import internal_headers as system
-from goqueue.wire.batch import MAX_BATCH_BYTES, decode_run, join_frames
+from goqueue.wire.batch import MAX_BATCH_BYTES, join_frames
+from goqueue.wire.decoding import decode_run
 
 log = get_logger(__name__)
 

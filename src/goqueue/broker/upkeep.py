@@ -13,6 +13,7 @@ from goqueue.broker.delays import Delays
 from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.partition import Partition
 from goqueue.broker.producer_files import ProducerFiles
+from goqueue.broker.stillness import Stillness
 from goqueue.broker.topic import Topic
 from goqueue.broker.transactions import TransactionService
 from goqueue.model.config import StorageConfig
@@ -57,12 +58,14 @@ class Upkeep:
         commits: CommitScheduler,
         checkpoints: Checkpoints,
         disk: DiskGuard,
+        stillness: Stillness,
     ) -> None:
         self._keeper = keeper
         self._config = config
         self._commits = commits
         self._checkpoints = checkpoints
         self._disk = disk
+        self._stillness = stillness
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
         self.failing: dict[str, str] = {}
@@ -112,8 +115,9 @@ class Upkeep:
 
     async def checkpoint(self) -> None:
         await self._keeper.snapshot_if_due()
-        await self._keeper.delays.save()
-        await self._keeper.producer_files.save(self._keeper.running_topics())
+        async with self._stillness.changing():
+            await self._keeper.delays.save()
+            await self._keeper.producer_files.save(self._keeper.running_topics())
         self._keeper.transactions.tidy()
         await self._checkpoints.save(list(self._keeper.logs()))
 
@@ -122,7 +126,7 @@ class Upkeep:
         moved = False
         for topic in list(self._keeper.running_topics()):
             if topic.settings.cleanup == "delete":
-                moved |= self._expire(topic)
+                moved |= await self._expire(topic)
         if moved:
             await self._checkpoints.save(list(self._keeper.logs()))
 
@@ -133,7 +137,7 @@ class Upkeep:
                 if self._wants_compaction(topic):
                     await self._compact(topic, number, partition)
 
-    def _expire(self, topic: Topic) -> bool:
+    async def _expire(self, topic: Topic) -> bool:
         moved = False
         for number, partition in enumerate(topic.partitions):
             if partition.log.failure is not None:
@@ -146,7 +150,12 @@ class Upkeep:
                 continue
             # Nothing that readers cannot see yet is removed.
             start = min(start, partition.stable_end)
-            if start > partition.log.start_offset:
+            if start <= partition.log.start_offset:
+                continue
+            if not await self._keeper.producer_files.cover(topic, number, start):
+                # The next round tries again; why it failed was said.
+                continue
+            if start > partition.log.start_offset and not topic.closed:
                 log.info(
                     "retention removes messages",
                     topic=topic.name,
@@ -191,13 +200,17 @@ class Upkeep:
     async def _drive(self, steps: Iterator[Step], wanted: Callable[[], bool]) -> None:
         """Take the steps one by one; none of them after the files have gone with their topic."""
         while wanted():
-            began = time.perf_counter()
-            try:
-                work = next(steps)
-            except StopIteration:
-                return
-            if work is not None:
-                await asyncio.to_thread(work)
-            else:
+            async with self._stillness.changing():
+                if not wanted():
+                    return
+                began = time.perf_counter()
+                try:
+                    work = next(steps)
+                except StopIteration:
+                    return
+                took_s = time.perf_counter() - began
+                if work is not None:
+                    await asyncio.to_thread(work)
+            if work is None:
                 # The pause is in proportion to what the step took.
-                await asyncio.sleep((time.perf_counter() - began) * (1 / _BUSY_SHARE - 1))
+                await asyncio.sleep(took_s * (1 / _BUSY_SHARE - 1))

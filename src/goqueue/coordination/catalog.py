@@ -6,6 +6,7 @@ arguments.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -95,9 +96,11 @@ class Catalog:
             )
         return [TopicCreated(topic)]
 
-    def decide_change(self, name: str, changes: dict[str, Any], topic_id: str | None = None) -> list[CatalogEvent]:
+    def decide_change(
+        self, name: str, changes: dict[str, Any], topic_id: str | None = None, unset: Collection[str] = ()
+    ) -> list[CatalogEvent]:
         topic = self.find(name, topic_id)
-        overrides = topic.overrides | changes
+        overrides = {each: value for each, value in topic.overrides.items() if each not in unset} | changes
         return [TopicChanged(topic.topic_id, overrides)] if overrides != topic.overrides else []
 
     def decide_delete(self, name: str, topic_id: str | None = None) -> list[CatalogEvent]:
@@ -106,9 +109,9 @@ class Catalog:
     def decide_purged(self, topic_id: str) -> list[CatalogEvent]:
         return [TopicPurged(topic_id)] if topic_id in self.state.deleted else []
 
-    def decide_receipt_key(self, key: bytes) -> list[CatalogEvent]:
+    def decide_receipt_key(self, key: bytes, *, renew: bool = False) -> list[CatalogEvent]:
         """Made once: receipts must stay good after a restart."""
-        return [] if self.state.receipt_key else [ReceiptKeyMade(key)]
+        return [] if self.state.receipt_key and not renew else [ReceiptKeyMade(key)]
 
     def apply(self, event: CatalogEvent) -> None:
         state = self.state

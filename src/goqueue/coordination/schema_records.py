@@ -111,6 +111,12 @@ class ModeSet(msgspec.Struct, frozen=True, tag="mode_set"):
     mode: str | None
 
 
+class IdsSkipped(msgspec.Struct, frozen=True, tag="ids_skipped"):
+    """Ids up to this one may stand for schemas that are not known here."""
+
+    last_id: int
+
+
 def fingerprint_of(
     kind: str,
     canonical: str,
@@ -127,7 +133,7 @@ def fingerprint_of(
     return sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
-SchemasEvent = SchemaAdded | VersionAdded | VersionsDeleted | ConfigSet | ModeSet
+SchemasEvent = SchemaAdded | VersionAdded | VersionsDeleted | ConfigSet | ModeSet | IdsSkipped
 
 
 def context_of(name: str) -> str:

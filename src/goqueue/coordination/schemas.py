@@ -18,6 +18,7 @@ from goqueue.coordination.schema_records import (
     MAX_ID,
     READ_ONLY,
     ConfigSet,
+    IdsSkipped,
     ModeSet,
     SchemaAdded,
     SchemaRecord,
@@ -50,6 +51,7 @@ from goqueue.model.errors import (
 _SETTINGS = "settings "
 _SCHEMA = "schema "
 _SUBJECT = "subject "
+_IDS = "ids"
 _RECORD_BYTES = 500
 """What a schema takes beside its text."""
 
@@ -69,6 +71,7 @@ class Schemas:
         """By fingerprint."""
         self._guids: dict[str, int] = {}
         self._last_id = 0
+        self._skipped_to = 0
         self._referrers: dict[tuple[str, int], set[int]] = {}
         """Which schemas refer to a version of a subject, in use or not."""
         self._uses: dict[int, SortedSet[tuple[str, int]]] = {}
@@ -122,7 +125,7 @@ class Schemas:
 
     @property
     def last_id(self) -> int:
-        """The largest that was given."""
+        """The largest that was given, or may have been."""
         return self._last_id
 
     def contexts(self) -> list[str]:
@@ -278,6 +281,10 @@ class Schemas:
             )
         return [ModeSet(name, mode)]
 
+    def decide_skip(self, count: int) -> list[SchemasEvent]:
+        """So many ids are not given, for they may have been; nothing if there are not so many left."""
+        return [IdsSkipped(self._last_id + count)] if self._last_id + count < MAX_ID else []
+
     def _has_schemas(self, name: str) -> bool:
         return bool(self._live_names) if name == GLOBAL else name in self._live_names
 
@@ -358,6 +365,9 @@ class Schemas:
                 _set(self.configs, name, config)
             case ModeSet(name, mode):
                 _set(self.modes, name, mode)
+            case IdsSkipped(last_id):
+                self._skipped_to = last_id
+                self._last_id = max(self._last_id, last_id)
 
     def _delete(self, name: str, versions: list[int], *, permanent: bool) -> None:
         subject = self.subjects[name]
@@ -396,6 +406,7 @@ class Schemas:
 
     def parts(self) -> list[str]:
         return [
+            *([_IDS] if self._skipped_to else []),
             *(f"{_SETTINGS}{name}" for name in {**self.configs, **self.modes}),
             *(f"{_SCHEMA}{schema_id}" for schema_id in self.records),
             *(f"{_SUBJECT}{name}" for name in self.subjects),
@@ -409,8 +420,12 @@ class Schemas:
                 return f"{_SUBJECT}{name}"
             case ConfigSet(name, _) | ModeSet(name, _):
                 return f"{_SETTINGS}{name}"
+            case IdsSkipped():
+                return _IDS
 
     def dump(self, part: str) -> bytes | None:
+        if part == _IDS:
+            return msgspec.json.encode(self._skipped_to)
         if part.startswith(_SETTINGS):
             name = part.removeprefix(_SETTINGS)
             setting = Setting(self.configs.get(name), self.modes.get(name))
@@ -421,7 +436,9 @@ class Schemas:
         return None if subject is None else msgspec.json.encode(subject)
 
     def restore(self, part: str, payload: bytes) -> None:
-        if part.startswith(_SETTINGS):
+        if part == _IDS:
+            self.apply(IdsSkipped(msgspec.json.decode(payload, type=int)))
+        elif part.startswith(_SETTINGS):
             name = part.removeprefix(_SETTINGS)
             setting = msgspec.json.decode(payload, type=Setting)
             _set(self.configs, name, setting.config)

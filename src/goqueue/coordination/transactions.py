@@ -6,6 +6,7 @@ open is not here: what is not known to be prepared or committed is aborted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from zlib import crc32
 
@@ -23,6 +24,7 @@ REMEMBERED = 20_000
 """Of so many transactions that were committed it is known that they were, when their producer asks again."""
 _FORGOTTEN_AT_ONCE = 1_000
 _SHARDS = 16
+_NUMBERED = re.compile(r"(.*#)(0|[1-9][0-9]{0,17})", re.DOTALL)
 _IDS = "ids"
 _TRANSACTIONS = "transactions"
 
@@ -80,6 +82,8 @@ class TransactionRecord(msgspec.Struct, frozen=True):
     acks: list[GroupAcks] = []
     offsets: list[GroupOffset] = []
     messages: int = 0
+    for_key: str = ""
+    """The application key that it is to be committed under, if it was begun for one."""
 
 
 class UsedKey(msgspec.Struct, frozen=True, array_like=True):
@@ -87,10 +91,24 @@ class UsedKey(msgspec.Struct, frozen=True, array_like=True):
 
     transactions: list[str]
     at_ns: int
+    messages: int = 0
+    number: int = -1
+    """Of a key in a series."""
+
+    @property
+    def cost(self) -> int:
+        """How many keys it counts for: many transactions take room."""
+        return 1 + len(self.transactions) // 10
 
 
 class IdsReserved(msgspec.Struct, frozen=True, tag="ids_reserved"):
     """Ids below ``end`` may have been given."""
+
+    end: int
+
+
+class IdsSkipped(msgspec.Struct, frozen=True, tag="ids_skipped"):
+    """Ids below ``end`` may have been given, and epochs of the names that have one, without this being known here."""
 
     end: int
 
@@ -146,7 +164,16 @@ class KeysForgotten(msgspec.Struct, frozen=True, tag="keys_forgotten"):
 
 
 TransactionsEvent = (
-    IdsReserved | ProducerNamed | NamesForgotten | Prepared | Decided | Aborted | Ended | KeyUsed | KeysForgotten
+    IdsReserved
+    | IdsSkipped
+    | ProducerNamed
+    | NamesForgotten
+    | Prepared
+    | Decided
+    | Aborted
+    | Ended
+    | KeyUsed
+    | KeysForgotten
 )
 
 
@@ -162,6 +189,8 @@ class Transactions:
 
     def __init__(self) -> None:
         self.reserved_ids = 1
+        self._skipped_to = 0
+        """Names whose id is below have another one when they are taken over: the epoch after theirs may be in use."""
         self._unended = _Unended()
         self._names: list[dict[str, NamedProducer]] = [{} for _ in range(_SHARDS)]
         self._keys: list[dict[str, UsedKey]] = [{} for _ in range(_SHARDS)]
@@ -191,15 +220,24 @@ class Transactions:
         return sum(map(len, self._names))
 
     def used_key(self, key: str) -> UsedKey | None:
-        return self._keys[_shard(key)].get(key)
+        """What was committed under a key. Of a series only the last is known: what was before it is used, and empty."""
+        name, number = series_of(key)
+        found = self._keys[_shard(name)].get(name)
+        if found is None or found.number < number:
+            return None
+        return found if found.number == number else UsedKey([], found.at_ns, 0, found.number)
 
-    def key_count(self) -> int:
-        return sum(map(len, self._keys))
+    def key_cost(self) -> int:
+        return sum(used.cost for keys in self._keys for used in keys.values())
 
     # Deciding
 
     def decide_reserve(self) -> list[TransactionsEvent]:
         return [IdsReserved(self.reserved_ids + IDS_AT_ONCE)]
+
+    def decide_skip(self, count: int) -> list[TransactionsEvent]:
+        """So many ids are not given, for they may have been."""
+        return [IdsSkipped(self.reserved_ids + count)]
 
     def decide_name(
         self,
@@ -223,7 +261,7 @@ class Transactions:
             raise Overloaded(
                 f"{most} transactional ids are in use (transactions.max_producers); those that nobody uses expire"
             )
-        if known is None or known.epoch >= MAX_EPOCH:
+        if known is None or known.epoch >= MAX_EPOCH or known.producer_id < self._skipped_to:
             return [ProducerNamed(name, NamedProducer(fresh_id, 0, timeout_ms, now_ns, instance))]
         taken_over = NamedProducer(known.producer_id, known.epoch + 1, timeout_ms, now_ns, instance)
         return [ProducerNamed(name, taken_over)]
@@ -259,7 +297,10 @@ class Transactions:
     def decide_forget(
         self, names_before_ns: int, keys_before_ns: int, most_keys: int, in_use: Collection[str]
     ) -> list[TransactionsEvent]:
-        """What nobody has used for long goes; of keys also the oldest beyond ``most_keys``."""
+        """What nobody has used for long goes; of keys also the oldest beyond ``most_keys``.
+
+        The last of a series stays for as long as there is room: whoever comes back to it may come late.
+        """
         events: list[TransactionsEvent] = []
         for names in self._names:
             gone = [
@@ -267,15 +308,25 @@ class Transactions:
             ]
             if gone:
                 events.append(NamesForgotten(gone))
-        beyond = self.key_count() - most_keys
-        if beyond > 0:
-            times = sorted(used.at_ns for keys in self._keys for used in keys.values())
-            keys_before_ns = max(keys_before_ns, times[beyond - 1] + 1)
+        going = self._keys_beyond(keys_before_ns, most_keys)
         for keys in self._keys:
-            gone = [key for key, used in keys.items() if used.at_ns < keys_before_ns]
+            gone = [key for key in keys if key in going]
             if gone:
                 events.append(KeysForgotten(gone))
         return events
+
+    def _keys_beyond(self, before_ns: int, most: int) -> set[str]:
+        """Old ones, then those of no series, the oldest first, until there is room; then the last of series."""
+        known = [(used.number >= 0, used.at_ns, key, used.cost) for keys in self._keys for key, used in keys.items()]
+        going = {key for is_series, at_ns, key, _ in known if at_ns < before_ns and not is_series}
+        beyond = sum(cost for _, _, key, cost in known if key not in going) - most
+        for _, _, key, cost in sorted(known) if beyond > 0 else ():
+            if beyond <= 0:
+                break
+            if key not in going:
+                going.add(key)
+                beyond -= cost
+        return going
 
     # Changing
 
@@ -284,6 +335,8 @@ class Transactions:
         match event:
             case IdsReserved(end):
                 self.reserved_ids = end
+            case IdsSkipped(end):
+                self.reserved_ids = self._skipped_to = end
             case ProducerNamed(name, producer):
                 self._name(name, producer)
             case NamesForgotten(names):
@@ -301,7 +354,8 @@ class Transactions:
             case Ended(transaction_ids):
                 self._end(transaction_ids)
             case KeyUsed(key, used):
-                self._keys[_shard(key)][key] = used
+                name, _ = series_of(key)
+                self._keys[_shard(name)][name] = used
             case KeysForgotten(keys):
                 for key in keys:
                     self._keys[_shard(key)].pop(key, None)
@@ -331,14 +385,14 @@ class Transactions:
 
     def part_of(self, event: TransactionsEvent) -> str:
         match event:
-            case IdsReserved():
+            case IdsReserved() | IdsSkipped():
                 return _IDS
             case ProducerNamed(name):
                 return f"names/{_shard(name)}"
             case NamesForgotten(names):
                 return f"names/{_shard(names[0])}"
             case KeyUsed(key):
-                return f"keys/{_shard(key)}"
+                return f"keys/{_shard(series_of(key)[0])}"
             case KeysForgotten(keys):
                 return f"keys/{_shard(keys[0])}"
             case _:
@@ -346,7 +400,7 @@ class Transactions:
 
     def dump(self, part: str) -> bytes | None:
         if part == _IDS:
-            return msgspec.json.encode(self.reserved_ids)
+            return msgspec.json.encode((self.reserved_ids, self._skipped_to))
         if part == _TRANSACTIONS:
             return msgspec.json.encode(self._unended)
         kind, number = part.split("/")
@@ -354,7 +408,9 @@ class Transactions:
 
     def restore(self, part: str, payload: bytes) -> None:
         if part == _IDS:
-            self.reserved_ids = msgspec.json.decode(payload, type=int)
+            found = msgspec.json.decode(payload, type=int | tuple[int, int])
+            # Snapshots had one number before ids could be skipped.
+            self.reserved_ids, self._skipped_to = (found, 0) if isinstance(found, int) else found
         elif part == _TRANSACTIONS:
             self._unended = msgspec.json.decode(payload, type=_Unended)
         elif part.startswith("names/"):
@@ -362,6 +418,14 @@ class Transactions:
                 self._name(name, producer)
         else:
             self._keys[int(part.split("/")[1])] = msgspec.json.decode(payload, type=dict[str, UsedKey])
+
+
+def series_of(key: str) -> tuple[str, int]:
+    """A key that ends in ``#`` and a number is one of a series, in which only the last is remembered: the name of the
+    series, and the number. Any other key is itself, and has none."""
+    found = _NUMBERED.fullmatch(key)
+    # A name that nobody would give to a key.
+    return (f"{found[1]}\0", int(found[2])) if found is not None else (key, -1)
 
 
 def is_for_a_name(producer_id: int) -> bool:

@@ -3,7 +3,7 @@
 In a round every lane may take as many messages as its weight says, the more urgent lane first. The round ends when no
 lane that has something to give may take any more; then the next begins with full weights. Nothing is saved up: a lane
 that was empty for long gets one weight in a round like any other. And no lane waits for ever: one that has had
-something to give for long, and was not served, goes first.
+something to give for long while others were served goes first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class LaneTurns:
         self._left = {lane: count if count < room else _ENDLESS for lane, count in left.items()}
         if len(left) == 1:
             return [(lane, min(count, room)) for lane, count in left.items()]
-        hungry = [lane for lane in left if now_ns - self.waiting_since[lane] >= starvation_ns]
+        # After a time in which nobody was served nobody was passed over, and what is urgent comes first.
+        is_idle = now_ns - max(self.last_served_ns.values(), default=now_ns) >= starvation_ns
+        hungry = [lane for lane in left if not is_idle and now_ns - self.waiting_since[lane] >= starvation_ns]
         hungry.sort(key=self.waiting_since.__getitem__)
         order = [*hungry, *(lane for lane in left if lane not in hungry)]
         share = _Share(left, room, list(self._used), weights)

@@ -382,14 +382,16 @@ class TransactionsConfig:
     )
     key_retention_ms: int = setting(
         7 * 24 * _HOUR_MS,
-        "How long it is remembered what was committed under an application key.",
+        "How long it is remembered what was committed under an application key. The last of a series (keys that end "
+        "in # and a number) is not forgotten for its age.",
         "ms",
         minimum=60_000,
         maximum=3_650 * 24 * _HOUR_MS,
     )
     max_keys: int = setting(
         100_000,
-        "How many application keys are remembered; beyond, the oldest is forgotten.",
+        "How many application keys are remembered; beyond, the oldest is forgotten. One of many transactions counts "
+        "for more, one for every ten.",
         "count",
         minimum=1,
         maximum=10_000_000,

@@ -51,12 +51,14 @@
     ├── RequestTimeout
     ├── Overloaded
     ├── ShuttingDown
+    ├── BackupUnderway
     ├── DiskFull
     ├── StorageFailed
     ├── CorruptData
     ├── DataFolderLocked
     ├── DataFolderTooNew
     ├── ClientError              raised by a client, never sent by a broker
+    │   ├── MissingDependency
     │   ├── BrokerUnavailable
     │   ├── DeliveryTimeout
     │   ├── BufferFull
@@ -543,7 +545,7 @@ class TransactionNotFound(GoQueueError):
     http_status = 404
     grpc_status = "NOT_FOUND"
     remedy = (
-        "See 'goqueue transactions list' for those that are open; a producer begins one first. One that ended long "
+        "See 'goqueue txn list' for those that are open; a producer begins one first. One that ended long "
         "ago, or was open when its broker stopped, is not known."
     )
 
@@ -554,7 +556,7 @@ class TransactionConflict(GoQueueError):
     code = "transaction_conflict"
     http_status = 409
     grpc_status = "FAILED_PRECONDITION"
-    remedy = "See its state with 'goqueue transactions show ID' (GET /transactions/ID), and let it end first."
+    remedy = "See its state with 'goqueue txn show ID' (GET /transactions/ID), and let it end first."
 
 
 class TransactionAborted(GoQueueError):
@@ -661,6 +663,15 @@ class ShuttingDown(GoQueueError):
     remedy = "Send again when it is back."
 
 
+class BackupUnderway(GoQueueError):
+    """Somebody is reading a backup of this broker already; there is one at a time."""
+
+    code = "backup_underway"
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Wait until it is done; one whose reader has gone is given up after a minute."
+
+
 class DiskFull(GoQueueError):
     """There is less room on the disk than storage.min_free_bytes: publishing is refused, reading goes on."""
 
@@ -712,6 +723,15 @@ class ClientError(GoQueueError):
     http_status = 400
     grpc_status = "UNKNOWN"
     remedy = "See the message."
+
+
+class MissingDependency(ClientError):
+    """Something that a feature needs is not installed."""
+
+    code = "missing_dependency"
+    http_status = 501
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Install what the message names."
 
 
 class BrokerUnavailable(ClientError):

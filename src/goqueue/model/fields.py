@@ -28,6 +28,8 @@ INHERITED = "topic"
 """What a group's setting says when the topic's own holds."""
 MAX_FIELDS = 100
 """More are refused unseen: looking at each, and for what it might mean, would take its time."""
+_NEARLY_THE_SAME = 0.66
+"""By the share of characters that two names have in common: one slip in three letters, not another word."""
 _SPEC = "goqueue"
 
 
@@ -137,7 +139,7 @@ def shown(raw: object) -> str:
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` for a name that is nearly right, else nothing."""
-    nearest = difflib.get_close_matches(wrong[:80], list(known), n=1)
+    nearest = difflib.get_close_matches(wrong[:80], list(known), n=1, cutoff=_NEARLY_THE_SAME)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from goqueue.model.errors import InvalidSettings
-from goqueue.model.fields import parse_fields, setting, specs
+from goqueue.model.fields import MAX_FIELDS, did_you_mean, parse_fields, setting, shown, specs, too_many_fields
 
 Cleanup = Literal["delete", "compact"]
 FsyncPolicy = Literal["always", "interval", "never"]
@@ -228,3 +229,23 @@ def parse_topic_settings(raw: dict[str, object], *, existing: bool = False) -> d
     if problems:
         raise InvalidSettings("; ".join(problems))
     return values
+
+
+def check_unset(unset: Sequence[str], raw: Mapping[str, object]) -> set[str]:
+    """Check which settings of a topic are to follow the broker's defaults again; ``raw`` are those to be set."""
+    if len(unset) > MAX_FIELDS:
+        raise InvalidSettings(too_many_fields(len(unset)))
+    declared = specs(TopicSettings)
+    problems = [
+        f"{shown(name)}: no such setting{did_you_mean(name, declared)}" for name in unset if name not in declared
+    ]
+    problems += [f"{name}: cannot be changed once the topic exists" for name in unset if _is_fixed(name)]
+    problems += [f"{name}: set and unset at once" for name in unset if name in raw]
+    if problems:
+        raise InvalidSettings("; ".join(problems[:_MAX_PROBLEMS]))
+    return set(unset)
+
+
+def _is_fixed(name: str) -> bool:
+    declared = specs(TopicSettings).get(name)
+    return declared is not None and declared.fixed

@@ -24,10 +24,15 @@ def write_atomically(files: Files, path: Path, payload: bytes) -> None:
     fresh = path.with_name(path.name + TEMPORARY)
     file = files.open(fresh, create=True)
     file.truncate(0)
-    file.write(0, _HEAD.pack(_MAGIC, crc32c(payload), len(payload)) + payload)
+    file.write(0, packed(payload))
     file.sync()
     files.rename(fresh, path)
     files.sync_dir(path.parent)
+
+
+def packed(payload: bytes) -> bytes:
+    """The content of such a file."""
+    return _HEAD.pack(_MAGIC, crc32c(payload), len(payload)) + payload
 
 
 def make_folder(files: Files, path: Path) -> None:

@@ -6,6 +6,7 @@ if the log ends there, as it does after a clean stop. Losing the file costs a sc
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import msgspec
@@ -44,6 +45,13 @@ class RecoveryPoint(msgspec.Struct, frozen=True, array_like=True):
     below tell of. -1: not noted."""
 
 
+def durable_bytes(base: int, point: RecoveryPoint | None) -> int:
+    """Up to which byte a point vouches for the segment at ``base``: no further than it has them, or for all of it."""
+    if point is None or base > point.base:
+        return 0
+    return point.size if base == point.base else sys.maxsize
+
+
 class CheckpointFile:
     """The points of all logs, by name."""
 
@@ -61,4 +69,9 @@ class CheckpointFile:
 
     def save(self, points: dict[str, RecoveryPoint]) -> None:
         """Durable when this returns. Called from a thread."""
-        write_atomically(self._files, self._path, msgspec.json.encode(points))
+        write_atomically(self._files, self._path, encoded(points))
+
+
+def encoded(points: dict[str, RecoveryPoint]) -> bytes:
+    """What the file holds."""
+    return msgspec.json.encode(points)

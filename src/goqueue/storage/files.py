@@ -13,6 +13,7 @@ import fcntl
 import os
 import platform
 import shutil
+import time
 from pathlib import Path
 from typing import Protocol
 
@@ -52,6 +53,9 @@ class Files(Protocol):
     def make_dirs(self, path: Path) -> None: ...
 
     def rename(self, source: Path, target: Path) -> None: ...
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name: its content stays as long as one of them is there."""
 
     def remove(self, path: Path) -> None: ...
 
@@ -127,6 +131,9 @@ class OsFiles:
     def rename(self, source: Path, target: Path) -> None:
         source.replace(target)
 
+    def link(self, source: Path, target: Path) -> None:
+        os.link(source, target)
+
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
@@ -159,11 +166,7 @@ class OsFiles:
     def lock(self, path: Path) -> object:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         held = OsFile(fd)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
-                raise
+        if not _take_lock(fd):
             holder = held.read(0, 32).decode(errors="replace").strip() or "unknown"
             raise DataFolderLocked(
                 f"{path.parent} is in use by another broker (process {holder}); two on one folder would corrupt it"
@@ -171,6 +174,21 @@ class OsFiles:
         held.truncate(0)
         held.write(0, f"{os.getpid()}\n".encode())
         return held
+
+
+def _take_lock(fd: int) -> bool:
+    """Whether it could be taken. Tried more than once: who looks whether it is held holds it for a moment himself."""
+    for pause_s in (0.005, 0.02, 0.05, None):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+                raise
+        else:
+            return True
+        if pause_s is not None:
+            time.sleep(pause_s)
+    return False
 
 
 _sync_content = getattr(os, "fdatasync", os.fsync)

@@ -8,6 +8,9 @@
     snapshots/{journal}                      states from which journals replay
     logs/{topic}~{uuid}/{partition}/         segments
     orphans/                                 folders of logs that no topic claims, kept for a person to look at
+    backup-links/                            while a backup is read: second names of the files that it is made of
+    RESTORED                                 until the first start: it was made from a backup (``RESTORED``)
+    restore.part/                            while 'goqueue restore' fills the folder (``RESTORE_PART``)
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ from goqueue.storage.files import Files
 
 FORMAT_VERSION = 2
 """2 brought the journals of groups, snapshots in parts, lane indexes and delayed records; 1 is read as it is."""
+RESTORED = "RESTORED"
+"""That this file is there says that the folder is a copy of an earlier state. Whatever was given out since, such as
+ids of producers, is not known in it and must not be given out again: the first start sees to that, and removes it."""
+RESTORE_PART = "restore.part"
 _SEPARATOR = "~"
 
 
@@ -34,11 +41,16 @@ class DataFolder:
         self.snapshots = root / "snapshots"
         self.orphans = root / "orphans"
         self.checkpoint = root / "checkpoint"
+        self.backup_links = root / "backup-links"
+        self.restored = root / RESTORED
         files.make_dirs(root)
         self._lock: object = files.lock(root / "LOCK")
         self._check_format()
         for folder in (self.logs, self.snapshots, self.orphans):
             files.make_dirs(folder)
+        if files.exists(self.backup_links):
+            # A broker was killed while a backup was read. Links keep files that are gone from everywhere else.
+            files.remove_tree(self.backup_links)
         files.sync_dir(root)
 
     def close(self) -> None:
@@ -48,6 +60,11 @@ class DataFolder:
         path = self.root / "FORMAT"
         payload = read_checked(self.files, path)
         if payload is None:
+            if self.files.exists(self.root / RESTORE_PART):
+                raise CorruptData(
+                    f"{self.root} is not whole: a restore to it is under way, or was broken off; run 'goqueue restore' "
+                    "again"
+                )
             if self.files.exists(self.logs):
                 raise CorruptData(f"{path} is missing although {self.logs} exists; restore it from a backup")
             for parent in self.root.parents:

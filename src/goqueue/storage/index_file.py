@@ -29,6 +29,7 @@ LANE_MAGIC = b"GQLN"
 POSITION = np.dtype(">u4")
 TIME_ENTRY = np.dtype([("max_timestamp", ">i8"), ("append_time", ">i8"), ("last_offset", ">i8")])
 LANE_ENTRY = np.dtype([("place", ">u4"), ("lane", "u1")])
+_ONE_POSITION = Struct(">I")
 _FOOTER = Struct(">4sIQI")
 _CHUNK = 1 << 20
 _BYTES_PER_ENTRY = 4_096
@@ -36,6 +37,11 @@ _BYTES_PER_ENTRY = 4_096
 
 def position_bytes(positions: NDArray[np.uint32]) -> bytes:
     return positions.astype(POSITION).tobytes()
+
+
+def one_position(position: int) -> bytes:
+    """The same for a frame that was appended alone."""
+    return _ONE_POSITION.pack(position)
 
 
 def read_positions(file: File, first: int, count: int) -> NDArray[np.uint32]:
@@ -94,6 +100,22 @@ def checksum_of(file: File, size: int) -> int:
     for position in range(0, size, _CHUNK):
         checksum = crc32c(file.read(position, min(_CHUNK, size - position)), checksum)
     return checksum
+
+
+def entries_of_size(file: File, entry_size: int, size: int) -> int:
+    """How many entries a file of that size holds, with a footer or without one; nothing is verified."""
+    at = size - _FOOTER.size
+    if at >= 0:
+        _, count, _, _ = _FOOTER.unpack(file.read(at, _FOOTER.size))
+        if count * entry_size == at:
+            return int(count)
+    return size // entry_size
+
+
+def claimed_log_size(file: File) -> int | None:
+    """Of which size the log was when a file was closed, by its own footer; ``None`` if it has none."""
+    at = file.size() - _FOOTER.size
+    return int(_FOOTER.unpack(file.read(at, _FOOTER.size))[2]) if at >= 0 else None
 
 
 def verified_count(file: File, magic: bytes, entry_size: int, log_size: int) -> int | None:

@@ -188,14 +188,19 @@ class Log:
 
     def recovery_point(self) -> RecoveryPoint:
         """The state right now; it may be stored once everything written before is on the disk."""
+        point = self.point_of_copy()
+        self._noted_delays_from = point.delays_from
+        return point
+
+    def point_of_copy(self) -> RecoveryPoint:
+        """The same for a copy of everything that is written by now. Of what is stored here it says nothing."""
         active = self.active
         at = self.segment_at(self.start_offset)
-        self._noted_delays_from = self.delays_from()
         return RecoveryPoint(
             self.start_offset, active.base, active.size, active.count, active.index_checksum, active.time_entries,
             active.time_checksum, active.max_timestamp_ns, active.last_append_ns, self.cleaned_to,
             len(self.segments) - at - (not active.count), active.lanes.entries, active.lanes.checksum,
-            self._noted_delays_from, self.segments[at].base, self.producers_from(),
+            self.delays_from(), self.segments[at].base, self.producers_from(),
         )  # fmt: skip
 
     # Reading

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from goqueue.model.logging import get_logger
 from goqueue.storage.atomic import TEMPORARY, make_folder
-from goqueue.storage.checkpoint import RecoveryPoint
+from goqueue.storage.checkpoint import RecoveryPoint, durable_bytes
 from goqueue.storage.files import Files
 from goqueue.storage.index_file import LANE_ENTRY, POSITION, TIME_ENTRY, checksum_of
 from goqueue.storage.log import Log, LogOptions
@@ -145,16 +145,19 @@ def _is_stray(files: Files, segment: Segment, before: Segment) -> bool:
 def _recover(segment: Segment, files: Files, point: RecoveryPoint | None, *, last: bool) -> bool:
     """Make a segment whole and its content durable. Returns whether it had to be looked at."""
     size = files.size(segment.log_path)
+    # One that was closed may have gaps, and is the last only because the file of the next one is gone.
+    last = last and not segment.has_footer(size)
     if point is not None and _resume(segment, files, point, last=last) and size == point.size and last:
         return False
     file = files.open(segment.log_path)
+    durable_to = durable_bytes(segment.base, point)
     found = FrameScanner(file, dense=last, below=segment.below).scan(
-        segment.size, segment.base + segment.count, segment.files().positions, segment.count
+        segment.size, segment.base + segment.count, segment.files().positions, segment.count, durable_to=durable_to
     )
     if segment.count and (found.damage or (found.end != size and not last)):
         # What the point vouches for is rewritten with the rest, so it must be looked at too.
         segment.size = segment.count = 0
-        found = FrameScanner(file, dense=last, below=segment.below).scan(0, segment.base)
+        found = FrameScanner(file, dense=last, below=segment.below).scan(0, segment.base, durable_to=durable_to)
     if last or found.end != size or not segment.has_footer(size):
         # Behind a footer a batch may be incomplete because compaction took its other messages.
         found.drop_open_batch()

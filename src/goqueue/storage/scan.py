@@ -83,8 +83,13 @@ class FrameScanner:
         self._window_at = 0
         self._search_budget = _SEARCH_BUDGET
 
-    def scan(self, start: int, next_offset: int, index: File | None = None, place: int = 0) -> Scan:
-        """Find every frame from ``start`` on. An ``index``, whose entry ``place`` is ``start``, speeds it up."""
+    def scan(
+        self, start: int, next_offset: int, index: File | None = None, place: int = 0, *, durable_to: int = 0
+    ) -> Scan:
+        """Find every frame from ``start`` on. An ``index``, whose entry ``place`` is ``start``, speeds it up.
+
+        Everything before the byte ``durable_to`` is known to have been on the disk.
+        """
         found = Scan(start, next_offset)
         if index is not None:
             self._take_indexed(found, index, place)
@@ -92,8 +97,11 @@ class FrameScanner:
             batch_until = self._walk(found)
             if found.end == self._size:
                 break
+            if found.end < durable_to:
+                # The whole batch was there, so no producer will send it again: what is left of it counts.
+                found.open_batch = None
             if found.open_batch is not None:
-                # The damage took a part of a batch, which is there as a whole or not at all: the rest goes with it.
+                # A torn write took a part of a batch, which is there as a whole or not at all: the rest goes with it.
                 damaged_from = found.end
                 found.drop_open_batch()
                 cut_at, found.next_offset = found.next_offset, batch_until
@@ -247,7 +255,7 @@ class FrameScanner:
 
     def _could_be_frame(self, position: int, found: Scan) -> bool:
         head = self._file.read(position, HEADER_SIZE)
-        if len(head) < HEADER_SIZE:
+        if len(head) < HEADER_SIZE or not head.startswith(_START):
             return False
         _, _, flags, checksum, offset, _, _, again, key, value, headers = _HEADER.unpack(head)
         size = HEADER_SIZE + key + value + headers

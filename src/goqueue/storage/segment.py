@@ -27,6 +27,7 @@ from goqueue.storage.index_file import (
     TIME_MAGIC,
     end_with,
     footer,
+    one_position,
     position_bytes,
     read_positions,
     read_times,
@@ -122,7 +123,9 @@ class Segment:
     def append(self, batch: CheckedBatch, append_time_ns: int, index_interval_bytes: int) -> None:
         """Write stamped frames. On an ``OSError`` the segment is as it was before; ``StorageFailed`` says it is not."""
         files = self.files()
-        positions = position_bytes(batch.positions + np.uint32(self.size))
+        positions = (
+            position_bytes(batch.positions + np.uint32(self.size)) if len(batch) > 1 else one_position(self.size)
+        )
         lanes = batch.lanes
         changes = None if type(lanes) is int and lanes == self.lanes.last else self.lanes.changes(lanes, self.count)
         try:
@@ -253,7 +256,8 @@ class Segment:
 
     def _rebuild(self) -> None:
         log.warning("index files missing or damaged, rebuilding them from the log", segment=str(self.log_path))
-        found = FrameScanner(self.files().log, dense=False, below=self.below).scan(0, self.base)
+        # All of it was on the disk when it was closed.
+        found = FrameScanner(self.files().log, dense=False, below=self.below).scan(0, self.base, durable_to=self.size)
         found = make_whole(self._open_files.disk, self.log_path, found, self.base, self.below)
         self.close()
         self.install(found)

@@ -96,7 +96,7 @@ async def test_it_rings_by_itself() -> None:
     rung = asyncio.Event()
     alarm = Alarm(clockwork, lambda _: rung.set())
     alarm.set("a", clock.now_ns())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await rung.wait()
     clockwork.stop()
 

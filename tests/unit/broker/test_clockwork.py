@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from goqueue.broker import clockwork as clockwork_module
 from goqueue.broker.clockwork import Clockwork, Owner
-from goqueue.delivery.wheel import Entries
+from goqueue.delivery.wheel import Entries, TimerWheel
 
 
 class Someone:
@@ -78,6 +78,30 @@ def test_what_is_due_soon_comes_in_its_tick_and_never_early(bench: Bench) -> Non
     assert bench.someone.rung == []
     bench.pass_time(10)
     assert bench.someone.rung == [1]
+
+
+def test_a_timer_is_set_for_whole_milliseconds_and_one_that_comes_early_is_set_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loops count in milliseconds: one that is asked for less comes at once, again and again until it is time."""
+    looks: list[int] = []
+    advance = TimerWheel.advance
+
+    def noted(wheel: TimerWheel, now_ns: int) -> Entries:
+        looks.append(now_ns)
+        return advance(wheel, now_ns)
+
+    monkeypatch.setattr(TimerWheel, "advance", noted)
+    bench.clock.advance_to_tick()
+    bench.set(10, 1)
+    bench.clock._now_ns += 9 * MS + MS // 2
+    bench.timers.fire_next()
+    assert (bench.someone.rung, looks) == ([], []), "half a millisecond early"
+    assert bench.timers.waits_s == pytest.approx([0.001])
+    bench.clock._now_ns += MS // 2
+    bench.timers.fire_next()
+    assert (bench.someone.rung, len(looks)) == ([1], 1)
+    assert bench.timers.waits_s == []
 
 
 def test_one_timer_is_set_for_whatever_comes_first(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from doubles.group_bench import GroupBench
@@ -27,6 +28,27 @@ async def test_beyond_the_limit_only_delayed_messages_are_refused_and_only_those
         assert isinstance(outcomes[4], TooManyDelayed) and not outcomes[4].retriable
         await it.broker.delays.cancel("t", 0, 0)
         assert isinstance((await it.broker.publish("t", [later]))[0], Published)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@on_a_loop
+async def test_the_limit_holds_whatever_came_and_went_in_which_partition(tmp_path: Path, seed: int) -> None:
+    """What waits is not counted each time; nobody may notice."""
+    chance, most = Random(seed), 5
+    config = Config(storage=StorageConfig(path=str(tmp_path)), limits=LimitsConfig(max_delayed=most))
+    waits: list[tuple[int, int]] = []
+    async with GroupBench(config) as it:
+        await it.topic(partitions=3)
+        for _ in range(60):
+            if waits and chance.random() < 0.45:
+                await it.broker.delays.cancel("t", *waits.pop(chance.randrange(len(waits))))
+                continue
+            message = NewMessage(b"later", delay_ms=3_600_000, partition=chance.randrange(3))
+            [outcome] = await it.broker.publish("t", [message])
+            assert isinstance(outcome, Published) == (len(waits) < most)
+            if isinstance(outcome, Published):
+                waits.append((outcome.partition, outcome.offset))
+            assert it.broker.delays.pending == len(waits)
 
 
 @on_a_loop

@@ -13,8 +13,8 @@ from goqueue.broker import partition_producers
 from goqueue.broker.dedup import DedupIds, Room
 from goqueue.broker.partition_delays import PartitionDelays
 from goqueue.broker.partition_producers import DedupEntry, PartitionProducers, digest_of
-from goqueue.delivery.producers import Producers, SentBatch
 from goqueue.model.offset_runs import OffsetRuns
+from goqueue.model.producers import Producers, SentBatch
 from goqueue.storage.atomic import write_atomically
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.compaction import CompactionRules, compact
@@ -22,7 +22,8 @@ from goqueue.storage.files import OsFiles
 from goqueue.storage.log import Log, LogOptions
 from goqueue.storage.open_files import OpenFiles
 from goqueue.storage.recovery import open_log
-from goqueue.wire.batch import FrameRun, decode_run, join_frames
+from goqueue.wire.batch import FrameRun, join_frames
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.delayed import due_header
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import DEDUP_ID, ProducerStamp

@@ -8,7 +8,7 @@ from doubles.transaction_bench import Bench, bench
 
 from goqueue.broker.open_transaction import OpenTransaction
 from goqueue.broker.producer_ids import ProducerIdentity
-from goqueue.broker.transactions import Known
+from goqueue.broker.transaction_safekeeping import Known
 from goqueue.model.errors import (
     InvalidRequest,
     ProducerFenced,
@@ -35,7 +35,7 @@ async def test_what_comes_first_begins_it_and_what_comes_next_joins() -> None:
         assert begun.deadline_ns - begun.started_ns == 5_000 * 10**6
         assert joined(it, producer, an_id(producer)) is begun
         await it.publish(begun, b"v")
-        await it.transactions.commit(begun.transaction_id, Known(it.transactions.incarnation, 1))
+        await it.transactions.committing.commit(begun.transaction_id, Known(it.transactions.incarnation, 1))
         assert await it.values() == [b"v"]
         with pytest.raises(TransactionConflict, match="is committed"):
             joined(it, producer, an_id(producer))
@@ -73,7 +73,7 @@ async def test_what_comes_late_does_not_begin_again_what_was_aborted() -> None:
     async with bench() as it:
         producer = await it.transactions.init()
         begun = joined(it, producer, an_id(producer))
-        await it.transactions.abort(begun.transaction_id)
+        await it.transactions.aborting.abort(begun.transaction_id)
         with pytest.raises(TransactionAborted, match="its producer asked"):
             joined(it, producer, an_id(producer))
         assert it.transactions.open_transactions() == []
@@ -92,7 +92,7 @@ async def test_what_a_start_has_cut_in_two_is_not_committed() -> None:
         second = joined(it, producer, an_id(producer))
         await it.publish(second, b"second half")
         with pytest.raises(TransactionAborted, match="started again"):
-            await it.transactions.commit(an_id(producer), knows)
+            await it.transactions.committing.commit(an_id(producer), knows)
         assert await it.values() == []
         assert it.transactions.open_transactions() == []
 
@@ -101,11 +101,12 @@ async def test_what_a_start_has_cut_in_two_is_not_committed() -> None:
 @on_a_loop
 async def test_what_lacks_messages_is_neither_committed_nor_prepared(verb: str) -> None:
     async with bench() as it:
+        end = it.transactions.committing.commit if verb == "commit" else it.transactions.preparing.prepare
         producer = await it.transactions.init()
         begun = joined(it, producer, an_id(producer))
         await it.publish(begun, b"one")
         with pytest.raises(TransactionAborted, match="started again"):
-            await getattr(it.transactions, verb)(begun.transaction_id, Known(it.transactions.incarnation, 2))
+            await end(begun.transaction_id, Known(it.transactions.incarnation, 2))
         assert await it.values() == []
 
 
@@ -116,10 +117,10 @@ async def test_what_is_prepared_is_committed_in_the_next_life_as_well() -> None:
         begun = joined(it, producer, an_id(producer))
         await it.publish(begun, b"v")
         knows = Known(it.transactions.incarnation, 1)
-        await it.transactions.prepare(begun.transaction_id, knows)
+        await it.transactions.preparing.prepare(begun.transaction_id, knows)
         await it.restart()
-        await it.transactions.commit(an_id(producer), knows)
-        await it.transactions.commit(an_id(producer), knows)
+        await it.transactions.committing.commit(an_id(producer), knows)
+        await it.transactions.committing.commit(an_id(producer), knows)
         assert await it.values() == [b"v"]
 
 

@@ -36,7 +36,7 @@ HOUR_MS = 60 * MINUTE_MS
 
 async def all_done(it: Bench) -> None:
     """Everything that is being prepared or ended has come to its end."""
-    await until(lambda: not it.transactions._ending)
+    await until(lambda: not it.transactions._work._tasks)
 
 
 def held_back(it: Bench) -> asyncio.Event:
@@ -153,12 +153,12 @@ async def test_taking_over_a_name_aborts_what_was_left_open_or_prepared() -> Non
             left = await it.begin("name")
             await it.publish(left, b"v")
             if is_prepared:
-                await it.transactions.prepare(left.transaction_id)
+                await it.transactions.preparing.prepare(left.transaction_id)
             made = await it.transactions.init("name")
             with pytest.raises(TransactionAborted, match="taken over"):
                 await it.commit(left)
             with pytest.raises(TransactionAborted):
-                await it.transactions.commit_many(f"key {is_prepared}", [left.transaction_id])
+                await it.transactions.keys.commit_many(f"key {is_prepared}", [left.transaction_id])
             next_one = it.begin_as(made)
             await it.publish(next_one, b"next")
             await it.abort(next_one)
@@ -172,10 +172,10 @@ async def test_taking_over_while_a_transaction_is_being_ended_waits_for_that(wor
         left = await it.begin("name")
         await it.publish(left, b"v")
         if work == "commit_many":
-            await it.transactions.prepare(left.transaction_id)
-            begun = asyncio.create_task(it.transactions.commit_many("key", [left.transaction_id]))
+            await it.transactions.preparing.prepare(left.transaction_id)
+            begun = asyncio.create_task(it.transactions.keys.commit_many("key", [left.transaction_id]))
         else:
-            begun = asyncio.create_task(getattr(it.transactions, work)(left.transaction_id))
+            begun = asyncio.create_task(getattr(it, work)(left))
         await asyncio.sleep(0)
         made, other = await asyncio.gather(it.transactions.init("name"), it.transactions.init("name"))
         await begun
@@ -228,7 +228,7 @@ async def test_nothing_can_be_added_to_a_transaction_that_is_not_ongoing() -> No
     async with bench() as it:
         transaction = await it.begin()
         await it.publish(transaction, b"v")
-        await it.transactions.prepare(transaction.transaction_id)
+        await it.transactions.preparing.prepare(transaction.transaction_id)
         with pytest.raises(TransactionConflict, match="prepared"):
             await it.publish(transaction, b"w")
         with pytest.raises(TransactionConflict, match="prepared"):
@@ -259,9 +259,9 @@ async def test_ending_a_transaction_again_is_answered_the_same_and_the_other_end
             with pytest.raises(TransactionAborted):
                 await it.commit(aborted)
             with pytest.raises(TransactionAborted):
-                await it.transactions.prepare(aborted.transaction_id)
+                await it.transactions.preparing.prepare(aborted.transaction_id)
         with pytest.raises(TransactionNotFound):
-            await it.transactions.commit("1-0-abc")
+            await it.transactions.committing.commit("1-0-abc")
         assert len(await it.values()) == 1
         assert (it.transactions.tally.committed, it.transactions.tally.aborted) == (2, 2)
 
@@ -283,7 +283,7 @@ async def test_a_commit_is_known_after_a_restart() -> None:
 async def test_an_empty_transaction_that_is_prepared_can_be_committed_and_leaves_nothing() -> None:
     async with bench() as it:
         transaction = await it.begin()
-        await it.transactions.prepare(transaction.transaction_id)
+        await it.transactions.preparing.prepare(transaction.transaction_id)
         await it.commit(transaction)
         await it.commit(transaction)
         await it.restart()
@@ -298,7 +298,7 @@ async def test_of_two_who_end_a_transaction_at_once_the_first_decides(ends: tupl
         transaction = await it.begin()
         await it.publish(transaction, b"v")
         await it.publish(transaction, b"v", topic=OTHER)
-        work = [getattr(it.transactions, end)(transaction.transaction_id) for end in ends]
+        work = [getattr(it, end)(transaction) for end in ends]
         first, second = await asyncio.gather(*work, return_exceptions=True)
         assert first is None
         assert (second is None) == (ends[0] == ends[1])
@@ -354,12 +354,12 @@ async def test_a_prepared_transaction_has_a_time_of_its_own_also_over_a_restart(
         first, second = await it.prepared(b"first"), await it.prepared(b"second")
         it.pass_ms(HOUR_MS - 1)
         await it.restart()
-        await it.transactions.commit(first)
+        await it.transactions.committing.commit(first)
         assert await it.values() == [b"first"]
         it.pass_ms(1)
         await all_done(it)
         with pytest.raises(TransactionAborted):
-            await it.transactions.commit(second)
+            await it.transactions.committing.commit(second)
         await it.restart()
         assert it.transactions.open_transactions() == []
         assert await it.values() == [b"first"]
@@ -412,7 +412,7 @@ async def test_a_prepared_transaction_is_committed_in_those_of_its_topics_that_a
         transaction = await it.begin()
         await it.publish(transaction, b"v")
         await it.publish(transaction, b"v", topic=OTHER)
-        await it.transactions.prepare(transaction.transaction_id)
+        await it.transactions.preparing.prepare(transaction.transaction_id)
         await it.broker.delete_topic(OTHER)
         await it.restart()
         await it.commit(transaction)
@@ -514,7 +514,7 @@ async def test_a_transaction_that_cannot_be_decided_for_want_of_room_can_be_comm
             transaction = await it.begin()
             await it.publish(transaction, b"v")
             if is_prepared:
-                await it.transactions.prepare(transaction.transaction_id)
+                await it.transactions.preparing.prepare(transaction.transaction_id)
             it.full()
             with pytest.raises(DiskFull):
                 await it.commit(transaction)
@@ -543,10 +543,10 @@ async def test_a_transaction_that_cannot_be_prepared_or_aborted_for_want_of_room
         await it.publish(transaction, b"v")
         it.full()
         with pytest.raises(DiskFull):
-            await it.transactions.prepare(transaction.transaction_id)
+            await it.transactions.preparing.prepare(transaction.transaction_id)
         assert transaction.state == "ongoing"
         it.room()
-        await it.transactions.prepare(transaction.transaction_id)
+        await it.transactions.preparing.prepare(transaction.transaction_id)
         it.full()
         with pytest.raises(DiskFull):
             await it.abort(transaction)
@@ -637,7 +637,7 @@ async def test_when_the_journal_has_failed_nothing_is_committed_or_aborted_but_w
         with pytest.raises(StorageFailed):
             await it.commit(ongoing)
         with pytest.raises(StorageFailed):
-            await it.transactions.commit_many("key", [prepared])
+            await it.transactions.keys.commit_many("key", [prepared])
         with pytest.raises(StorageFailed):
             await it.transactions.init("name")
         with pytest.raises(TransactionConflict):
@@ -647,7 +647,7 @@ async def test_when_the_journal_has_failed_nothing_is_committed_or_aborted_but_w
         await it.restart()
         assert await it.values(OTHER) == []
         assert [each.transaction_id for each in it.transactions.open_transactions()] == [prepared]
-        assert await it.transactions.committed_under("key") is None
+        assert await it.transactions.keys.committed_under("key") is None
 
 
 @on_a_loop
@@ -676,17 +676,17 @@ async def test_whoever_comes_first_with_a_key_wins_and_everyone_is_told_the_same
     async with bench() as it:
         first, second = await it.prepared(b"first"), await it.prepared(b"first, other", topic=OTHER)
         rerun = await it.prepared(b"again")
-        made = await it.transactions.commit_many("key", [first, second])
+        made = await it.transactions.keys.commit_many("key", [first, second])
         assert made.is_new
         for transactions in ([first, second], [rerun], ["9-0-unknown"], []):
-            known = await it.transactions.commit_many("key", transactions)
+            known = await it.transactions.keys.commit_many("key", transactions)
             assert (known.transactions, known.at_ns, known.is_new) == ([first, second], made.at_ns, False)
         await it.restart()
-        known = await it.transactions.committed_under("key")
+        known = await it.transactions.keys.committed_under("key")
         assert known is not None
         assert known.transactions == [first, second]
-        assert await it.transactions.committed_under("other") is None
-        await it.transactions.abort(rerun)
+        assert await it.transactions.keys.committed_under("other") is None
+        await it.transactions.aborting.abort(rerun)
         assert await it.values() == [b"first"]
         assert await it.values(OTHER) == [b"first, other"]
 
@@ -695,7 +695,7 @@ async def test_whoever_comes_first_with_a_key_wins_and_everyone_is_told_the_same
 async def test_of_two_who_come_at_once_with_a_key_only_one_commits() -> None:
     async with bench() as it:
         one, other = await it.prepared(b"one"), await it.prepared(b"other")
-        work = [it.transactions.commit_many("key", [each]) for each in (one, other, one)]
+        work = [it.transactions.keys.commit_many("key", [each]) for each in (one, other, one)]
         answers = await asyncio.gather(*work)
         assert [each.is_new for each in answers] == [True, False, False]
         assert {tuple(each.transactions) for each in answers} == {(one,)}
@@ -709,14 +709,14 @@ async def test_a_key_that_could_not_be_used_for_want_of_room_is_free() -> None:
         one, other = await it.prepared(b"one"), await it.prepared(b"other")
         it.full()
         failed = await asyncio.gather(
-            it.transactions.commit_many("key", [one]),
-            it.transactions.commit_many("key", [other]),
+            it.transactions.keys.commit_many("key", [one]),
+            it.transactions.keys.commit_many("key", [other]),
             return_exceptions=True,
         )
         assert [type(each) for each in failed] == [DiskFull, DiskFull]
         it.room()
-        assert (await it.transactions.commit_many("key", [other])).is_new
-        await it.transactions.abort(one)
+        assert (await it.transactions.keys.commit_many("key", [other])).is_new
+        await it.transactions.aborting.abort(one)
         assert await it.values() == [b"other"]
 
 
@@ -725,8 +725,8 @@ async def test_transactions_that_are_not_all_prepared_are_not_committed_under_a_
     async with bench() as it:
         prepared, committed, aborted = await it.prepared(b"p"), await it.prepared(b"c"), await it.prepared(b"a")
         ongoing = await it.begin()
-        await it.transactions.commit(committed)
-        await it.transactions.abort(aborted)
+        await it.transactions.committing.commit(committed)
+        await it.transactions.aborting.abort(aborted)
         for bad, error in (
             (ongoing.transaction_id, TransactionConflict),
             (committed, TransactionConflict),
@@ -735,13 +735,13 @@ async def test_transactions_that_are_not_all_prepared_are_not_committed_under_a_
             (prepared, InvalidRequest),
         ):
             with pytest.raises(error):
-                await it.transactions.commit_many("key", [prepared, bad])
+                await it.transactions.keys.commit_many("key", [prepared, bad])
         for key in ("", "x" * 1_001):
             with pytest.raises(InvalidRequest):
-                await it.transactions.commit_many(key, [prepared])
+                await it.transactions.keys.commit_many(key, [prepared])
         assert it.transactions.find(prepared).state == "prepared"
-        assert await it.transactions.committed_under("key") is None
-        assert (await it.transactions.commit_many("key", [prepared])).is_new
+        assert await it.transactions.keys.committed_under("key") is None
+        assert (await it.transactions.keys.commit_many("key", [prepared])).is_new
 
 
 @on_a_loop
@@ -749,11 +749,11 @@ async def test_nobody_is_told_of_a_key_before_it_is_durable() -> None:
     async with bench() as it:
         one = await it.prepared(b"one")
         gate = held_back(it)
-        first = asyncio.create_task(it.transactions.commit_many("key", [one]))
+        first = asyncio.create_task(it.transactions.keys.commit_many("key", [one]))
         await asyncio.sleep(0)
         others = [
-            asyncio.create_task(it.transactions.commit_many("key", [])),
-            asyncio.create_task(it.transactions.committed_under("key")),
+            asyncio.create_task(it.transactions.keys.commit_many("key", [])),
+            asyncio.create_task(it.transactions.keys.committed_under("key")),
         ]
         for _ in range(20):
             await asyncio.sleep(0)
@@ -770,11 +770,11 @@ async def test_keys_are_forgotten_after_their_time_and_beyond_their_number() -> 
     async with bench(key_retention_ms=HOUR_MS, max_keys=3) as it:
         for number in range(5):
             it.pass_ms(1)
-            await it.transactions.commit_many(f"key {number}", [])
+            await it.transactions.keys.commit_many(f"key {number}", [])
         it.transactions.tidy()
 
         async def known() -> list[int]:
-            return [each for each in range(5) if await it.transactions.committed_under(f"key {each}") is not None]
+            return [each for each in range(5) if await it.transactions.keys.committed_under(f"key {each}") is not None]
 
         assert await known() == [2, 3, 4]
         await it.restart()
@@ -823,7 +823,7 @@ async def test_a_restart_keeps_what_was_prepared_with_its_acks_offsets_and_delay
         await it.publish(transaction, b"v", topic=OTHER)
         await it.publish(transaction, b"later", topic=OTHER, delay_ms=1_000)
         await it.publish(None, b"behind", topic=OTHER)
-        await it.transactions.prepare(transaction.transaction_id)
+        await it.transactions.preparing.prepare(transaction.transaction_id)
         for _ in range(2):
             await it.restart()
             it.pass_ms(600)

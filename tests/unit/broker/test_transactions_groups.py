@@ -477,5 +477,5 @@ async def test_what_a_producer_gave_up_comes_again_after_a_pause_and_what_was_en
         [other] = await it.poll()
         transaction = await it.begin()
         await it.ack_in(transaction, [other])
-        await it.transactions.abort(transaction.transaction_id, "an operator asked for it")
+        await it.transactions.aborting.abort(transaction.transaction_id, "an operator asked for it")
         assert [each.value for each in await it.poll()] == [b"w"]

@@ -9,11 +9,11 @@ from doubles.async_tests import until
 from doubles.loop import on_a_loop
 from doubles.transaction_bench import OTHER, Bench, bench
 
-from goqueue.broker.transactions import OPERATOR_ASKED
+from goqueue.broker.transaction_aborting import OPERATOR_ASKED
 from goqueue.model.errors import InvalidRequest, ProducerFenced, TransactionAborted
 from goqueue.model.logging import Said
 
-TRANSACTIONS = "goqueue.broker.transactions"
+BROKER = "goqueue.broker"
 Line = tuple[str, str, dict[str, object]]
 
 
@@ -22,7 +22,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[Line]:
     lines = [
         (record.levelname, record.msg.event, record.msg.fields)
         for record in caplog.records
-        if record.name == TRANSACTIONS and isinstance(record.msg, Said)
+        if record.name.startswith(f"{BROKER}.transaction") and isinstance(record.msg, Said)
     ]
     caplog.clear()
     return lines
@@ -41,14 +41,14 @@ async def written(it: Bench, name: str) -> str:
 
 @on_a_loop
 async def test_every_abort_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, TRANSACTIONS):
+    with caplog.at_level(logging.DEBUG, BROKER):
         async with bench() as it:
             asked = await written(it, "a")
-            await it.transactions.abort(asked)
+            await it.transactions.aborting.abort(asked)
             assert told(caplog) == [aborted("DEBUG", asked, "a", "its producer asked for it")]
 
             hung = await written(it, "b")
-            await it.transactions.abort(hung, f"{OPERATOR_ASKED}: it hangs")
+            await it.transactions.aborting.abort(hung, f"{OPERATOR_ASKED}: it hangs")
             assert told(caplog) == [aborted("INFO", hung, "b", "an operator asked for it: it hangs")]
 
             left = await written(it, "c")
@@ -56,7 +56,7 @@ async def test_every_abort_is_one_line_of_the_log(caplog: pytest.LogCaptureFixtu
             assert told(caplog) == [aborted("INFO", left, "c", "its producer's id was taken over by another")]
 
             late = await written(it, "d")
-            await it.transactions.prepare(late)
+            await it.transactions.preparing.prepare(late)
             it.pass_ms(10 * 86_400_000)
             await until(lambda: not it.transactions.open_transactions())
             reason = "it was not ended within its timeout"
@@ -65,7 +65,7 @@ async def test_every_abort_is_one_line_of_the_log(caplog: pytest.LogCaptureFixtu
             failed = await written(it, "e")
             await it.broker.delete_topic(OTHER)
             with pytest.raises(TransactionAborted):
-                await it.transactions.commit(failed)
+                await it.transactions.committing.commit(failed)
             [(level, _, fields)] = told(caplog)
             assert (level, fields["transaction"], fields["state"]) == ("WARNING", failed, "preparing commit")
             assert "was deleted" in str(fields["reason"])
@@ -73,11 +73,11 @@ async def test_every_abort_is_one_line_of_the_log(caplog: pytest.LogCaptureFixtu
 
 @on_a_loop
 async def test_a_start_names_what_it_takes_up(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, TRANSACTIONS):
+    with caplog.at_level(logging.INFO, BROKER):
         async with bench() as it:
             await written(it, "left")
             prepared = await written(it, "kept")
-            await it.transactions.prepare(prepared)
+            await it.transactions.preparing.prepare(prepared)
             told(caplog)
             await it.restart()
             fields = {"aborted": 1, "aborted_of": ["left"], "prepared": 1, "prepared_ids": [prepared]}
@@ -104,4 +104,4 @@ async def test_an_id_that_is_named_twice_is_named() -> None:
     async with bench() as it:
         one, other = await it.prepared(b"a"), await it.prepared(b"b")
         with pytest.raises(InvalidRequest, match=f"'{other}' is named more than once"):
-            await it.transactions.commit_many("key", [one, other, other])
+            await it.transactions.keys.commit_many("key", [one, other, other])

@@ -24,6 +24,7 @@ from goqueue.coordination.transactions import (
     Transactions,
     TransactionsEvent,
     UsedKey,
+    series_of,
 )
 from goqueue.model.errors import Overloaded, ProducerFenced, UnknownProducer
 
@@ -57,7 +58,9 @@ def next_event(state: Transactions, rng: Random, now_ns: int) -> list[Transactio
     if kind == 2:
         return [Prepared(record(number))]
     if kind == 3:
-        return [KeyUsed(f"key {number}", UsedKey([f"{number}-0-ab"], now_ns)), Decided(record(number))]
+        series = rng.random() < 0.5
+        key, at = (f"series {number % 3}#{now_ns}", now_ns) if series else (f"key {number}", -1)
+        return [KeyUsed(key, UsedKey([f"{number}-0-ab"], now_ns, 3, at)), Decided(record(number))]
     if kind == 4 and state.prepared:
         return [Aborted(rng.choice(list(state.prepared)))]
     if kind == 5 and known:
@@ -178,3 +181,48 @@ def test_there_are_only_so_many_names() -> None:
     with pytest.raises(Overloaded):
         state.decide_name("one more", 9, 1, 0, 3)
     assert state.decide_name("2", 9, 1, 0, 3)
+
+
+def used(key: str, at_ns: int, ids: int = 1) -> KeyUsed:
+    return KeyUsed(key, UsedKey([f"{at_ns}-0-ab"] * ids, at_ns, 5, series_of(key)[1]))
+
+
+def test_of_a_series_only_the_last_is_remembered_and_that_those_before_it_are_used() -> None:
+    state = Transactions()
+    for number in range(12):
+        assert state.used_key(f"job#{number}") is None
+        state.apply(used(f"job#{number}", 100 + number))
+    last, before = state.used_key("job#11"), state.used_key("job#3")
+    assert last is not None and before is not None
+    assert (last.number, last.messages, len(last.transactions)) == (11, 5, 1)
+    assert (before.number, before.messages, before.transactions) == (11, 0, [])
+    assert [state.used_key(key) for key in ("job#12", "job", "job#", "job#011")] == [None] * 4
+    restored = Transactions()
+    for part in state.parts():
+        if (payload := state.dump(part)) is not None:
+            restored.restore(part, payload)
+    assert restored.used_key("job#11") == last
+
+
+def test_the_last_of_a_series_outlives_keys_of_none_however_many_and_old_they_are() -> None:
+    state = Transactions()
+    state.apply(used("daily#7", 1))
+    for number in range(100):
+        state.apply(used(f"once {number}", 10 + number))
+    for event in state.decide_forget(0, 60, 20, ()):
+        state.apply(event)
+    assert state.used_key("daily#7") is not None
+    assert [number for number in range(100) if state.used_key(f"once {number}")] == list(range(81, 100))
+    for event in state.decide_forget(0, 1_000, 20, ()):
+        state.apply(event)
+    assert state.used_key("daily#7") is not None and state.key_cost() == 1
+
+
+def test_a_key_of_many_transactions_counts_for_more() -> None:
+    state = Transactions()
+    for number in range(10):
+        state.apply(used(f"wide {number}", number, ids=95))
+    assert state.key_cost() == 100
+    for event in state.decide_forget(0, 0, 40, ()):
+        state.apply(event)
+    assert [number for number in range(10) if state.used_key(f"wide {number}")] == [6, 7, 8, 9]

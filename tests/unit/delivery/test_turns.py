@@ -131,9 +131,17 @@ def test_the_one_that_waits_longest_goes_first() -> None:
     taker.take({CRITICAL: 100, BACKGROUND: 100}, 1)
     taker.now_ns = 5
     taker.take({CRITICAL: 100, BACKGROUND: 100, LOW: 100}, 1)
+    taker.turns.served(HIGH, 1, LONG)
     taker.now_ns = LONG + 5
     plan = taker.plan({CRITICAL: 9, BACKGROUND: 9, LOW: 9}, 27)
     assert [lane for lane, _ in plan][:3] == [BACKGROUND, CRITICAL, LOW]
+
+
+def test_after_a_time_in_which_nobody_polled_what_is_urgent_comes_first_all_the_same() -> None:
+    taker = Taker()
+    taker.take({NORMAL: 5}, 1)
+    taker.now_ns = LONG + 3
+    assert taker.take({CRITICAL: 1, NORMAL: 4}, 1) == [(CRITICAL, 1)]
 
 
 def test_a_lane_that_waits_for_long_needs_no_credit() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from goqueue.model.config import Config
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.fields import FieldSpec, parse_fields, setting, specs
+from goqueue.model.fields import FieldSpec, did_you_mean, parse_fields, setting, specs
 
 DURATION = FieldSpec("", "ms", minimum=10, maximum=60_000)
 SIZE = FieldSpec("", "bytes", minimum=1, maximum=1 << 40, unlimited=True)
@@ -121,6 +121,21 @@ def test_every_setting_says_what_it_means_in_a_sentence() -> None:
         for name, spec in specs(type(getattr(Config(), section))).items():
             assert spec.doc.endswith("."), name
             assert spec.bounds(), name
+
+
+@pytest.mark.parametrize(
+    ("wrong", "known", "meant"),
+    [
+        ("odrers", ["orders", "copied"], "orders"),
+        ("order", ["orders", "borders"], "orders"),
+        ("retention", ["retention_ms", "partitions"], "retention_ms"),
+        ("nope", ["copied", "one", "payments"], ""),
+        ("kye", ["value", "key"], "key"),
+        ("payments", ["orders", "parcels"], ""),
+    ],
+)
+def test_only_a_name_that_is_nearly_right_is_suggested(wrong: str, known: list[str], meant: str) -> None:
+    assert did_you_mean(wrong, known) == (f"; did you mean {meant!r}?" if meant else "")
 
 
 def test_every_problem_of_every_field_is_returned_beside_the_good_values() -> None:

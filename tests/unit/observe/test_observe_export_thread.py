@@ -152,7 +152,7 @@ def test_closing_does_not_wait_for_an_exporter_that_hangs_and_frees_it(caplog: p
     begin = time.monotonic()
     with caplog.at_level(logging.WARNING):
         thread.close(0.05)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
     assert thread.figures() == ExportFigures(0, 1_001, 0)
     assert dropped_in_log(caplog) == [1_001]
     hanging.join(LONG_S)

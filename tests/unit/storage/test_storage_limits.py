@@ -17,7 +17,7 @@ from goqueue.storage.folder import FORMAT_VERSION, DataFolder
 from goqueue.storage.log import LogOptions
 from goqueue.storage.open_files import OpenFiles
 from goqueue.storage.recovery import open_log
-from goqueue.wire.batch import decode_run
+from goqueue.wire.decoding import decode_run
 
 HOME = Path("/data/log")
 

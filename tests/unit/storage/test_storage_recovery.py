@@ -164,7 +164,7 @@ def test_a_torn_batch_in_a_segment_that_is_not_the_last_is_set_aside_whole(reope
         path.write_bytes(whole)
 
 
-def test_damage_inside_a_batch_of_a_producer_takes_the_whole_batch(reopen: OpenLog, folder: Path) -> None:
+def test_damage_inside_a_batch_that_may_never_have_been_whole_takes_all_of_it(reopen: OpenLog, folder: Path) -> None:
     log = reopen(segment_bytes=10_000)
     log.append(batch_of([b"before"]))
     log.append(batch_of([b"one", b"two", b"three"], stamped=True))
@@ -173,6 +173,57 @@ def test_damage_inside_a_batch_of_a_producer_takes_the_whole_batch(reopen: OpenL
     path.write_bytes(path.read_bytes().replace(b"two", b"tWo"))
     assert values_of(reopen(segment_bytes=10_000)) == [b"before", b"after"]
     assert all(word in sides(folder)[0] for word in (b"one", b"tWo", b"three"))
+
+
+@pytest.mark.parametrize(
+    ("damaged", "left"),
+    [
+        (b"one", [b"before", b"two", b"three", b"after"]),
+        (b"two", [b"before", b"one", b"three", b"after"]),
+        (b"three", [b"before", b"one", b"two", b"after"]),
+        (b"after", [b"before", b"one", b"two", b"three"]),
+    ],
+)
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_of_a_batch_that_was_on_the_disk_only_what_is_damaged_is_lost(
+    reopen: OpenLog, folder: Path, damaged: bytes, left: list[bytes], is_closed: bool
+) -> None:
+    log = reopen(segment_bytes=10_000)
+    log.append(batch_of([b"before"]))
+    log.append(batch_of([b"one", b"two", b"three"], stamped=True))
+    log.append(batch_of([b"after"]))
+    path = log.active.log_path
+    if is_closed:
+        log.roll()
+        log.append(batch_of([b"next"]))
+    point = log.recovery_point()
+    path.write_bytes(path.read_bytes().replace(damaged, damaged[::-1].upper()))
+    path.with_suffix(".index").unlink()
+    assert values_of(reopen(point, segment_bytes=10_000)) == left + [b"next"] * is_closed
+    assert [damaged[::-1].upper() in side for side in sides(folder)] == [True]
+
+
+def test_damage_over_two_messages_is_one_range(reopen: OpenLog, folder: Path) -> None:
+    log = reopen(segment_bytes=10_000)
+    for value in (b"first", b"second", b"third", b"fourth"):
+        log.append(batch_of([value]))
+    path = log.active.log_path
+    content = bytearray(path.read_bytes())
+    end = content.index(b"second") + len(b"second")
+    content[end - 1 : end + 3] = b"XXXX"
+    path.write_bytes(content)
+    assert values_of(reopen(segment_bytes=10_000)) == [b"first", b"fourth"]
+    assert len(sides(folder)) == 1
+
+
+def test_a_batch_whose_end_was_on_the_disk_and_is_damaged_keeps_its_beginning(reopen: OpenLog) -> None:
+    log = reopen(segment_bytes=10_000)
+    log.append(batch_of([b"one", b"two", b"three"], stamped=True))
+    point = log.recovery_point()
+    path = log.active.log_path
+    path.write_bytes(path.read_bytes().replace(b"three", b"THREE"))
+    path.with_suffix(".index").unlink()
+    assert values_of(reopen(point, segment_bytes=10_000)) == [b"one", b"two"]
 
 
 def test_a_batch_lies_in_one_segment(reopen: OpenLog) -> None:
