@@ -12,7 +12,8 @@ from behaviour.host import Host, config_for
 from behaviour.load import FRAMES, envelope, wire_batch
 from goqueue.model.message import Message
 from goqueue.model.units import format_instant_ns
-from goqueue.wire.batch import MAX_BATCH_BYTES, decode_run, parse_batch
+from goqueue.wire.batch import MAX_BATCH_BYTES, parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.delayed import due_header
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
 

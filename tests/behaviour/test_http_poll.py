@@ -24,7 +24,7 @@ from goqueue.model.units import format_instant_ns
 from goqueue.wire.frame import Flag, encode_frame
 
 RECEIPT = re.compile(r"t:0:0:1:[\w-]+")
-AT_ONCE_S = 5.0
+AT_ONCE_S = 20.0
 NOW_NS = 1_700_000_000_000_000_000
 
 

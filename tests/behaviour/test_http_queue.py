@@ -238,6 +238,13 @@ def test_a_receipt_of_an_acked_message_is_void_for_anything_else(
     assert "settled already" in refused(settle(client, verb, first, **VERBS[verb]), 410, "stale_receipt")
 
 
+def test_what_was_given_back_is_not_said_to_have_timed_out(client: httpx.Client, member: Member) -> None:
+    first, *_ = member.receipts()
+    answered(settle(client, "nack", first, delay="1h"))
+    told = refused(settle(client, "visibility", first, timeout="1m"), 410, "stale_receipt")
+    assert "was given back" in told and "timed out" not in told
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_receipt_is_void_when_the_message_was_delivered_again(
     client: httpx.Client, member: Member, verb: str

@@ -187,9 +187,8 @@ def test_what_is_older_than_memory_is_found_in_files(tmp_path: Path) -> None:
             story = it.at("t", 0)
             assert (kinds(story), story["status"]) == (["publish", "consume", "ack"], "completed")
             assert it.search(key="old")["traces"] == it.search(end=it.now())["traces"] == [story]
-            assert (
-                it.found(limit=1_000) == [("t", offset) for offset in range(300, 0, -1)][: len(it.found(limit=1_000))]
-            )
+            latest = it.found(limit=1_000)
+            assert latest == [("t", offset) for offset in range(300, 0, -1)][: len(latest)]
             assert it.found(topic="t", limit=1_000) == [("t", offset) for offset in range(300, -1, -1)]
             it.until_written()
         assert it.stats()["events_in_memory"] == 100

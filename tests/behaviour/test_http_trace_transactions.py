@@ -53,8 +53,9 @@ def write(broker: Traced, transaction: OpenTransaction, topic: str, *values: byt
 
 
 def end(broker: Traced, transaction: OpenTransaction, verb: str) -> None:
-    ended = getattr(broker.host.broker.transactions, verb)(transaction.transaction_id)
-    broker.host.thread.run(ended)
+    transactions = broker.host.broker.transactions
+    ends = {"commit": transactions.committing.commit, "abort": transactions.aborting.abort}
+    broker.host.thread.run(ends[verb](transaction.transaction_id))
 
 
 def within(transaction: OpenTransaction) -> dict[str, str]:

@@ -17,7 +17,8 @@ from behaviour.http_member import Member, answered, publish, refused, settle
 from behaviour.load import FRAMES, envelope
 from behaviour.waiting import until
 from goqueue.model.units import format_instant_ns
-from goqueue.wire.batch import decode_run, parse_batch
+from goqueue.wire.batch import parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import encode_frame, encode_headers
 from goqueue.wire.internal_headers import DEDUP_ID
 

@@ -24,7 +24,7 @@ import pytest
 from behaviour.process import broker_process
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 CREATE, PUBLISH, READ = "POST /topics", "POST /topics/{topic_name}/messages", "GET /topics/{topic_name}/messages"
 DESCRIBE, DELETE = "GET /topics/{topic_name}", "DELETE /topics/{topic_name}"
 RESCHEDULE = "PATCH /topics/{topic_name}/delayed/{partition_id}/{offset}"

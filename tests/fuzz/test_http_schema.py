@@ -21,7 +21,8 @@ from schemathesis.specs.openapi.checks import (
 
 from goqueue.wire.trace_context import derived_trace_id
 
-EXAMPLES = int(os.environ.get("GOQUEUE_FUZZ", "400")) // 20
+EXAMPLES = int(os.environ.get("GOQUEUE_FUZZ", "400")) // 40
+"""For each operation; there are many, and both right and wrong requests for most."""
 TOPIC = "fuzzed"
 REAL = {"partition_id": 0, "offset": 1, "trace_id": derived_trace_id(TOPIC, 0, 0)}
 REAL |= {"schema_id": "1", "version": "latest"}
@@ -29,7 +30,8 @@ REAL |= {"schema_id": "1", "version": "latest"}
 DOCUMENTED_5XX = {501, 503, 507}
 OPERATIONS = [
     ("GET", "/health"), ("GET", "/healthz"), ("GET", "/livez"), ("GET", "/readyz"), ("GET", "/version"),
-    ("GET", "/stats"), ("GET", "/metrics"), ("GET", "/topics"), ("POST", "/topics"), ("GET", "/topics/{topic_name}"),
+    ("GET", "/stats"), ("GET", "/metrics"), ("GET", "/admin/backup"), ("GET", "/topics"), ("POST", "/topics"),
+    ("GET", "/topics/{topic_name}"),
     ("PATCH", "/topics/{topic_name}"), ("DELETE", "/topics/{topic_name}"), ("GET", "/topics/{topic_name}/messages"),
     ("POST", "/topics/{topic_name}/messages"), ("GET", "/topics/{topic_name}/partitions/{partition_id}/messages"),
     ("POST", "/topics/{topic_name}/partitions/{partition_id}/messages"),
@@ -41,6 +43,7 @@ OPERATIONS = [
     ("GET", "/groups"), ("GET", "/groups/{group_id}"), ("PUT", "/groups/{group_id}"), ("DELETE", "/groups/{group_id}"),
     ("POST", "/groups/{group_id}/join"), ("POST", "/groups/{group_id}/heartbeat"), ("POST", "/groups/{group_id}/leave"),
     ("GET", "/groups/{group_id}/poll"), ("GET", "/groups/{group_id}/offsets"), ("POST", "/groups/{group_id}/offsets"),
+    ("GET", "/groups/{group_id}/messages"),
     ("POST", "/groups/{group_id}/reset"), ("POST", "/messages/ack"), ("POST", "/messages/nack"),
     ("POST", "/messages/reject"), ("POST", "/messages/visibility"), ("GET", "/reliability/stats"),
     ("GET", "/traces"), ("GET", "/traces/search"), ("GET", "/traces/stats"), ("GET", "/traces/{trace_id}"),
@@ -71,6 +74,8 @@ OPERATIONS += [
     ("GET", "/schemas/ids/{schema_id}"), ("GET", "/schemas/ids/{schema_id}/schema"), ("GET", "/schemas/guids/{guid}"),
     ("GET", "/schemas/ids/{schema_id}/subjects"), ("GET", "/schemas/ids/{schema_id}/versions"),
 ]  # fmt: skip
+OPERATIONS += [("POST", "/admin/topics/{topic_name}/purge")]
+"""The last: the others need what is in the topic."""
 CAN_BE_WRONG = [
     (method, path)
     for method, path in OPERATIONS

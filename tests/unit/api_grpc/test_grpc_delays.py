@@ -9,7 +9,8 @@ from behaviour.clock import ManualClock
 from doubles.async_tests import until
 from doubles.frames import packed, publish, values_of
 
-from goqueue.wire.batch import decode_run, parse_batch
+from goqueue.wire.batch import parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.delayed import due_header
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -70,7 +71,7 @@ async def test_a_follower_waits_at_a_tail_that_nobody_sees_and_gets_what_comes(s
         await until(lambda: served.waiting_readers() == 1)
         assert not reading.done()
         await served.delays.RescheduleDelayed(pb.RescheduleDelayedRequest(topic="t", offset=0, delay_ms=0))
-        response = await asyncio.wait_for(reading, 10)
+        response = await asyncio.wait_for(reading, 60)
         assert values_of(response) == [b"later"]
         assert response.next_offset == 4
         call.cancel()

@@ -13,7 +13,7 @@ from doubles.frames import NOW_NS, publish, values_of
 
 from goqueue.wire.proto import goqueue_pb2 as pb
 
-AT_ONCE_S = 5.0
+AT_ONCE_S = 20.0
 
 
 def fetch(start: pb.Start | None = None, **fields: Any) -> pb.FetchRequest:
@@ -148,3 +148,33 @@ async def test_a_shutdown_tells_those_who_follow_to_come_back(serve: Serve) -> N
         error = await following
         assert (error.status, error.code) == (grpc.StatusCode.UNAVAILABLE, "shutting_down")
         assert (error.retriable, error.retry_after_ms) == ("true", "1000")
+
+
+async def test_a_reader_that_has_gone_in_the_middle_of_a_write_is_no_failure(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def written(*_: object) -> None:
+        raise grpc.aio.InternalError('Failed "execute_batch"')
+
+    async with serve() as served:
+        monkeypatch.setattr(type(served.server._messages), "_fetch", written)
+        assert [response async for response in served.messages.Fetch(fetch())] == []
+        assert served.broker.metrics.grpc.find("Fetch") is not None
+    assert not caplog.records
+
+
+async def test_damage_that_a_reader_has_met_is_known_once_it_asks(serve: Serve) -> None:
+    async with serve() as served:
+        await fill(served, 5)
+        partition = served.broker.topic("t").partition(0)
+        path = partition.log.active.log_path
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+        async for _ in served.messages.Fetch(fetch()):
+            pass
+        assert not partition.damaged
+        async for _ in served.messages.Fetch(fetch(verify=True)):
+            pass
+        assert partition.damaged == {4}
+        assert served.broker.damage()

@@ -160,7 +160,7 @@ async def test_what_is_being_registered_is_told_when_it_is_on_the_disk(
         may_sync, carry_out = threading.Event(), commits._carry_out
 
         def held(planned: Any) -> Any:
-            assert may_sync.wait(20)
+            assert may_sync.wait(60)
             return carry_out(planned)
 
         monkeypatch.setattr(commits, "_carry_out", held)

@@ -44,7 +44,7 @@ async def test_those_who_watch_the_health_do_not_hold_up_the_shutdown(serve: Ser
         await watch.read()
         began = time.monotonic()
         await served.server.stop(60)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 40
 
 
 async def listed_services(served: Served) -> list[str]:
@@ -136,7 +136,7 @@ async def test_an_idle_publish_stream_does_not_hold_up_the_shutdown_and_is_told_
         served.broker.stop_accepting()
         began = time.monotonic()
         await served.server.stop(60)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 40
         error = await error_of(stream.read())
         assert (error.status, error.code) == (grpc.StatusCode.UNAVAILABLE, "shutting_down")
 
@@ -170,7 +170,7 @@ async def test_a_reader_that_does_not_read_does_not_hold_up_the_shutdown(serve: 
         began = time.monotonic()
         served.broker.stop_accepting()
         await served.server.stop(60)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 40
         call.cancel()
 
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import grpc.aio
 
 from goqueue.api.grpc.errors import Context, abort, unexpected
+from goqueue.api.grpc.unreadable import check_readable
 from goqueue.model.errors import GoQueueError, RequestTimeout, ShuttingDown
 from goqueue.observe.requests import Endpoint, Requests
 
@@ -88,7 +89,7 @@ def answered(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable
             try:
                 calls.begin()
                 async with asyncio.timeout(calls.max_call_s):
-                    reply = await method(service, request, context)
+                    reply = await method(service, check_readable(request), context)
                 code = _OK
                 return reply
             except GoQueueError as error:
@@ -121,7 +122,7 @@ def streamed(method: Callable[..., Awaitable[None]]) -> Callable[..., Any]:
         service.calls.stream_began(peer)
         try:
             try:
-                await method(service, request, context)
+                await method(service, check_readable(request), context)
                 code = _OK
                 return
             except GoQueueError as error:
@@ -132,6 +133,9 @@ def streamed(method: Callable[..., Awaitable[None]]) -> Callable[..., Any]:
                 failure = shutting_down()
             except (grpc.aio.AbortError, grpc.aio.UsageError):
                 raise
+            except grpc.aio.InternalError:
+                # A write met the end of the call: its reader has gone, as readers do that have what they wanted.
+                return
             except Exception as error:
                 failure = unexpected(error, name, context)
             code = failure.grpc_status

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
+from typing import cast
 
 from goqueue.api.grpc.errors import to_error
 from goqueue.api.grpc.settings import settings_of
 from goqueue.broker.broker import Broker
 from goqueue.broker.dead_letters import DeadLetter, Filter, Redriven
 from goqueue.broker.groups import Assignment, Join
+from goqueue.broker.peeking import Peek, PeekPage, PeekState
 from goqueue.broker.polling import Delivery
 from goqueue.broker.settling import LeaseClaim, Order, Verb
 from goqueue.model.errors import GoQueueError, InvalidRequest
@@ -26,6 +28,7 @@ MAX_CLAIMED = 10_000
 _MAX_MESSAGES = 100_000
 """In one request: as many as a member can have in flight."""
 MOST_HEARTBEAT_MS = 3_000
+_PEEKED = 100
 _VERBS: dict[int, Verb] = {
     pb.VERB_ACK: "ack",
     pb.VERB_NACK: "nack",
@@ -69,22 +72,20 @@ def _places(listed: Sequence[tuple[str, int]]) -> list[pb.TopicPartition]:
     return [pb.TopicPartition(topic=topic, partition=partition) for topic, partition in listed]
 
 
-def to_poll_response(found: Sequence[Delivery]) -> pb.PollResponse:
-    return pb.PollResponse(
-        deliveries=[
-            pb.Delivery(
-                topic=each.topic,
-                partition=each.partition,
-                lease=each.lease,
-                deliveries=each.count,
-                token=each.token,
-                visible_until_ns=each.until_ns,
-                next_offset=each.next_offset,
-                batch=each.run.to_wire(),
-            )
-            for each in found
-        ]
-    )
+def put_deliveries(response: pb.PollResponse, found: Sequence[Delivery]) -> pb.PollResponse:
+    """Made where they are to be: a message that is handed to another is copied, batches and all."""
+    for each in found:
+        response.deliveries.add(
+            topic=each.topic,
+            partition=each.partition,
+            lease=each.lease,
+            deliveries=each.count,
+            token=each.token,
+            visible_until_ns=each.until_ns,
+            next_offset=each.next_offset,
+            batch=each.run.to_wire(),
+        )
+    return response
 
 
 async def settle(broker: Broker, request: pb.SettleRequest) -> pb.SettleResponse:
@@ -195,6 +196,34 @@ def describe(broker: Broker, name: str) -> pb.Group:
         ],
         created_at_ns=state.created_at_ns,
     )
+
+
+def to_peek(request: pb.PeekGroupRequest, max_bytes: int) -> Peek:
+    return Peek(
+        request.topic or None,
+        request.partition if request.HasField("partition") else None,
+        cast("PeekState | None", request.state or None),
+        request.limit or _PEEKED,
+        request.after or None,
+        max_bytes,
+    )
+
+
+def to_peek_response(page: PeekPage) -> pb.PeekGroupResponse:
+    response = pb.PeekGroupResponse(next=page.next or "", complete=page.is_complete)
+    for each in page.messages:
+        batch = join_frames([encode_message(each.message)], each.message.timestamp_ns)
+        response.messages.add(
+            topic=each.topic,
+            partition=each.partition,
+            state=each.state,
+            deliveries=each.deliveries,
+            member=each.member,
+            until_ns=each.until_ns,
+            error=each.error,
+            message=batch.to_wire(),
+        )
+    return response
 
 
 def to_filter(given: pb.DeadLetterFilter) -> Filter:

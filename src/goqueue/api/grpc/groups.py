@@ -10,13 +10,15 @@ from goqueue.api.grpc.errors import Context
 from goqueue.api.grpc.group_messages import (
     describe,
     from_offsets,
+    put_deliveries,
     settle,
     to_assignment,
     to_dead_letter,
     to_filter,
     to_join,
     to_offsets,
-    to_poll_response,
+    to_peek,
+    to_peek_response,
     to_redrive_response,
 )
 from goqueue.api.grpc.lane_messages import to_lane_stats
@@ -85,7 +87,8 @@ class GroupsService(pb_grpc.GroupsServicer):
         if request.wait_ms > _MAX_WAIT_MS:
             raise InvalidRequest(f"wait_ms is {request.wait_ms}; at most {_MAX_WAIT_MS} is allowed")
         bounds = PollBounds(request.max_messages or limit, self._config.max_batch_bytes, request.wait_ms)
-        return to_poll_response(await self._broker.groups.polling.poll(request.group, request.member_id, bounds))
+        found = await self._broker.groups.polling.poll(request.group, request.member_id, bounds)
+        return put_deliveries(pb.PollResponse(), found)
 
     @answered
     async def Settle(self, request: pb.SettleRequest, context: Context) -> pb.SettleResponse:  # noqa: N802
@@ -127,6 +130,11 @@ class GroupsService(pb_grpc.GroupsServicer):
     @answered
     async def DescribeGroup(self, request: pb.DescribeGroupRequest, context: Context) -> pb.Group:  # noqa: N802
         return describe(self._broker, request.name)
+
+    @answered
+    async def PeekGroup(self, request: pb.PeekGroupRequest, context: Context) -> pb.PeekGroupResponse:  # noqa: N802
+        max_bytes = min(self._config.max_batch_bytes, self._config.max_message_bytes // 2)
+        return to_peek_response(await self._broker.groups.peeking.page(request.group, to_peek(request, max_bytes)))
 
     @answered
     async def ConfigureGroup(self, request: pb.ConfigureGroupRequest, context: Context) -> pb.Group:  # noqa: N802

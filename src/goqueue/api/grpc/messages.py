@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 import grpc.aio
-import numpy as np
 
 from goqueue.api.grpc.calls import Calls, answered, shutting_down, streamed
 from goqueue.api.grpc.errors import Context, to_error, unexpected
+from goqueue.api.grpc.unreadable import check_readable
 from goqueue.broker.appending import Appended
 from goqueue.broker.broker import Broker
 from goqueue.broker.open_transaction import OpenTransaction
 from goqueue.broker.partition import Partition
-from goqueue.broker.read import Bounds, start_of
+from goqueue.broker.read import Bounds, note_damage_in, start_of
 from goqueue.broker.topic import Topic
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidRequest, Overloaded
 from goqueue.wire.batch import FrameRun, parse_batch
+from goqueue.wire.carrying import FETCH_RESPONSE, PUBLISH_REQUEST, Piece
 from goqueue.wire.frame import FLAGS_AT, Flag
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 from goqueue.wire.stamped import stamp_of
 
 _WAIT_MS = 30_000
+_DELAYED = int(Flag.DELAYED)
 _MAX_OFFSET = (1 << 63) - 1
-"""Where a frame has its flags."""
 
 
 class _Accepted(NamedTuple):
@@ -60,11 +61,11 @@ class MessagesService(pb_grpc.MessagesServicer):
 
     @answered
     async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:  # noqa: N802
-        return await (await self._append(request)).answer()
+        return await (await self._append(request, memoryview(request.batch))).answer()
 
     @streamed
     async def PublishStream(  # noqa: N802
-        self, _requests: AsyncIterator[pb.PublishRequest], context: Context
+        self, _requests: AsyncIterator[tuple[pb.PublishRequest, memoryview]], context: Context
     ) -> None:
         self.calls.begin()
         waiting: asyncio.Queue[_Accepted | None] = asyncio.Queue()
@@ -81,15 +82,18 @@ class MessagesService(pb_grpc.MessagesServicer):
             await asyncio.gather(taking, return_exceptions=True)
         if taking.cancelled():
             raise shutting_down()
+        # What came before is answered by now.
+        taking.result()
 
     async def _take_in(
         self, context: Context, waiting: asyncio.Queue[_Accepted | None], slots: asyncio.Semaphore
     ) -> None:
         """Append in the order of arrival. Nothing is read while every slot waits for its answer: flow control."""
         try:
-            while await slots.acquire() and (request := await context.read()) is not grpc.aio.EOF:
+            while await slots.acquire() and (read := await context.read()) is not grpc.aio.EOF:
+                request, batch = check_readable(read)
                 try:
-                    entry = await self._append(request)
+                    entry = await self._append(request, batch)
                 except GoQueueError as error:
                     entry = _Accepted(_refusal(request.correlation_id, error))
                 except Exception as error:
@@ -103,8 +107,8 @@ class MessagesService(pb_grpc.MessagesServicer):
         for taking in self._taking:
             taking.cancel()
 
-    async def _append(self, request: pb.PublishRequest) -> _Accepted:
-        run = parse_batch(request.batch)
+    async def _append(self, request: pb.PublishRequest, batch: memoryview) -> _Accepted:
+        run = parse_batch(batch)
         transaction = self._transaction_of(request, run) if request.transaction_id else None
         refused = await self._broker.refused_frames(request.topic, run, in_transaction=transaction is not None)
         appended = self._broker.append_frames(request.topic, request.partition, run, refused, transaction)
@@ -134,13 +138,12 @@ class MessagesService(pb_grpc.MessagesServicer):
             raise InvalidFrame("a batch of a transaction must begin with its producer's stamp")
         begin_timeout_ms = request.begin.timeout_ms if request.HasField("begin") else None
         return self._broker.transactions.joined(
-            request.transaction_id, stamp.producer_id, stamp.epoch, begin_timeout_ms
+            request.transaction_id, stamp.producer_id, stamp.epoch, begin_timeout_ms, request.begin.for_key
         )
 
     def _due_times(self, topic: Topic, number: int, appended: Appended, run: FrameRun) -> list[int]:
         """Of what was appended just now; by now the broker has decided what is delayed."""
-        flags = np.frombuffer(run.frames, np.uint8)[run.positions + np.uint32(FLAGS_AT)]
-        if not (flags & np.uint8(Flag.DELAYED)).any():
+        if not (run.flags() & _DELAYED).any() if len(run) > 1 else not run.frames[FLAGS_AT] & _DELAYED:
             return []
         places = (appended.place_of(place, number) for place in range(len(run)))
         found = [self._broker.delays.due(topic.partitions[at], offset) or 0 for at, offset in places]
@@ -173,18 +176,48 @@ class MessagesService(pb_grpc.MessagesServicer):
         offset = find_offset(self._broker, request.topic, request.partition, request.start)
         while True:
             read = await self._broker.read_frames(request.topic, request.partition, bounds, offset=offset)
-            offset = read.next_offset
+            began, offset = offset, read.next_offset
             response = pb.FetchResponse(
                 next_offset=offset, high_watermark=read.high_watermark, stable_end=read.stable_end
             )
             if read.run is not None:
-                response.batch = read.run.to_wire()
-                await context.write(response)
+                if request.verify:
+                    partition = self._broker.topic(request.topic).partition(request.partition)
+                    note_damage_in(partition, read.run, began)
+                await context.write((response, read.run.pieces()))
             elif not request.follow:
-                await context.write(response)
+                await context.write((response, ()))
                 return
             elif self._broker.is_stopping:
                 raise shutting_down()
+
+
+def messages_handler(service: MessagesService) -> grpc.GenericRpcHandler:
+    """Instead of what is generated: most of all bytes are in batches of these calls, and do not go through protobuf."""
+    return grpc.method_handlers_generic_handler(
+        "goqueue.v1.Messages",
+        {
+            "Publish": grpc.unary_unary_rpc_method_handler(
+                service.Publish,
+                request_deserializer=pb.PublishRequest.FromString,
+                response_serializer=pb.PublishResponse.SerializeToString,
+            ),
+            "PublishStream": grpc.stream_stream_rpc_method_handler(
+                service.PublishStream,
+                request_deserializer=PUBLISH_REQUEST.load,
+                response_serializer=pb.PublishResponse.SerializeToString,
+            ),
+            "Fetch": grpc.unary_stream_rpc_method_handler(
+                service.Fetch,
+                request_deserializer=pb.FetchRequest.FromString,
+                response_serializer=_dump_fetched,
+            ),
+        },
+    )
+
+
+def _dump_fetched(answer: tuple[pb.FetchResponse, Sequence[Piece]]) -> bytes:
+    return FETCH_RESPONSE.dump(*answer)
 
 
 def find_offset(broker: Broker, topic: str, partition: int, start: pb.Start) -> int:

@@ -13,10 +13,11 @@ from grpc_reflection.v1alpha import reflection
 from goqueue.api.grpc.calls import Calls
 from goqueue.api.grpc.delays import DelaysService
 from goqueue.api.grpc.groups import GroupsService
-from goqueue.api.grpc.messages import MessagesService
+from goqueue.api.grpc.messages import MessagesService, messages_handler
 from goqueue.api.grpc.schemas import SchemasService
 from goqueue.api.grpc.topics import MetadataService, TopicsService
 from goqueue.api.grpc.transactions import TransactionsService
+from goqueue.api.grpc.unreadable import HandOverUnreadable
 from goqueue.broker.broker import Broker
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import InvalidConfiguration
@@ -38,7 +39,11 @@ class GrpcServer:
     def __init__(self, broker: Broker, config: GrpcConfig) -> None:
         self._broker = broker
         self._config = config
-        self._server = grpc.aio.server(options=_options(config), maximum_concurrent_rpcs=config.max_concurrent_calls)
+        self._server = grpc.aio.server(
+            interceptors=[HandOverUnreadable()],
+            options=_options(config),
+            maximum_concurrent_rpcs=config.max_concurrent_calls,
+        )
         self._health = health_aio.HealthServicer()
         self._calls = Calls(config.max_call_ms / 1_000, broker.metrics.grpc)
         broker.metrics.connections["grpc"] = lambda: len(self._calls.streaming)
@@ -65,7 +70,7 @@ class GrpcServer:
         if not self.port:
             self.bind()
         metadata = MetadataService(self._broker, self._advertised(), self._calls)
-        pb_grpc.add_MessagesServicer_to_server(self._messages, self._server)
+        self._server.add_generic_rpc_handlers((messages_handler(self._messages),))
         pb_grpc.add_TopicsServicer_to_server(TopicsService(self._broker, self._calls), self._server)
         pb_grpc.add_MetadataServicer_to_server(metadata, self._server)
         groups = GroupsService(self._broker, self._config, self._calls)

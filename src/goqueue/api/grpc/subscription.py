@@ -12,13 +12,14 @@ from goqueue.api.grpc.calls import shutting_down
 from goqueue.api.grpc.errors import Context, to_error, unexpected
 from goqueue.api.grpc.group_messages import (
     MAX_CLAIMED,
+    put_deliveries,
     settle,
     settle_failed,
     to_assignment,
     to_join,
     to_offsets,
-    to_poll_response,
 )
+from goqueue.api.grpc.unreadable import check_readable
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups import Assignment
 from goqueue.broker.polling import PollBounds
@@ -60,7 +61,7 @@ class Subscription:
         """``others`` are the streams of all members: a member that comes back has left its old one behind."""
         try:
             async with asyncio.timeout(self._config.max_call_ms / 1_000):
-                first = await self._context.read()
+                first = check_readable(await self._context.read())
         except TimeoutError:
             raise RequestTimeout(f"no join came within {self._config.max_call_ms} ms (grpc.max_call_ms)") from None
         if first is grpc.aio.EOF:
@@ -134,7 +135,7 @@ class Subscription:
 
     async def _take(self) -> bool:
         """Whether the member wants to leave; else its stream has just ended."""
-        while (request := await self._context.read()) is not grpc.aio.EOF:
+        while (request := check_readable(await self._context.read())) is not grpc.aio.EOF:
             match request.WhichOneof("request"):
                 case "settle":
                     await self._answer(self._settle, request.settle)
@@ -216,7 +217,9 @@ class Subscription:
             found = await polling.poll(self._group, self._member, bounds)
             if found:
                 try:
-                    await self._write(pb.SubscribeResponse(messages=to_poll_response(found)))
+                    response = pb.SubscribeResponse()
+                    put_deliveries(response.messages, found)
+                    await self._write(response)
                 except BaseException:
                     polling.give_back(self._group, self._member, found)
                     raise

@@ -42,12 +42,33 @@ class TopicsService(pb_grpc.TopicsServicer):
 
     @answered
     async def ChangeTopic(self, request: pb.ChangeTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
-        return _describe(await self._broker.change_topic(request.name, settings_of(request.settings)))
+        settings = settings_of(request.settings)
+        return _describe(await self._broker.change_topic(request.name, settings, list(request.unset)))
 
     @answered
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:  # noqa: N802
         await self._broker.delete_topic(request.name)
         return pb.DeleteTopicResponse()
+
+    @answered
+    async def PurgeTopic(self, request: pb.PurgeTopicRequest, context: Context) -> pb.PurgeTopicResponse:  # noqa: N802
+        purged = await self._broker.purge_topic(
+            request.name,
+            request.partition if request.HasField("partition") else None,
+            request.before_ns if request.HasField("before_ns") else None,
+        )
+        return pb.PurgeTopicResponse(
+            partitions=[
+                pb.PurgedPartition(
+                    partition=each.partition,
+                    earliest_before=each.earliest_before,
+                    earliest=each.earliest,
+                    removed=each.removed,
+                    delayed=each.delayed,
+                )
+                for each in purged
+            ]
+        )
 
 
 class MetadataService(pb_grpc.MetadataServicer):

@@ -7,7 +7,8 @@ from goqueue.api.grpc.errors import Context
 from goqueue.api.grpc.group_messages import to_claims, to_offsets
 from goqueue.broker.broker import Broker
 from goqueue.broker.open_transaction import OpenTransaction
-from goqueue.broker.transactions import Known, ManyCommitted
+from goqueue.broker.transaction_keys import ManyCommitted
+from goqueue.broker.transaction_safekeeping import Known
 from goqueue.model.errors import TransactionNotFound
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
@@ -42,7 +43,9 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         self, request: pb.BeginTransactionRequest, context: Context
     ) -> pb.BeginTransactionResponse:
         self._broker.check_open()
-        begun = self._broker.transactions.begin(request.producer_id, request.epoch, request.timeout_ms or None)
+        begun = self._broker.transactions.begin(
+            request.producer_id, request.epoch, request.timeout_ms or None, request.for_key
+        )
         return pb.BeginTransactionResponse(transaction_id=begun.transaction_id, deadline_ns=begun.deadline_ns)
 
     @answered
@@ -63,7 +66,7 @@ class TransactionsService(pb_grpc.TransactionsServicer):
     def _ongoing(self, request: pb.AddAcksRequest | pb.AddOffsetsRequest | pb.TransactionRequest) -> OpenTransaction:
         begin_timeout_ms = request.begin.timeout_ms if request.HasField("begin") else None
         return self._broker.transactions.joined(
-            request.transaction_id, request.producer_id, request.epoch, begin_timeout_ms
+            request.transaction_id, request.producer_id, request.epoch, begin_timeout_ms, request.begin.for_key
         )
 
     def _end(self) -> pb.TransactionEnd:
@@ -82,7 +85,7 @@ class TransactionsService(pb_grpc.TransactionsServicer):
             except TransactionNotFound:
                 # Not when it is asked for again: then it may be prepared by now.
                 self._ongoing(request)
-        await self._broker.transactions.prepare(request.transaction_id, _known(request))
+        await self._broker.transactions.preparing.prepare(request.transaction_id, _known(request))
         return self._end()
 
     @answered
@@ -90,7 +93,7 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         self, request: pb.TransactionRequest, context: Context
     ) -> pb.TransactionEnd:
         self._check(request)
-        await self._broker.transactions.commit(request.transaction_id, _known(request))
+        await self._broker.transactions.committing.commit(request.transaction_id, _known(request))
         return self._end()
 
     @answered
@@ -101,7 +104,7 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         if request.producer_id:
             await transactions.abort_own(request.transaction_id, request.producer_id, request.epoch, request.reason)
         else:
-            await transactions.abort(request.transaction_id, "an operator asked for it")
+            await transactions.aborting.abort(request.transaction_id, "an operator asked for it")
         return self._end()
 
     def _check(self, request: pb.TransactionRequest) -> None:
@@ -110,14 +113,14 @@ class TransactionsService(pb_grpc.TransactionsServicer):
 
     @answered
     async def CommitMany(self, request: pb.CommitManyRequest, context: Context) -> pb.CommittedKey:  # noqa: N802
-        found = await self._broker.transactions.commit_many(request.key, list(request.transaction_ids))
+        found = await self._broker.transactions.keys.commit_many(request.key, list(request.transaction_ids))
         return _to_key(request.key, found)
 
     @answered
     async def FindCommitted(  # noqa: N802
         self, request: pb.FindCommittedRequest, context: Context
     ) -> pb.CommittedKey:
-        return _to_key(request.key, await self._broker.transactions.committed_under(request.key))
+        return _to_key(request.key, await self._broker.transactions.keys.committed_under(request.key))
 
     # Looking
 
@@ -164,6 +167,8 @@ def _to_key(key: str, found: ManyCommitted | None) -> pb.CommittedKey:
         transaction_ids=found.transactions,
         committed_at_ns=found.at_ns,
         is_new=found.is_new,
+        messages=found.messages,
+        is_superseded=found.is_superseded,
     )
 
 
@@ -184,4 +189,5 @@ def _to_transaction(each: OpenTransaction) -> pb.Transaction:
             for touch in each.touched.values()
         ],
         groups=each.groups,
+        for_key=each.for_key,
     )

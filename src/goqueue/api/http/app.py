@@ -6,6 +6,7 @@ from litestar import Litestar
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from goqueue.api.http.admission import Admission
+from goqueue.api.http.backup import backup_routes
 from goqueue.api.http.dead_letters import dead_letter_routes
 from goqueue.api.http.delays import delay_routes
 from goqueue.api.http.encoded_path import keeping_slashes
@@ -15,9 +16,11 @@ from goqueue.api.http.lanes import lane_routes
 from goqueue.api.http.messages import message_routes
 from goqueue.api.http.metrics import metrics_routes
 from goqueue.api.http.openapi import documentation_routes
+from goqueue.api.http.peek import peek_routes
 from goqueue.api.http.poll import poll_routes
 from goqueue.api.http.producers import producer_routes
 from goqueue.api.http.publish import PublishPath, publish_json
+from goqueue.api.http.purging import purge_routes
 from goqueue.api.http.query import refuse_unknown_parameters
 from goqueue.api.http.queue import queue_routes
 from goqueue.api.http.registry import registry_routes
@@ -34,17 +37,20 @@ _SMALL_BODY_BYTES = 1 << 20
 _VERSION = "/v1"
 
 
-def create_app(broker: Broker, config: HttpConfig) -> ASGIApp:
-    """Every path at the root, and again under ``/v1``."""
+def create_app(broker: Broker, config: HttpConfig, grpc_port: int = 0) -> ASGIApp:
+    """Every path at the root, and again under ``/v1``. ``grpc_port``: where the same broker serves gRPC, if it does."""
     admission = Admission(config, broker.metrics.http)
     publish = publish_json(broker, config)
     routes = [
-        *system_routes(broker),
+        *system_routes(broker, grpc_port),
         *metrics_routes(broker),
+        *backup_routes(broker),
         *topic_routes(broker),
+        *purge_routes(broker),
         *message_routes(broker, admission, config, publish),
         *group_routes(broker),
         *poll_routes(broker, admission, config),
+        *peek_routes(broker, admission, config),
         *queue_routes(broker),
         *dead_letter_routes(broker, admission, config),
         *delay_routes(broker, config),

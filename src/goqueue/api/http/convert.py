@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 from msgspec import UNSET
 
 from goqueue.api.http.durations import bounded_ms, due
-from goqueue.api.http.schemas import Encoding, HeaderValues, PublishMessage, PublishResult
+from goqueue.api.http.fields import Encoding, HeaderValues
+from goqueue.api.http.schemas import PublishMessage, PublishResult
 from goqueue.model.errors import CorruptData, InvalidMessage
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers, Message, Priority, parse_priority
 from goqueue.model.publishing import NewMessage, Outcome, Published

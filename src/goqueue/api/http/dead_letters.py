@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import JSONBody, QueryParameter
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -15,6 +15,7 @@ from goqueue.api.http.admission import Admission
 from goqueue.api.http.convert import PageOfMessages
 from goqueue.api.http.durations import due
 from goqueue.api.http.errors import documented
+from goqueue.api.http.parameters import TopicPath
 from goqueue.api.http.queue_schemas import (
     MAX_OFFSET,
     DeadLetterMessage,
@@ -37,8 +38,6 @@ Page = PageOfMessages[DeadLetterMessage]
 _TAGS = ["Dead letters"]
 _MAX_TEXT = 1_000
 
-InstantParameter = Annotated[str | None, QueryParameter(description="An instant (RFC 3339).")]
-
 
 def dead_letter_routes(broker: Broker, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
     @get(
@@ -49,15 +48,27 @@ def dead_letter_routes(broker: Broker, admission: Admission, config: HttpConfig)
     )
     async def browse(
         request: Request[Any, Any, Any],
-        topic_name: FromPath[str],
-        limit: Annotated[int, QueryParameter(ge=1, description="The most dead letters to answer with.")] = 100,
+        topic_name: TopicPath,
+        limit: Annotated[
+            int,
+            QueryParameter(ge=1, description="The most dead letters to answer with; at most http.max_read_messages."),
+        ] = 100,
         group: Annotated[str | None, QueryParameter(description="Only those of this group.")] = None,
-        error: Annotated[str | None, QueryParameter(description="Only those whose error has this text.")] = None,
-        since: InstantParameter = None,
-        until: InstantParameter = None,
-        from_partition: Annotated[int, QueryParameter(ge=0, le=MAX_OFFSET)] = 0,
-        from_offset: Annotated[int, QueryParameter(ge=0, le=MAX_OFFSET)] = 0,
+        error: Annotated[str | None, QueryParameter(description="Only those whose error has this text in it.")] = None,
+        since: Annotated[
+            str | None, QueryParameter(description="Only those that became one at this instant or later (RFC 3339).")
+        ] = None,
+        until: Annotated[
+            str | None, QueryParameter(description="Only those that became one before this instant (RFC 3339).")
+        ] = None,
+        from_partition: Annotated[
+            int, QueryParameter(ge=0, le=MAX_OFFSET, description="Where to begin: next of the answer before.")
+        ] = 0,
+        from_offset: Annotated[
+            int, QueryParameter(ge=0, le=MAX_OFFSET, description="Where to begin in that partition.")
+        ] = 0,
     ) -> DeadLettersResponse:
+        """With where each came from, which group could not use it, and why."""
         if limit > config.max_read_messages:
             raise InvalidRequest(f"limit is {shown(limit)}; at most {config.max_read_messages} is allowed")
         topic = broker.groups.dead_letters.topic_of(topic_name)
@@ -88,8 +99,9 @@ def dead_letter_routes(broker: Broker, admission: Admission, config: HttpConfig)
         summary="Send dead letters back to where they came from",
     )
     async def redrive(
-        request: Request[Any, Any, Any], topic_name: FromPath[str], data: JSONBody[RedriveRequest]
+        request: Request[Any, Any, Any], topic_name: TopicPath, data: JSONBody[RedriveRequest]
     ) -> RedriveResponse:
+        """They go to the end of their topic, for the group that could not use them; each is sent back once."""
         named = None if data.messages is None else frozenset((each.partition, each.offset) for each in data.messages)
         redriving = broker.groups.dead_letters.redrive(
             topic_name,

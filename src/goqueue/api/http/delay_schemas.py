@@ -2,43 +2,57 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET, Struct, UnsetType
+from typing import Annotated
 
-from goqueue.api.http.schemas import DelayField, DeliverAtField, Encoding, HeaderValues, Request
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from goqueue.api.http.fields import (
+    CompressedField,
+    DelayField,
+    DeliverAtField,
+    DueField,
+    EncodingField,
+    HeadersField,
+    KeyField,
+    NextPageField,
+    PartitionField,
+    PriorityNameField,
+    TimestampField,
+    TopicField,
+)
+from goqueue.api.http.schemas import Request
 
 
 class DelayedMessage(Struct, omit_defaults=True, kw_only=True):
-    """A message that waits, at the offset that its publish answered; when it is due it gets another one.
+    """A message that waits. Of one that cannot be read only the place and the time are told."""
 
-    ``size_bytes`` is the size of its value as it is stored. The value itself is shown where one message is asked for.
-    Of one that cannot be read only the place and the time are told.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    deliver_at: str
-    timestamp: str | UnsetType = UNSET
-    priority: str | UnsetType = UNSET
-    size_bytes: int | UnsetType = UNSET
-    encoding: Encoding | UnsetType = UNSET
-    key: str | UnsetType = UNSET
-    headers: dict[str, HeaderValues] | UnsetType = UNSET
-    value: str | UnsetType | None = UNSET
-    compressed: bool = False
+    topic: TopicField
+    partition: PartitionField
+    offset: Annotated[int, Meta(description="As its publish answered it; when it is due it gets another one.")]
+    deliver_at: DueField
+    timestamp: TimestampField | UnsetType = UNSET
+    priority: PriorityNameField | UnsetType = UNSET
+    size_bytes: Annotated[int | UnsetType, Meta(description="The size of its value as it is stored.")] = UNSET
+    encoding: EncodingField | UnsetType = UNSET
+    key: KeyField | UnsetType = UNSET
+    headers: HeadersField | UnsetType = UNSET
+    value: Annotated[
+        str | UnsetType | None, Meta(description="What it says; null is a tombstone. Left out where many are listed.")
+    ] = UNSET
+    compressed: CompressedField = False
 
 
 class DelayedMessagesResponse(Struct, omit_defaults=True):
-    """What waits, the next due first. ``total``: in the whole topic. If there is more, go on with ``after=next``."""
+    """What waits in a topic."""
 
-    messages: list[DelayedMessage]
-    count: int
-    total: int
-    next: str | UnsetType = UNSET
+    messages: Annotated[list[DelayedMessage], Meta(description="The next due first.")]
+    count: Annotated[int, Meta(description="How many this page has.")]
+    total: Annotated[int, Meta(description="How many wait in the whole topic.")]
+    next: NextPageField | UnsetType = UNSET
 
 
 class RescheduleRequest(Request):
-    """One of the two; a delay counts from now. Zero or a time that has passed: at once."""
+    """Says exactly one of the two; a delay counts from now."""
 
     delay: DelayField | None = None
     deliverAt: DeliverAtField | None = None  # noqa: N815
@@ -47,19 +61,18 @@ class RescheduleRequest(Request):
 class CancelDelayedResponse(Struct):
     """Nobody will ever see the message, not even after a crash."""
 
-    cancelled: bool
+    cancelled: Annotated[bool, Meta(description="Always true; what does not wait is an error.")]
 
 
 class DelayStats(Struct, omit_defaults=True):
-    """``pending_count``: how many wait now; the others are counted since the broker started.
+    """Over all topics; all but ``pending_count`` and ``next_due`` since the broker started."""
 
-    ``avg_delay``: how long those that were delivered had waited. ``lost_count``: were damaged on the disk when due.
-    """
-
-    pending_count: int
-    delivered_count: int
-    cancelled_count: int
-    rescheduled_count: int
-    lost_count: int
-    avg_delay: str
-    next_due: str | UnsetType = UNSET
+    pending_count: Annotated[int, Meta(description="How many messages wait now.")]
+    delivered_count: Annotated[int, Meta(description="Became visible at their time.")]
+    cancelled_count: Annotated[int, Meta(description="Were taken back.")]
+    rescheduled_count: Annotated[int, Meta(description="Got another time.")]
+    lost_count: Annotated[int, Meta(description="Were damaged on the disk when due.")]
+    avg_delay: Annotated[str, Meta(description="How long those that were delivered had waited, such as 1m30s.")]
+    next_due: Annotated[
+        str | UnsetType, Meta(description="When the next message is due (RFC 3339); left out if none waits.")
+    ] = UNSET

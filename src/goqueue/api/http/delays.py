@@ -8,7 +8,7 @@ from typing import Annotated
 
 from litestar import delete, get, patch
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import JSONBody, QueryParameter
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -22,8 +22,9 @@ from goqueue.api.http.delay_schemas import (
 )
 from goqueue.api.http.durations import due
 from goqueue.api.http.errors import documented
+from goqueue.api.http.fields import Encoding
 from goqueue.api.http.openapi import answer
-from goqueue.api.http.schemas import Encoding
+from goqueue.api.http.parameters import AfterParameter, DelayedOffsetPath, EncodingParameter, PartitionPath, TopicPath
 from goqueue.broker import delays
 from goqueue.broker.broker import Broker
 from goqueue.broker.delays import MAX_PAGE
@@ -62,11 +63,6 @@ _STATS = {
     "next_due": "2030-01-01T09:00:00Z",
 }
 
-EncodingParameter = Annotated[
-    Encoding | None,
-    QueryParameter(description="base64: every message so; text or nothing: only those that are not text."),
-]
-
 
 def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
     def shown_whole(found: delays.DelayedMessage, encoding: Encoding | None) -> DelayedMessage:
@@ -83,11 +79,12 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
         summary="List what waits in a topic",
     )
     async def list_delayed(
-        topic_name: FromPath[str],
+        topic_name: TopicPath,
         limit: Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="The most messages to answer with.")] = 100,
-        after: Annotated[str | None, QueryParameter(description="Where to go on: next of the page before.")] = None,
+        after: AfterParameter = None,
         encoding: EncodingParameter = None,
     ) -> DelayedMessagesResponse:
+        """Without their values, page by page."""
         if after is not None and len(after) > _MAX_AFTER_LENGTH:
             raise InvalidRequest(f"after has {len(after)} characters; take it from 'next' of the page before")
         found = await broker.delays.page(topic_name, limit, after)
@@ -104,13 +101,14 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
         summary="Look at a message that waits",
     )
     async def get_delayed(
-        topic_name: FromPath[str],
-        offset: FromPath[int],
+        topic_name: TopicPath,
+        offset: DelayedOffsetPath,
         partition: Annotated[
             int | None, QueryParameter(ge=0, description="Needed if several partitions have one at that offset.")
         ] = None,
         encoding: EncodingParameter = None,
     ) -> DelayedMessage:
+        """With its value."""
         number = _only_partition(broker, topic_name, offset) if partition is None else partition
         return shown_whole(await broker.delays.get(topic_name, number, offset), encoding)
 
@@ -122,8 +120,9 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
         summary="Take back a message that waits",
     )
     async def cancel_delayed(
-        topic_name: FromPath[str], partition_id: FromPath[int], offset: FromPath[int]
+        topic_name: TopicPath, partition_id: PartitionPath, offset: DelayedOffsetPath
     ) -> CancelDelayedResponse:
+        """Nobody will ever see it, not even after a crash."""
         await broker.delays.cancel(topic_name, partition_id, offset)
         return CancelDelayedResponse(cancelled=True)
 
@@ -134,11 +133,12 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
         summary="Give a message that waits another time",
     )
     async def reschedule_delayed(
-        topic_name: FromPath[str],
-        partition_id: FromPath[int],
-        offset: FromPath[int],
+        topic_name: TopicPath,
+        partition_id: PartitionPath,
+        offset: DelayedOffsetPath,
         data: JSONBody[RescheduleRequest],
     ) -> DelayedMessage:
+        """It keeps the offset that names it while it waits."""
         if (data.delay is None) == (data.deliverAt is None):
             raise InvalidRequest("say when: give either delay or deliverAt")
         delay_ms, deliver_at_ns = due(data.delay, data.deliverAt, broker.clock.now_ns())
@@ -154,6 +154,7 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
         summary="How many messages wait, and what became of others",
     )
     async def delay_stats() -> DelayStats:
+        """Over all topics."""
         stats = broker.delays.stats()
         tally = stats.tally
         # A timestamp may lie ahead of the time at which the message became visible.

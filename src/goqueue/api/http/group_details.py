@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from goqueue.api.http.group_schemas import GroupDetails, GroupMember, GroupStateName, LagOfPartition
+from goqueue.api.http.fields import GroupStateName
+from goqueue.api.http.group_schemas import GroupDetails, GroupMember, LagOfPartition
 from goqueue.broker.broker import Broker
 from goqueue.broker.group_shards import partition_name
 from goqueue.broker.groups import PartitionLag

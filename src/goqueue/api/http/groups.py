@@ -6,7 +6,7 @@ from typing import Annotated
 
 from litestar import delete, get, post, put
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import JSONBody, QueryParameter
 
 from goqueue.api.http.durations import bounded_ms
 from goqueue.api.http.errors import documented
@@ -28,6 +28,7 @@ from goqueue.api.http.group_schemas import (
     ResetOffsetsRequest,
     ResetOffsetsResponse,
 )
+from goqueue.api.http.parameters import GroupPath
 from goqueue.api.http.settings import with_fields
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups import Join
@@ -51,10 +52,12 @@ def _routes_of_groups(broker: Broker) -> list[HTTPRouteHandler]:
 
     @get("/groups", tags=_TAGS, responses=documented(), summary="List groups")
     async def list_groups() -> GroupListResponse:
+        """Their names, all of them."""
         return GroupListResponse(groups.shards.names())
 
     @get("/groups/{group_id:str}", tags=_TAGS, responses=documented(404), summary="Look at a group and its lag")
-    async def describe_group(group_id: FromPath[str]) -> GroupDetails:
+    async def describe_group(group_id: GroupPath) -> GroupDetails:
+        """Its settings in effect, who works for it, and how far it is in each partition."""
         return details(broker, group_id)
 
     @put(
@@ -63,7 +66,8 @@ def _routes_of_groups(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(409, 413),
         summary="Make a group, or change its settings",
     )
-    async def configure_group(group_id: FromPath[str], data: JSONBody[ConfigureGroupRequest]) -> GroupDetails:
+    async def configure_group(group_id: GroupPath, data: JSONBody[ConfigureGroupRequest]) -> GroupDetails:
+        """Settings that are not named stay; kind, mode and ordering cannot be changed once there is a group."""
         await groups.configure(group_id, data.settings)
         return details(broker, group_id)
 
@@ -74,7 +78,8 @@ def _routes_of_groups(broker: Broker) -> list[HTTPRouteHandler]:
         status_code=200,
         summary="Delete a group that has no members",
     )
-    async def delete_group(group_id: FromPath[str]) -> DeleteGroupResponse:
+    async def delete_group(group_id: GroupPath) -> DeleteGroupResponse:
+        """It is forgotten with its offsets; a new group of that name inherits nothing."""
         await groups.delete(group_id)
         return DeleteGroupResponse(deleted=True)
 
@@ -91,7 +96,8 @@ def _routes_of_members(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 409, 413),
         summary="Become a member of a group",
     )
-    async def join_group(group_id: FromPath[str], data: JSONBody[JoinGroupRequest]) -> JoinGroupResponse:
+    async def join_group(group_id: GroupPath, data: JSONBody[JoinGroupRequest]) -> JoinGroupResponse:
+        """The first join makes the group."""
         joined = await groups.join(group_id, _join(data))
         session_ms = groups.shards.find(group_id).member(joined.member_id).session_timeout_ms
         return JoinGroupResponse(
@@ -112,7 +118,8 @@ def _routes_of_members(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 409, 413),
         summary="Stay in a group, and hear what is assigned",
     )
-    async def heartbeat(group_id: FromPath[str], data: JSONBody[HeartbeatRequest]) -> HeartbeatResponse:
+    async def heartbeat(group_id: GroupPath, data: JSONBody[HeartbeatRequest]) -> HeartbeatResponse:
+        """A member that neither polls nor sends a heartbeat for its session timeout is taken out of its group."""
         present = await groups.heartbeat(group_id, data.member_id, data.generation)
         return HeartbeatResponse(
             rebalance_required=data.generation != present.generation,
@@ -129,9 +136,9 @@ def _routes_of_members(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 409, 413),
         summary="Leave a group",
     )
-    async def leave_group(group_id: FromPath[str], data: JSONBody[LeaveGroupRequest]) -> LeaveGroupResponse:
-        await groups.leave(group_id, data.member_id)
-        return LeaveGroupResponse(left=True)
+    async def leave_group(group_id: GroupPath, data: JSONBody[LeaveGroupRequest]) -> LeaveGroupResponse:
+        """What the member has in flight goes to others at once."""
+        return LeaveGroupResponse(left=await groups.leave(group_id, data.member_id, if_idle=data.if_idle))
 
     return [join_group, heartbeat, leave_group]
 
@@ -146,9 +153,10 @@ def _routes_of_offsets(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Committed offsets of a group",
     )
     async def read_offsets(
-        group_id: FromPath[str],
+        group_id: GroupPath,
         topic: Annotated[str | None, QueryParameter(description="Only this topic's.")] = None,
     ) -> OffsetsResponse:
+        """Where what the group is done with ends, by topic and partition."""
         if topic is not None:
             broker.topic(topic)
         return OffsetsResponse(_in_text(await groups.offsets(group_id, topic)))
@@ -160,7 +168,8 @@ def _routes_of_offsets(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 409, 413, 416),
         summary="Commit offsets",
     )
-    async def commit_offsets(group_id: FromPath[str], data: JSONBody[CommitOffsetsRequest]) -> CommitOffsetsResponse:
+    async def commit_offsets(group_id: GroupPath, data: JSONBody[CommitOffsetsRequest]) -> CommitOffsetsResponse:
+        """In a stream everything below these offsets is done; in a queue only what was delivered below them."""
         await groups.commit(group_id, data.member_id, data.offsets, data.generation)
         return CommitOffsetsResponse(committed=True)
 
@@ -171,7 +180,8 @@ def _routes_of_offsets(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 413, 416),
         summary="Begin again at an offset or an instant",
     )
-    async def reset_offsets(group_id: FromPath[str], data: JSONBody[ResetOffsetsRequest]) -> ResetOffsetsResponse:
+    async def reset_offsets(group_id: GroupPath, data: JSONBody[ResetOffsetsRequest]) -> ResetOffsetsResponse:
+        """Back or ahead; receipts from before are void."""
         groups.shards.find(group_id)
         topic = broker.topic(data.topic)
         numbers = range(len(topic.partitions)) if data.partitions is None else data.partitions

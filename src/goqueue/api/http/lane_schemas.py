@@ -2,58 +2,68 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET, Struct, UnsetType
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from goqueue.api.http.fields import GroupField, NextPageField, PartitionField, TopicField
 
 
 class PartitionLane(Struct):
-    """``messages``: in the log now. ``published``: came since the broker started; the rate is of the last minute."""
+    """A lane of a partition."""
 
-    messages: int
-    published: int
-    published_per_second: float
+    messages: Annotated[int, Meta(description="In the log now.")]
+    published: Annotated[int, Meta(description="Came since the broker started.")]
+    published_per_second: Annotated[float, Meta(description="The same as a rate, of about the last minute.")]
 
 
 class GroupLane(Struct, omit_defaults=True):
-    """``ready``: waits for a poll. ``in_flight``: is with members. ``delivered``: since the broker started.
+    """A lane of a partition as a group sees it."""
 
-    ``avg_wait``: how long what was delivered had waited, from its timestamp on.
-    """
-
-    ready: int
-    in_flight: int
-    delivered: int
-    delivered_per_second: float
-    last_served: str | UnsetType = UNSET
-    avg_wait: str | UnsetType = UNSET
+    ready: Annotated[int, Meta(description="Messages that wait for a poll.")]
+    in_flight: Annotated[int, Meta(description="Messages that are with members.")]
+    delivered: Annotated[int, Meta(description="Messages that members were given since the broker started.")]
+    delivered_per_second: Annotated[float, Meta(description="The same as a rate, of about the last minute.")]
+    last_served: Annotated[
+        str | UnsetType, Meta(description="When a member was last given one (RFC 3339); left out if none was.")
+    ] = UNSET
+    avg_wait: Annotated[
+        str | UnsetType,
+        Meta(description="How long what was delivered had waited, from its timestamp on, such as 12ms."),
+    ] = UNSET
 
 
 class GroupOfPartition(Struct):
-    """The lanes of a partition as a group sees them, by name."""
+    """A group that works on a partition."""
 
-    group: str
-    lanes: dict[str, GroupLane]
+    group: GroupField
+    lanes: Annotated[
+        dict[str, GroupLane], Meta(description="The lanes of the partition as the group sees them, by name.")
+    ]
 
 
 class PartitionPriorities(Struct, omit_defaults=True):
-    """The lanes of a partition by name, and the groups that work on it as a queue."""
+    """A partition and its lanes."""
 
-    topic: str
-    partition: int
-    lanes: dict[str, PartitionLane]
-    groups: list[GroupOfPartition]
-    groups_left_out: int = 0
-    """More than one answer has room for."""
+    topic: TopicField
+    partition: PartitionField
+    lanes: Annotated[dict[str, PartitionLane], Meta(description="Its lanes by name.")]
+    groups: Annotated[list[GroupOfPartition], Meta(description="The groups that work on it as a queue.")]
+    groups_left_out: Annotated[
+        int, Meta(description="How many more groups there are than one answer has room for.")
+    ] = 0
 
 
 class PriorityStats(Struct, omit_defaults=True):
-    """By priority: what the logs hold now, and how long what groups got had waited, if they got any.
+    """Of the topic that was asked for, or of all topics."""
 
-    Both are over all partitions of the topic that was asked for, or of all topics. ``partitions`` are listed by topic
-    and number; if there are more, go on with ``after=next``.
-    """
-
-    messages_by_priority: dict[str, int]
-    avg_wait_time_by_priority: dict[str, str]
-    partitions: list[PartitionPriorities]
-    total_partitions: int
-    next: str | UnsetType = UNSET
+    messages_by_priority: Annotated[
+        dict[str, int], Meta(description="What the logs of all partitions hold now, by lane.")
+    ]
+    avg_wait_time_by_priority: Annotated[
+        dict[str, str],
+        Meta(description="How long what groups got had waited, by lane; only lanes of which they got any."),
+    ]
+    partitions: Annotated[list[PartitionPriorities], Meta(description="A page of partitions, by topic and number.")]
+    total_partitions: Annotated[int, Meta(description="How many there are on all pages.")]
+    next: NextPageField | UnsetType = UNSET

@@ -21,6 +21,7 @@ from goqueue.api.http.lane_schemas import (
     PriorityStats,
 )
 from goqueue.api.http.openapi import answer
+from goqueue.api.http.parameters import AfterParameter
 from goqueue.broker.broker import Broker
 from goqueue.broker.lane_stats import GroupLanes, LaneOfGroup, PartitionLanes, average_waits_ns
 from goqueue.model.errors import InvalidRequest
@@ -78,12 +79,13 @@ def lane_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="What waits in each priority lane, and for how long",
     )
     async def priority_stats(
-        topic: Annotated[str | None, QueryParameter(description="Only this topic.")] = None,
+        topic: Annotated[str | None, QueryParameter(description="Only partitions of this topic.")] = None,
         limit: Annotated[
             int, QueryParameter(ge=1, le=_MAX_PARTITIONS, description="The most partitions to answer with.")
         ] = 100,
-        after: Annotated[str | None, QueryParameter(description="Where to go on: next of the page before.")] = None,
+        after: AfterParameter = None,
     ) -> PriorityStats:
+        """Of one topic or of all, with a page of their partitions and of the groups that work on these."""
         begin = None if after is None else _parse_place(after)
         stats = await broker.groups.lane_stats(topic)
         # With many thousands of partitions this takes tens of milliseconds; nothing changes what it looks at.

@@ -11,7 +11,7 @@ from litestar import Request, Response, get, post
 from litestar.datastructures import ResponseHeader
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import JSONBody, QueryParameter
 from msgspec import UNSET
 
 from goqueue.api.http.admission import Admission
@@ -19,13 +19,14 @@ from goqueue.api.http.convert import PageOfMessages
 from goqueue.api.http.durations import bounded_ms
 from goqueue.api.http.errors import documented
 from goqueue.api.http.frames import FRAMES, FRAMES_BODY, frames_response, instant, wants_frames
+from goqueue.api.http.openapi import answer
+from goqueue.api.http.parameters import EncodingParameter, PartitionPath, TopicPath
 from goqueue.api.http.publish import Publish, trace_of
 from goqueue.api.http.schemas import (
     ConsumeAllResponse,
     ConsumeMessage,
     ConsumeResponse,
     DuplicateFrame,
-    Encoding,
     FramesPublished,
     PublishRequest,
     PublishResponse,
@@ -43,6 +44,22 @@ Page = PageOfMessages[ConsumeMessage]
 
 _TAGS = ["Messages"]
 _MAX_OFFSET = (1 << 63) - 1
+_READ = {
+    "messages": [
+        {
+            "partition": 0,
+            "offset": 17,
+            "timestamp": "2030-01-01T09:00:00Z",
+            "value": "2 tickets",
+            "priority": "normal",
+            "encoding": "text",
+            "key": "order-1",
+        }
+    ],
+    "next_offset": 18,
+    "high_watermark": 18,
+    "last_stable_offset": 18,
+}
 _ISOLATIONS = {"read_committed": False, "read_uncommitted": True}
 """By name: whether what is not committed is shown."""
 
@@ -50,19 +67,22 @@ OffsetParameter = Annotated[
     int | None,
     QueryParameter(ge=0, le=_MAX_OFFSET, description="Where to begin; 0 or nothing: at the earliest message."),
 ]
-LimitParameter = Annotated[int, QueryParameter(ge=1, description="The most messages to answer with.")]
+LimitParameter = Annotated[
+    int, QueryParameter(ge=1, description="The most messages to answer with; at most http.max_read_messages.")
+]
 FromTimeParameter = Annotated[
     str | None, QueryParameter(description="Begin at the first message at or after this instant (RFC 3339).")
 ]
 WaitParameter = Annotated[
-    str | None, QueryParameter(description="How long to wait for a message if there is none, such as 5s.")
+    str | None,
+    QueryParameter(
+        description="How long to wait for a message if there is none, such as 5s; at most http.max_wait_ms."
+    ),
 ]
-MaxBytesParameter = Annotated[int | None, QueryParameter(ge=1, description="The most bytes of frames to answer with.")]
-EncodingParameter = Annotated[
-    Encoding | None,
-    QueryParameter(description="base64: every message so; text or nothing: only those that are not text."),
+MaxBytesParameter = Annotated[
+    int | None,
+    QueryParameter(ge=1, description="The most bytes of frames to answer with; at most http.max_read_bytes."),
 ]
-
 IsolationParameter = Annotated[
     str,
     QueryParameter(
@@ -116,10 +136,11 @@ def message_routes(
         summary="Publish one message or many",
     )
     async def publish(
-        request: AnyRequest, topic_name: FromPath[str], data: JSONBody[PublishRequest]
+        request: AnyRequest, topic_name: TopicPath, data: JSONBody[PublishRequest]
     ) -> Response[PublishResponse]:
-        answer = await publish_answer(topic_name, data, trace_of(request.scope["headers"]))
-        return Response(answer.body, status_code=answer.status, headers=answer.headers)
+        """Answers when they are as durable as the topic promises. One that is refused does not hold up the others."""
+        answered = await publish_answer(topic_name, data, trace_of(request.scope["headers"]))
+        return Response(answered.body, status_code=answered.status, headers=answered.headers)
 
     @get(
         "/topics/{topic_name:str}/messages",
@@ -129,8 +150,10 @@ def message_routes(
     )
     async def read_topic(
         request: AnyRequest,
-        topic_name: FromPath[str],
-        partition: Annotated[int | None, QueryParameter(ge=0)] = None,
+        topic_name: TopicPath,
+        partition: Annotated[
+            int | None, QueryParameter(ge=0, description="Only this one; all of them if left out.")
+        ] = None,
         offset: OffsetParameter = None,
         limit: LimitParameter = 100,
         from_time: FromTimeParameter = None,
@@ -138,6 +161,7 @@ def message_routes(
         encoding: EncodingParameter = None,
         isolation: IsolationParameter = "read_committed",
     ) -> ConsumeAllResponse:
+        """Reading removes nothing. Without a partition an offset other than 0 and a wait are refused."""
         if partition is not None:
             limits = bounds(limit, wait, isolation)
             page = Page(encoding, config.max_read_bytes)
@@ -181,9 +205,10 @@ def message_routes(
         tags=_TAGS,
         responses={
             **documented(404, 416),
-            200: ResponseSpec(
+            200: answer(
                 ConsumeResponse,
-                description="Messages in offset order. With Accept: application/octet-stream, a batch of frames.",
+                "Messages in offset order. With Accept: application/octet-stream, a batch of frames.",
+                _READ,
             ),
             204: ResponseSpec(None, generate_examples=False, description="No frames to read yet."),
         },
@@ -199,8 +224,8 @@ def message_routes(
     )
     async def read_partition(
         request: AnyRequest,
-        topic_name: FromPath[str],
-        partition_id: FromPath[int],
+        topic_name: TopicPath,
+        partition_id: PartitionPath,
         offset: OffsetParameter = None,
         limit: LimitParameter = 100,
         from_time: FromTimeParameter = None,
@@ -209,15 +234,15 @@ def message_routes(
         encoding: EncodingParameter = None,
         isolation: IsolationParameter = "read_committed",
     ) -> Response[Any]:
+        """Reading removes nothing, and sees only what is durable."""
         if not wants_frames(request):
             limits = bounds(limit, wait, isolation, max_bytes)
             page = Page(encoding, config.max_read_bytes)
             read = await read_one(request, topic_name, partition_id, limits, offset, from_time)
             next_offset = await fill(page, read, topic_name, partition_id)
-            answer = ConsumeResponse(
-                page.messages, next_offset, read.high_watermark, read.stable_end, read.damaged or UNSET
+            return Response(
+                ConsumeResponse(page.messages, next_offset, read.high_watermark, read.stable_end, read.damaged or UNSET)
             )
-            return Response(answer)
         limits = bounds(1, wait, isolation, max_bytes)
         # Frames are bounded by bytes, and by messages only if that is asked for.
         most = limit if "limit" in request.query_params else UNBOUNDED
@@ -242,8 +267,9 @@ def message_routes(
         operation_class=FRAMES_BODY,
     )
     async def publish_frames(
-        request: AnyRequest, topic_name: FromPath[str], partition_id: FromPath[int]
+        request: AnyRequest, topic_name: TopicPath, partition_id: PartitionPath
     ) -> FramesPublished:
+        """The batch is stored whole or not at all."""
         if request.content_type[0] != FRAMES:
             raise UnsupportedMediaType(f"this path takes a batch of frames; send Content-Type: {FRAMES}")
         partition = broker.topic(topic_name).partition(partition_id)

@@ -41,6 +41,7 @@ def metrics_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Figures for monitoring systems",
     )
     async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
+        """All that can be measured, for Prometheus and those who speak its language: see docs/metrics.md."""
         openmetrics = wants_openmetrics(request.headers.get("accept", ""))
         body = await broker.metrics.scrape(openmetrics=openmetrics)
         return Response(body, media_type=OPENMETRICS_TYPE if openmetrics else PLAIN_TYPE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,6 +15,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
 import goqueue
+
+_PARAMETER_TYPE = re.compile(r":\w+}")
 
 
 def answer(body: type, description: str, example: dict[str, Any]) -> ResponseSpec:
@@ -29,10 +32,14 @@ def document(routes: list[HTTPRouteHandler]) -> bytes:
             title="GoQueue",
             version=goqueue.__version__,
             description="One message system instead of two: a log and a queue over the same topics.",
+            use_handler_docstrings=True,
         ),
         logging_config=None,
     )
-    return msgspec.json.encode(described.openapi_schema.to_schema())
+    made = described.openapi_schema.to_schema()
+    # The framework has the paths of a route in a set, which every process orders otherwise.
+    order = [_PARAMETER_TYPE.sub("}", path) for route in routes for path in sorted(route.paths)]
+    return msgspec.json.encode({**made, "paths": {path: made["paths"][path] for path in order}})
 
 
 def documentation_routes(routes: list[HTTPRouteHandler]) -> list[HTTPRouteHandler]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from litestar import Request, get
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, QueryParameter
+from litestar.params import QueryParameter
 from msgspec import UNSET, UnsetType
 
 from goqueue.api.http.admission import Admission
@@ -17,14 +17,14 @@ from goqueue.api.http.convert import PageOfMessages
 from goqueue.api.http.durations import bounded_ms
 from goqueue.api.http.errors import documented
 from goqueue.api.http.group_schemas import PollMessage, PollResponse
-from goqueue.api.http.schemas import Encoding
+from goqueue.api.http.parameters import EncodingParameter, GroupPath
 from goqueue.broker.broker import Broker
 from goqueue.broker.pacing import in_stretches
 from goqueue.broker.polling import Delivery, PollBounds
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import InvalidRequest, TopicNotFound
 from goqueue.model.fields import shown
-from goqueue.wire.batch import decode_run
+from goqueue.wire.decoding import decode_run
 
 Page = PageOfMessages[PollMessage]
 _DEFAULT_WAIT_MS = 30_000
@@ -49,17 +49,18 @@ def poll_routes(broker: Broker, admission: Admission, config: HttpConfig) -> lis
     )
     async def poll(
         request: Request[Any, Any, Any],
-        group_id: FromPath[str],
+        group_id: GroupPath,
         member_id: Annotated[str, QueryParameter(description="As the join answered it.")],
-        max_messages: Annotated[int, QueryParameter(ge=1, description="The most messages to answer with.")] = 100,
+        max_messages: Annotated[
+            int, QueryParameter(ge=1, description="The most messages to answer with; at most limits.max_poll_messages.")
+        ] = 100,
         timeout: Annotated[
-            str | None, QueryParameter(description="How long to wait for a message; 30s if left out.")
+            str | None,
+            QueryParameter(description="How long to wait for a message, at most http.max_wait_ms; 30s if left out."),
         ] = None,
-        encoding: Annotated[
-            Encoding | None,
-            QueryParameter(description="base64: every message so; text or nothing: only those that are not text."),
-        ] = None,
+        encoding: EncodingParameter = None,
     ) -> PollResponse:
+        """In a queue other members do not get them until they are given back or their visibility timeout is over."""
         limits = bounds(max_messages, timeout)
         polling = broker.groups.polling.poll(group_id, member_id, limits)
         found = await (admission.waiting_read(request.receive, polling) if limits.wait_ms else polling)

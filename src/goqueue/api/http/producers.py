@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from litestar import post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, JSONBody
+from litestar.params import JSONBody, PathParameter
 
 from goqueue.api.http.errors import documented
 from goqueue.api.http.openapi import answer
@@ -29,6 +31,7 @@ def producer_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Get a producer's id, taking over from whoever had its transactional id",
     )
     async def init_producer(data: JSONBody[InitProducerRequest]) -> InitProducerResponse:
+        """The one before is fenced, and what it left open is aborted, or finished if its commit was decided."""
         broker.check_open()
         found = await broker.transactions.init(data.transactional_id or None, data.timeout_ms)
         return InitProducerResponse(found.producer_id, found.epoch, found.timeout_ms)
@@ -41,8 +44,10 @@ def producer_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Ask whether a producer is still the one",
     )
     async def heartbeat_producer(
-        producer_id: FromPath[int], data: JSONBody[ProducerHeartbeatRequest]
+        producer_id: Annotated[int, PathParameter(description="As init answered it.")],
+        data: JSONBody[ProducerHeartbeatRequest],
     ) -> ProducerHeartbeatResponse:
+        """It is an error if someone has taken over. The end of a transaction is not put off by it."""
         broker.transactions.heartbeat(producer_id, data.epoch)
         return ProducerHeartbeatResponse(success=True)
 

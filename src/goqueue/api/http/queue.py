@@ -68,6 +68,7 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Done with a message, or many",
     )
     async def ack(data: JSONBody[AckRequest]) -> AckResponse:
+        """This group never gets it again."""
         results = await settle(data, Order("ack"))
         return AckResponse(_all_ok(results), results)
 
@@ -80,6 +81,7 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Try a message again later",
     )
     async def nack(data: JSONBody[NackRequest]) -> NackResponse:
+        """After max_retries it becomes a dead letter instead."""
         delay_ms = None if data.delay is None else bounded_ms("delay", data.delay, MAX_VISIBILITY_MS)
         results = await settle(data, Order("nack", delay_ms, data.reason or ""))
         return NackResponse(_all_ok(results), results)
@@ -93,6 +95,7 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Move a message to the dead letters",
     )
     async def reject(data: JSONBody[RejectRequest]) -> RejectResponse:
+        """It is not tried again; a dead letter that is rejected stays where it lies."""
         results = await settle(data, Order("reject", reason=data.reason or ""))
         dead = UNSET if data.receipt_handle is None else _dead_letter_topic(broker, data.receipt_handle)
         return RejectResponse(_all_ok(results), dead, results)
@@ -106,6 +109,7 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Keep a message hidden from others for longer",
     )
     async def extend_visibility(data: JSONBody[ExtendVisibilityRequest]) -> ExtendVisibilityResponse:
+        """The timeout counts from now."""
         timeout_ms = bounded_ms("timeout", data.timeout, MAX_VISIBILITY_MS)
         # The broker counts from a moment later: what is answered is never too late.
         deadline = format_instant_ns(broker.clock.now_ns() + timeout_ms * NANOS_PER_MS)
@@ -114,6 +118,7 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
 
     @get("/reliability/stats", tags=_TAGS, responses=documented(), summary="How many messages were settled, and how")
     async def reliability_stats() -> ReliabilityStats:
+        """Over all groups, since the broker started."""
         tally = settling.tally
         return ReliabilityStats(
             acks_total=tally.acks,

@@ -6,13 +6,14 @@ from typing import Any
 
 from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, JSONBody
+from litestar.params import JSONBody
 from msgspec import UNSET
 
 import goqueue
 from goqueue.api.http.errors import documented
-from goqueue.api.http.registry_common import DEFAULTS, MAX_BODY, Flag, both, draft_of, version_number
+from goqueue.api.http.registry_common import DEFAULTS, MAX_BODY, both, draft_of, version_number
 from goqueue.api.http.registry_ids import registry_id_routes
+from goqueue.api.http.registry_parameters import Normalize, SubjectPath, Verbose, VersionPath
 from goqueue.api.http.registry_schemas import CompatibilityResponse, RegisterSchemaRequest
 from goqueue.api.http.registry_settings import registry_settings_routes
 from goqueue.api.http.registry_subjects import registry_subject_routes
@@ -35,14 +36,17 @@ def _about_routes() -> list[HTTPRouteHandler]:
 
     @get("/", **DEFAULTS, responses=documented(), summary="Whether there is a registry")
     async def get_root() -> dict[str, Any]:
+        """An empty object, for clients that look whether there is one."""
         return {}
 
     @get("/metadata/id", **DEFAULTS, responses=documented(), summary="Which registry it is")
     async def get_registry_id() -> dict[str, Any]:
+        """The name of its cluster, as registries tell it."""
         return {"id": "", "scope": {"path": [], "clusters": {"schema-registry-cluster": "goqueue"}}}
 
     @get("/metadata/version", **DEFAULTS, responses=documented(), summary="The version of the registry")
     async def get_registry_version() -> dict[str, str]:
+        """That of the broker, which the registry is part of."""
         return {"version": goqueue.__version__, "commitId": ""}
 
     return [get_root, get_registry_id, get_registry_version]
@@ -60,12 +64,13 @@ def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Whether a schema fits to a version",
     )
     async def check_version(
-        subject: FromPath[str],
-        version: FromPath[str],
+        subject: SubjectPath,
+        version: VersionPath,
         data: JSONBody[RegisterSchemaRequest],
-        verbose: Flag = False,
-        normalize: Flag = False,
+        verbose: Verbose = False,
+        normalize: Normalize = False,
     ) -> CompatibilityResponse:
+        """By the compatibility that holds for the subject, compared with that version alone."""
         verdict = await registry.verdict(
             subject, draft_of(data), version_number(version), against_all=False, normalize=normalize
         )
@@ -80,11 +85,12 @@ def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Whether a schema fits to a subject",
     )
     async def check_subject_versions(
-        subject: FromPath[str],
+        subject: SubjectPath,
         data: JSONBody[RegisterSchemaRequest],
-        verbose: Flag = False,
-        normalize: Flag = False,
+        verbose: Verbose = False,
+        normalize: Normalize = False,
     ) -> CompatibilityResponse:
+        """By the compatibility that holds for the subject, compared with all versions that it asks for."""
         verdict = await registry.verdict(subject, draft_of(data), None, against_all=True, normalize=normalize)
         return CompatibilityResponse(verdict.is_compatible, verdict.messages() if verbose else UNSET)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from litestar.params import QueryParameter
 from msgspec import UNSET
 
 from goqueue.api.http.query import LENIENT
+from goqueue.api.http.registry_parameters import MOST_IN_A_PAGE
 from goqueue.api.http.registry_path import decoded
 from goqueue.api.http.registry_schemas import (
     REGISTRY_JSON,
@@ -34,13 +34,6 @@ DEFAULTS: dict[str, Any] = {
     "before_request": decoded,
 }
 
-MOST_LISTED = 1_000
-MOST_IN_A_PAGE = 10_000
-
-Flag = Annotated[bool, QueryParameter()]
-Text = Annotated[str, QueryParameter()]
-Count = Annotated[int, QueryParameter()]
-Texts = Annotated[list[str] | None, QueryParameter()]
 Item = TypeVar("Item")
 
 

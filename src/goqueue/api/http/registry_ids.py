@@ -8,22 +8,32 @@ from typing import Any
 
 from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath
 from msgspec import UNSET
 
 from goqueue.api.http.errors import documented
 from goqueue.api.http.registry_common import (
     DEFAULTS,
-    MOST_LISTED,
-    Count,
-    Flag,
-    Text,
     begins,
     id_number,
     page_of,
     paged,
     text_of,
     version_told,
+)
+from goqueue.api.http.registry_parameters import (
+    MOST_LISTED,
+    Deleted,
+    FetchMaxId,
+    Format,
+    GuidPath,
+    LatestOnly,
+    LimitOfSchemas,
+    LimitOfUses,
+    OnlySubject,
+    PassedOver,
+    Prefix,
+    SchemaIdPath,
+    Skip,
 )
 from goqueue.api.http.registry_schemas import REGISTRY_JSON, SchemaBody, SchemaVersion, SubjectVersion, described
 from goqueue.broker.broker import Broker
@@ -37,15 +47,17 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
 
     @get("/schemas/types", **DEFAULTS, responses=documented(), summary="Which kinds of schemas there are")
     async def schema_types() -> list[str]:
+        """The names that schemaType may have."""
         return list(KINDS)
 
     @get("/schemas/ids/{schema_id:str}", **DEFAULTS, responses=documented(404, 422), summary="A schema by its id")
     async def get_schema(
-        schema_id: FromPath[str],
-        subject: Text = "",
-        format: Text = "",
-        fetchMaxId: Flag = False,  # noqa: N803
+        schema_id: SchemaIdPath,
+        subject: PassedOver = "",
+        format: Format = "",
+        fetchMaxId: FetchMaxId = False,  # noqa: N803
     ) -> SchemaBody:
+        """Also one whose versions are all softly deleted."""
         record = await registry.record(id_number(schema_id))
         biggest = registry.state.last_id if fetchMaxId else UNSET
         if fetchMaxId:
@@ -54,13 +66,15 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
         return SchemaBody(**told, guid=record.guid, maxId=biggest)
 
     @get("/schemas/guids/{guid:str}", **DEFAULTS, responses=documented(404), summary="A schema by its guid")
-    async def get_schema_by_guid(guid: FromPath[str], format: Text = "") -> SchemaVersion:
+    async def get_schema_by_guid(guid: GuidPath, format: Format = "") -> SchemaVersion:
+        """As a version of one of the subjects that use it."""
         record = registry.state.record_by_guid(guid)
         subject, version = next(registry.state.used_by(record.schema_id, deleted=True))
         return await version_told(registry, subject, await registry.version(subject, version, deleted=True), format)
 
     @get("/schemas/ids/{schema_id:str}/schema", **DEFAULTS, responses=documented(404, 422), summary="Its text alone")
-    async def get_schema_text(schema_id: FromPath[str], subject: Text = "", format: Text = "") -> Response[Any]:
+    async def get_schema_text(schema_id: SchemaIdPath, subject: PassedOver = "", format: Format = "") -> Response[Any]:
+        """As it was registered first, unless another format is asked for."""
         record = await registry.record(id_number(schema_id))
         return Response((await text_of(registry, record, format)).encode(), media_type=REGISTRY_JSON)
 
@@ -68,8 +82,13 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
         "/schemas/ids/{schema_id:str}/subjects", **DEFAULTS, responses=documented(404, 422), summary="Where it is used"
     )
     async def subjects_of_schema(
-        schema_id: FromPath[str], subject: Text = "", deleted: Flag = False, offset: Count = 0, limit: Count = -1
+        schema_id: SchemaIdPath,
+        subject: OnlySubject = "",
+        deleted: Deleted = False,
+        offset: Skip = 0,
+        limit: LimitOfUses = -1,
     ) -> list[str]:
+        """The names of the subjects that have it as a version."""
         record = await registry.record(id_number(schema_id))
         uses = registry.state.used_by(record.schema_id, deleted=deleted)
         # They come in order, and a subject may be there with several versions.
@@ -85,8 +104,13 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="The versions that it is",
     )
     async def versions_of_schema(
-        schema_id: FromPath[str], subject: Text = "", deleted: Flag = False, offset: Count = 0, limit: Count = -1
+        schema_id: SchemaIdPath,
+        subject: OnlySubject = "",
+        deleted: Deleted = False,
+        offset: Skip = 0,
+        limit: LimitOfUses = -1,
     ) -> list[SubjectVersion]:
+        """Subjects, and the numbers that it has in them."""
         record = await registry.record(id_number(schema_id))
         uses = registry.state.used_by(record.schema_id, deleted=deleted)
         found = page_of((each for each in uses if not subject or each[0] == subject), offset, limit)
@@ -95,12 +119,13 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
 
     @get("/schemas", **DEFAULTS, responses=documented(), summary="List versions of all subjects")
     async def list_schemas(
-        subjectPrefix: Text = "",  # noqa: N803
-        deleted: Flag = False,
-        latestOnly: Flag = False,  # noqa: N803
-        offset: Count = 0,
-        limit: Count = 1_000,
+        subjectPrefix: Prefix = "",  # noqa: N803
+        deleted: Deleted = False,
+        latestOnly: LatestOnly = False,  # noqa: N803
+        offset: Skip = 0,
+        limit: LimitOfSchemas = 1_000,
     ) -> list[SchemaVersion]:
+        """By subject and version, page by page."""
         chosen: list[tuple[str, Version]] = []
         for name in registry.state.names(deleted=deleted):
             if begins(name, subjectPrefix):

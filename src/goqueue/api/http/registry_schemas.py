@@ -10,91 +10,128 @@ from goqueue.coordination.schema_records import Reference, SchemaRecord
 from goqueue.schemas.base import MAX_SCHEMA_BYTES
 
 REGISTRY_JSON = "application/vnd.schemaregistry.v1+json"
-VersionNumber = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+_MOST = 2**31 - 1
+SchemaField = Annotated[str, Meta(description="The schema's text.")]
+SchemaTypeField = Annotated[str, Meta(description="JSON or PROTOBUF; left out for Avro, as registries do.")]
+MetadataField = Annotated[dict[str, Any], Meta(description="What was registered beside the schema, as it was given.")]
+RuleSetField = Annotated[
+    dict[str, Any], Meta(description="Rules for serializers, as they were given; none is run here.")
+]
+SubjectField = Annotated[str, Meta(description="The subject's name.")]
+VersionField = Annotated[int, Meta(description="The version's number in the subject, counted from 1.")]
+IdField = Annotated[int, Meta(description="The schema's id, the same wherever it is registered.")]
+KeptText = Annotated[str | UnsetType | None, Meta(description="Kept for the clients that send it.")]
+KeptFlag = Annotated[bool | UnsetType | None, Meta(description="Kept for the clients that send it.")]
+KeptObject = Annotated[dict[str, Any] | UnsetType | None, Meta(description="Kept for the clients that send it.")]
 
 
 class ReferenceBody(Struct):
-    """Another schema, under the name that this one uses for it. ``version`` -1 is the latest."""
+    """Another schema that this one uses."""
 
-    name: Annotated[str, Meta(max_length=1_000)]
-    subject: Annotated[str, Meta(max_length=1_000)]
-    version: VersionNumber
+    name: Annotated[str, Meta(max_length=1_000, description="The name that this schema uses for it.")]
+    subject: Annotated[str, Meta(max_length=1_000, description="The subject that it is registered under.")]
+    version: Annotated[int, Meta(ge=-1, le=_MOST, description="Its version; -1 is the latest of now.")]
 
 
 class RegisterSchemaRequest(Struct, kw_only=True):
-    """A schema as text. What newer clients send beside it (``metadata``, ``ruleSet``) is kept; anything else is not.
+    """A schema as text. What newer clients send beside it is kept where it is named here; anything else is not."""
 
-    ``id`` and ``version`` can be given in mode IMPORT.
-    """
-
-    schema: Annotated[str, Meta(max_length=MAX_SCHEMA_BYTES)] | UnsetType = UNSET
-    schemaType: str | None = None  # noqa: N815
-    references: Annotated[list[ReferenceBody], Meta(max_length=1_000)] | None = None
-    metadata: dict[str, Any] | None = None
-    ruleSet: dict[str, Any] | None = None  # noqa: N815
-    id: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
-    version: VersionNumber | None = None
+    schema: (
+        Annotated[str, Meta(max_length=MAX_SCHEMA_BYTES, description="The schema's text; it must be there.")]
+        | UnsetType
+    ) = UNSET
+    schemaType: Annotated[str | None, Meta(description="AVRO if left out, JSON or PROTOBUF.")] = None  # noqa: N815
+    references: (
+        Annotated[list[ReferenceBody], Meta(max_length=1_000, description="Other schemas that this one uses.")] | None
+    ) = None
+    metadata: Annotated[dict[str, Any] | None, Meta(description="Kept and told with it; at most 256 KiB.")] = None
+    ruleSet: Annotated[  # noqa: N815
+        dict[str, Any] | None, Meta(description="Rules for serializers, kept and told with it; at most 256 KiB.")
+    ] = None
+    id: Annotated[int, Meta(ge=-1, le=_MOST, description="The id that it is to have, in mode IMPORT.")] | None = None
+    version: (
+        Annotated[int, Meta(ge=-1, le=_MOST, description="The version that it is to be, in mode IMPORT.")] | None
+    ) = None
 
 
 class SchemaBody(Struct, omit_defaults=True, kw_only=True):
-    """A schema. ``schemaType`` is left out for Avro, as registries do."""
+    """A schema."""
 
-    schema: str
-    schemaType: str | UnsetType = UNSET  # noqa: N815
-    references: list[ReferenceBody] | UnsetType = UNSET
-    metadata: dict[str, Any] | UnsetType = UNSET
-    ruleSet: dict[str, Any] | UnsetType = UNSET  # noqa: N815
-    guid: str | UnsetType = UNSET
-    maxId: int | UnsetType = UNSET  # noqa: N815
+    schema: SchemaField
+    schemaType: SchemaTypeField | UnsetType = UNSET  # noqa: N815
+    references: Annotated[
+        list[ReferenceBody] | UnsetType, Meta(description="Other schemas that it uses; left out if none.")
+    ] = UNSET
+    metadata: MetadataField | UnsetType = UNSET
+    ruleSet: RuleSetField | UnsetType = UNSET  # noqa: N815
+    guid: Annotated[str | UnsetType, Meta(description="The same wherever the same schema is registered.")] = UNSET
+    maxId: Annotated[int | UnsetType, Meta(description="The highest id so far, if asked for.")] = UNSET  # noqa: N815
 
 
 class SchemaVersion(SchemaBody, omit_defaults=True, kw_only=True):
     """A schema as a version of a subject."""
 
-    subject: str
-    version: int
-    id: int
-    deleted: bool | UnsetType = UNSET
+    subject: SubjectField
+    version: VersionField
+    id: IdField
+    deleted: Annotated[bool | UnsetType, Meta(description="True if it is softly deleted; else left out.")] = UNSET
 
 
 class RegisterSchemaResponse(SchemaBody, omit_defaults=True, kw_only=True):
-    id: int
-    version: int
+    """The schema is registered, by this request or before."""
+
+    id: IdField
+    version: VersionField
 
 
 class SubjectVersion(Struct):
-    subject: str
-    version: int
+    """Where a schema is used."""
+
+    subject: SubjectField
+    version: VersionField
 
 
 class ConfigBody(Struct, kw_only=True, omit_defaults=True):
-    """``compatibility`` and ``compatibilityLevel`` mean the same; the rest is kept for the clients that send it."""
+    """What is allowed of new versions. In a request what is left out stays."""
 
-    compatibility: str | UnsetType | None = UNSET
-    compatibilityLevel: str | UnsetType | None = UNSET  # noqa: N815
-    normalize: bool | UnsetType | None = UNSET
-    alias: str | UnsetType | None = UNSET
-    compatibilityGroup: str | UnsetType | None = UNSET  # noqa: N815
-    defaultMetadata: dict[str, Any] | UnsetType | None = UNSET  # noqa: N815
-    overrideMetadata: dict[str, Any] | UnsetType | None = UNSET  # noqa: N815
-    defaultRuleSet: dict[str, Any] | UnsetType | None = UNSET  # noqa: N815
-    overrideRuleSet: dict[str, Any] | UnsetType | None = UNSET  # noqa: N815
-    validateFields: bool | UnsetType | None = UNSET  # noqa: N815
+    compatibility: Annotated[str | UnsetType | None, Meta(description="The same as compatibilityLevel.")] = UNSET
+    compatibilityLevel: Annotated[  # noqa: N815
+        str | UnsetType | None,
+        Meta(
+            description="NONE, or BACKWARD, FORWARD or FULL, each also with _TRANSITIVE behind it: see docs/schemas.md."
+        ),
+    ] = UNSET
+    normalize: Annotated[
+        bool | UnsetType | None, Meta(description="Normalize every schema that is registered or looked for.")
+    ] = UNSET
+    alias: KeptText = UNSET
+    compatibilityGroup: KeptText = UNSET  # noqa: N815
+    defaultMetadata: KeptObject = UNSET  # noqa: N815
+    overrideMetadata: KeptObject = UNSET  # noqa: N815
+    defaultRuleSet: KeptObject = UNSET  # noqa: N815
+    overrideRuleSet: KeptObject = UNSET  # noqa: N815
+    validateFields: KeptFlag = UNSET  # noqa: N815
 
 
 class ModeBody(Struct):
-    mode: str
+    """What may be done with schemas."""
+
+    mode: Annotated[str, Meta(description="READWRITE, READONLY, READONLY_OVERRIDE or IMPORT.")]
 
 
 class CompatibilityResponse(Struct, omit_defaults=True):
-    is_compatible: bool
-    messages: list[str] | UnsetType = UNSET
+    """Whether a schema fits."""
+
+    is_compatible: Annotated[bool, Meta(description="Whether it could be registered.")]
+    messages: Annotated[list[str] | UnsetType, Meta(description="Why not, if verbose.")] = UNSET
 
 
 class SchemaStats(Struct):
-    subjects: int
-    schemas: int
-    versions: int
+    """What is registered and not deleted."""
+
+    subjects: Annotated[int, Meta(description="Subjects that have versions.")]
+    schemas: Annotated[int, Meta(description="Different schemas.")]
+    versions: Annotated[int, Meta(description="Versions of all subjects.")]
 
 
 def described(record: SchemaRecord) -> dict[str, Any]:

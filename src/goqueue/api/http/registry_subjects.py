@@ -6,16 +6,12 @@ from typing import Any
 
 from litestar import Response, delete, get, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, JSONBody
+from litestar.params import JSONBody
 
 from goqueue.api.http.errors import documented
 from goqueue.api.http.registry_common import (
     DEFAULTS,
     MAX_BODY,
-    Count,
-    Flag,
-    Text,
-    Texts,
     begins,
     both,
     draft_of,
@@ -23,6 +19,21 @@ from goqueue.api.http.registry_common import (
     text_of,
     version_number,
     version_told,
+)
+from goqueue.api.http.registry_parameters import (
+    Deleted,
+    DeletedOnly,
+    DeletedOnlyToo,
+    Format,
+    Limit,
+    MetadataKeys,
+    MetadataValues,
+    Normalize,
+    Permanent,
+    Prefix,
+    Skip,
+    SubjectPath,
+    VersionPath,
 )
 from goqueue.api.http.registry_schemas import (
     REGISTRY_JSON,
@@ -44,13 +55,14 @@ def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
 
     @get(both("/subjects"), **DEFAULTS, responses=documented(), summary="List subjects")
     async def list_subjects(
-        subjectPrefix: Text = "",  # noqa: N803
-        deleted: Flag = False,
-        deletedOnly: Flag = False,  # noqa: N803
-        deleted_only: Flag = False,
-        offset: Count = 0,
-        limit: Count = -1,
+        subjectPrefix: Prefix = "",  # noqa: N803
+        deleted: Deleted = False,
+        deletedOnly: DeletedOnly = False,  # noqa: N803
+        deleted_only: DeletedOnlyToo = False,
+        offset: Skip = 0,
+        limit: Limit = -1,
     ) -> list[str]:
+        """Their names, as many as are asked for."""
         only_deleted = deletedOnly or deleted_only
         names = registry.state.names(deleted=deleted or only_deleted)
         await registry.on_disk()
@@ -68,12 +80,13 @@ def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Find the version of a subject that is a schema",
     )
     async def find_schema(
-        subject: FromPath[str],
+        subject: SubjectPath,
         data: JSONBody[RegisterSchemaRequest],
-        normalize: Flag = False,
-        deleted: Flag = False,
-        format: Text = "",
+        normalize: Normalize = False,
+        deleted: Deleted = False,
+        format: Format = "",
     ) -> SchemaVersion:
+        """It is an error if there is none. Nothing is registered by it."""
         found = await registry.find(subject, draft_of(data), normalize=normalize, deleted=deleted)
         return await version_told(registry, subject, found, format)
 
@@ -84,15 +97,18 @@ def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 422),
         summary="Delete a subject",
     )
-    async def delete_subject(subject: FromPath[str], permanent: Flag = False) -> list[int]:
+    async def delete_subject(subject: SubjectPath, permanent: Permanent = False) -> list[int]:
+        """Softly, unless it is to be for good; answers with the versions that were deleted."""
         return await registry.delete_subject(subject, permanent=permanent)
 
     @get(both("/contexts"), **DEFAULTS, responses=documented(), summary="List contexts")
-    async def list_contexts(offset: Count = 0, limit: Count = -1) -> list[str]:
+    async def list_contexts(offset: Skip = 0, limit: Limit = -1) -> list[str]:
+        """Their names, as many as are asked for."""
         return paged(registry.state.contexts(), offset, limit)
 
     @get("/schemas/stats", **DEFAULTS, responses=documented(), summary="How much is registered")
     async def schema_stats() -> SchemaStats:
+        """How many subjects, schemas and versions are not deleted."""
         state = registry.state
         live = [subject.live() for subject in state.subjects.values()]
         return SchemaStats(
@@ -109,13 +125,14 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
 
     @get(both("/subjects/{subject:str}/versions"), **DEFAULTS, responses=documented(404), summary="List versions")
     async def list_versions(
-        subject: FromPath[str],
-        deleted: Flag = False,
-        deletedOnly: Flag = False,  # noqa: N803
-        deleted_only: Flag = False,
-        offset: Count = 0,
-        limit: Count = -1,
+        subject: SubjectPath,
+        deleted: Deleted = False,
+        deletedOnly: DeletedOnly = False,  # noqa: N803
+        deleted_only: DeletedOnlyToo = False,
+        offset: Skip = 0,
+        limit: Limit = -1,
     ) -> list[int]:
+        """Their numbers, as many as are asked for."""
         only_deleted = deletedOnly or deleted_only
         found = registry.state.versions(subject, deleted=deleted or only_deleted)
         await registry.on_disk()
@@ -130,8 +147,9 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Register a schema",
     )
     async def register_schema(
-        subject: FromPath[str], data: JSONBody[RegisterSchemaRequest], normalize: Flag = False
+        subject: SubjectPath, data: JSONBody[RegisterSchemaRequest], normalize: Normalize = False
     ) -> RegisterSchemaResponse:
+        """It must fit to the versions that there are. The same schema again changes nothing and has the same id."""
         made = await registry.register(subject, draft_of(data), normalize=normalize)
         return RegisterSchemaResponse(
             id=made.version.schema_id, version=made.version.version, guid=made.record.guid, **described(made.record)
@@ -144,8 +162,9 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Look at a version",
     )
     async def get_version(
-        subject: FromPath[str], version: FromPath[str], deleted: Flag = False, format: Text = ""
+        subject: SubjectPath, version: VersionPath, deleted: Deleted = False, format: Format = ""
     ) -> SchemaVersion:
+        """Its schema, and the id of that."""
         found = await registry.version(subject, version_number(version), deleted=deleted)
         return await version_told(registry, subject, found, format)
 
@@ -156,8 +175,9 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="The schema of a version, and nothing else",
     )
     async def get_version_text(
-        subject: FromPath[str], version: FromPath[str], deleted: Flag = False, format: Text = ""
+        subject: SubjectPath, version: VersionPath, deleted: Deleted = False, format: Format = ""
     ) -> Response[Any]:
+        """As it was registered first, unless another format is asked for."""
         found = await registry.version(subject, version_number(version), deleted=deleted)
         return Response((await text_of(registry, found.record, format)).encode(), media_type=REGISTRY_JSON)
 
@@ -168,8 +188,9 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Schemas that refer to a version",
     )
     async def referenced_by(
-        subject: FromPath[str], version: FromPath[str], offset: Count = 0, limit: Count = -1
+        subject: SubjectPath, version: VersionPath, offset: Skip = 0, limit: Limit = -1
     ) -> list[int]:
+        """Their ids."""
         found = await registry.version(subject, version_number(version))
         return paged(registry.state.referencing(subject, found.version.version), offset, limit)
 
@@ -180,7 +201,8 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 422),
         summary="Delete a version",
     )
-    async def delete_version(subject: FromPath[str], version: FromPath[str], permanent: Flag = False) -> int:
+    async def delete_version(subject: SubjectPath, version: VersionPath, permanent: Permanent = False) -> int:
+        """Softly, unless it is to be for good; answers with its number."""
         return await registry.delete_version(subject, version_number(version), permanent=permanent)
 
     @get(
@@ -190,12 +212,13 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="The latest version with this metadata",
     )
     async def latest_with_metadata(
-        subject: FromPath[str],
-        key: Texts = None,
-        value: Texts = None,
-        deleted: Flag = False,
-        format: Text = "",
+        subject: SubjectPath,
+        key: MetadataKeys = None,
+        value: MetadataValues = None,
+        deleted: Deleted = False,
+        format: Format = "",
     ) -> SchemaVersion:
+        """It has all of the properties that are asked for."""
         wanted = dict(zip(key or (), value or (), strict=False))
         chosen = registry.latest_with(subject, wanted, deleted=deleted)
         found = await registry.version(subject, chosen.version, deleted=deleted)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import platform
+from typing import Annotated
 
 from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import FromQuery
+from litestar.params import QueryParameter
 
 import goqueue
 from goqueue.api.http.errors import documented
-from goqueue.api.http.schemas import (
+from goqueue.api.http.system_schemas import (
     BrokerFacts,
     HealthCheckResult,
     HealthResponse,
@@ -33,7 +34,7 @@ _LIVENESS_503 = ResponseSpec(
 )
 
 
-def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
+def system_routes(broker: Broker, grpc_port: int) -> list[HTTPRouteHandler]:
     def now() -> str:
         return format_instant_ns(broker.clock.now_ns())
 
@@ -42,6 +43,7 @@ def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
 
     @get("/health", tags=_TAGS, responses=documented(), summary="How the broker is")
     async def health() -> HealthResponse:
+        """What keeps it from doing all of its work, and what stored data was found damaged or gone."""
         problems = [*broker.problems().values(), *broker.damage()]
         return HealthResponse("degraded" if problems else "ok", now(), problems[:100])
 
@@ -57,6 +59,7 @@ def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Whether the process works",
     )
     async def live() -> Response[LivenessResponse]:
+        """Answers 503 while something is wrong that a restart cures, and tells what."""
         checks = broker.health.readiness()
         return liveness({name: check for name, check in checks.items() if check.needs_restart})
 
@@ -67,6 +70,7 @@ def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Whether the process works, and whatever is not as it should be",
     )
     async def healthy() -> Response[LivenessResponse]:
+        """Answers 503 as /livez does; its message tells of all that is wrong."""
         return liveness(broker.health.checks())
 
     @get(
@@ -78,7 +82,10 @@ def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
         },
         summary="Whether the broker takes messages",
     )
-    async def ready(verbose: FromQuery[bool] = False) -> Response[ReadinessResponse]:
+    async def ready(
+        verbose: Annotated[bool, QueryParameter(description="Tell of each part, too.")] = False,
+    ) -> Response[ReadinessResponse]:
+        """Answers 503 while some part that writing needs does not work, or while the broker is stopping."""
         checks = broker.health.checks() if verbose else broker.health.readiness()
         is_ready = all(check.status != "fail" for check in checks.values())
         body = ReadinessResponse("pass" if is_ready else "fail", now(), uptime(), _told(checks))
@@ -93,10 +100,12 @@ def system_routes(broker: Broker) -> list[HTTPRouteHandler]:
 
     @get("/version", tags=_TAGS, responses=documented(), summary="Which version this is")
     async def version() -> VersionResponse:
-        return VersionResponse(goqueue.__version__, platform.python_version())
+        """Also that of its Python, and where it serves gRPC."""
+        return VersionResponse(goqueue.__version__, platform.python_version(), grpc_port)
 
     @get("/stats", tags=_TAGS, responses=documented(), summary="How much the broker holds")
     async def stats() -> StatsResponse:
+        """Topic by topic and in all, and how much room the disk has."""
         topics = {topic.name: _stats(topic) for topic in broker.running_topics()}
         return StatsResponse(
             node_id=broker.node_id,

@@ -7,10 +7,12 @@ from typing import Any
 
 from litestar import delete, get, patch, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, JSONBody
+from litestar.params import JSONBody
 
 from goqueue.api.http.errors import documented
-from goqueue.api.http.schemas import (
+from goqueue.api.http.parameters import TopicPath
+from goqueue.api.http.settings import with_fields
+from goqueue.api.http.topic_schemas import (
     ChangeTopicRequest,
     CreateTopicRequest,
     CreateTopicResponse,
@@ -19,7 +21,6 @@ from goqueue.api.http.schemas import (
     TopicDetails,
     TopicListResponse,
 )
-from goqueue.api.http.settings import with_fields
 from goqueue.broker.broker import Broker
 from goqueue.broker.topic import Topic
 from goqueue.model.units import format_instant_ns
@@ -30,20 +31,24 @@ _TAGS = ["Topics"]
 def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
     @get("/topics", tags=_TAGS, responses=documented(), summary="List topics")
     async def list_topics() -> TopicListResponse:
+        """Their names, all of them."""
         return TopicListResponse(broker.topic_names())
 
     @post("/topics", tags=_TAGS, responses=documented(409, 413, 507), summary="Create a topic")
     async def create_topic(data: JSONBody[CreateTopicRequest]) -> CreateTopicResponse:
+        """Answers when it exists and survives a crash; there must be none of that name yet."""
         topic = await broker.create_topic(data.name, _all_settings(data))
         return CreateTopicResponse(topic.name, len(topic.partitions), created=True)
 
     @get("/topics/{topic_name:str}", tags=_TAGS, responses=documented(404), summary="Look at a topic")
-    async def describe_topic(topic_name: FromPath[str]) -> TopicDetails:
+    async def describe_topic(topic_name: TopicPath) -> TopicDetails:
+        """Its settings in effect, the offsets of each partition, and how much it holds."""
         return _details(broker.topic(topic_name))
 
     @patch("/topics/{topic_name:str}", tags=_TAGS, responses=documented(404, 413), summary="Change a topic's settings")
-    async def change_topic(topic_name: FromPath[str], data: JSONBody[ChangeTopicRequest]) -> TopicDetails:
-        return _details(await broker.change_topic(topic_name, data.settings))
+    async def change_topic(topic_name: TopicPath, data: JSONBody[ChangeTopicRequest]) -> TopicDetails:
+        """Settings that are not named stay; the number of partitions cannot be changed."""
+        return _details(await broker.change_topic(topic_name, data.settings, data.unset))
 
     @delete(
         "/topics/{topic_name:str}",
@@ -52,7 +57,8 @@ def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
         status_code=200,
         summary="Delete a topic and its messages",
     )
-    async def delete_topic(topic_name: FromPath[str]) -> DeleteTopicResponse:
+    async def delete_topic(topic_name: TopicPath) -> DeleteTopicResponse:
+        """Nothing of it comes back; a new topic of that name inherits nothing."""
         await broker.delete_topic(topic_name)
         return DeleteTopicResponse(deleted=True, name=topic_name)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from litestar import get
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, QueryParameter
+from litestar.params import PathParameter, QueryParameter
 from msgspec import UNSET, UnsetType
 
 from goqueue.api.http.durations import bounded_ms, instant_ns
@@ -80,6 +80,7 @@ def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="What happened lately",
     )
     async def list_traces(limit: LimitParameter = 100) -> TraceListResponse:
+        """The messages that something happened to last."""
         found = await broker.trace_search.search(Criteria(limit=limit))
         return await asyncio.to_thread(_page, found, _open_of(broker, found.traces))
 
@@ -90,19 +91,27 @@ def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Find messages by what happened to them",
     )
     async def search_traces(
-        topic: Annotated[str | None, QueryParameter(description="Messages of this topic.")] = None,
-        partition: Annotated[int | None, QueryParameter(ge=0, description="And of this partition.")] = None,
-        offset: Annotated[int | None, QueryParameter(ge=0, description="The message at this offset.")] = None,
-        key: Annotated[str | None, QueryParameter(description="Messages with this key.")] = None,
-        consumer_group: Annotated[str | None, QueryParameter(description="That this group had to do with.")] = None,
-        start: Annotated[str | None, QueryParameter(description="Something happened at this instant or later,")] = None,
-        end: Annotated[str | None, QueryParameter(description="and before this one.")] = None,
-        status: Annotated[Status | None, QueryParameter(description="How it fared.")] = None,
+        topic: Annotated[str | None, QueryParameter(description="Only messages of this topic.")] = None,
+        partition: Annotated[int | None, QueryParameter(ge=0, description="Only messages of this partition.")] = None,
+        offset: Annotated[int | None, QueryParameter(ge=0, description="Only messages at this offset.")] = None,
+        key: Annotated[str | None, QueryParameter(description="Only messages with this key.")] = None,
+        consumer_group: Annotated[
+            str | None, QueryParameter(description="Only messages that this group had to do with.")
+        ] = None,
+        start: Annotated[
+            str | None, QueryParameter(description="Something happened to it then or later (RFC 3339).")
+        ] = None,
+        end: Annotated[
+            str | None, QueryParameter(description="Something happened to it before then (RFC 3339).")
+        ] = None,
+        status: Annotated[Status | None, QueryParameter(description="Only messages that fared so.")] = None,
         slower_than: Annotated[
-            str | None, QueryParameter(description="It took longer than this until the first group was done with it.")
+            str | None,
+            QueryParameter(description="It took longer than this, such as 2s, until the first group was done with it."),
         ] = None,
         limit: LimitParameter = 100,
     ) -> TraceListResponse:
+        """Messages for which everything holds that is asked for."""
         _bounded("topic", topic, _MAX_NAME)
         _bounded("consumer_group", consumer_group, _MAX_NAME)
         _bounded("key", key, _MAX_KEY)
@@ -128,6 +137,7 @@ def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="How messages fare, and what tracing does",
     )
     async def trace_stats() -> TracerStats:
+        """How long messages take until a group is done with them, and how many events are kept."""
         figures = await broker.trace_search.figures()
         tracing = broker.tracing
         return TracerStats(
@@ -152,7 +162,10 @@ def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
         responses={**documented(404), 200: answer(Trace, "From its publishing on.", _TRACE)},
         summary="The story of one message",
     )
-    async def get_trace(trace_id: FromPath[str]) -> Trace:
+    async def get_trace(
+        trace_id: Annotated[str, PathParameter(description="The trace's id: 32 hexadecimal digits.")],
+    ) -> Trace:
+        """All that is known of a message and of its copies, and where each group is with it now."""
         found = await broker.traces.by_id(trace_id)
         return _trace(found, _open_of(broker, [found]))
 

@@ -6,15 +6,15 @@ from typing import Annotated, Any
 
 from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import UNSET
 
 from goqueue.api.http.encoded_path import decode_parameters
 from goqueue.api.http.errors import documented
 from goqueue.api.http.openapi import answer
+from goqueue.api.http.parameters import TransactionPath
 from goqueue.api.http.query import refuse_unknown_parameters
-from goqueue.api.http.transaction_schemas import (
-    AbortTransactionResponse,
+from goqueue.api.http.transaction_control_schemas import (
     CommitManyRequest,
     CommittedKey,
     EndedState,
@@ -25,10 +25,12 @@ from goqueue.api.http.transaction_schemas import (
     TransactionListResponse,
     TransactionStats,
 )
+from goqueue.api.http.transaction_schemas import AbortTransactionResponse
 from goqueue.broker.broker import Broker
 from goqueue.broker.open_transaction import OpenTransaction
 from goqueue.broker.pacing import in_stretches
-from goqueue.broker.transactions import MAX_AT_ONCE, MAX_KEY_LENGTH, OPERATOR_ASKED, ManyCommitted
+from goqueue.broker.transaction_aborting import OPERATOR_ASKED
+from goqueue.broker.transaction_keys import MAX_AT_ONCE, MAX_KEY_LENGTH, ManyCommitted
 from goqueue.delivery.queue import total
 from goqueue.model.errors import InvalidRequest, TransactionAborted, TransactionConflict, TransactionNotFound
 from goqueue.model.fields import shown
@@ -90,6 +92,7 @@ def _routes_of_looking(broker: Broker) -> list[HTTPRouteHandler]:
             int, QueryParameter(ge=1, le=MAX_AT_ONCE, description="The most transactions to answer with.")
         ] = 1_000,
     ) -> TransactionListResponse:
+        """Readers of the partitions that the oldest has written to wait for it."""
         found = transactions.open_transactions()
         listed: list[TransactionInfo] = []
         async for part in in_stretches(found[:limit]):
@@ -103,6 +106,7 @@ def _routes_of_looking(broker: Broker) -> list[HTTPRouteHandler]:
         summary="How many transactions there are and were",
     )
     async def transaction_stats() -> TransactionStats:
+        """How many are open or prepared now, and what became of others since the broker started."""
         tally, states = transactions.tally, transactions.states()
         average_ns = tally.duration_ns // tally.committed if tally.committed else 0
         return TransactionStats(
@@ -125,7 +129,8 @@ def _routes_of_looking(broker: Broker) -> list[HTTPRouteHandler]:
         },
         summary="Look at a transaction",
     )
-    async def describe_transaction(transaction_id: FromPath[str]) -> TransactionDetails:
+    async def describe_transaction(transaction_id: TransactionPath) -> TransactionDetails:
+        """What it did so far; of one that has ended, how."""
         try:
             return _details(transactions.find(transaction_id))
         except TransactionAborted as error:
@@ -141,10 +146,13 @@ def _routes_of_looking(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Abort anyone's transaction (for operators)",
     )
     async def abort_any(
-        transaction_id: FromPath[str], data: JSONBody[OperatorAbortRequest | None] = None
+        transaction_id: TransactionPath, data: JSONBody[OperatorAbortRequest | None] = None
     ) -> AbortTransactionResponse:
+        """Its producer is told so when it comes back to it."""
         text = None if data is None else data.reason
-        await transactions.abort(transaction_id, OPERATOR_ASKED if text is None else f"{OPERATOR_ASKED}: {text}")
+        await transactions.aborting.abort(
+            transaction_id, OPERATOR_ASKED if text is None else f"{OPERATOR_ASKED}: {text}"
+        )
         return AbortTransactionResponse("aborted", transaction_id)
 
     return [list_transactions, transaction_stats, describe_transaction, abort_any]
@@ -164,7 +172,8 @@ def _routes_of_keys(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Commit prepared transactions under a key, all or none",
     )
     async def commit_many(data: JSONBody[CommitManyRequest]) -> CommittedKey:
-        return _key(await transactions.commit_many(data.key, data.transactions))
+        """The first request with a key decides; every later one is told what that has committed."""
+        return _key(await transactions.keys.commit_many(data.key, data.transactions))
 
     @get(
         f"{KEYS}{{key:str}}",
@@ -173,10 +182,13 @@ def _routes_of_keys(broker: Broker) -> list[HTTPRouteHandler]:
         responses={**documented(404), 200: answer(CommittedKey, "What was committed.", {**_KEY, "is_new": False})},
         summary="Ask what was committed under a key",
     )
-    async def find_key(key: FromPath[str]) -> CommittedKey:
+    async def find_key(
+        key: Annotated[str, PathParameter(description="The application's own; a / in it is written %2F.")],
+    ) -> CommittedKey:
+        """It is an error if nothing was, or so long ago that it is forgotten."""
         if len(key) > MAX_KEY_LENGTH:
             raise InvalidRequest(f"the key has {len(key)} characters; 1 to {MAX_KEY_LENGTH} are allowed")
-        found = await transactions.committed_under(key)
+        found = await transactions.keys.committed_under(key)
         if found is None:
             raise TransactionNotFound(
                 f"nothing was committed under key {shown(key)}, or so long ago that it is forgotten"
@@ -201,6 +213,7 @@ def _info(each: OpenTransaction) -> TransactionInfo:
         producer_id=each.producer_id,
         epoch=each.epoch,
         transactional_id=each.name or UNSET,
+        for_key=each.for_key or UNSET,
         state=each.state,
         started_at=format_instant_ns(each.started_ns),
         deadline=format_instant_ns(each.deadline_ns),
@@ -216,6 +229,7 @@ def _details(each: OpenTransaction) -> TransactionDetails:
         producer_id=each.producer_id,
         epoch=each.epoch,
         transactional_id=each.name or UNSET,
+        for_key=each.for_key or UNSET,
         state=each.state,
         started_at=format_instant_ns(each.started_ns),
         deadline=format_instant_ns(each.deadline_ns),

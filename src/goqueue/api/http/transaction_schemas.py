@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from goqueue.api.http.group_schemas import Generation, OffsetsByTopic
+from goqueue.api.http.fields import DueField, PartitionField, PriorityNameField
+from goqueue.api.http.group_schemas import CommitField, OnlyInField
 from goqueue.api.http.schemas import PublishMessage, Request
-from goqueue.broker.open_transaction import State
 from goqueue.broker.producer_ids import MAX_NAME_LENGTH
-from goqueue.broker.transactions import MAX_AT_ONCE, MAX_KEY_LENGTH
+from goqueue.broker.transaction_keys import MAX_KEY_LENGTH
 from goqueue.delivery.receipts import MAX_RECEIPT_LENGTH
 from goqueue.model.sequences import MAX_EPOCH, SEQUENCES
 
@@ -19,7 +19,6 @@ MAX_TRANSACTION_ID_LENGTH = 64
 MAX_FROZEN_RECEIPTS = 1_000
 """All or none are taken, and nobody else has a turn meanwhile."""
 MAX_NAMED_PARTITIONS = 10_000
-MAX_REASON_LENGTH = 1_000
 _MAX_TEXT = 1_000
 _INT64 = (1 << 63) - 1
 
@@ -35,7 +34,6 @@ TransactionalId = Annotated[
 OwnTransactionalId = Annotated[
     str, Meta(max_length=MAX_NAME_LENGTH, description="If it is given it must be the producer's own.")
 ]
-TransactionId = Annotated[str, Meta(min_length=1, max_length=MAX_TRANSACTION_ID_LENGTH)]
 TransactionIdField = Annotated[
     str,
     Meta(
@@ -44,18 +42,31 @@ TransactionIdField = Annotated[
         description="As begin answered it; without it the one that the producer has open.",
     ),
 ]
-Name = Annotated[str, Meta(max_length=_MAX_TEXT)]
-PartitionNumber = Annotated[int, Meta(ge=0, le=_INT64)]
+TransactionIdTold = Annotated[str, Meta(description="The transaction's id.")]
+DeadlineField = Annotated[str, Meta(description="The broker aborts it then, unless it has ended (RFC 3339).")]
+Topic = Annotated[str, Meta(max_length=_MAX_TEXT, description="The topic's name.")]
+Group = Annotated[str, Meta(max_length=_MAX_TEXT, description="The group's name.")]
+Member = Annotated[str, Meta(max_length=_MAX_TEXT, description="The member, as the join answered it.")]
+PartitionNumber = Annotated[int, Meta(ge=0, le=_INT64, description="The partition's number, counted from 0.")]
 Receipt = Annotated[str, Meta(max_length=MAX_RECEIPT_LENGTH)]
-Key = Annotated[str, Meta(min_length=1, max_length=MAX_KEY_LENGTH, description="The application's own, such as a job.")]
-EndedState = Literal["completed_commit", "completed_abort"]
+KeyField = Annotated[
+    str, Meta(min_length=1, max_length=MAX_KEY_LENGTH, description="The application's own, such as a job.")
+]
+ForKeyField = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_KEY_LENGTH,
+        description="It is aborted when commit-many has committed others under that key.",
+    ),
+]
 
 
 # Producers
 
 
 class InitProducerRequest(Request):
-    """With a ``transactional_id`` it takes over from whoever had that. ``timeout_ms``: of its transactions."""
+    """Who the producer is."""
 
     transactional_id: TransactionalId | None = None
     timeout_ms: TimeoutMs | None = None
@@ -64,13 +75,13 @@ class InitProducerRequest(Request):
 class InitProducerResponse(Struct):
     """To be sent with everything that the producer does."""
 
-    producer_id: int
-    epoch: int
-    timeout_ms: int
+    producer_id: Annotated[int, Meta(description="Its id.")]
+    epoch: Annotated[int, Meta(description="Goes up when someone takes over its transactional_id.")]
+    timeout_ms: Annotated[int, Meta(description="After so long its transactions are aborted.")]
 
 
 class ProducerHeartbeatRequest(Request):
-    """Asks whether the producer is still the one; it does not put off the end of a transaction."""
+    """Which of those that had the id it is."""
 
     epoch: Epoch
 
@@ -78,7 +89,7 @@ class ProducerHeartbeatRequest(Request):
 class ProducerHeartbeatResponse(Struct):
     """Nobody has taken over."""
 
-    success: bool
+    success: Annotated[bool, Meta(description="Always true; a producer that was taken over from gets an error.")]
 
 
 # What is done in a transaction
@@ -91,26 +102,34 @@ class BeginTransactionRequest(Request):
     epoch: Epoch
     transactional_id: OwnTransactionalId | None = None
     timeout_ms: TimeoutMs | None = None
+    for_key: ForKeyField | None = None
 
 
 class BeginTransactionResponse(Struct):
-    """If it is not ended before ``deadline`` the broker aborts it."""
+    """The transaction is open."""
 
-    transaction_id: str
-    deadline: str
+    transaction_id: TransactionIdTold
+    deadline: DeadlineField
 
 
 class TransactionalPublishRequest(PublishMessage, kw_only=True):
-    """One message, with the fields that a message has elsewhere.
-
-    ``sequence`` counts the producer's messages of one partition from 0 on: the same one again is not stored again, and
-    what comes after a gap is refused.
-    """
+    """One message, with the fields that a message has elsewhere."""
 
     producer_id: ProducerId
     epoch: Epoch
-    topic: Name
-    sequence: Annotated[int, Meta(ge=0, lt=SEQUENCES)] | None = None
+    topic: Topic
+    sequence: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                lt=SEQUENCES,
+                description="Counts the producer's messages of one partition from 0 on: the same one again is not "
+                "stored again, and what comes after a gap is refused.",
+            ),
+        ]
+        | None
+    ) = None
     transaction_id: TransactionIdField | None = None
     transactional_id: OwnTransactionalId | None = None
 
@@ -118,21 +137,26 @@ class TransactionalPublishRequest(PublishMessage, kw_only=True):
 class TransactionalPublishResponse(Struct, omit_defaults=True):
     """Where the message is. Readers see it when the transaction is committed; one that is delayed when it is due."""
 
-    partition: int
-    offset: int
-    priority: str
-    delayed: bool
-    deliverAt: str | UnsetType = UNSET  # noqa: N815
+    partition: PartitionField
+    offset: Annotated[int, Meta(description="The message's place in its partition; one that is delayed gets another.")]
+    priority: PriorityNameField
+    delayed: Annotated[bool, Meta(description="Whether it waits for its time.")]
+    deliverAt: DueField | UnsetType = UNSET  # noqa: N815
 
 
 class AddPartitionRequest(Request):
-    """One ``partition`` or several ``partitions`` of a topic. Publishing to them adds them as well."""
+    """Says exactly one of ``partition`` and ``partitions``. Publishing to them adds them as well."""
 
     producer_id: ProducerId
     epoch: Epoch
-    topic: Name
+    topic: Topic
     partition: PartitionNumber | None = None
-    partitions: Annotated[list[PartitionNumber], Meta(min_length=1, max_length=MAX_NAMED_PARTITIONS)] | None = None
+    partitions: (
+        Annotated[
+            list[PartitionNumber], Meta(min_length=1, max_length=MAX_NAMED_PARTITIONS, description="Several of them.")
+        ]
+        | None
+    ) = None
     transaction_id: TransactionIdField | None = None
     transactional_id: OwnTransactionalId | None = None
 
@@ -142,7 +166,12 @@ class AddAcksRequest(Request):
 
     producer_id: ProducerId
     epoch: Epoch
-    receipts: Annotated[list[Receipt], Meta(min_length=1, max_length=MAX_FROZEN_RECEIPTS)]
+    receipts: Annotated[
+        list[Receipt],
+        Meta(
+            min_length=1, max_length=MAX_FROZEN_RECEIPTS, description="As polls answered them; all are taken, or none."
+        ),
+    ]
     transaction_id: TransactionIdField | None = None
 
 
@@ -151,18 +180,18 @@ class AddOffsetsRequest(Request):
 
     producer_id: ProducerId
     epoch: Epoch
-    group: Name
-    member_id: Name
-    offsets: OffsetsByTopic
-    generation: Generation | None = None
+    group: Group
+    member_id: Member
+    offsets: CommitField
+    generation: OnlyInField | None = None
     transaction_id: TransactionIdField | None = None
 
 
 class AddedResponse(Struct):
     """All of it is part of the transaction."""
 
-    added: bool
-    transaction_id: str
+    added: Annotated[bool, Meta(description="Always true; what cannot be added is an error.")]
+    transaction_id: TransactionIdTold
 
 
 # Ends
@@ -189,111 +218,23 @@ class AbortTransactionRequest(EndTransactionRequest):
     """See ``EndTransactionRequest``."""
 
 
-class OperatorAbortRequest(Request):
-    """``reason`` is what the producer is told, besides that an operator asked for it."""
-
-    reason: Annotated[str, Meta(min_length=1, max_length=MAX_REASON_LENGTH)] | None = None
-
-
 class PrepareTransactionResponse(Struct):
-    """What it did survives a crash. If nobody ends it before ``deadline`` the broker aborts it."""
+    """What it did survives a crash."""
 
-    status: Literal["prepared"]
-    transaction_id: str
-    deadline: str
+    status: Annotated[Literal["prepared"], Meta(description="Always prepared; what cannot be is an error.")]
+    transaction_id: TransactionIdTold
+    deadline: DeadlineField
 
 
 class CommitTransactionResponse(Struct):
     """Readers see all of it, and that survives a crash."""
 
-    status: Literal["committed"]
-    transaction_id: str
+    status: Annotated[Literal["committed"], Meta(description="Always committed; what cannot be is an error.")]
+    transaction_id: TransactionIdTold
 
 
 class AbortTransactionResponse(Struct):
     """Nobody will ever see anything of it."""
 
-    status: Literal["aborted"]
-    transaction_id: str
-
-
-class CommitManyRequest(Request):
-    """Prepared ``transactions``, all or none. Who comes first with a ``key`` wins."""
-
-    key: Key
-    transactions: Annotated[list[TransactionId], Meta(max_length=MAX_AT_ONCE)]
-
-
-class CommittedKey(Struct):
-    """What is committed under a key. ``is_new``: by this very request."""
-
-    key: str
-    transactions: list[str]
-    committed_at: str
-    is_new: bool
-
-
-# Looking
-
-
-class TransactionInfo(Struct, omit_defaults=True, kw_only=True):
-    """A transaction that has not ended. ``topics``: those that it has written to."""
-
-    transaction_id: str
-    producer_id: int
-    epoch: int
-    transactional_id: str | UnsetType = UNSET
-    state: State
-    started_at: str
-    deadline: str
-    messages: int
-    topics: list[str]
-
-
-class TransactionListResponse(Struct):
-    """The oldest first. ``total``: how many there are, should that be more than ``limit``."""
-
-    transactions: list[TransactionInfo]
-    total: int
-
-
-class TouchedPartition(Struct):
-    """What a transaction has written lies from ``first_offset`` to before ``end_offset``, maybe among others'."""
-
-    topic: str
-    partition: int
-    first_offset: int
-    end_offset: int
-
-
-class TransactionDetails(Struct, omit_defaults=True, kw_only=True):
-    """A transaction, and what it did. Of one that has ended no more is known than how; ``reason``: why it was aborted.
-
-    ``groups``: whose messages or offsets are part of it; ``acks``: how many messages it acks.
-    """
-
-    transaction_id: str
-    producer_id: int
-    epoch: int
-    transactional_id: str | UnsetType = UNSET
-    state: State | EndedState
-    started_at: str | UnsetType = UNSET
-    deadline: str | UnsetType = UNSET
-    messages: int | UnsetType = UNSET
-    acks: int | UnsetType = UNSET
-    partitions: list[TouchedPartition] | UnsetType = UNSET
-    groups: list[str] | UnsetType = UNSET
-    reason: str | UnsetType = UNSET
-
-
-class TransactionStats(Struct):
-    """Totals are counted since the broker started. ``avg_duration``: of those that were committed."""
-
-    active_transactions: int
-    prepared_transactions: int
-    begun_total: int
-    committed_total: int
-    aborted_total: int
-    timed_out_total: int
-    fenced_total: int
-    avg_duration: str
+    status: Annotated[Literal["aborted"], Meta(description="Always aborted; what cannot be is an error.")]
+    transaction_id: TransactionIdTold

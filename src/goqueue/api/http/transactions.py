@@ -66,9 +66,10 @@ def _routes_of_work(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Begin a transaction",
     )
     async def begin_transaction(data: JSONBody[BeginTransactionRequest]) -> BeginTransactionResponse:
+        """A producer has one at a time; one in which nothing was done yet is the same when asked for again."""
         broker.check_open()
         _check_name(transactions, data.producer_id, data.epoch, data.transactional_id)
-        begun = transactions.begin(data.producer_id, data.epoch, data.timeout_ms)
+        begun = transactions.begin(data.producer_id, data.epoch, data.timeout_ms, data.for_key or "")
         return BeginTransactionResponse(begun.transaction_id, format_instant_ns(begun.deadline_ns))
 
     @post(
@@ -85,6 +86,7 @@ def _routes_of_work(broker: Broker) -> list[HTTPRouteHandler]:
     async def publish_in_transaction(
         request: Request[Any, Any, Any], data: JSONBody[TransactionalPublishRequest]
     ) -> TransactionalPublishResponse:
+        """Readers see it when the transaction is committed."""
         _check_name(transactions, data.producer_id, data.epoch, data.transactional_id)
         transaction = transactions.ongoing(data.producer_id, data.epoch, data.transaction_id)
         message = to_new_message(data, broker.clock.now_ns())
@@ -109,6 +111,7 @@ def _routes_of_work(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Ask whether a transaction may write to partitions",
     )
     async def add_partition(data: JSONBody[AddPartitionRequest]) -> AddedResponse:
+        """It is an error if one of them is not there. Publishing adds them by itself."""
         if (data.partition is None) == (data.partitions is None):
             raise InvalidRequest("give either partition or partitions")
         _check_name(transactions, data.producer_id, data.epoch, data.transactional_id)
@@ -133,6 +136,7 @@ def _routes_of_groups(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Ack messages with a transaction, all of them or none",
     )
     async def add_acks(data: JSONBody[AddAcksRequest]) -> AddedResponse:
+        """They are done when it is committed; until it ends nobody else gets them."""
         transaction = transactions.ongoing(data.producer_id, data.epoch, data.transaction_id)
         await transactions.add_acks(transaction, data.receipts)
         return AddedResponse(added=True, transaction_id=transaction.transaction_id)
@@ -145,6 +149,7 @@ def _routes_of_groups(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Commit a group's offsets with a transaction",
     )
     async def add_offsets(data: JSONBody[AddOffsetsRequest]) -> AddedResponse:
+        """The group goes on there when it is committed."""
         count = sum(map(len, data.offsets.values()))
         if not 1 <= count <= MAX_NAMED_PARTITIONS:
             raise InvalidRequest(f"offsets: there are {count}; 1 to {MAX_NAMED_PARTITIONS} are allowed")
@@ -169,9 +174,10 @@ def _routes_of_ends(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Make safe what a transaction did, and leave it to someone else how it ends",
     )
     async def prepare_transaction(data: JSONBody[PrepareTransactionRequest]) -> PrepareTransactionResponse:
+        """What it did survives a crash, and nothing can be added."""
         # Found before: once it is prepared, someone else may end it any moment.
         transaction = transactions.find(_own(transactions, data))
-        await transactions.prepare(transaction.transaction_id)
+        await transactions.preparing.prepare(transaction.transaction_id)
         deadline = format_instant_ns(transaction.deadline_ns)
         return PrepareTransactionResponse("prepared", transaction.transaction_id, deadline)
 
@@ -183,8 +189,9 @@ def _routes_of_ends(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Commit a transaction",
     )
     async def commit_transaction(data: JSONBody[CommitTransactionRequest]) -> CommitTransactionResponse:
+        """Readers see all of it from now on, and that survives a crash."""
         transaction_id = _own(transactions, data)
-        await transactions.commit(transaction_id)
+        await transactions.committing.commit(transaction_id)
         return CommitTransactionResponse("committed", transaction_id)
 
     @post(
@@ -195,6 +202,7 @@ def _routes_of_ends(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Abort a transaction",
     )
     async def abort_transaction(data: JSONBody[AbortTransactionRequest]) -> AbortTransactionResponse:
+        """Nobody will ever see anything of it; what was acked in it comes again."""
         transaction_id = _own(transactions, data)
         await transactions.abort_own(transaction_id, data.producer_id, data.epoch)
         return AbortTransactionResponse("aborted", transaction_id)
