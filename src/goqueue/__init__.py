@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         GroupInfo,
         GroupMember,
         GroupPartition,
+        PeekedMessage,
         RedriveReport,
         ReliabilityStats,
     )
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from goqueue.client.sync_consumer import Consumer
     from goqueue.client.sync_producer import Producer, Transaction
     from goqueue.client.sync_schemas import Schemas
-    from goqueue.client.topics import PartitionInfo, TopicInfo
+    from goqueue.client.topics import PartitionInfo, PurgedPartition, TopicInfo
     from goqueue.client.tracing import extracted_context
     from goqueue.client.transaction import AsyncTransaction
     from goqueue.client.transactions import CommittedKey, TransactionInfo, TransactionPartition, TransactionStats
@@ -89,12 +90,14 @@ _PLACES = {
     "PartitionInfo": "client.topics",
     "PartitionLane": "client.lanes",
     "PartitionLanes": "client.lanes",
+    "PeekedMessage": "client.groups",
     "Priority": "model.message",
     "Producer": "client.sync_producer",
     "ProducerConfig": "client.config",
     "ProtobufDeserializer": "client.protobuf_serializers",
     "ProtobufSerializer": "client.protobuf_serializers",
     "Published": "model.publishing",
+    "PurgedPartition": "client.topics",
     "ReceivedMessage": "client.delivery",
     "Record": "client.reader",
     "RedriveReport": "client.groups",
@@ -154,12 +157,14 @@ __all__ = [
     "PartitionInfo",
     "PartitionLane",
     "PartitionLanes",
+    "PeekedMessage",
     "Priority",
     "Producer",
     "ProducerConfig",
     "ProtobufDeserializer",
     "ProtobufSerializer",
     "Published",
+    "PurgedPartition",
     "ReceivedMessage",
     "Record",
     "RedriveReport",

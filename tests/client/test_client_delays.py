@@ -38,7 +38,7 @@ async def test_a_delayed_message_is_seen_later_and_its_result_tells_where_it_wai
         assert (waiting.deliver_at_ns, waiting.priority) == (stored.deliver_at_ns, Priority.HIGH)
         assert began_ns <= waiting.timestamp_ns <= time.time_ns()
         async with aclosing(client.read(topic, follow=True)) as records:
-            record = await asyncio.wait_for(anext(records), 20)
+            record = await asyncio.wait_for(anext(records), 60)
         assert record.timestamp_ns >= stored.deliver_at_ns
         assert (record.value, record.key, record.offset, record.priority) == (b"later", b"ada", 1, Priority.HIGH)
         assert ("goqueue-delayed-offset", b"0") in record.headers
@@ -101,7 +101,7 @@ async def test_what_waits_is_looked_at_moved_and_cancelled(broker: BrokerProcess
         now = await client.reschedule_delayed(topic, 0, one.offset, delay=0)
         assert now.deliver_at_ns <= time.time_ns()
         async with aclosing(client.read(topic, follow=True)) as records:
-            assert (await asyncio.wait_for(anext(records), 20)).value == b"one"
+            assert (await asyncio.wait_for(anext(records), 60)).value == b"one"
         after = await client.delay_stats()
         assert after.cancelled >= before.cancelled + 1
         assert after.rescheduled >= before.rescheduled + 2
@@ -159,7 +159,7 @@ async def test_consumers_of_queues_and_streams_get_what_was_delayed_once(
             await (await producer.send(topic, b"later", delay=SOON, priority="critical"))
             await (await producer.send(topic, b"now"))
             for consumer in (queue, stream):
-                got = [await asyncio.wait_for(anext(consumer), 20) for _ in range(2)]
+                got = [await asyncio.wait_for(anext(consumer), 60) for _ in range(2)]
                 assert [(each.value, each.priority) for each in got] == [
                     (b"now", Priority.NORMAL),
                     (b"later", Priority.CRITICAL),
@@ -183,10 +183,10 @@ async def test_a_stream_that_was_committed_before_delayed_messages_goes_on_behin
         hidden = [Outgoing(b"later", delay=HOUR) for _ in range(300)]
         await producer.send_many(topic, [*hidden, b"b", *hidden])
         async with client.consumer(group, topic, mode="stream") as consumer:
-            assert (await asyncio.wait_for(anext(consumer), 20)).value == b"b"
+            assert (await asyncio.wait_for(anext(consumer), 60)).value == b"b"
             reading = asyncio.ensure_future(anext(consumer))
             await producer.send_many(topic, [*hidden, b"c"])
-            assert (await asyncio.wait_for(reading, 20)).value == b"c"
+            assert (await asyncio.wait_for(reading, 60)).value == b"c"
         assert (await client.describe_group(group)).lag == 0
 
 

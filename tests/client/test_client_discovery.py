@@ -20,7 +20,7 @@ async def test_brokers_that_are_dead_are_passed_over(broker: BrokerProcess, topi
         assert topic in await client.list_topics()
         await producer.send_many(topic, [b"v"])
         assert [record.value async for record in client.read(topic)] == [b"v"]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 9
         # The next question begins with the one that answered.
         assert client._directory._addresses[0] == broker.address
 

@@ -82,7 +82,7 @@ async def test_a_message_that_is_refused_leaves_no_gap(broker: BrokerProcess, to
 
 async def test_numbers_whose_fate_is_not_known_are_never_used_again(broker: BrokerProcess, wide_topic: str) -> None:
     async with broker.async_client() as direct, proxied(broker) as proxy, proxy.client() as client:
-        async with client.producer(delivery_timeout_ms=300) as producer:
+        async with client.producer(delivery_timeout_ms=1_500) as producer:
             await producer.send_many(wide_topic, [Outgoing(b"a", partition=0), Outgoing(b"b", partition=1)])
             proxy.go_deaf()
             lost = await producer.send(wide_topic, b"given up", partition=0)

@@ -20,7 +20,7 @@ async def test_a_consumer_gets_the_most_urgent_first_and_every_message_tells_its
             topic, [Outgoing(b"%d" % lane, priority=lane) for lane in reversed(Priority) for _ in range(2)]
         )
         async with client.consumer(group, topic) as consumer:
-            got = [await asyncio.wait_for(anext(consumer), 20) for _ in range(10)]
+            got = [await asyncio.wait_for(anext(consumer), 60) for _ in range(10)]
             assert [message.priority for message in got] == [lane for lane in Priority for _ in range(2)]
             [lanes] = await client.lane_stats(topic)
             [of_group] = lanes.groups
@@ -48,7 +48,7 @@ async def test_a_critical_message_passes_what_the_broker_has_not_sent_yet(
             # It comes when there is room, and what is in the consumer already may be handed out before.
             seen = 0
             while True:
-                message = await asyncio.wait_for(anext(consumer), 20)
+                message = await asyncio.wait_for(anext(consumer), 60)
                 await message.ack()
                 if message.value == b"now":
                     break

@@ -129,7 +129,7 @@ async def test_values_that_were_packed_are_unpacked(broker: BrokerProcess, topic
     frame = encode_frame(b"", value, b"", 1, flags=int(Flag.COMPRESSED))
     async with broker.async_client() as client:
         leader = await client._directory.leader(topic, 0)
-        await leader.publish(topic, 0, pb.ACKS_ALL, packed([frame]))
+        await leader.publish(topic, 0, pb.ACKS_ALL, [packed([frame])])
         assert [record.value async for record in client.read(topic)] == [b"long " * 1_000]
 
 

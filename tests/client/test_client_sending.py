@@ -10,6 +10,7 @@ import mmh3
 import pytest
 
 from goqueue import AsyncClient, Outgoing, Priority, Published, Sent, as_text, from_json, to_json
+from goqueue.client import outbox
 from goqueue.model.errors import (
     BufferFull,
     ClientClosed,
@@ -22,6 +23,7 @@ from goqueue.model.errors import (
     TopicNotFound,
 )
 from goqueue.testing import BrokerProcess, running_broker
+from goqueue.wire.batch import FrameRun
 
 
 async def everything(client: AsyncClient, topic: str, **options: Any) -> list[Any]:
@@ -215,7 +217,7 @@ async def test_what_a_serializer_or_the_messages_themselves_raise_is_told_too(
 
 
 async def test_what_there_is_no_room_for_is_told_by_its_place(broker: BrokerProcess, topic: str) -> None:
-    large = b"x" * (300 << 10)
+    large = b"x" * (600 << 10)
     async with broker.async_client() as client, client.producer(block=False, buffer_bytes=100_000) as producer:
         with pytest.raises(NotAllStored, match="3 of 4") as failure:
             await producer.send_many(topic, [large, large, b"small", large])
@@ -354,3 +356,72 @@ def test_messages_published_over_grpc_are_the_same_over_http(broker: BrokerProce
     url = f"{broker.url}/topics/{topic}/partitions/0/messages"
     messages = httpx.get(url, trust_env=False).json()["messages"]
     assert [(each["value"], each.get("key")) for each in messages] == [("ü", None), ("w", "k")]
+
+
+async def test_many_values_with_long_traces_fit_their_batches(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a trace adds to each message counts as well: a batch that is too large would be refused."""
+    trace = (("traceparent", b"00-%b-%b-01" % (b"1" * 32, b"2" * 16)), ("tracestate", b"vendor=" + b"x" * 500))
+    monkeypatch.setattr(outbox, "current_trace", lambda: trace)
+    values = [bytes([number % 256]) * (250 << 10 if number % 1_000 == 999 else 300) for number in range(4_000)]
+    async with broker.async_client() as client, client.producer() as producer:
+        sent = await producer.send_many(topic, values)
+        found = {(each.partition, each.offset): each async for each in client.read(topic)}
+    assert [found[each.partition, each.offset].value for each in sent] == values
+    assert all(each.headers == trace for each in found.values())
+    assert {each.trace_id for each in sent} == {"1" * 32}
+
+
+async def test_values_between_other_messages_keep_their_places(broker: BrokerProcess, topic: str) -> None:
+    """Plain values are encoded many at a time, and everything else one by one."""
+    many = [b"v%d" % number for number in range(3_000)]
+    mixed: list[Any] = [*many[:2_500], Outgoing(b"with a key", key=b"k"), *many[2_500:], Outgoing(b"last", partition=0)]
+    async with broker.async_client() as client, client.producer() as producer:
+        sent = await producer.send_many(topic, iter(mixed))
+        found = {(each.partition, each.offset): each.value async for each in client.read(topic)}
+    wanted = [each if isinstance(each, bytes) else each.value for each in mixed]
+    assert [found[each.partition, each.offset] for each in sent] == wanted
+    # The topic has one partition: it is in the order in which they were given.
+    assert [value for _, value in sorted(found.items())] == wanted
+
+
+@pytest.mark.parametrize("size", [200 << 10, 700 << 10])
+async def test_of_messages_that_are_yet_to_be_made_few_are_asked_for_before_some_leave(
+    broker: BrokerProcess, topic: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the bound on what waits would bound nothing."""
+    made: list[int] = []
+    waiting: list[int] = []
+
+    def large() -> Iterator[bytes]:
+        for number in range(20):
+            made.append(number)
+            yield bytes(size)
+
+    enqueue = outbox.Outbox.enqueue
+
+    async def noted(self: outbox.Outbox, topic: str, number: int, run: FrameRun, *rest: Any) -> Any:
+        waiting.append(len(made) * size - sum(sizes))
+        sizes.append(len(run.frames))
+        return await enqueue(self, topic, number, run, *rest)
+
+    sizes: list[int] = []
+    monkeypatch.setattr(outbox.Outbox, "enqueue", noted)
+    async with broker.async_client() as client, client.producer() as producer:
+        assert len(await producer.send_many(topic, large())) == 20
+    assert len(waiting) >= 6
+    assert max(waiting) < 3 << 19
+
+
+async def test_a_deserializer_that_ends_an_iteration_loses_nothing_silently(broker: BrokerProcess, topic: str) -> None:
+    def broken(value: bytes) -> bytes:
+        if value == b"3":
+            raise StopIteration
+        return value
+
+    async with broker.async_client() as client:
+        async with client.producer() as producer:
+            await producer.send_many(topic, [b"%d" % number for number in range(6)])
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await everything(client, topic, deserializer=broken)

@@ -12,7 +12,9 @@ from goqueue import AsyncClient, GoQueueError
 from goqueue.client.connection import Connection
 from goqueue.model.errors import (
     BrokerUnavailable,
+    ClientError,
     DeliveryTimeout,
+    InvalidRequest,
     Overloaded,
     ShuttingDown,
     TopicExists,
@@ -93,6 +95,26 @@ async def test_a_topic_whose_deletion_was_not_confirmed_is_deleted(
         assert topic not in await client.list_topics()
         with pytest.raises(TopicNotFound):
             await client.delete_topic(topic)
+
+
+async def test_a_purge_that_was_not_confirmed_is_not_tried_again(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncClient(["127.0.0.1:1", broker.address]) as client, client.producer() as producer:
+        await (await producer.send(topic, "a", partition=0))
+        fail_once(monkeypatch, pb.PurgeTopicRequest, LOST, after=False)
+        with pytest.raises(ClientError, match=r"whether .* was purged is not known") as raised:
+            await client.purge_topic(topic)
+        assert not isinstance(raised.value, BrokerUnavailable)
+        assert [record.value async for record in client.read(topic)] == [b"a"]
+        assert sum(each.removed for each in await client.purge_topic(topic)) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"partition": -1}, {"partition": 1 << 32}, {"before": 1 << 63}, {"before": "now"}])
+async def test_what_cannot_be_sent_is_refused(broker: BrokerProcess, topic: str, wrong: dict[str, Any]) -> None:
+    async with broker.async_client() as client:
+        with pytest.raises(InvalidRequest):
+            await client.purge_topic(topic, **wrong)
 
 
 @pytest.mark.parametrize("refusal", [ShuttingDown("going", retry_after_s=0.01), Overloaded("busy")])

@@ -335,8 +335,8 @@ async def test_a_handler_keeps_what_else_is_in_its_context(
 async def test_a_delayed_message_stays_in_its_trace(broker: BrokerProcess, topic: str, spans: Spans) -> None:
     async with broker.async_client() as client, client.producer() as producer:
         with spans.within("reminder") as span:
-            traced = await (await producer.send(topic, b"traced", delay=0.3))
-        plain = await (await producer.send(topic, b"plain", delay=0.3))
+            traced = await (await producer.send(topic, b"traced", delay=1.5))
+        plain = await (await producer.send(topic, b"plain", delay=1.5))
         waiting = {each.value: each.trace_id async for each in client.delayed(topic)}
         assert waiting == {b"traced": traced.trace_id, b"plain": plain.trace_id}
         async with aclosing(client.read(topic, follow=True)) as records:

@@ -170,7 +170,7 @@ async def test_a_transaction_that_has_done_nothing_can_be_prepared_and_ended(bro
 
 
 async def test_a_prepare_whose_answer_never_comes_can_be_asked_for_again(broker: BrokerProcess, topic: str) -> None:
-    async with broker.async_client() as client, client.producer(delivery_timeout_ms=300) as producer:
+    async with broker.async_client() as client, client.producer(delivery_timeout_ms=1_500) as producer:
         tx = await producer.begin()
         await tx.send_many(topic, [b"v"])
         with pytest.MonkeyPatch.context() as patch:

@@ -40,7 +40,7 @@ async def test_a_message_that_is_acked_in_a_transaction_is_done_when_that_is_com
 ) -> None:
     async with broker.async_client() as client, client.producer(transactional_id=group) as producer:
         await publish(client, topic, b"1", b"2", b"3")
-        async with client.consumer(group, topic, visibility_timeout_ms=600) as consumer:
+        async with client.consumer(group, topic, visibility_timeout_ms=5_000) as consumer:
             messages = await polled(consumer, 3)
             leases = {message._lease for message in messages}
             with pytest.raises(ZeroDivisionError):

@@ -292,8 +292,8 @@ async def test_a_commit_whose_answer_never_comes_is_in_doubt_and_the_producer_be
     async with (
         broker.async_client() as direct,
         proxied(broker) as proxy,
-        proxy.client(request_timeout_ms=100) as client,
-        client.producer(transactional_id=f"silent-{topic}", delivery_timeout_ms=300) as producer,
+        proxy.client(request_timeout_ms=500) as client,
+        client.producer(transactional_id=f"silent-{topic}", delivery_timeout_ms=1_500) as producer,
     ):
         tx = await producer.begin()
         await tx.send_many(topic, [b"a"])
@@ -343,7 +343,7 @@ async def test_a_transaction_with_messages_of_unknown_fate_is_aborted_and_the_pr
 ) -> None:
     name = f"doubt-{topic}"
     async with broker.async_client() as direct, proxied(broker) as proxy, proxy.client() as client:
-        async with client.producer(transactional_id=name, delivery_timeout_ms=200) as producer:
+        async with client.producer(transactional_id=name, delivery_timeout_ms=1_500) as producer:
             await client.find_offset(topic, 0, "latest")
             tx = await producer.begin()
             proxy.go_deaf()
@@ -353,7 +353,7 @@ async def test_a_transaction_with_messages_of_unknown_fate_is_aborted_and_the_pr
             proxy.cut()
             with pytest.raises(TransactionAborted, match="can only be aborted"):
                 await (await tx.send(topic, b"behind it"))
-            with pytest.raises(TransactionAborted, match="200 ms"):
+            with pytest.raises(TransactionAborted, match="1500 ms"):
                 await tx.commit()
             async with producer.transaction() as after:
                 await after.send(topic, b"seen")

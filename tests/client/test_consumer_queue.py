@@ -366,9 +366,9 @@ async def test_what_lies_between_two_messages_of_a_lease_and_is_another_leases_i
     async with broker.async_client() as client, client.producer() as producer:
         await producer.send_many(topic, [b"a", b"b", b"c"])
         async with client.consumer(group, topic) as consumer:
-            first = [await asyncio.wait_for(anext(consumer), 20) for _ in range(3)]
+            first = [await asyncio.wait_for(anext(consumer), 60) for _ in range(3)]
             await consumer.nack([first[0], first[2]], delay=0)
-            again = [await asyncio.wait_for(anext(consumer), 20) for _ in range(2)]
+            again = [await asyncio.wait_for(anext(consumer), 60) for _ in range(2)]
             assert [(each.value, each.deliveries) for each in again] == [(b"a", 2), (b"c", 2)]
             await consumer.ack(again)
             assert not first[1].lost

@@ -184,7 +184,8 @@ async def test_what_is_said_to_a_stalled_broker_arrives_when_it_goes_on(
             finally:
                 os.kill(broker.process.pid, signal.SIGCONT)
             await asyncio.gather(acked, nacked)
-            found = await client.describe_group(group)
+            async with broker.async_client() as patient:
+                found = await patient.describe_group(group)
             assert (found.partitions[0].in_flight, found.partitions[0].waiting, found.lag) == (0, 1, 1)
 
 

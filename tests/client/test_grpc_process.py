@@ -17,7 +17,7 @@ from goqueue.testing import running_broker
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
-IN_TIME_S = 10.0
+IN_TIME_S = 20.0
 OPTIONS = [("grpc.enable_http_proxy", 0)]
 
 

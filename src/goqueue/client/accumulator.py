@@ -56,7 +56,7 @@ class PartitionQueue:
     def put(self, parcel: Parcel) -> None:
         loop = asyncio.get_running_loop()
         self._parcels.append(parcel)
-        self._messages += len(parcel.frames)
+        self._messages += len(parcel.run)
         self._bytes += parcel.size
         if self._is_full() or not self._config.linger_ms:
             self._ready.set()
@@ -69,7 +69,7 @@ class PartitionQueue:
 
     @property
     def unsettled_messages(self) -> int:
-        return sum(len(parcel.frames) for parcel in (*self._under_way, *self._parcels) if not parcel.done.done())
+        return sum(len(parcel.run) for parcel in (*self._under_way, *self._parcels) if not parcel.done.done())
 
     def is_sticky(self) -> bool:
         """Whether a keyless message should still join what waits here."""
@@ -138,13 +138,15 @@ class PartitionQueue:
         """Everything that waits, as far as one batch holds it."""
         taken: list[Parcel] = []
         size = 0
-        dedup_ids: frozenset[str] | None = None
+        dedup_ids: set[str] | None = None
         while self._parcels:
             first = self._parcels[0]
             if taken and (size + first.size > MAX_FRAMES_BYTES or not _go_together(dedup_ids, first.dedup_ids)):
                 break
             if first.dedup_ids is not None:
-                dedup_ids = first.dedup_ids if dedup_ids is None else dedup_ids | first.dedup_ids
+                # One set that grows: a batch may be of thousands of parcels.
+                dedup_ids = dedup_ids or set()
+                dedup_ids.update(first.dedup_ids)
             size += first.size
             taken.append(self._pop())
         if self._parcels:
@@ -153,7 +155,7 @@ class PartitionQueue:
 
     def _pop(self) -> Parcel:
         parcel = self._parcels.popleft()
-        self._messages -= len(parcel.frames)
+        self._messages -= len(parcel.run)
         self._bytes -= parcel.size
         return parcel
 
@@ -175,7 +177,7 @@ def _closed() -> ClientClosed:
     return ClientClosed("the producer was closed before the message was acknowledged")
 
 
-def _go_together(some: frozenset[str] | None, others: frozenset[str] | None) -> bool:
+def _go_together(some: set[str] | None, others: frozenset[str] | None) -> bool:
     """Whether messages can be in one batch: none of them has a dedup id, or each has one of its own."""
     if some is None or others is None:
         return some is others

@@ -11,6 +11,7 @@ from goqueue.client.directory import Directory
 from goqueue.client.groups import (
     DeadLetter,
     GroupInfo,
+    PeekedMessage,
     RedriveReport,
     ReliabilityStats,
     add_up,
@@ -18,6 +19,7 @@ from goqueue.client.groups import (
     to_filter,
     to_group_info,
     to_offsets,
+    to_peeked,
 )
 from goqueue.client.instants import Span
 from goqueue.client.lanes import PartitionLanes, to_partition_lanes
@@ -31,6 +33,7 @@ from goqueue.model.group_settings import GroupSettings
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 _LETTERS_AT_ONCE = 100
+_PEEKED_AT_ONCE = 100
 
 
 class GroupAdministration:
@@ -82,6 +85,34 @@ class GroupAdministration:
         return to_offsets(
             await self._directory.any(lambda attempt: attempt.command(attempt.broker.groups.ResetOffsets, request))
         )
+
+    async def peek(
+        self, group: str, *, topic: str | None = None, partition: int | None = None, state: str | None = None
+    ) -> AsyncGenerator[PeekedMessage, None]:
+        """What the group still has to do, by topic, partition and offset. Nothing is taken, and nothing changes.
+
+        ``state`` is one of ``PeekedMessage``'s.
+        """
+        after: str | None = ""
+        while after is not None:
+            page, after = await self._peeked_from(group, topic, partition, state, after)
+            for message in page:
+                yield message
+
+    async def _peeked_from(
+        self, group: str, topic: str | None, partition: int | None, state: str | None, after: str
+    ) -> tuple[list[PeekedMessage], str | None]:
+        """One page, and where the next one begins if there may be one."""
+        request = pb.PeekGroupRequest(
+            group=group,
+            topic=topic or "",
+            partition=partition,
+            state=state or "",
+            limit=_PEEKED_AT_ONCE,
+            after=after,
+        )
+        found = await self._ask_groups("PeekGroup", request)
+        return [to_peeked(each) for each in found.messages], found.next or None
 
     async def dead_letters(
         self,

@@ -8,11 +8,12 @@ from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 from goqueue.client.administration import GroupAdministration, to_group_settings
-from goqueue.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from goqueue.client.config import DEFAULT_ADDRESS, ClientConfig, ConsumerConfig, ProducerConfig
+from goqueue.client.connection import NotConnected
 from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.delay_administration import DelayAdministration
 from goqueue.client.directory import Attempt, Directory
-from goqueue.client.instants import Span
+from goqueue.client.instants import Instant, Span, instant_ns
 from goqueue.client.membership import JoinTerms
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import Batch, Isolation, Reader, Record, Start, to_start
@@ -20,17 +21,22 @@ from goqueue.client.rebalance import OnPartitions
 from goqueue.client.schema_ids import learn_schemas, schema_ids
 from goqueue.client.schemas import AsyncSchemas
 from goqueue.client.serializers import Deserializer, SchemaReader, Serializer, to_bytes
-from goqueue.client.topics import TopicInfo, is_as_asked, to_info, to_settings
+from goqueue.client.topics import PurgedPartition, TopicInfo, is_as_asked, to_info, to_purged, to_settings
 from goqueue.client.transaction_administration import TransactionAdministration
 from goqueue.client.worker import Handler, check_callable, check_concurrency
-from goqueue.model.errors import InvalidConfiguration, TopicExists, TopicNotFound
+from goqueue.model.errors import (
+    BrokerUnavailable,
+    ClientError,
+    InvalidConfiguration,
+    InvalidRequest,
+    TopicExists,
+    TopicNotFound,
+)
 from goqueue.model.group_settings import GroupKind, GroupMode, GroupSettings, Ordering, StartAt
 from goqueue.model.logging import get_logger
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 log = get_logger(__name__)
-
-DEFAULT_ADDRESS = "localhost:9090"
 
 
 class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministration):
@@ -272,9 +278,9 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
             await self._directory.any(lambda attempt: attempt.question(attempt.broker.topics.DescribeTopic, request))
         )
 
-    async def change_topic(self, name: str, **settings: object) -> TopicInfo:
-        """Change settings while the topic is in use; the others stay."""
-        request = pb.ChangeTopicRequest(name=name, settings=to_settings(settings))
+    async def change_topic(self, name: str, *, unset: Iterable[str] = (), **settings: object) -> TopicInfo:
+        """Change settings while the topic is in use; those in ``unset`` follow the broker's defaults again."""
+        request = pb.ChangeTopicRequest(name=name, settings=to_settings(settings), unset=list(unset))
         return to_info(
             await self._directory.any(lambda attempt: attempt.command(attempt.broker.topics.ChangeTopic, request))
         )
@@ -291,6 +297,30 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
 
         await self._directory.any(delete)
         self._directory.forget(name)
+
+    async def purge_topic(
+        self, name: str, *, partition: int | None = None, before: Instant | None = None
+    ) -> list[PurgedPartition]:
+        """Remove the messages that are there now, for good: of the topic or of a partition, all or those before an
+        instant. Delayed ones and those of open transactions stay.
+
+        Never tried twice: a second time would remove what has come since.
+        """
+        before_ns = None if before is None else instant_ns("before", before)
+        try:
+            request = pb.PurgeTopicRequest(name=name, partition=partition, before_ns=before_ns)
+        except (ValueError, TypeError) as error:
+            raise InvalidRequest(f"partition is {partition!r} and before {before!r}: {error}") from None
+
+        async def purge(attempt: Attempt) -> pb.PurgeTopicResponse:
+            try:
+                return await attempt.command(attempt.broker.topics.PurgeTopic, request)  # type: ignore[no-any-return]
+            except NotConnected:
+                raise
+            except BrokerUnavailable as error:
+                raise ClientError(f"{error}; whether {name!r} was purged is not known: look at its offsets") from None
+
+        return to_purged(await self._directory.any(purge))
 
 
 def _listed(topics: object) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from goqueue.client.backoff import Backoff
@@ -18,7 +18,7 @@ from goqueue.client.parcels import (
     put_together,
     shared_out,
 )
-from goqueue.client.sequences import Sequence
+from goqueue.client.sequences import Sequence as Numbering
 from goqueue.model.errors import (
     DeliveryTimeout,
     DuplicateSequence,
@@ -39,15 +39,16 @@ from goqueue.model.errors import (
     UnknownProducer,
 )
 from goqueue.model.logging import get_logger
-from goqueue.wire.batch import FrameRun, join_frames
+from goqueue.wire.batch import FrameRun, envelope, positions_in
+from goqueue.wire.carrying import Piece
 from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.proto import goqueue_pb2 as pb
-from goqueue.wire.stamped import stamp_batch
+from goqueue.wire.stamped import stamped_pieces
 
 log = get_logger(__name__)
 
-Deliver = Callable[[bytes], Awaitable[pb.Stored]]
-"""Stores a batch in its envelope and returns where."""
+Deliver = Callable[[Sequence[Piece]], Awaitable[pb.Stored]]
+"""Stores a batch, given as the pieces of its envelope, and returns where."""
 
 _REFUSALS = (
     InvalidRequest,
@@ -73,10 +74,10 @@ _OUT_OF_STEP = (OutOfOrderSequence, ProducerFenced, UnknownProducer)
 class _Batch:
     """What is sent, byte for byte the same at every attempt."""
 
-    frames: list[bytes]
+    runs: list[FrameRun]
     is_numbered: bool
     stamp: ProducerStamp | None = None
-    wire: bytes | None = None
+    wire: list[Piece] | None = None
     maybe_stored: bool = False
     """Whether an attempt ended without an answer that says otherwise."""
 
@@ -95,7 +96,7 @@ class BatchSender:
         config: ProducerConfig,
         deliver: Deliver,
         released: Callable[[int], None],
-        sequence: Sequence | None,
+        sequence: Numbering | None,
     ) -> None:
         self._config = config
         self._deliver = deliver
@@ -129,16 +130,15 @@ class BatchSender:
 
     def _batch_of(self, parcels: list[Parcel]) -> _Batch:
         is_numbered = self._sequence is not None and all(parcel.dedup_ids is None for parcel in parcels)
-        return _Batch([frame for parcel in parcels for frame in parcel.frames], is_numbered)
+        return _Batch([parcel.run for parcel in parcels], is_numbered)
 
     async def _attempt(self, batch: _Batch) -> pb.Stored:
         if batch.wire is None:
-            frames = batch.frames
             if batch.is_numbered and self._sequence is not None:
-                batch.stamp = await self._sequence.stamp(len(frames))
-                frames = stamp_batch(frames, batch.stamp)
-            joined = join_frames(frames, 0)
-            batch.wire = FrameRun(memoryview(joined.frames), joined.positions).to_wire()
+                batch.stamp = await self._sequence.stamp(sum(map(len, batch.runs)))
+                batch.wire = [*stamped_pieces(batch.runs, batch.stamp)]
+            else:
+                batch.wire = [*envelope(positions_in(batch.runs), [run.frames for run in batch.runs])]
         try:
             return await self._deliver(batch.wire)
         except _REFUSALS:
@@ -149,7 +149,7 @@ class BatchSender:
 
     def _stored(self, batch: _Batch, parcels: list[Parcel], stored: pb.Stored) -> None:
         self._advance(batch)
-        for parcel, share in zip(parcels, shared_out(stored, [len(each.frames) for each in parcels]), strict=True):
+        for parcel, share in zip(parcels, shared_out(stored, [len(each.run) for each in parcels]), strict=True):
             self._succeed(parcel, share)
 
     def _advance(self, batch: _Batch) -> None:
@@ -170,7 +170,7 @@ class BatchSender:
                 # It was stored by an earlier attempt. Only where is not known.
                 self._advance(batch)
                 for parcel in parcels:
-                    self._succeed(parcel, Stored([UNKNOWN_OFFSET] * len(parcel.frames)))
+                    self._succeed(parcel, Stored([UNKNOWN_OFFSET] * len(parcel.run)))
                 return []
             if isinstance(error, OutOfOrderSequence) or (isinstance(error, _OUT_OF_STEP) and not is_open):
                 return await self._begin_anew(batch, parcels, error, backoff)
@@ -236,7 +236,7 @@ class BatchSender:
         broken: list[tuple[Parcel, list[Part], dict[int, BaseException]]] = []
         at = 0
         for parcel in parcels:
-            count = len(parcel.frames)
+            count = len(parcel.run)
             failures: dict[int, BaseException] = {
                 place: SchemaViolation(error.misfits[at + place])
                 for place in range(count)
@@ -268,7 +268,7 @@ class BatchSender:
             await self.settle(parcels[half:], backoff)
             return
         (parcel,) = parcels
-        count = len(parcel.frames)
+        count = len(parcel.run)
         if count == 1:
             self.fail(parcels, error)
             return
@@ -282,9 +282,9 @@ class BatchSender:
 
     def _finish(self, parcel: Parcel, parts: list[Part], failures: dict[int, BaseException]) -> None:
         """Tell of a parcel what became of its parts, which are settled, and of those that failed before."""
-        stored = put_together(len(parcel.frames), parts, failures)
+        stored = put_together(len(parcel.run), parts, failures)
         reasons = list({id(each): each for each in stored.failures.values()}.values())
-        if len(stored.failures) == len(parcel.frames) and len(reasons) == 1:
+        if len(stored.failures) == len(parcel.run) and len(reasons) == 1:
             self.fail([parcel], reasons[0])
         else:
             self._succeed(parcel, stored)

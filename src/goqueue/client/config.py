@@ -27,6 +27,9 @@ class _Checked:
             object.__setattr__(self, name, value)
 
 
+DEFAULT_ADDRESS = "localhost:9090"
+
+
 @dataclass(frozen=True, slots=True)
 class ClientConfig(_Checked):
     """What a client does about the network."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import grpc
@@ -21,6 +21,7 @@ from goqueue.model.errors import (
     SchemaViolation,
     error_from,
 )
+from goqueue.wire.carrying import FETCH_RESPONSE, PUBLISH_REQUEST, Piece
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
@@ -40,6 +41,14 @@ _LAST_WORDS_S = 0.01
 
 _grpc_runs_in: int | None = None
 """The process in which gRPC has its threads. A child of it has gRPC's memory without them, and would wait for ever."""
+
+
+_PUBLISH_STREAM = "/goqueue.v1.Messages/PublishStream"
+_FETCH = "/goqueue.v1.Messages/Fetch"
+
+
+def _dump_publish(request: tuple[pb.PublishRequest, Sequence[Piece]]) -> bytes:
+    return PUBLISH_REQUEST.dump(*request)
 
 
 class NotConnected(BrokerUnavailable):
@@ -67,6 +76,17 @@ class Connection:
             ],
         )
         self._messages = pb_grpc.MessagesStub(self._channel)
+        # These two carry most of all bytes: not through protobuf.
+        self._publish_stream = self._channel.stream_stream(
+            _PUBLISH_STREAM,
+            request_serializer=_dump_publish,
+            response_deserializer=pb.PublishResponse.FromString,
+        )
+        self._fetch = self._channel.unary_stream(
+            _FETCH,
+            request_serializer=pb.FetchRequest.SerializeToString,
+            response_deserializer=FETCH_RESPONSE.load,
+        )
         self.topics = pb_grpc.TopicsStub(self._channel)
         self.metadata = pb_grpc.MetadataStub(self._channel)
         self.groups = pb_grpc.GroupsStub(self._channel)
@@ -97,32 +117,33 @@ class Connection:
         topic: str,
         partition: int,
         acks: pb.Acks.ValueType,
-        batch: bytes,
+        batch: Sequence[Piece],
         transaction_id: str = "",
         begin: pb.Begin | None = None,
     ) -> pb.Stored:
         """Store a batch; return where it is."""
         self._check_open()
         request = pb.PublishRequest(
-            topic=topic, partition=partition, acks=acks, batch=batch, transaction_id=transaction_id, begin=begin
+            topic=topic, partition=partition, acks=acks, transaction_id=transaction_id, begin=begin
         )
-        if len(batch) > _STREAMED_BYTES:
+        if sum(map(len, batch)) > _STREAMED_BYTES:
             # If it is too large for the broker the whole call ends; it must not take a shared stream with it.
+            request.batch = b"".join(batch)
             response = await self.call(self._messages.Publish, request)
         else:
-            response = await self._publish_on_stream(request)
+            response = await self._publish_on_stream(request, batch)
         if response.WhichOneof("result") == "error":
             raise to_exception(response.error)
         stored: pb.Stored = response.stored
         return stored
 
-    async def _publish_on_stream(self, request: pb.PublishRequest) -> pb.PublishResponse:
+    async def _publish_on_stream(self, request: pb.PublishRequest, batch: Sequence[Piece]) -> pb.PublishResponse:
         if self._pipe is None or self._pipe.broken:
-            self._pipe = _PublishPipe(self._messages.PublishStream(), self.address)
+            self._pipe = _PublishPipe(self._publish_stream(), self.address)
         pipe = self._pipe
         try:
             async with asyncio.timeout(self._config.request_timeout_ms / 1_000):
-                return await pipe.ask(request)
+                return await pipe.ask(request, batch)
         except TimeoutError:
             # The broker may be stalled; a fresh stream has a chance where this one has none.
             pipe.abandon()
@@ -130,9 +151,10 @@ class Connection:
                 f"{self.address} did not acknowledge within {self._config.request_timeout_ms} ms"
             ) from None
 
-    async def fetch(self, request: pb.FetchRequest) -> AsyncGenerator[pb.FetchResponse, None]:
+    async def fetch(self, request: pb.FetchRequest) -> AsyncGenerator[tuple[pb.FetchResponse, memoryview], None]:
+        """Answers, each with its batch."""
         self._check_open()
-        call = self._messages.Fetch(request)
+        call = self._fetch(request)
         self._fetching += 1
         ended = False
         try:
@@ -185,18 +207,18 @@ class _PublishPipe:
         self._call = call
         self._address = address
         self._asked: dict[int, asyncio.Future[pb.PublishResponse]] = {}
-        self._outgoing: dict[int, pb.PublishRequest] = {}
+        self._outgoing: dict[int, tuple[pb.PublishRequest, Sequence[Piece]]] = {}
         self._something_to_send = asyncio.Event()
         self._next_id = 0
         self.broken = False
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
 
-    async def ask(self, request: pb.PublishRequest) -> pb.PublishResponse:
+    async def ask(self, request: pb.PublishRequest, batch: Sequence[Piece]) -> pb.PublishResponse:
         self._next_id += 1
         request.correlation_id = self._next_id
         answer: asyncio.Future[pb.PublishResponse] = asyncio.get_running_loop().create_future()
         self._asked[request.correlation_id] = answer
-        self._outgoing[request.correlation_id] = request
+        self._outgoing[request.correlation_id] = request, batch
         self._something_to_send.set()
         try:
             return await answer

@@ -11,7 +11,8 @@ from goqueue.client.instants import Instant, Span, from_nanoseconds, instant_ns,
 from goqueue.client.reader import unpacked
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.message import NO_HEADERS, Headers
-from goqueue.wire.batch import decode_run, parse_batch
+from goqueue.wire.batch import parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.trace_context import trace_id_of
 

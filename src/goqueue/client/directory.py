@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from goqueue.model.errors import (
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 Reply = TypeVar("Reply")
+_ERRANDS_WITHIN_S = 2.0
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class Directory:
         self._connections: dict[str, Connection] = {}
         self._known: dict[str, _Known] = {}
         self._asking: dict[str, asyncio.Task[_Known]] = {}
+        self._errands: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def backoff(self) -> Backoff:
@@ -190,7 +192,17 @@ class Directory:
             raise BrokerUnavailable(str(error)) from None
         return broker.address, response
 
+    def run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Something to be said to a broker that nobody waits for. Closing gives it a moment."""
+        task = asyncio.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
     async def close(self, *, at_exit: bool = False) -> None:
+        if self._errands:
+            await asyncio.wait(self._errands, timeout=_ERRANDS_WITHIN_S)
+        for errand in self._errands:
+            errand.cancel()
         self._closed = True
         asking = list(self._asking.values())
         for task in asking:

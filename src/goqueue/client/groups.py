@@ -11,7 +11,8 @@ from goqueue.client.instants import from_nanoseconds, to_nanoseconds
 from goqueue.client.reader import unpacked
 from goqueue.client.stream import TopicPartition
 from goqueue.model.message import Headers
-from goqueue.wire.batch import decode_run, parse_batch
+from goqueue.wire.batch import parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.trace_context import trace_id_of
 
@@ -80,6 +81,34 @@ class DeadLetter(msgspec.Struct, frozen=True):
     def trace_id(self) -> str:
         """The trace that the message belongs to, in 32 hexadecimal digits; it stays in it as a dead letter."""
         return trace_id_of(self.headers, self.origin_topic, self.origin_partition, self.origin_offset)
+
+
+class PeekedMessage(msgspec.Struct, frozen=True):
+    """A message that a group is not done with, and where the group is with it.
+
+    ``state`` is waiting, in-flight, retry, moving (to the dead letters) or in-transaction (acked in one that has not
+    ended). ``until``: when it is no longer in flight, or when it is tried again; ``None`` is now. ``error``: why it was
+    not done the last time.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: Any
+    headers: Headers
+    priority: int
+    timestamp: datetime
+    state: str
+    deliveries: int
+    member: str
+    until: datetime | None
+    error: str
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that the message belongs to, in 32 hexadecimal digits."""
+        return trace_id_of(self.headers, self.topic, self.partition, self.offset)
 
 
 class RedriveReport(msgspec.Struct, frozen=True):
@@ -161,6 +190,25 @@ def to_dead_letter(letter: pb.DeadLetter) -> DeadLetter:
         error=letter.error,
         deliveries=letter.deliveries,
         redriven=letter.redriven,
+    )
+
+
+def to_peeked(peeked: pb.PeekedMessage) -> PeekedMessage:
+    [message], _ = decode_run(parse_batch(peeked.message), verify=False)
+    return PeekedMessage(
+        topic=peeked.topic,
+        partition=peeked.partition,
+        offset=message.offset,
+        key=message.key,
+        value=unpacked(message, None),
+        headers=message.headers,
+        priority=message.priority,
+        timestamp=from_nanoseconds(message.timestamp_ns),
+        state=peeked.state,
+        deliveries=peeked.deliveries,
+        member=peeked.member,
+        until=from_nanoseconds(peeked.until_ns) if peeked.until_ns else None,
+        error=peeked.error,
     )
 
 

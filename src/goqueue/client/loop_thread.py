@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from goqueue.model.errors import ClientClosed
@@ -43,13 +43,18 @@ class LoopThread:
     def _is_forked(self) -> bool:
         return os.getpid() != self._pid
 
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for the result. If the caller is interrupted, so is the work."""
+    def run(
+        self,
+        work: Coroutine[Any, Any, Result],
+        meanwhile: Callable[[concurrent.futures.Future[Result]], None] = lambda _: None,
+    ) -> Result:
+        """Wait for the result, and do ``meanwhile`` first. If the caller is interrupted, so is the work."""
         self._refuse_own_thread(work)
         future = self._submit(work)
         if future is None:
             raise self._closed()
         try:
+            meanwhile(future)
             return future.result()
         except concurrent.futures.CancelledError:
             raise self._closed() from None

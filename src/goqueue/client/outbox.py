@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from collections.abc import Sequence as Pieces
 from dataclasses import dataclass, field
-from typing import Any
 
 from goqueue.client.accumulator import PartitionQueue
 from goqueue.client.buffer import Buffer
 from goqueue.client.config import ProducerConfig
 from goqueue.client.connection import NotConnected
 from goqueue.client.directory import Directory, error_no_partition
+from goqueue.client.given import Given
 from goqueue.client.outgoing import Encoder, Outgoing, Sent, key_bytes, traced
 from goqueue.client.parcels import Parcel, Stored
 from goqueue.client.send_many import SendMany
@@ -20,6 +21,8 @@ from goqueue.client.tracing import current_trace
 from goqueue.model.errors import BrokerUnavailable, GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.model.message import NO_HEADERS, Headers
+from goqueue.wire.batch import FrameRun
+from goqueue.wire.carrying import Piece
 from goqueue.wire.frame import Flag
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.routing import partition_of
@@ -67,6 +70,7 @@ class Outbox:
         self._begin = begin
         self.flags = int(Flag.TRANSACTIONAL) if transaction_id else 0
         """Of every frame."""
+        self.buffer_bytes = terms.config.buffer_bytes
         self.is_numbered = bool(transaction_id) or terms.config.idempotent
         self.on_settled: Callable[[asyncio.Future[Stored]], None] | None = None
         """Told of every parcel."""
@@ -104,24 +108,33 @@ class Outbox:
                 delivery.set_exception(error)
                 # Seen here, so that a message nobody asked about does not fail without a word.
                 delivery.exception()
-                if not self._transaction_id:
-                    # Of a transaction its end tells.
-                    log.warning("message not delivered", topic=topic, partition=number, error=str(error))
+                self.warn(topic, number, error)
 
         dedup_ids = None if message.dedup_id is None else frozenset((message.dedup_id,))
-        (await self.enqueue(topic, number, [frame], len(frame), dedup_ids)).add_done_callback(settle)
+        (await self.enqueue(topic, number, FrameRun.of_one(frame), dedup_ids)).add_done_callback(settle)
         return delivery
 
-    async def send_many(self, topic: str, messages: Iterable[Any]) -> list[Sent]:
+    def warn(self, topic: str, number: int, error: BaseException, messages: int = 1) -> None:
+        """Of messages that nobody may have asked about."""
+        if not self._transaction_id:
+            # Of a transaction its end tells.
+            log.warning("message not delivered", topic=topic, partition=number, messages=messages, error=str(error))
+
+    async def send_many(self, topic: str, messages: Given) -> list[Sent]:
         self._check_open()
         encoder = self._encoder if self._encoder.is_bound else await self._encoder.bound(topic)
         partitions = await self._directory.partitions(topic)
         sending = SendMany(self, encoder, topic, partitions, self._trace())
-        await sending.take_in(messages)
-        for (name, _), queue in self._queues.items():
-            if name == topic:
-                queue.hurry()
-        return await sending.results()
+        try:
+            await sending.take_in(messages)
+            for (name, _), queue in self._queues.items():
+                if name == topic:
+                    queue.hurry()
+            await sending.settled()
+        except BaseException:
+            sending.leave()
+            raise
+        return sending.results()
 
     async def flush(self) -> None:
         """Let everything leave now; return when what was sent so far is settled, one way or the other."""
@@ -172,8 +185,9 @@ class Outbox:
     # Handing over
 
     async def enqueue(
-        self, topic: str, number: int, frames: list[bytes], size: int, dedup_ids: frozenset[str] | None = None
+        self, topic: str, number: int, run: FrameRun, dedup_ids: frozenset[str] | None = None
     ) -> asyncio.Future[Stored]:
+        size = len(run.frames)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.delivery_timeout_ms / 1_000
         await self._buffer.take(size, deadline)
@@ -185,14 +199,14 @@ class Outbox:
         queue = self._queues.get((topic, number))
         if queue is None:
             queue = self._queues[topic, number] = self._make_queue(topic, number)
-        parcel = Parcel(frames, size, deadline, loop.create_future(), dedup_ids)
+        parcel = Parcel(run, size, deadline, loop.create_future(), dedup_ids)
         if self.on_settled is not None:
             parcel.done.add_done_callback(self.on_settled)
         queue.put(parcel)
         return parcel.done
 
     def _make_queue(self, topic: str, number: int) -> PartitionQueue:
-        async def deliver(batch: bytes) -> pb.Stored:
+        async def deliver(batch: Pieces[Piece]) -> pb.Stored:
             try:
                 try:
                     leader = await self._directory.leader(topic, number)

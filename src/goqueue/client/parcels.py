@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from goqueue.wire.batch import FrameRun, select_frames
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 UNKNOWN_OFFSET = -1
@@ -47,7 +48,7 @@ class Parcel:
     If all have failed for the same reason, ``done`` raises it; if only some have, it tells which.
     """
 
-    frames: list[bytes]
+    run: FrameRun
     size: int
     deadline: float
     done: asyncio.Future[Stored]
@@ -61,8 +62,8 @@ Part = tuple[Sequence[int], Parcel]
 
 def part_of(parcel: Parcel, places: Sequence[int]) -> Parcel:
     """Some frames of a parcel on their own. The bytes are released with the whole."""
-    frames = [parcel.frames[place] for place in places]
-    return Parcel(frames, 0, parcel.deadline, asyncio.get_running_loop().create_future(), parcel.dedup_ids)
+    run = select_frames(parcel.run, list(places))
+    return Parcel(run, 0, parcel.deadline, asyncio.get_running_loop().create_future(), parcel.dedup_ids)
 
 
 def put_together(count: int, parts: list[Part], failures: dict[int, BaseException]) -> Stored:
@@ -101,6 +102,6 @@ def shared_out(stored: pb.Stored, counts: Sequence[int]) -> Iterator[Stored]:
     first = 0
     for count in counts:
         end = first + count
-        duplicates = {place - first: each for place, each in known.items() if first <= place < end}
+        duplicates = {place - first: known[place] for place in range(first, end) if place in known} if known else {}
         yield Stored(offsets[first:end], dues[first:end] or None, duplicates=duplicates)
         first = end

@@ -80,10 +80,14 @@ class AsyncProducer(AsyncSender):
         self._check_open()
         return TransactionBlock(self.begin)
 
-    async def begin(self) -> AsyncTransaction:
-        """The same without a block: whoever begins has to ``commit``, ``abort`` or ``prepare`` it. One at a time."""
+    async def begin(self, *, for_key: str = "") -> AsyncTransaction:
+        """The same without a block: whoever begins has to ``commit``, ``abort`` or ``prepare`` it. One at a time.
+
+        ``for_key`` names the key that it is to be committed under by ``client.commit_many``: it is aborted when that
+        has committed others under it.
+        """
         self._check_open()
-        return await self._transactional.begin()
+        return await self._transactional.begin(for_key)
 
     # Life
 

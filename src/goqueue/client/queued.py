@@ -19,7 +19,8 @@ from goqueue.client.stream import TopicPartition
 from goqueue.client.verdicts import to_reject
 from goqueue.model.errors import ClientClosed
 from goqueue.model.logging import get_logger
-from goqueue.wire.batch import decode_run, parse_batch
+from goqueue.wire.batch import parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 log = get_logger(__name__)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import aclosing
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, suppress
 from datetime import datetime
+from functools import partial
+from itertools import repeat
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -16,8 +18,9 @@ from goqueue.client.instants import from_nanoseconds, to_nanoseconds
 from goqueue.client.serializers import Deserializer
 from goqueue.model.errors import CorruptData, GoQueueError, InvalidRequest
 from goqueue.model.message import Headers, Message
-from goqueue.wire.batch import FrameRun, decode_run, parse_batch
+from goqueue.wire.batch import FrameRun, damaged_places, parse_batch
 from goqueue.wire.compression import decompress
+from goqueue.wire.decoding import decode_columns, plain_values
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.trace_context import trace_id_of
 
@@ -28,6 +31,7 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 """Whether what open and aborted transactions have written is read as well."""
 
 _MAX_OFFSET = (1 << 63) - 1
+_AT_ONCE = 1_000
 MAX_UNPACKED_BYTES = 64 << 20
 """As much as a topic can be set to take in one message."""
 
@@ -61,31 +65,44 @@ class Batch(msgspec.Struct, frozen=True):
     partition: int
     run: FrameRun
     next_offset: int
+    on_damage: Callable[[int], None] | None = None
+    """Told of the offset of a message that fails its checksum, in whatever thread that is seen."""
 
     def records(self, deserializer: Deserializer | None = None) -> Iterator[Record]:
         """Decode. At a message that fails its checksum this raises, having given everything before it.
 
         Values are unpacked one by one, as they are taken: a small batch may hold many that unpack to a lot.
         """
-        messages, damaged = decode_run(self.run)
-        topic, partition = self.topic, self.partition
-        for message in messages[: damaged[0]] if damaged else messages:
-            yield Record(
-                topic,
-                partition,
-                message.offset,
-                message.timestamp_ns,
-                message.key,
-                unpacked(message, deserializer),
-                message.headers,
-                message.priority,
-            )
+        damaged = damaged_places(self.run, self.run.columns())
+        whole = self.run.part(0, damaged[0]) if damaged else self.run
+        # The first should not have to wait for thousands.
+        for first in range(0, len(whole), _AT_ONCE):
+            some = whole.part(first, min(first + _AT_ONCE, len(whole)))
+            yield from records_of(some, self.topic, self.partition, deserializer)
         if damaged:
-            offset = self._offset_at(damaged[0])
-            raise CorruptData(
-                f"the message at offset {offset} of {topic}/{partition} fails its checksum; "
-                f"to step over it, read on from {offset + 1}"
-            )
+            raise self._corrupt(damaged[0])
+
+    def values(self) -> Iterator[bytes | None]:
+        """Only the values, as they were sent; ``None`` for a tombstone. For those who want many, and nothing else.
+
+        All of them or none: this raises if one fails its checksum, as ``records`` does when it gets there.
+        """
+        damaged = damaged_places(self.run, self.run.columns())
+        if damaged:
+            raise self._corrupt(damaged[0])
+        values = plain_values(self.run)
+        if values is not None:
+            return iter(values)
+        return (unpacked(message, None) for message in decode_columns(self.run).messages())
+
+    def _corrupt(self, place: int) -> CorruptData:
+        offset = self._offset_at(place)
+        if self.on_damage is not None:
+            self.on_damage(offset)
+        return CorruptData(
+            f"the message at offset {offset} of {self.topic}/{self.partition} fails its checksum; "
+            f"to step over it, read on from {offset + 1}"
+        )
 
     def _offset_at(self, place: int) -> int:
         """Of a damaged frame. What it says of itself is believed if it fits between its neighbours.
@@ -129,6 +146,7 @@ class Reader:
         self._tasks: list[asyncio.Task[None]] | None = None
         self._left = 0
         self._next_offsets: dict[int, int] = {}
+        self._has_told = False
 
     async def next(self) -> Batch | None:
         """In offset order within each partition. ``None`` at the end of the log, unless following."""
@@ -153,6 +171,29 @@ class Reader:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _damaged(self, loop: asyncio.AbstractEventLoop, leader: Connection, number: int, offset: int) -> None:
+        """The broker hands frames on as they are, so only who reads them sees damage. Let those who watch it know."""
+        with suppress(RuntimeError):
+            # The loop may be closed by now.
+            loop.call_soon_threadsafe(self._begin_to_tell, leader, number, offset)
+
+    def _begin_to_tell(self, leader: Connection, number: int, offset: int) -> None:
+        if not self._has_told:
+            self._has_told = True
+            self._directory.run_errand(self._tell(leader, number, offset))
+
+    async def _tell(self, leader: Connection, number: int, offset: int) -> None:
+        request = pb.FetchRequest(
+            topic=self._topic,
+            partition=number,
+            start=pb.Start(offset=offset),
+            read_uncommitted=self._uncommitted,
+            verify=True,
+        )
+        with suppress(GoQueueError):
+            async with aclosing(leader.fetch(request)) as responses:
+                await anext(responses, None)
 
     async def _fetch(self, number: int) -> None:
         """Ends with ``None`` in the queue, or with what went wrong."""
@@ -182,11 +223,12 @@ class Reader:
                     read_uncommitted=self._uncommitted,
                 )
                 async with aclosing(leader.fetch(request)) as responses:
-                    async for response in responses:
+                    async for response, batch in responses:
                         self._next_offsets[number] = response.next_offset
-                        if response.batch:
-                            run = parse_batch(response.batch)
-                            await self._batches.put(Batch(self._topic, number, run, response.next_offset))
+                        if batch:
+                            run = parse_batch(batch)
+                            tell = partial(self._damaged, loop, leader, number)
+                            await self._batches.put(Batch(self._topic, number, run, response.next_offset, tell))
                         give_up_at = loop.time() + self._retry_for_s
                         backoff.reset()
                 return
@@ -200,6 +242,39 @@ class Reader:
     async def _find(self, leader: Connection, number: int) -> int:
         request = pb.FindOffsetRequest(topic=self._topic, partition=number, start=self._start)
         return int((await leader.call(leader.metadata.FindOffset, request)).offset)
+
+
+def records_of(run: FrameRun, topic: str, partition: int, deserializer: Deserializer | None) -> Iterator[Record]:
+    """Of frames that are whole. An error of the deserializer ends nothing: whoever asks again gets the next record.
+
+    Values are unpacked one by one, as they are taken: a small batch may hold many that unpack to a lot.
+    """
+    if not len(run):
+        return iter(())
+    columns = decode_columns(run)
+    if columns.is_plain and deserializer is None:
+        return map(
+            Record,
+            repeat(topic),
+            repeat(partition),
+            columns.offsets,
+            columns.timestamps_ns,
+            columns.keys,
+            columns.values,
+            columns.headers,
+            columns.priorities,
+        )
+
+    def record(message: Message) -> Record:
+        try:
+            value = unpacked(message, deserializer)
+        except StopIteration as error:
+            # To whoever iterates it would be the end of the records, and not an error.
+            raise RuntimeError("the deserializer raised StopIteration") from error
+        place = message.offset, message.timestamp_ns
+        return Record(topic, partition, *place, message.key, value, message.headers, message.priority)
+
+    return map(record, columns.messages())
 
 
 def unpacked(message: Message, deserializer: Deserializer | None) -> Any:

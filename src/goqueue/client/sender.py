@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
+from goqueue.client.given import Given, GivenHere
 from goqueue.client.instants import Instant, Span
 from goqueue.client.outbox import Outbox
 from goqueue.client.outgoing import HeadersGiven, Outgoing, Sent
@@ -55,8 +56,11 @@ class AsyncSender:
         If some cannot be delivered, the others are; when every message is settled, ``NotAllStored`` tells what became
         of each. If all have failed for one reason, that is raised instead.
         """
+        return await self._send_given(topic, GivenHere(messages))
+
+    async def _send_given(self, topic: str, messages: Given) -> list[Sent]:
         self._check_sending()
         return await self._send_many(topic, messages)
 
-    async def _send_many(self, topic: str, messages: Iterable[Any]) -> list[Sent]:
+    async def _send_many(self, topic: str, messages: Given) -> list[Sent]:
         return await self._outbox.send_many(topic, messages)

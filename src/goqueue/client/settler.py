@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from goqueue.client.connection import to_exception
@@ -18,8 +19,6 @@ log = get_logger(__name__)
 
 Done = asyncio.Future[None] | concurrent.futures.Future[None]
 Claim = tuple[Lease, Sequence[int]]
-_MOST_UNDER_WAY = 4
-"""While so many requests wait for their answers the next one gathers, so requests grow with the load."""
 _MOST_MESSAGES = 5_000
 """In one request. Claims are at most so many leases and runs."""
 
@@ -50,13 +49,16 @@ class _Parcel:
 
 
 class Settler:
-    """Calls of one turn of the loop leave together, one request for each verb."""
+    """Calls of one turn of the loop leave together, one request for each verb; one of a verb is under way at a time."""
 
     def __init__(self, settle: Callable[[pb.SettleRequest], Awaitable[pb.SettleResponse]], keeper: LeaseKeeper) -> None:
         self._settle = settle
         self._keeper = keeper
-        self._gathering: dict[Order, _Parcel] = {}
+        self._gathering: dict[pb.Verb.ValueType, dict[Order, _Parcel]] = {}
+        """By verb, of which one may have thousands: every reason makes an order of its own. None is empty."""
         self._under_way: dict[asyncio.Task[None], _Parcel] = {}
+        self._busy: Counter[pb.Verb.ValueType] = Counter()
+        """How many requests of a verb are under way."""
         self._scheduled = False
         self._closed = False
 
@@ -65,9 +67,10 @@ class Settler:
         if self._closed:
             self._refuse(done, ClientClosed("the consumer is closed; what it had was given back"))
             return
-        parcel = self._gathering.get(order)
+        alike = self._gathering.setdefault(order.verb, {})
+        parcel = alike.get(order)
         if parcel is None:
-            parcel = self._gathering[order] = _Parcel(order)
+            parcel = alike[order] = _Parcel(order)
         keeps = order.verb == pb.VERB_EXTEND
         lost = 0
         for lease, offsets in claims:
@@ -85,14 +88,14 @@ class Settler:
                     self._keeper.drop(lease)
         problem = StaleReceipt(_lost_text(lost)) if lost else None
         if not parcel.count:
-            del self._gathering[order]
-            self._refuse(done, problem or StaleReceipt("there is nothing to settle"))
+            self._pop(order)
+            self._conclude(order, done, problem or StaleReceipt("there is nothing to settle"))
             return
         parcel.waiting.append((done, claims, problem))
         if parcel.count >= _MOST_MESSAGES:
-            self._send(self._gathering.pop(order))
-        elif not self._scheduled:
-            self._schedule()
+            self._send(self._pop(order))
+        else:
+            self._schedule(order.verb)
 
     def take_out(self, claims: Sequence[Claim]) -> None:
         """Messages that are settled elsewhere: nobody's here from now on. All of them, or this raises."""
@@ -114,26 +117,43 @@ class Settler:
             lease.left.update(offsets)
             self._keeper.add(lease)
 
-    def _schedule(self) -> None:
-        if len(self._under_way) < _MOST_UNDER_WAY:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+    def _pop(self, order: Order) -> _Parcel:
+        alike = self._gathering[order.verb]
+        parcel = alike.pop(order)
+        if not alike:
+            del self._gathering[order.verb]
+        return parcel
 
-    def _flush(self) -> None:
+    def _schedule(self, verb: pb.Verb.ValueType) -> None:
+        """Let what is gathered leave, unless this verb is under way.
+
+        While a request waits for its answer the next one gathers, so requests grow with the load. Two would not be
+        done sooner: the broker answers when its disk has them, and one sync takes all that came meanwhile. But an ack
+        does not wait for a rejection, which has dead letters to write.
+        """
+        if not self._scheduled and not self._busy[verb] and verb in self._gathering:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._leave)
+
+    def _leave(self) -> None:
         self._scheduled = False
-        gathered, self._gathering = self._gathering, {}
-        for parcel in gathered.values():
-            self._send(parcel)
+        self._send_all([verb for verb in self._gathering if not self._busy[verb]])
+
+    def _send_all(self, verbs: Iterable[pb.Verb.ValueType]) -> None:
+        for verb in verbs:
+            for parcel in self._gathering.pop(verb).values():
+                self._send(parcel)
 
     def _send(self, parcel: _Parcel) -> None:
         task = asyncio.get_running_loop().create_task(self._deliver(parcel))
         self._under_way[task] = parcel
+        self._busy[parcel.order.verb] += 1
         task.add_done_callback(self._delivered)
 
     def _delivered(self, task: asyncio.Task[None]) -> None:
-        self._under_way.pop(task, None)
-        if self._gathering and not self._scheduled:
-            self._schedule()
+        verb = self._under_way.pop(task).order.verb
+        self._busy[verb] -= 1
+        self._schedule(verb)
 
     async def _deliver(self, parcel: _Parcel) -> None:
         refused: dict[Lease, tuple[set[int], GoQueueError]] = {}
@@ -147,7 +167,7 @@ class Settler:
             self._fail(parcel, ClientClosed("the consumer was closed before the broker had answered"))
             raise
         for done, claims, lost in parcel.waiting:
-            self._conclude(done, lost or _problem(claims, refused))
+            self._conclude(parcel.order, done, lost or _problem(claims, refused))
 
     async def _ask(
         self, parcel: _Parcel, leases: list[Lease], refused: dict[Lease, tuple[set[int], GoQueueError]]
@@ -163,11 +183,19 @@ class Settler:
         )
         for refusal in response.refusals:
             lease, offsets = leases[refusal.lease], set(offsets_in(list(refusal.runs)))
+            if order.verb == pb.VERB_EXTEND:
+                # Not what was settled here meanwhile: there is nothing left to extend, and nothing lost.
+                offsets &= lease.left | lease.lost
             lease.lose(offsets)
+            if not lease.left:
+                self._keeper.drop(lease)
             refused[lease] = offsets, to_exception(refusal.error)
 
-    def _conclude(self, done: Done, problem: GoQueueError | None) -> None:
-        if problem is not None:
+    def _conclude(self, order: Order, done: Done, problem: GoQueueError | None) -> None:
+        # Given back is what the message is then, by whomever: a broker takes back what it was about to send when a
+        # stream ends, and some of that has arrived all the same.
+        is_so_already = order.verb == pb.VERB_RELEASE and isinstance(problem, StaleReceipt)
+        if problem is not None and not is_so_already:
             self._refuse(done, problem)
         elif not done.done():
             done.set_result(None)
@@ -183,12 +211,13 @@ class Settler:
 
     def leases(self) -> set[Lease]:
         """Those that the broker has not answered about."""
-        return {lease for parcel in (*self._gathering.values(), *self._under_way.values()) for lease in parcel.by_lease}
+        gathered = (parcel for alike in self._gathering.values() for parcel in alike.values())
+        return {lease for parcel in (*gathered, *self._under_way.values()) for lease in parcel.by_lease}
 
     async def flush(self) -> None:
         """Return when everything that was said so far is answered, one way or the other."""
         while self._gathering or self._under_way:
-            self._flush()
+            self._send_all(list(self._gathering))
             await asyncio.wait(set(self._under_way))
 
     async def flush_within(self, timeout_s: float) -> bool:

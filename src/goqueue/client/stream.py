@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from goqueue.client.reader import Record, unpacked
+import numpy as np
+
+from goqueue.client.reader import Record, records_of
 from goqueue.client.schema_ids import schema_ids
 from goqueue.client.serializers import Deserializer
 from goqueue.model.errors import CorruptData
-from goqueue.model.message import Message
-from goqueue.wire.batch import decode_run, parse_batch
+from goqueue.wire.batch import damaged_places, parse_batch
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 
@@ -51,46 +52,16 @@ class StreamParcel:
 
         An error of the deserializer ends nothing: whoever asks again gets the next record.
         """
-        messages, damaged = decode_run(parse_batch(self._batch))
-        if damaged:
-            messages = messages[: damaged[0]]
-        topic, partition = self.place
-        if self.skip_below:
-            messages = [each for each in messages if each.offset >= self.skip_below]
-
-        def record(message: Message) -> Record:
-            return Record(
-                topic,
-                partition,
-                message.offset,
-                message.timestamp_ns,
-                message.key,
-                unpacked(message, deserializer),
-                message.headers,
-                message.priority,
-            )
-
-        if damaged:
-            last = messages[-1].offset if messages else None
-            return _DamagedRecords(map(record, messages), self.place, last)
-        if deserializer is not None or any(each.compressed for each in messages):
-            # One by one, as they are taken: a small batch may hold many that unpack to a lot.
-            return map(record, messages)
-        return iter(
-            [
-                Record(
-                    topic,
-                    partition,
-                    each.offset,
-                    each.timestamp_ns,
-                    each.key,
-                    None if each.tombstone else each.value,
-                    each.headers,
-                    each.priority,
-                )
-                for each in messages
-            ]
-        )
+        run = parse_batch(self._batch)
+        damaged = damaged_places(run, run.columns())
+        whole = run.part(0, damaged[0]) if damaged else run
+        if self.skip_below and len(whole):
+            offsets = whole.columns()["offset"]
+            whole = whole.part(int(np.searchsorted(offsets, self.skip_below)), len(whole))
+        records = records_of(whole, *self.place, deserializer)
+        if not damaged:
+            return records
+        return _DamagedRecords(records, self.place, whole.offset_at(-1) if len(whole) else None)
 
 
 class _DamagedRecords:

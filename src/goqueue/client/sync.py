@@ -7,9 +7,10 @@ import os
 from collections.abc import Generator, Iterable
 from typing import Any, Self
 
-from goqueue.client.aio import DEFAULT_ADDRESS, AsyncClient
+from goqueue.client.aio import AsyncClient
+from goqueue.client.config import DEFAULT_ADDRESS
 from goqueue.client.consumer import AsyncConsumer
-from goqueue.client.instants import Span
+from goqueue.client.instants import Instant, Span
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import Batch, Isolation, Record, Start
@@ -23,7 +24,7 @@ from goqueue.client.sync_administration import (
 from goqueue.client.sync_consumer import Consumer, in_thread
 from goqueue.client.sync_producer import Producer
 from goqueue.client.sync_schemas import Schemas
-from goqueue.client.topics import TopicInfo
+from goqueue.client.topics import PurgedPartition, TopicInfo
 from goqueue.client.worker import Handler, check_concurrency
 
 _open_clients: set[Client] = set()
@@ -142,11 +143,16 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
     def describe_topic(self, name: str) -> TopicInfo:
         return self._thread.run(self._client.describe_topic(name))
 
-    def change_topic(self, name: str, **settings: object) -> TopicInfo:
-        return self._thread.run(self._client.change_topic(name, **settings))
+    def change_topic(self, name: str, *, unset: Iterable[str] = (), **settings: object) -> TopicInfo:
+        return self._thread.run(self._client.change_topic(name, unset=unset, **settings))
 
     def delete_topic(self, name: str) -> None:
         self._thread.run(self._client.delete_topic(name))
+
+    def purge_topic(
+        self, name: str, *, partition: int | None = None, before: Instant | None = None
+    ) -> list[PurgedPartition]:
+        return self._thread.run(self._client.purge_topic(name, partition=partition, before=before))
 
 
 async def _made(client: AsyncClient, options: dict[str, Any]) -> AsyncProducer:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from goqueue.client.delays import DelayedMessage, DelayStats
-from goqueue.client.groups import DeadLetter, GroupInfo, RedriveReport, ReliabilityStats, to_filter
+from goqueue.client.groups import DeadLetter, GroupInfo, PeekedMessage, RedriveReport, ReliabilityStats, to_filter
 from goqueue.client.instants import Instant, Span
 from goqueue.client.lanes import PartitionLanes
 from goqueue.client.loop_thread import LoopThread
@@ -44,6 +44,14 @@ class SyncGroupAdministration:
         self, group: str, topic: str, to: Start, partitions: Iterable[int] | None = None
     ) -> dict[TopicPartition, int]:
         return self._thread.run(self._client.reset_offsets(group, topic, to, partitions))
+
+    def peek(
+        self, group: str, *, topic: str | None = None, partition: int | None = None, state: str | None = None
+    ) -> Generator[PeekedMessage, None, None]:
+        after: str | None = ""
+        while after is not None:
+            page, after = self._thread.run(self._client._peeked_from(group, topic, partition, state, after))
+            yield from page
 
     def dead_letters(
         self,

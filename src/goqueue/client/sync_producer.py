@@ -6,9 +6,11 @@ import asyncio
 import concurrent.futures
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from goqueue.client.delivery import ReceivedMessage
+from goqueue.client.given import GivenElsewhere
 from goqueue.client.instants import Instant, Span
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.outgoing import HeadersGiven, Sent
@@ -21,6 +23,7 @@ from goqueue.model.message import Priority
 
 if TYPE_CHECKING:
     from goqueue.client.sync_consumer import Consumer
+    from goqueue.wire.batch import FrameRun
 
 
 class Sender:
@@ -69,8 +72,14 @@ class Sender:
         return delivery
 
     def send_many(self, topic: str, messages: Iterable[Any]) -> list[Sent]:
-        """Send values or ``Outgoing`` messages and wait for all of them."""
-        return self._thread.run(self._sender.send_many(topic, messages))
+        """Send values or ``Outgoing`` messages and wait for all of them.
+
+        What is yet to be made is made in this thread, and may use the client.
+        """
+        if isinstance(messages, list | tuple):
+            return self._thread.run(self._sender.send_many(topic, messages))
+        given = GivenElsewhere(messages)
+        return self._thread.run(self._sender._send_given(topic, given), given.make_until)
 
 
 class Producer(Sender):
@@ -92,9 +101,9 @@ class Producer(Sender):
         stored; else it aborts, and raises. An exception that leaves the block aborts, and goes on."""
         return SyncTransactionBlock(self)
 
-    def begin(self) -> Transaction:
+    def begin(self, *, for_key: str = "") -> Transaction:
         """The same without a block: whoever begins has to ``commit``, ``abort`` or ``prepare`` it. One at a time."""
-        return _begun(TransactionBlock(self._producer.begin), self._thread)
+        return _begun(TransactionBlock(partial(self._producer.begin, for_key=for_key)), self._thread)
 
     def flush(self) -> None:
         """Wait until everything that was sent is settled."""
@@ -120,6 +129,9 @@ class Transaction(Sender):
 
     def __repr__(self) -> str:
         return repr(self._transaction).replace("AsyncTransaction", "Transaction")
+
+    def send_frames(self, topic: str, partition: int, run: FrameRun) -> None:
+        self._thread.run(self._transaction.send_frames(topic, partition, run))
 
     def ack(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
         """Messages of a queue are done when the transaction is committed; if it is aborted they come again."""

@@ -19,6 +19,8 @@ class PartitionInfo(msgspec.Struct, frozen=True):
     earliest_offset: int
     latest_offset: int
     size_bytes: int
+    stable_end: int
+    """Below this no transaction is open; nothing beyond is read unless it is asked for."""
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -30,6 +32,24 @@ class TopicInfo(msgspec.Struct, frozen=True):
     settings: dict[str, str]
     overrides: list[str]
     partitions: list[PartitionInfo]
+
+
+class PurgedPartition(msgspec.Struct, frozen=True):
+    """Where a partition began and where it begins now; ``removed`` messages are gone.
+
+    ``delayed``: so many wait for their time, and will still come.
+    """
+
+    partition: int
+    earliest_before: int
+    earliest: int
+    removed: int
+    delayed: int
+
+
+def to_purged(answer: pb.PurgeTopicResponse) -> list[PurgedPartition]:
+    names = PurgedPartition.__struct_fields__
+    return [PurgedPartition(**{name: getattr(each, name) for name in names}) for each in answer.partitions]
 
 
 def to_settings(given: dict[str, object]) -> dict[str, str]:
@@ -60,6 +80,7 @@ def to_info(topic: pb.Topic) -> TopicInfo:
         settings=dict(topic.settings),
         overrides=list(topic.overrides),
         partitions=[
-            PartitionInfo(each.earliest_offset, each.latest_offset, each.size_bytes) for each in topic.partitions
+            PartitionInfo(each.earliest_offset, each.latest_offset, each.size_bytes, each.stable_end)
+            for each in topic.partitions
         ],
     )

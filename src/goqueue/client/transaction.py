@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from goqueue.client.asked import Asked
 from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.delivery import Received
+from goqueue.client.given import Given
 from goqueue.client.outgoing import Outgoing, Sent
 from goqueue.client.reader import Record
 from goqueue.client.sender import AsyncSender
@@ -31,6 +32,7 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 if TYPE_CHECKING:
     from goqueue.client.parcels import Stored
     from goqueue.client.transactional import Transactional
+    from goqueue.wire.batch import FrameRun
 
 log = get_logger(__name__)
 
@@ -140,9 +142,17 @@ class AsyncTransaction(AsyncSender):
         finally:
             self._work.end()
 
-    async def _send_many(self, topic: str, messages: Iterable[Any]) -> list[Sent]:
+    async def _send_many(self, topic: str, messages: Given) -> list[Sent]:
         with self._work:
             return await self._outbox.send_many(topic, messages)
+
+    async def send_frames(self, topic: str, partition: int, run: FrameRun) -> None:
+        """For those who encode whole batches themselves: frames of one partition, flagged as transactional, that fit
+        one batch with a stamp. Waits for room in the buffer; that all are stored is known when it is prepared or
+        committed."""
+        self._check_sending()
+        with self._work:
+            await self._outbox.enqueue(topic, partition, run)
 
     async def ack(self, messages: Received[Any] | Iterable[Received[Any]]) -> None:
         """Messages of a queue are done when the transaction is committed, all of them; if it is aborted they are

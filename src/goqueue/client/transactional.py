@@ -87,7 +87,7 @@ class Transactional:
     def open(self) -> AsyncTransaction | None:
         return self._open
 
-    async def begin(self) -> AsyncTransaction:
+    async def begin(self, for_key: str = "") -> AsyncTransaction:
         if not self.name:
             # Under a name the broker ends them when the producer begins again.
             await self._call_off_doubtful()
@@ -103,7 +103,9 @@ class Transactional:
                 raise ClientClosed("the producer is closed")
             # The broker hears of it with the first thing that is done in it.
             made_id = f"{identity.producer_id}-{identity.epoch}-{secrets.token_hex(8)}"
-            self._open = AsyncTransaction(self, made_id, identity, pb.Begin(timeout_ms=self._timeout_ms))
+            self._open = AsyncTransaction(
+                self, made_id, identity, pb.Begin(timeout_ms=self._timeout_ms, for_key=for_key)
+            )
             return self._open
 
     async def take_over(self) -> None:

@@ -34,6 +34,8 @@ class TransactionInfo(msgspec.Struct, frozen=True):
     partitions: list[TransactionPartition]
     groups: list[str]
     """Whose messages or offsets are part of it."""
+    for_key: str | None = None
+    """The key that it is to be committed under, if it was begun for one."""
 
     @property
     def started_at(self) -> datetime:
@@ -53,6 +55,10 @@ class CommittedKey(msgspec.Struct, frozen=True):
     committed_at_ns: int
     is_new: bool
     """Whether this very request has done it. Not if it had to be asked again because the answer was lost."""
+    messages: int = 0
+    is_superseded: bool = False
+    """A later key of its series was committed since. Of a series (keys that end in ``#`` and a number) only the last is
+    remembered; that those before it are used is known for good."""
 
     @property
     def committed_at(self) -> datetime:
@@ -92,11 +98,19 @@ def to_transaction_info(found: pb.Transaction) -> TransactionInfo:
             for each in found.partitions
         ],
         groups=list(found.groups),
+        for_key=found.for_key or None,
     )
 
 
 def to_committed_key(found: pb.CommittedKey) -> CommittedKey:
-    return CommittedKey(found.key, list(found.transaction_ids), found.committed_at_ns, found.is_new)
+    return CommittedKey(
+        found.key,
+        list(found.transaction_ids),
+        found.committed_at_ns,
+        found.is_new,
+        found.messages,
+        found.is_superseded,
+    )
 
 
 def to_transaction_stats(found: pb.TransactionStatsResponse) -> TransactionStats:

@@ -17,23 +17,33 @@ from typing import Any
 from goqueue.client.aio import AsyncClient
 from goqueue.client.sync import Client
 from goqueue.model.errors import BrokerUnavailable
+from goqueue.testing.ports import free_port
 
 _START_WITHIN_S = 60.0
 _STOP_WITHIN_S = 60.0
 _KEPT_LINES = 1_000
+_TAKEN = "cannot listen on"
 
 
 class BrokerProcess:
-    """Listens when the constructor returns, on ports that the system chose unless they are given."""
+    """Listens when the constructor returns, on free ports unless they are given."""
 
     def __init__(
         self, data: Path | str, *, http_port: int = 0, grpc_port: int = 0, settings: dict[str, object] | None = None
     ) -> None:
         self.data = Path(data)
+        self._start(data, http_port or free_port(), grpc_port or free_port(), settings or {})
+        if not self.http_port and not (http_port and grpc_port) and any(_TAKEN in line for line in self.log):
+            # Somebody else took it in between.
+            self._start(data, http_port, grpc_port, settings or {})
+        if not self.http_port:
+            raise BrokerUnavailable("the broker did not start:\n" + "\n".join(self.log))
+
+    def _start(self, data: Path | str, http_port: int, grpc_port: int, settings: dict[str, object]) -> None:
         self.log: deque[str] = deque(maxlen=_KEPT_LINES)
         command = [sys.executable, "-m", "goqueue", "serve", "--data", str(data), "--log-format", "json"]
         command += ["--port", str(http_port), "--grpc-port", str(grpc_port)]
-        command += [f"--set={name}={value}" for name, value in (settings or {}).items()]
+        command += [f"--set={name}={value}" for name, value in settings.items()]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GOQUEUE_")}
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", env=environment
@@ -44,7 +54,6 @@ class BrokerProcess:
         self._reader.start()
         if not self._listening.wait(_START_WITHIN_S) or not self.http_port:
             self.kill()
-            raise BrokerUnavailable("the broker did not start:\n" + "\n".join(self.log))
 
     @property
     def address(self) -> str:

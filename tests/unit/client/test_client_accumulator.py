@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from doubles.async_tests import until
+from doubles.runs import run_of
 
 from goqueue.client.accumulator import Parcel, PartitionQueue
 from goqueue.client.backoff import Backoff
@@ -20,7 +21,9 @@ from goqueue.model.errors import (
     SchemaViolation,
     TopicNotFound,
 )
-from goqueue.wire.batch import MAX_BATCH_BYTES, decode_run, parse_batch
+from goqueue.wire.batch import MAX_BATCH_BYTES, parse_batch
+from goqueue.wire.carrying import Piece
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import encode_frame
 from goqueue.wire.proto import goqueue_pb2 as pb
 
@@ -39,8 +42,8 @@ class Leader:
         self.open = asyncio.Event()
         self.open.set()
 
-    async def deliver(self, wire: bytes) -> pb.Stored:
-        values = [message.value for message in decode_run(parse_batch(wire))[0]]
+    async def deliver(self, wire: Sequence[Piece]) -> pb.Stored:
+        values = [message.value for message in decode_run(parse_batch(b"".join(wire)))[0]]
         self.batches.append(values)
         await self.open.wait()
         if self.answers:
@@ -63,11 +66,11 @@ class Sender:
     def _release(self, size: int) -> None:
         self.waiting_bytes -= size
 
-    def put(self, *values: bytes) -> asyncio.Future[Any]:
-        frames = [encode_frame(b"", value, b"", 0) for value in values]
+    def put(self, *values: bytes, dedup_ids: frozenset[str] | None = None) -> asyncio.Future[Any]:
+        run = run_of([encode_frame(b"", value, b"", 0) for value in values])
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.delivery_timeout_ms / 1_000
-        parcel = Parcel(frames, sum(map(len, frames)), deadline, loop.create_future())
+        parcel = Parcel(run, len(run.frames), deadline, loop.create_future(), dedup_ids)
         self.waiting_bytes += parcel.size
         self.queue.put(parcel)
         return parcel.done
@@ -322,3 +325,27 @@ async def test_what_was_stored_in_parts_is_told_when_it_will_be_seen() -> None:
     stored = await sender.put(b"a", b"b", b"c@7", b"d")
     assert list(stored.offsets) == [0, 1, 2, 3]
     assert [stored.due(place) for place in range(4)] == [None, None, 7, None]
+
+
+class CountedIds(frozenset[str]):
+    """Notes how many ids are copied when several sets are made one."""
+
+    copied = 0
+
+    def __or__(self, others: Any) -> Any:
+        CountedIds.copied += len(self) + len(others)
+        return CountedIds(super().__or__(others))
+
+    def __ror__(self, others: Any) -> Any:
+        CountedIds.copied += len(self) + len(others)
+        return CountedIds(super().__or__(others))
+
+
+async def test_a_batch_of_many_parcels_does_not_copy_the_dedup_ids_of_all_for_each() -> None:
+    sender = Sender()
+    CountedIds.copied = 0
+    dones = [sender.put(b"%d" % number, dedup_ids=CountedIds((f"id-{number}",))) for number in range(500)]
+    again = sender.put(b"again", dedup_ids=CountedIds(("id-7",)))
+    await asyncio.gather(*dones, again)
+    assert [len(batch) for batch in sender.leader.batches] == [500, 1]
+    assert CountedIds.copied <= 2 * len(dones)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from goqueue import AsyncClient
 from goqueue.client.leases import Lease, LeaseKeeper, granted_s
-from goqueue.client.settler import ACK, Order, Settler
+from goqueue.client.settler import ACK, RELEASE, Order, Settler
+from goqueue.client.verdicts import to_reject
 from goqueue.model.errors import BrokerUnavailable, ClientClosed, StaleReceipt
 from goqueue.model.runs import offsets_in, to_runs
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -144,7 +145,7 @@ async def test_calls_of_one_turn_leave_as_one_request_for_each_verb() -> None:
     assert some.left == {4, 6, 7, 8, 9}
 
 
-async def test_requests_grow_while_others_are_under_way() -> None:
+async def test_requests_grow_while_another_is_under_way() -> None:
     broker = FakeBroker()
     broker.may_answer.clear()
     gather = settler(broker)
@@ -155,11 +156,11 @@ async def test_requests_grow_while_others_are_under_way() -> None:
         gather.put(ACK, [(some, (offset,))], done[-1])
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-    assert len(broker.asked) == 4
+    assert len(broker.asked) == 1
     broker.may_answer.set()
     await asyncio.gather(*done)
-    assert len(broker.asked) == 5
-    assert list(broker.asked[-1].leases[0].runs) == [4, 100]
+    assert len(broker.asked) == 2
+    assert list(broker.asked[-1].leases[0].runs) == [1, 100]
 
 
 async def test_each_hears_of_its_own_refusal_and_of_no_other() -> None:
@@ -179,6 +180,27 @@ async def test_each_hears_of_its_own_refusal_and_of_no_other() -> None:
             await each
     assert some.lost == {1, 7}
     assert sum(len(list(offsets_in(list(each.leases[0].runs)))) for each in broker.asked) == 6
+
+
+async def test_what_was_given_back_already_is_no_trouble_for_who_gives_it_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A broker takes back what it is about to send when a stream ends, and some of that arrives all the same."""
+    broker = FakeBroker()
+    broker.refused = {0, 1}
+    keeper = LeaseKeeper(broker.settle, 60)
+    settler = Settler(broker.settle, keeper)
+    some = lease(range(4))
+    released, released_again, nacked = future(), future(), future()
+    settler.put(RELEASE, [(some, [0, 2])], released)
+    await released
+    settler.put(RELEASE, [(some, [0])], released_again)
+    await released_again
+    assert not caplog.records
+    settler.put(NACK, [(some, [1])], nacked)
+    with pytest.raises(StaleReceipt):
+        await nacked
+    assert "message not settled" in caplog.text
 
 
 async def test_what_cannot_be_told_fails_and_nothing_is_taken_after_the_end() -> None:
@@ -247,3 +269,105 @@ async def test_a_consumer_names_what_it_holds_and_gives_up_what_are_too_many_to_
     assert len(consumer._keeper) == 9_999
     await consumer.close()
     await client.close()
+
+
+async def test_an_ack_does_not_wait_for_a_rejection() -> None:
+    broker = FakeBroker()
+    broker.may_answer.clear()
+    gather = settler(broker)
+    some = lease(range(4))
+    done = [future() for _ in range(4)]
+    gather.put(to_reject("broken"), [(some, (0,))], done[0])
+    await asyncio.sleep(0)
+    gather.put(ACK, [(some, (1,))], done[1])
+    await asyncio.sleep(0)
+    gather.put(ACK, [(some, (2,))], done[2])
+    gather.put(to_reject("broken, too"), [(some, (3,))], done[3])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [request.verb for request in broker.asked] == [pb.VERB_REJECT, pb.VERB_ACK]
+    broker.may_answer.set()
+    await asyncio.gather(*done)
+    assert sorted(request.verb for request in broker.asked[2:]) == [pb.VERB_ACK, pb.VERB_REJECT]
+
+
+class CountedOrder(Order):
+    """Notes how often it is looked at."""
+
+    looks = 0
+
+    @property
+    def verb(self) -> pb.Verb.ValueType:  # type: ignore[override]
+        CountedOrder.looks += 1
+        return self[0]
+
+
+async def test_what_is_said_of_a_message_takes_no_look_at_all_that_was_said_before() -> None:
+    """Each with a reason of its own, before and while one is under way, and when answers come one by one."""
+    broker = FakeBroker()
+    broker.may_answer.clear()
+    gather = settler(broker)
+    some = lease(range(901))
+    done = [future() for _ in range(901)]
+    CountedOrder.looks = 0
+    gather.put(to_reject("the first"), [(some, (900,))], done[900])
+    for offset in range(900):
+        if not offset % 300:
+            await asyncio.sleep(0)
+        gather.put(CountedOrder(pb.VERB_REJECT, None, f"reason {offset}"), [(some, (offset,))], done[offset])
+    broker.may_answer.set()
+    await asyncio.gather(*done)
+    await gather.flush()
+    assert len(broker.asked) == 901
+    assert CountedOrder.looks <= 20 * 900
+
+
+EXTEND = Order(pb.VERB_EXTEND, 20_000)
+
+
+async def test_an_extension_that_comes_after_the_ack_loses_nothing_and_is_no_trouble(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = FakeBroker()
+    broker.refused = {0, 1}
+    gather = settler(broker)
+    some = lease(range(3))
+    extended, lost = future(), future()
+    gather.put(EXTEND, [(some, (0,))], extended)
+    gather.put(EXTEND, [(some, (1,))], lost)
+    broker.may_answer.clear()
+    await until(lambda: broker.asked)
+    # As if the broker had got it before.
+    some.left.discard(0)
+    broker.may_answer.set()
+    await extended
+    with pytest.raises(StaleReceipt):
+        await lost
+    assert (some.left, some.lost) == ({2}, {1})
+    assert len(caplog.records) == 1
+
+
+async def test_an_extension_of_what_is_known_to_be_lost_is_told_although_others_found_out_first() -> None:
+    broker = FakeBroker()
+    broker.refused = {0}
+    gather = settler(broker)
+    some = lease(range(3))
+    extended = future()
+    gather.put(EXTEND, [(some, (0,))], extended)
+    some.lose({0})
+    with pytest.raises(StaleReceipt):
+        await extended
+
+
+async def test_a_lease_of_which_an_extension_finds_nothing_left_is_not_kept() -> None:
+    broker = FakeBroker()
+    broker.refused = {0, 1}
+    keeper = LeaseKeeper(broker.settle, 60)
+    gather = Settler(broker.settle, keeper)
+    some = lease(range(2))
+    keeper.add(some)
+    extended = future()
+    gather.put(EXTEND, [(some, (0, 1))], extended)
+    with pytest.raises(StaleReceipt):
+        await extended
+    assert (len(keeper), some.lost) == (0, {0, 1})

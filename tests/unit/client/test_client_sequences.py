@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from doubles.async_tests import until
+from doubles.runs import run_of
 
 from goqueue.client.accumulator import PartitionQueue
 from goqueue.client.backoff import Backoff
@@ -31,7 +32,9 @@ from goqueue.model.errors import (
     UnknownProducer,
 )
 from goqueue.model.sequences import SEQUENCES
-from goqueue.wire.batch import decode_run, parse_batch
+from goqueue.wire.batch import parse_batch
+from goqueue.wire.carrying import Piece
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import encode_frame
 from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -68,8 +71,8 @@ class Sender:
         self._config = ProducerConfig(**{"linger_ms": 5} | options)
         self.queue = PartitionQueue(self._config, self._deliver, lambda: Backoff(1, 1), lambda _: None, self.sequence)
 
-    async def _deliver(self, wire: bytes) -> pb.Stored:
-        run = parse_batch(wire)
+    async def _deliver(self, wire: Many[Piece]) -> pb.Stored:
+        run = parse_batch(b"".join(wire))
         first = bytes(run.frames[: int(run.ends()[0])])
         values = [message.value for message in decode_run(run)[0]]
         self.sent.append((stamp_of(first), values))
@@ -81,10 +84,10 @@ class Sender:
         return pb.Stored(first_offset=len(self.stored) - len(values), count=len(values))
 
     def put(self, *values: bytes, dedup_ids: frozenset[str] | None = None, late_s: float = 0) -> asyncio.Future[Any]:
-        frames = [encode_frame(b"", value, b"", 0) for value in values]
+        run = run_of([encode_frame(b"", value, b"", 0) for value in values])
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.delivery_timeout_ms / 1_000 - late_s
-        parcel = Parcel(frames, 0, deadline, loop.create_future(), dedup_ids)
+        parcel = Parcel(run, 0, deadline, loop.create_future(), dedup_ids)
         self.queue.put(parcel)
         return parcel.done
 

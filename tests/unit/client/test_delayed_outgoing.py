@@ -10,7 +10,8 @@ from goqueue.client.outgoing import Encoder
 from goqueue.client.serializers import to_bytes
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.message import Headers
-from goqueue.wire.batch import decode_run, join_frames, parse_batch
+from goqueue.wire.batch import join_frames, parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.delayed import due_header
 from goqueue.wire.frame import Flag
 from goqueue.wire.proto import goqueue_pb2 as pb
