@@ -1,0 +1,43 @@
+"""Topics as Spark's DataFrames, both ways, and the pipelines that are built on them.
+
+>>> from goqueue.spark import session
+>>> spark = session("my job")
+>>> spark.read.format("goqueue").option("topics", "orders").load()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from goqueue.model.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from goqueue.spark.registry import decoded, from_registry, to_registry
+    from goqueue.spark.spark_session import register, session
+
+__all__ = ["decoded", "from_registry", "register", "session", "to_registry"]
+
+_HOMES = {
+    "decoded": "registry",
+    "from_registry": "registry",
+    "register": "spark_session",
+    "session": "spark_session",
+    "to_registry": "registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads what is asked for: Spark's workers need far less than its driver."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("pyspark", "pyarrow", "pandas"):
+            raise MissingDependency(
+                f"{package} is not installed; the data pipeline needs it: pip install 'goqueue[spark]'"
+            ) from None
+        raise
