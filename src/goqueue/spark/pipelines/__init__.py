@@ -1,0 +1,13 @@
+"""Pipelines: a source, steps, rules of quality and a sink, run on Spark by ``goqueue pipeline``.
+
+Nothing here imports Spark before a pipeline runs: listing, planning and checking work without a JVM.
+"""
+
+from __future__ import annotations
+
+from goqueue.spark.pipelines.definition import Pipeline
+from goqueue.spark.pipelines.problems import InvalidPipeline, PipelineFailed
+from goqueue.spark.pipelines.settings import Setting, Settings
+from goqueue.spark.pipelines.summary import Summary, Table
+
+__all__ = ["InvalidPipeline", "Pipeline", "PipelineFailed", "Setting", "Settings", "Summary", "Table"]

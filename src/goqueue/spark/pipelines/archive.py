@@ -1,0 +1,304 @@
+"""``archive``: topics to a lake, partitioned by topic and day, each message once.
+
+How that holds over kills is told in ``lake`` (Parquet) and ``lake_tables`` (Delta, Iceberg). Topics that have a subject
+in the registry are read by a query of their own, because their files have columns of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from goqueue.model.errors import GoQueueError
+from goqueue.model.ids import INTERNAL_PREFIX
+from goqueue.spark.pipelines.checks import check_names
+from goqueue.spark.pipelines.context import Context, Progress
+from goqueue.spark.pipelines.definition import Pipeline
+from goqueue.spark.pipelines.lake import Lake, lake_folder, made_anew
+from goqueue.spark.pipelines.lake_compaction import compact, days_to_compact
+from goqueue.spark.pipelines.lake_files import staged_files
+from goqueue.spark.pipelines.lake_log import Ends, LakeFile, TopicMark
+from goqueue.spark.pipelines.lake_tables import FORMATS, AnyLake, opened_lake
+from goqueue.spark.pipelines.problems import InvalidPipeline, PipelineFailed
+from goqueue.spark.pipelines.settings import Setting, Settings
+from goqueue.spark.pipelines.summary import Summary, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from goqueue.client.topics import TopicInfo
+
+_DAY = "date_from_unix_date(CAST(floor(unix_micros(timestamp) / 86400000000) AS INT)) AS day"
+"""In UTC, whatever zone the session is in."""
+_OPEN_FILES = 64
+"""So many days at once are written without being sorted first."""
+_COMPACT_WHILE_RUNNING = 32
+"""Small files of a day, in a run that does not end."""
+_WRITING = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.maxConcurrentOutputFileWriters": str(_OPEN_FILES),
+}
+
+
+def run(context: Context) -> Summary:
+    _check(context.settings)
+    archive = _Archive(context)
+    with archive.lake.writing():
+        try:
+            return archive.run()
+        finally:
+            archive.close()
+
+
+class _Archive:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._settings = context.settings
+        self.lake: AnyLake = opened_lake(self._settings["format"], lake_folder(self._settings["lake"]))
+        self._one_at_a_time = Lock()
+        """Queries run side by side; the lake takes one batch after the other."""
+        self._added: list[LakeFile] = []
+        self._notes: list[str] = []
+        self._checkpoints: list[str] = []
+
+    def run(self) -> Summary:
+        from goqueue.spark.pipelines.streaming import AVAILABLE_NOW, run_queries
+
+        context, settings = self._context, self._settings
+        with context.client() as client:
+            infos = {name: client.describe_topic(name) for name in self._names(client.list_topics())}
+            subjects = set(client.schemas.subjects()) if settings["decode"] else set()
+        if not infos:
+            self._notes.append(f"No topic fits the pattern {settings['pattern']}.")
+        self._marks = {name: TopicMark(info.id, len(info.partitions)) for name, info in infos.items()}
+        starts, self._begun = starts_of(infos, self.lake.ends(self._marks))
+        self._rows_per_file = max(1_000, settings["file_size"] // _message_size(infos))
+        groups = {f"{name}-value": [name] for name in infos if f"{name}-value" in subjects}
+        others = [name for name in infos if f"{name}-value" not in subjects]
+        writers = [self._query(names, starts, subject) for subject, names in groups.items()]
+        if others:
+            writers.insert(0, self._query(others, starts, None))
+        every = settings["every"]
+        trigger = f"{every} milliseconds" if every else AVAILABLE_NOW
+        try:
+            totals = run_queries(context, writers, trigger) if writers else []
+        except Exception:
+            self._tell_if_made_anew()
+            raise
+        for each in totals:
+            if each.stopped:
+                self._notes.append("Stopped before the end; the next run goes on from there.")
+                break
+        merged = self._compact(2) if not context.stopping.is_set() else 0
+        return self._summary(max((each.seconds for each in totals), default=0.0), merged)
+
+    def close(self) -> None:
+        for staged in self._checkpoints:
+            self.lake.discard(staged)
+
+    def _names(self, there_are: list[str]) -> list[str]:
+        pattern = self._settings["pattern"]
+        if pattern is None:
+            return list(dict.fromkeys(self._settings["topics"]))
+        fits = re.compile(pattern).fullmatch
+        return [name for name in there_are if fits(name) and not name.startswith(INTERNAL_PREFIX)]
+
+    def _query(self, names: list[str], starts: Ends, subject: str | None) -> tuple[Any, str]:
+        context, settings = self._context, self._settings
+        start = {name: starts[name] for name in names if name in starts}
+        options: dict[str, Any] = {
+            "topics": ",".join(names),
+            "startingPosition": json.dumps(start) if start else "earliest",
+            "maxMessagesPerTrigger": settings["batch_messages"],
+            "failOnDataLoss": str(settings["fail_on_data_loss"]).lower(),
+        }
+        if settings["path"]:
+            options["path"] = settings["path"]
+        messages = context.read_stream(**options)
+        if subject is not None:
+            messages = _with_decoded(messages, subject, context.brokers)
+        # A checkpoint for this run alone: how far the lake goes is told by the lake.
+        staged, checkpoint = self.lake.new_stage()
+        self._checkpoints.append(staged)
+        return messages.writeStream.foreachBatch(lambda batch, _: self._add(batch)), str(checkpoint)
+
+    def _add(self, batch: DataFrame) -> None:
+        staged, folder = self.lake.new_stage()
+        for name, value in _WRITING.items():
+            batch.sparkSession.conf.set(name, value)
+        rows, by = batch.selectExpr("*", _DAY), ("topic", "day")
+        if self.lake.keeps_columns:
+            rows, by = rows.selectExpr("*", "topic AS _topic", "day AS _day"), ("_topic", "_day")
+        try:
+            (
+                rows.write.partitionBy(*by)
+                .option("compression", self._settings["compression"])
+                .option("maxRecordsPerFile", self._rows_per_file)
+                .parquet(str(folder))
+            )
+            with self._one_at_a_time:
+                files = staged_files(folder, staged)
+                if files:
+                    marks = {file.topic: self._marks[file.topic] for file in files}
+                    self._check_same(marks)
+                    begun = {topic: self._begun.pop(topic) for topic in marks if topic in self._begun}
+                    self.lake.add(staged, files, marks, begun)
+                    self._added += files
+                if self._settings["every"]:
+                    self._compact(_COMPACT_WHILE_RUNNING)
+        finally:
+            self.lake.discard(staged)
+
+    def _tell_if_made_anew(self) -> None:
+        """The source refuses such a topic too, and does not know what to do about a lake."""
+        try:
+            self._check_same(self._marks)
+        except PipelineFailed:
+            raise
+        except GoQueueError:
+            return
+
+    def _check_same(self, marks: Mapping[str, TopicMark]) -> None:
+        """What was read until now is of these topics, and not of others that have got their names since."""
+        with self._context.client() as client:
+            for name, mark in marks.items():
+                if client.describe_topic(name).id != mark.id:
+                    raise made_anew(name, self.lake.folder)
+
+    def _compact(self, at_least: int) -> int:
+        """How many files became fewer."""
+        lake = self.lake
+        if not self._settings["compact"] or not isinstance(lake, Lake):
+            return 0
+        merged = 0
+        for plan in days_to_compact(lake.state.files.values(), self._settings["file_size"], at_least=at_least):
+            if self._context.stopping.is_set():
+                break
+            self._context.tell(Progress(self._rows, doing="merging small files"))
+            spark = self._context.spark.newSession()
+            for name, value in _WRITING.items():
+                spark.conf.set(name, value)
+            if not compact(spark, lake, plan, self._settings["compression"]):
+                self._notes.append("Small files were left as they are, because somebody restores from the lake.")
+                break
+            merged += sum(len(files) for files in plan.merges)
+        return merged
+
+    @property
+    def _rows(self) -> int:
+        return sum(file.rows for file in self._added)
+
+    def _summary(self, seconds: float, merged: int) -> Summary:
+        by_topic: dict[str, list[int]] = {}
+        for file in self._added:
+            sums = by_topic.setdefault(file.topic, [0, 0, 0])
+            sums[0] += file.rows
+            sums[1] += 1
+            sums[2] += file.size_bytes
+        return Summary(
+            numbers={
+                "messages archived": self._rows,
+                "files written": len(self._added),
+                "small files merged": merged,
+                "seconds": round(seconds, 1),
+                "messages per second": round(self._rows / seconds) if seconds else 0,
+            },
+            tables=[
+                Table(
+                    "by topic",
+                    ["topic", "messages", "files", "bytes"],
+                    [[topic, *sums] for topic, sums in sorted(by_topic.items())],
+                )
+            ],
+            files=[str(self.lake.folder)],
+            notes=self._notes,
+        )
+
+
+def _with_decoded(messages: DataFrame, subject: str, brokers: str) -> DataFrame:
+    """The columns of the subject's schema as ``decoded``, and in ``_corrupt`` why a value could not be read by it."""
+    from goqueue.spark.registry import CORRUPT_COLUMN, decoded
+
+    read = decoded(messages, "value", subject, brokers=brokers, into="decoded")
+    return read.withColumn(CORRUPT_COLUMN, read[CORRUPT_COLUMN]["error"])
+
+
+def starts_of(infos: Mapping[str, TopicInfo], ends: Ends) -> tuple[Ends, Ends]:
+    """Where a run begins to read: where the lake ends. And where topics begin that the lake does not have yet.
+
+    Both together know every partition, so that none loses messages to retention between two runs without being told.
+    """
+    starts: Ends = {}
+    begun: Ends = {}
+    for name, info in infos.items():
+        earliest = {number: part.earliest_offset for number, part in enumerate(info.partitions)}
+        if ends.get(name):
+            # Partitions that came since begin at 0; the source finds that out, unless something is gone there.
+            starts[name] = {number: 0 for number, first in earliest.items() if first} | ends[name]
+        else:
+            begun[name] = earliest
+    return starts, begun
+
+
+def _message_size(infos: dict[str, TopicInfo]) -> int:
+    """About how many bytes a message has, by what the broker tells of the topics. Compression makes files smaller."""
+    parts = [part for info in infos.values() for part in info.partitions]
+    messages = sum(part.latest_offset - part.earliest_offset for part in parts)
+    return max(1, sum(part.size_bytes for part in parts) // max(1, messages))
+
+
+def _check(settings: Settings) -> None:
+    check_names(settings, "topics")
+    if settings["path"] and not Path(settings["path"]).is_dir():
+        raise InvalidPipeline(f"path: {Path(settings['path']).absolute()} is no folder; name the broker's data folder")
+    if bool(settings["topics"]) == bool(settings["pattern"]):
+        raise InvalidPipeline("say what to archive: topics=orders,refunds or pattern='orders-.*'")
+    if settings["pattern"]:
+        try:
+            re.compile(settings["pattern"])
+        except re.error as error:
+            raise InvalidPipeline(f"pattern: {settings['pattern']!r} is no regular expression: {error}") from None
+    lake_folder(settings["lake"])
+
+
+def plan(settings: Settings) -> dict[str, str]:
+    _check(settings)
+    what = f"topics {settings.formatted('topics')}" if settings["topics"] else f"topics like {settings['pattern']}"
+    way = f", from the files in {settings['path']}" if settings["path"] else ""
+    every = settings.formatted("every")
+    told = {
+        "source": f"{what}, from where the lake ends{way}",
+        "sink": f"{settings['format']} files in {settings['lake']}, by topic and day, exactly once",
+        "trigger": f"every {every}, until it is stopped" if every else "reads what is there, then ends",
+    }
+    if settings["decode"]:
+        told["columns"] = "those of the source; for topics with a subject (TOPIC-value) also decoded and _corrupt"
+    if settings["compact"] and settings["format"] == "parquet":
+        told["compaction"] = f"small files of a day are merged to {settings.formatted('file_size')}"
+    return told
+
+
+PIPELINE = Pipeline(
+    name="archive",
+    summary="Topics to a lake of files by topic and day, exactly once.",
+    run=run,
+    plan=plan,
+    settings=[
+        Setting("topics", "Which topics.", "names"),
+        Setting("pattern", "Instead: topics whose whole name fits this regular expression when the run begins."),
+        Setting("lake", "The folder of the lake; every worker must see it.", required=True),
+        Setting("format", "What kind of lake.", "choice", default="parquet", choices=FORMATS),
+        Setting("every", "Go on until stopped, with a batch this often.", "duration", minimum=100),
+        Setting("batch_messages", "At most so many messages in a batch.", "number", default=4_000_000, minimum=1),
+        Setting("path", "Read from the files of this data folder, beside the broker that is using it."),
+        Setting("decode", "Add the columns of a topic's schema, if it has one.", "flag", default=True),
+        Setting("file_size", "About how large files shall be.", "size", 128 << 20, minimum=1 << 16, maximum=1 << 40),
+        Setting("compact", "Merge small files (Parquet).", "flag", default=True),
+        Setting("compression", "Of the files.", "choice", "zstd", choices=("zstd", "snappy", "gzip", "none")),
+        Setting("fail_on_data_loss", "Fail if retention was faster than the archive.", "flag", default=True),
+    ],
+)

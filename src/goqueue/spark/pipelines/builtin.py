@@ -1,0 +1,33 @@
+"""The pipelines that come with GoQueue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+
+from goqueue.spark.pipelines.definition import Pipeline
+from goqueue.spark.pipelines.settings import Settings
+
+_MODULES = {
+    "archive": "archive",
+    "restore": "restore",
+    "backfill": "backfill",
+    "rollup": "rollup",
+    "replay": "replay",
+    "dlq-triage": "dlq_triage",
+    "trace-stats": "trace_stats",
+    "audit": "audit",
+}
+NAMES = tuple(_MODULES)
+_NEEDS_BROKER: dict[str, Callable[[Settings], bool]] = {
+    "trace-stats": lambda _: False,
+    "audit": lambda settings: not settings["offline"],
+}
+"""All others do."""
+
+
+def builtin(name: str) -> Pipeline:
+    """One of ``NAMES``."""
+    found: Pipeline = import_module(f"goqueue.spark.pipelines.{_MODULES[name]}").PIPELINE
+    return replace(found, needs_broker=found.needs_broker or _NEEDS_BROKER.get(name, lambda _: True))

@@ -1,0 +1,275 @@
+"""``dlq-triage``: dead letters grouped by what went wrong, with examples; and back to their topics with the chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from math import ceil
+from typing import TYPE_CHECKING, Any, cast
+
+from goqueue.client.groups import RedriveReport
+from goqueue.client.instants import from_nanoseconds
+from goqueue.model.fields import did_you_mean
+from goqueue.model.ids import check_group_name, check_topic_name
+from goqueue.model.units import parse_instant_ns
+from goqueue.spark.pipelines.checks import name_problems, time_problems
+from goqueue.spark.pipelines.context import Context, Progress
+from goqueue.spark.pipelines.definition import Pipeline
+from goqueue.spark.pipelines.error_kinds import kind_column
+from goqueue.spark.pipelines.letters import dead_letter_topic, told_by
+from goqueue.spark.pipelines.problems import InvalidPipeline
+from goqueue.spark.pipelines.settings import Setting, Settings
+from goqueue.spark.pipelines.summary import Summary, Table
+from goqueue.spark.pipelines.words import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from goqueue.client.groups import DeadLetter
+    from goqueue.client.sync import Client
+
+ALL = "all"
+_SHOWN_BYTES = 60
+_SENT_AT_ONCE = 50_000
+_SENDING_S = 30.0
+"""With a rate, about so long is sent before anyone looks whether the run is to stop."""
+_LONGEST_DELAY_MS = 36_500 * 86_400_000
+_BY = ("kind", "origin_topic", "group", "hour")
+
+
+def run(context: Context) -> Summary:
+    settings = context.settings
+    _check(settings)
+    with context.client() as client:
+        # All that the broker can tell comes first: starting Spark takes long.
+        name = _letters_of(client, settings)
+        before = client.redrive(settings["topic"], dry_run=True, **_narrowed(settings))
+        if not before.matched + before.already + before.unreachable:
+            return Summary(numbers={"dead letters": 0}, notes=[_why_none(client, settings)])
+        context.tell(Progress(0, doing=f"reading {name}"))
+        found = chosen(described(context.read(topics=name)), settings, name).persist()
+        try:
+            kinds = by_kind(found).collect()
+            summary = Summary(
+                numbers={
+                    "dead letters": sum(row["letters"] for row in kinds),
+                    "redriven before": before.already,
+                },
+                tables=[_kinds_table(kinds), _examples_table(examples(found, settings["examples"]).collect())],
+            )
+            if settings["redrive"] and kinds:
+                wanted = with_error(found, settings["redrive"], {row["kind"] for row in kinds})
+                # Exactly those that were read and grouped: what has died since is for the next run.
+                places = wanted.select("partition", "offset").orderBy("partition", "offset").toLocalIterator()
+                redrive(context, client, places, summary)
+        finally:
+            found.unpersist()
+    return summary
+
+
+def described(letters: DataFrame) -> DataFrame:
+    """What is worth knowing of each dead letter: what kind of error it has, where it was, and how it begins."""
+    from pyspark.sql import functions
+
+    def start(name: str) -> Any:
+        return functions.substring(name, 1, _SHOWN_BYTES).cast("string").alias(name)
+
+    told = told_by(letters).withColumns({"kind": kind_column(functions.col("error"))})
+    return told.withColumn("hour", functions.date_trunc("hour", "timestamp")).select(
+        *_BY, "error", "topic", "partition", "offset", "timestamp", "deliveries", "origin_partition", "origin_offset",
+        start("key"), start("value"),
+    )  # fmt: skip
+
+
+def chosen(found: DataFrame, settings: Settings, name: str) -> DataFrame:
+    """Those that are asked about: of a topic (its dead letters may lie with those of others), a group, a time."""
+    from pyspark.sql import functions
+
+    if settings["topic"] != name:
+        found = found.where(functions.col("origin_topic") == settings["topic"])
+    if settings["group"]:
+        found = found.where(functions.col("group") == settings["group"])
+    for setting, is_start in (("since", True), ("until", False)):
+        if settings[setting]:
+            instant = functions.timestamp_micros(functions.lit(parse_instant_ns(settings[setting]) // 1_000))
+            found = found.where(
+                functions.col("timestamp") >= instant if is_start else functions.col("timestamp") < instant
+            )
+    return found
+
+
+def by_kind(found: DataFrame) -> DataFrame:
+    """How many there are of each kind of error, topic, group and hour, the most first."""
+    from pyspark.sql import functions
+
+    return (
+        found.groupBy(*_BY)
+        .agg(
+            functions.count("*").alias("letters"),
+            functions.min("timestamp").alias("first_seen"),
+            functions.max("timestamp").alias("last_seen"),
+            functions.max("deliveries").alias("most_deliveries"),
+        )
+        .orderBy(functions.desc("letters"), *_BY)
+    )
+
+
+def examples(found: DataFrame, count: int) -> DataFrame:
+    """The latest few of every kind of error, topic and group."""
+    from pyspark.sql import Window, functions
+
+    latest = Window.partitionBy("kind", "origin_topic", "group").orderBy(
+        functions.desc("timestamp"), "partition", "offset"
+    )
+    return (
+        found.withColumn("place", functions.row_number().over(latest))
+        .where(functions.col("place") <= count)
+        .orderBy("kind", "origin_topic", "group", "place")
+    )
+
+
+def with_error(found: DataFrame, wanted: str, kinds: set[str]) -> DataFrame:
+    """Which letters a user means: all, those of a kind of error as the table names it, or those with a text in it."""
+    from pyspark.sql import functions
+
+    if wanted == ALL:
+        return found
+    return found.where(functions.col("kind") == wanted if wanted in kinds else functions.col("error").contains(wanted))
+
+
+def redrive(context: Context, client: Client, places: Iterator[Any], summary: Summary) -> None:
+    """Send back the letters at some places, and count them; in a dry run, only count."""
+    settings = context.settings
+    is_dry, rate = settings["dry_run"], settings["rate"]
+    doing = "looking at what would be redriven" if is_dry else "redriving"
+    at_once = min(_SENT_AT_ONCE, ceil(rate * _SENDING_S)) if rate and not is_dry else _SENT_AT_ONCE
+    options = {"rate": rate, "dry_run": is_dry}
+    if settings["delay"]:
+        options["delay"] = timedelta(milliseconds=settings["delay"])
+    reports: list[RedriveReport] = []
+    context.tell(Progress(0, doing=doing))
+    while not context.stopping.is_set() and (some := list(islice(places, at_once))):
+        # Of a letter only its place is sent.
+        letters = cast("list[DeadLetter]", some)
+        reports.append(client.redrive(settings["topic"], letters=letters, **options))
+        context.tell(Progress(sum(each.matched if is_dry else each.redriven for each in reports), doing=doing))
+    numbers = summary.numbers
+    numbers["chosen for redrive"] = sum(each.matched + each.already + each.unreachable for each in reports)
+    numbers["redriven"] = sum(each.redriven for each in reports)
+    if is_dry:
+        numbers["would be redriven"] = sum(each.matched for each in reports)
+    numbers["chosen, but redriven before"] = sum(each.already for each in reports)
+    numbers["unreachable"] = sum(each.unreachable for each in reports)
+    if not numbers["chosen for redrive"] and not context.stopping.is_set():
+        summary.notes.append(f"No dead letter has the error {settings['redrive']!r}: neither its kind nor part of it.")
+
+
+def _letters_of(client: Client, settings: Settings) -> str:
+    """The topic that the dead letters lie in, if there are any."""
+    topic = settings["topic"]
+    name = dead_letter_topic(topic, client.describe_topic(topic))
+    first = next(client.dead_letters(topic, **_narrowed(settings)), None)
+    # A topic that others name as theirs holds what came from elsewhere, whatever it is called.
+    return topic if first is not None and first.origin_topic != topic else name
+
+
+def _narrowed(settings: Settings) -> dict[str, Any]:
+    """What is asked about, as the client takes it."""
+    times = {name: settings[name] and from_nanoseconds(parse_instant_ns(settings[name])) for name in ("since", "until")}
+    return {"group": settings["group"], **times}
+
+
+def _why_none(client: Client, settings: Settings) -> str:
+    topic, group = settings["topic"], settings["group"]
+    times = " in this time" if settings["since"] or settings["until"] else ""
+    if not group:
+        return f"Topic {topic} has no dead letters{times}."
+    groups = client.list_groups()
+    stranger = "" if group in groups else f"; there is no such group now{did_you_mean(group, groups)}"
+    told = f"Topic {topic} has no dead letters of group {group}{times}{stranger}"
+    return told if told.endswith("?") else f"{told}."
+
+
+def _kinds_table(rows: list[Any]) -> Table:
+    columns = ["error", "topic", "group", "hour", "letters", "first seen", "last seen", "deliveries"]
+    told = [
+        [
+            *(row["kind"], row["origin_topic"], row["group"] or None, _instant(row["hour"]), row["letters"]),
+            *(_instant(row["first_seen"]), _instant(row["last_seen"]), row["most_deliveries"]),
+        ]
+        for row in rows
+    ]
+    return Table("dead letters by error", columns, told)
+
+
+def _examples_table(rows: list[Any]) -> Table:
+    columns = ["error", "dead letter", "was", "group", "key", "value", "in full"]
+    told = [
+        [
+            *(row["kind"], f"{row['topic']}/{row['partition']}/{row['offset']}"),
+            f"{row['origin_topic']}/{row['origin_partition']}/{row['origin_offset']}",
+            *(row["group"] or None, row["key"], row["value"], row["error"]),
+        ]
+        for row in rows
+    ]
+    return Table("examples, the latest first", columns, told)
+
+
+def _instant(moment: datetime) -> str:
+    # A session in another zone than UTC hands out local times without one.
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _check(settings: Settings) -> None:
+    problems = list(_problems(settings))
+    if problems:
+        raise InvalidPipeline("; ".join(problems))
+
+
+def _problems(settings: Settings) -> Iterator[str]:
+    yield from name_problems(settings, "topic", check_topic_name)
+    yield from name_problems(settings, "group", check_group_name)
+    yield from time_problems(settings)
+    for name in ("rate", "delay", "dry_run"):
+        if name in settings.given and not settings["redrive"]:
+            yield f"{name}: it is about redriving; say which dead letters with redrive=, such as redrive={ALL}"
+
+
+def plan(settings: Settings) -> dict[str, str]:
+    _check(settings)
+    wanted, how = settings["redrive"], "would be sent back" if settings["dry_run"] else "are sent back"
+    whose = f"those of group {settings['group']}" if settings["group"] else "those of every group"
+    times = [f"{name} {settings[name]}" for name in ("since", "until") if settings[name]]
+    rate = f", at most {settings['rate']:g} a second" if settings["rate"] else ""
+    return {
+        "source": f"dead letters of topic {settings['topic']}, {', '.join([whose, *times])}",
+        "result": f"counts by error, topic, group and hour; {counted(settings['examples'], 'example')} of each",
+        "redrive": f"{'all' if wanted == ALL else f'those with the error {wanted!r}'} {how}{rate}"
+        if wanted
+        else "none",
+    }
+
+
+PIPELINE = Pipeline(
+    name="dlq-triage",
+    summary="Dead letters by error, topic, group and hour, with examples; and a redrive of the chosen ones.",
+    run=run,
+    plan=plan,
+    settings=[
+        Setting("topic", "Whose dead letters; or a dead-letter topic itself, for all that are in it.", required=True),
+        Setting("group", "Only what this group gave up."),
+        Setting("since", "Only what died at this instant or later.", "instant"),
+        Setting("until", "Only what died before this instant.", "instant"),
+        Setting("examples", "How many examples to show of each error.", "number", default=2, maximum=1_000),
+        Setting("redrive", f"What to send back: {ALL}, an error as the table has it, or part of an error's text."),
+        Setting("rate", "How many to send back in a second at most.", "ratio", minimum=0.01, maximum=1_000_000),
+        Setting(
+            "delay",
+            "How long what is sent back waits before anyone sees it.",
+            "duration",
+            maximum=_LONGEST_DELAY_MS,
+        ),
+        Setting("dry_run", "Tell what would be sent back, and send nothing.", "flag", default=False),
+    ],
+)
