@@ -1,4 +1,4 @@
-"""How a command ends when it cannot do what it was asked: a sentence and a hint, never a traceback."""
+"""How a command ends when it cannot do what it was asked: a sentence with its code and a hint, never a traceback."""
 
 from __future__ import annotations
 
@@ -8,33 +8,72 @@ from typing import ParamSpec
 
 import typer
 
-from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.cli import interrupts
+from goqueue.cli.asking import for_command
+from goqueue.cli.hints import at_a_terminal
+from goqueue.cli.interrupts import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from goqueue.model.errors import BrokerUnavailable, DeliveryTimeout, GoQueueError, InvalidRequest, OffsetOutOfRange
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
+EXIT_NO_BROKER = 3
+EXIT_NOT_FOUND = 4
+EXIT_PROBLEMS = 5
+"""It was done, and what was looked at is not as it should be."""
+_NOT_FOUND = 404
 P = ParamSpec("P")
 
 
 def reported(command: Callable[P, int]) -> Callable[P, None]:
     """Make a function that returns an exit status into a command that prints its errors.
 
-    What the user can correct (a request or a configuration) ends with 2, every other ``GoQueueError`` with 1.
+    What the user can correct (a request or a configuration) ends with 2, a broker that is not there or does not
+    answer in time with 3, a thing that it does not have with 4, every other ``GoQueueError`` with 1.
     """
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        raise typer.Exit(_status(functools.partial(command, *args, **kwargs)))
+        interrupts.raise_again()
+        try:
+            with for_command(kwargs):
+                status = _status(functools.partial(command, *args, **kwargs))
+        finally:
+            interrupts.raise_again()
+        raise typer.Exit(status)
 
     return run
+
+
+def tell_error(message: str, code: str, remedy: str) -> None:
+    """The code ends the first line: there a script finds it, however many lines the message has."""
+    first, *others = message.split("\n")
+    typer.echo("\n".join([f"error: {first} {typer.style(f'[{code}]', dim=True)}", *others]), err=True)
+    if remedy:
+        typer.echo(f"hint: {remedy}", err=True)
+
+
+def _status_of(error: GoQueueError) -> int:
+    if isinstance(error, InvalidRequest | OffsetOutOfRange):
+        return EXIT_USAGE
+    if isinstance(error, BrokerUnavailable) or _is_unanswered(error):
+        return EXIT_NO_BROKER
+    return EXIT_NOT_FOUND if error.http_status == _NOT_FOUND else EXIT_FAILED
+
+
+def _is_unanswered(error: GoQueueError) -> bool:
+    """Whether the time ran out because no broker answered. One that answered and refused is there."""
+    why = error.__cause__
+    return isinstance(error, DeliveryTimeout) and (
+        not isinstance(why, GoQueueError) or isinstance(why, BrokerUnavailable | DeliveryTimeout)
+    )
 
 
 def _status(command: Callable[[], int]) -> int:
     try:
         return command()
     except GoQueueError as error:
-        typer.echo(f"error: {error}", err=True)
-        typer.echo(f"hint: {error.remedy}", err=True)
-        return EXIT_USAGE if isinstance(error, InvalidRequest) else EXIT_FAILED
+        told = at_a_terminal(error)
+        tell_error(str(told), error.code, told.remedy)
+        return _status_of(error)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

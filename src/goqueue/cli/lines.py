@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+import msgspec
 import typer
 
 Span = tuple[str, str]
@@ -14,6 +15,11 @@ Line = list[Span]
 
 def plain(lines: Iterable[Line]) -> str:
     return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+
+
+def put_json(answer: object) -> None:
+    """For programs: indented, in UTF-8 wherever it goes."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(answer, enc_hook=str), indent=2))
 
 
 def put(lines: Iterable[Line]) -> None:

@@ -5,7 +5,6 @@ What draws and what asks is imported when it is needed: asking for the version m
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from goqueue.cli import schema_options as options
-from goqueue.cli.failures import EXIT_FAILED, reported
+from goqueue.cli.asking import confirmed
+from goqueue.cli.failures import EXIT_FAILED, reported, tell_error
+from goqueue.cli.lines import put_json
 from goqueue.cli.schema_options import draft_of, named, registry_at
-from goqueue.cli.trace import ServerOption, TimeoutOption
+from goqueue.cli.target import DEFAULT_TIMEOUT, JsonOption, ServerOption, TimeoutOption, YesOption
 from goqueue.model.errors import IncompatibleSchema, InvalidSchema, SubjectNotConfigured, SubjectNotFound
 from goqueue.observe.logs import escape
 
@@ -41,8 +42,8 @@ def list_schemas(
     subject: options.MaybeSubjectArgument = None,
     deleted: options.DeletedOption = False,
     server: ServerOption = None,
-    as_json: options.JsonOption = False,
-    timeout: TimeoutOption = "60s",
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """List subjects, or the versions of one."""
     from goqueue.cli import lines, schema_calls, schema_view
@@ -52,7 +53,7 @@ def list_schemas(
         numbers = registry.versions(named(subject), deleted=deleted)
         answers = [registry.version(subject, number, deleted=deleted) for number in numbers]
         if as_json:
-            _print_json(answers)
+            put_json(answers)
         else:
             found = [schema_calls.known(answer, schema_calls.Schema) for answer in answers]
             lines.put(schema_view.versions(found, deleted=deleted))
@@ -67,7 +68,7 @@ def list_schemas(
         live = [number for number in numbers if number not in gone]
         rows.append(schema_view.SubjectRow(latest, live, registry.level(latest.subject), gone))
     if as_json:
-        _print_json(
+        put_json(
             [
                 {
                     "subject": row.latest.subject,
@@ -98,8 +99,8 @@ def show(
     ] = None,
     deleted: options.DeletedOption = False,
     server: ServerOption = None,
-    as_json: options.JsonOption = False,
-    timeout: TimeoutOption = "60s",
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Print the text of a schema.
 
@@ -117,7 +118,7 @@ def show(
         # What the broker tells of an id leaves the id out.
         answer = {**schema_calls.known(registry.by_id(schema_id), dict[str, Any]), "id": schema_id}
     if as_json:
-        _print_json(answer)
+        put_json(answer)
         return 0
     found = schema_calls.known(answer, schema_calls.Schema)
     if sys.stdout.isatty():
@@ -138,8 +139,8 @@ def register(
     reference: options.ReferenceOption = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Keep it in its normal form.")] = False,
     server: ServerOption = None,
-    as_json: options.JsonOption = False,
-    timeout: TimeoutOption = "60s",
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Register a schema, as the next version of a subject.
 
@@ -161,7 +162,7 @@ def register(
         return _refused(subject, registry.level(subject), verdict, as_json=as_json)
     made = schema_calls.known(answer, schema_calls.Registered)
     if as_json:
-        _print_json({**answer, "existed": there == made})
+        put_json({**answer, "existed": there == made})
     else:
         how = "was there already" if there == made else "registered"
         typer.echo(f"{escape(subject)} version {made.version}, id {made.schema_id}: {how}")
@@ -184,8 +185,8 @@ def check(
     kind: options.TypeOption = None,
     reference: options.ReferenceOption = None,
     server: ServerOption = None,
-    as_json: options.JsonOption = False,
-    timeout: TimeoutOption = "60s",
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Tell whether a schema could be registered.
 
@@ -214,7 +215,7 @@ def check(
         verdict = registry.verdict(subject, draft, version)
         compared = [schema_calls.known(registry.version(subject, version), schema_calls.Schema).version]
     if as_json:
-        _print_json({"is_compatible": verdict.is_compatible, "messages": verdict.messages})
+        put_json({"is_compatible": verdict.is_compatible, "messages": verdict.messages})
     else:
         lines.put(schema_view.verdict(subject, level, verdict, compared))
     return 0 if verdict.is_compatible else EXIT_FAILED
@@ -228,8 +229,8 @@ def diff(
     new: Annotated[str, typer.Argument(metavar="V2", help="Another.", show_default=False)],
     deleted: options.DeletedOption = False,
     server: ServerOption = None,
-    as_json: options.JsonOption = False,
-    timeout: TimeoutOption = "60s",
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Compare two versions of a subject.
 
@@ -246,7 +247,7 @@ def diff(
     readings = _readings(registry, before, after)
     difference = list(schema_view.difference(before, after))
     if as_json:
-        _print_json(
+        put_json(
             {
                 "subject": subject,
                 "from": before.version,
@@ -280,10 +281,10 @@ def delete(
         str | None, typer.Argument(metavar="VERSION|latest", help="Only this version.", show_default=False)
     ] = None,
     permanent: Annotated[bool, typer.Option("--permanent", help="For good, what was softly deleted.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     server: ServerOption = None,
-    as_json: options.JsonOption = False,
-    timeout: TimeoutOption = "60s",
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Delete a subject, or one of its versions.
 
@@ -296,16 +297,12 @@ def delete(
     registry = registry_at(server, timeout)
     named(subject)
     place = {None: "all versions", "latest": "the latest version"}.get(version, f"version {version}")
-    if not yes:
-        if not sys.stdin.isatty():
-            raise typer.BadParameter("nobody can be asked here; say --yes to delete it", param_hint="--yes")
-        how = " for good; that cannot be undone" if permanent else ""
-        if not typer.confirm(f"Delete {place} of {escape(subject)}{how}?", err=True):
-            typer.echo("nothing was deleted", err=True)
-            return EXIT_FAILED
+    how = " for good; that cannot be undone" if permanent else ""
+    if not confirmed(f"Delete {place} of {escape(subject)}{how}?", yes):
+        return EXIT_FAILED
     gone = registry.delete(subject, version, permanent=permanent)
     if as_json:
-        _print_json(gone)
+        put_json(gone)
     else:
         how = "deleted for good" if permanent else "deleted"
         typer.echo(f"{escape(subject)} version{'s' if len(gone) > 1 else ''} {schema_view.ranges(gone)}: {how}")
@@ -322,8 +319,8 @@ def config(
     ] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Let it follow what holds for all, or the default.")] = False,
     server: ServerOption = None,
-    as_json: options.JsonOption = False,
-    timeout: TimeoutOption = "60s",
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """See or change what new versions must fit to.
 
@@ -343,7 +340,7 @@ def config(
             registry.settings("DELETE", subject)
     answer = registry.settings("GET", subject)
     if as_json:
-        _print_json(answer)
+        put_json(answer)
     else:
         whose = "all subjects that do not say otherwise" if subject is None else escape(subject)
         typer.echo(f"{whose}: {escape(schema_calls.known(answer, schema_calls.Settings).level)}")
@@ -355,11 +352,11 @@ def _refused(subject: str, level: str, verdict: Verdict, *, as_json: bool) -> in
     from goqueue.cli import lines, schema_view
 
     if as_json:
-        _print_json({"is_compatible": False, "messages": verdict.messages})
+        put_json({"is_compatible": False, "messages": verdict.messages})
         return EXIT_FAILED
-    typer.echo(f"error: the schema is not {escape(level)} compatible with {escape(subject)}:", err=True)
-    typer.echo(lines.plain(schema_view.reasons(verdict.messages)), err=True)
-    typer.echo(f"hint: {_REMEDY}", err=True)
+    reasons = lines.plain(schema_view.reasons(verdict.messages))
+    message = f"the schema is not {escape(level)} compatible with {escape(subject)}:\n{reasons}"
+    tell_error(message, IncompatibleSchema.code, _REMEDY)
     return EXIT_FAILED
 
 
@@ -381,7 +378,3 @@ def _readings(registry: Registry, old: Schema, new: Schema) -> list[Reading]:
         Reading(new.version, old.version, after.cannot_read(before)),
         Reading(old.version, new.version, before.cannot_read(after)),
     ]
-
-
-def _print_json(answer: object) -> None:
-    typer.echo(json.dumps(answer, indent=2))

@@ -17,7 +17,6 @@ from goqueue.model.errors import (
     SubjectNotFound,
     SubjectNotSoftDeleted,
     SubjectSoftDeleted,
-    VersionNotFound,
     VersionNotSoftDeleted,
     VersionSoftDeleted,
 )
@@ -29,17 +28,9 @@ _PAGE = 1_000
 Answer = TypeVar("Answer")
 
 
-class NoSuchSubject(SubjectNotFound):
+class SubjectInUse(SubjectNotSoftDeleted):
     """This and what follows: as the broker's, with what helps whoever sits at a terminal."""
 
-    remedy = "'goqueue schema list' lists them; a subject is made when the first schema is registered under it."
-
-
-class NoSuchVersion(VersionNotFound):
-    remedy = "'goqueue schema list SUBJECT' lists them."
-
-
-class SubjectInUse(SubjectNotSoftDeleted):
     remedy = "Delete it without --permanent first."
 
 
@@ -60,8 +51,6 @@ class IsReferenced(SchemaIsReferenced):
 
 
 _AT_A_TERMINAL: dict[type[GoQueueError], type[GoQueueError]] = {
-    SubjectNotFound: NoSuchSubject,
-    VersionNotFound: NoSuchVersion,
     SubjectNotSoftDeleted: SubjectInUse,
     VersionNotSoftDeleted: VersionInUse,
     SubjectSoftDeleted: SubjectIsDeleted,

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from goqueue.model.errors import InvalidRequest
-from goqueue.model.fields import shown
-from goqueue.model.units import parse_duration_ms
-
 if TYPE_CHECKING:
-    from goqueue.cli.broker_http import BrokerHttp
     from goqueue.cli.schema_calls import Registry
     from goqueue.cli.schema_draft import Draft
 
@@ -77,7 +71,6 @@ class SchemaType(StrEnum):
     protobuf = "protobuf"
 
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")]
 SubjectArgument = Annotated[str, typer.Argument(metavar="SUBJECT", help="Such as orders-value.", show_default=False)]
 MaybeSubjectArgument = Annotated[
     str | None, typer.Argument(metavar="SUBJECT", help="Only this one.", show_default=False)
@@ -101,22 +94,9 @@ DeletedOption = Annotated[bool, typer.Option("--deleted", help="Also what is sof
 def registry_at(server: str | None, timeout: str) -> Registry:
     """The registry of the broker that was named, or of the one that is used unless one is."""
     from goqueue.cli.schema_calls import Registry
+    from goqueue.cli.target import broker_at
 
     return Registry(broker_at(server, timeout))
-
-
-def broker_at(server: str | None, timeout: str) -> BrokerHttp:
-    """The broker that was named, or the one that is used unless one is."""
-    from goqueue.cli.broker_http import SERVER_VARIABLE, BrokerHttp, default_server
-
-    try:
-        timeout_ms = parse_duration_ms(timeout)
-    except InvalidRequest as error:
-        raise typer.BadParameter(str(error), param_hint="--timeout") from None
-    if not 1 <= timeout_ms <= _LONGEST_MS:
-        raise typer.BadParameter(f"{shown(timeout)} is out of range; 1ms to 1d", param_hint="--timeout")
-    address = server or os.environ.get(SERVER_VARIABLE) or default_server()
-    return BrokerHttp(address, timeout_ms / 1_000)
 
 
 def named(subject: str) -> str:

@@ -5,20 +5,17 @@ What draws and what asks is imported when it is needed: asking for the version m
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import time
-from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from goqueue.cli.failures import reported
-from goqueue.model.errors import InvalidRequest, TraceNotFound
-from goqueue.model.ports import NANOS_PER_MS
-from goqueue.model.units import format_instant_ns, parse_duration_ms, parse_instant_ns
+from goqueue.cli.target import DEFAULT_TIMEOUT, ServerOption, TimeoutOption, broker_at
+from goqueue.cli.times import duration_ms, instant_ns, since_ns
+from goqueue.model.units import format_instant_ns
 
 if TYPE_CHECKING:
     from goqueue.cli.broker_http import BrokerHttp
@@ -35,7 +32,6 @@ Examples:
 """
 _DEFAULT_LIMIT = 20
 _LOOK_EVERY_S = 0.5
-_LONGEST_MS = 3_650 * 86_400_000
 _INCOMPLETE = (
     "there may be more events of it: not everything that is kept was looked at; raise trace.search_bytes of the broker"
 )
@@ -61,10 +57,6 @@ MessageArgument = Annotated[
         help="The message, by its place or its trace id; without it, the latest messages are listed.",
         show_default=False,
     ),
-]
-ServerOption = Annotated[
-    str | None,
-    typer.Option("--server", metavar="URL", help="The broker; else $GOQUEUE_SERVER, else http://127.0.0.1:8080."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print what the broker answers, for programs.")]
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on until every group is done with the message.")]
@@ -93,15 +85,6 @@ FromOption = Annotated[
     typer.Option("--from", metavar="INSTANT", help="At or after 2026-01-31T12:00:00 (local time, or with a zone),"),
 ]
 ToOption = Annotated[str | None, typer.Option("--to", metavar="INSTANT", help="and before this.")]
-TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long the broker may take.")]
-
-
-class NothingKnown(TraceNotFound):
-    """As the broker's, with what helps whoever sits at a terminal."""
-
-    remedy = (
-        "'goqueue trace' lists the latest; trace.retention_ms and trace.retention_bytes decide how long they are kept."
-    )
 
 
 @reported
@@ -120,22 +103,19 @@ def trace(
     since: SinceOption = None,
     start: FromOption = None,
     end: ToOption = None,
-    timeout: TimeoutOption = "60s",
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Where did my message go: published, delivered to whom, redelivered why, acked, dead-lettered where, and when."""
-    from goqueue.cli.broker_http import SERVER_VARIABLE, BrokerHttp, default_server
-
-    address = server or os.environ.get(SERVER_VARIABLE) or default_server()
-    broker = BrokerHttp(address, _duration_ms("--timeout", timeout, least_ms=1) / 1_000)
+    broker = broker_at(server, timeout)
     criteria: dict[str, str | int | None] = {
         "topic": topic,
         "partition": partition,
         "key": key,
         "consumer_group": group,
         "status": status and status.value,
-        "slower_than": slower_than and f"{_duration_ms('--slower-than', slower_than)}ms",
+        "slower_than": slower_than and f"{duration_ms('--slower-than', slower_than)}ms",
         "start": _start(since, start),
-        "end": end and _instant("--to", end),
+        "end": end and format_instant_ns(instant_ns("--to", end)),
     }
     wanted = {name: value for name, value in criteria.items() if value is not None}
     if not message:
@@ -147,10 +127,7 @@ def trace(
     if follow and as_json:
         raise typer.BadParameter("--follow draws while it goes on, and --json prints an answer; use one of them")
     path, parameters = _one(message)
-    try:
-        return _follow(broker, path, parameters) if follow else _show(broker, path, parameters, as_json=as_json)
-    except TraceNotFound as error:
-        raise NothingKnown(str(error)) from None
+    return _follow(broker, path, parameters) if follow else _show(broker, path, parameters, as_json=as_json)
 
 
 def _one(message: list[str]) -> tuple[str, dict[str, str | int]]:
@@ -178,11 +155,11 @@ def _one(message: list[str]) -> tuple[str, dict[str, str | int]]:
 
 def _show(broker: BrokerHttp, path: str, parameters: dict[str, str | int], *, as_json: bool) -> int:
     from goqueue.cli import trace_answers, trace_view
-    from goqueue.cli.lines import put
+    from goqueue.cli.lines import put, put_json
 
     answer = _told(broker, path, parameters)
     if as_json:
-        typer.echo(json.dumps(answer, indent=2))
+        put_json(answer)
     else:
         story = trace_answers.story_in(answer)
         put(trace_view.drawn(story, trace_view.paper_here()))
@@ -231,12 +208,12 @@ def _shown_before(last: Event | None, events: list[Event]) -> int:
 
 def _list(broker: BrokerHttp, wanted: dict[str, str | int], limit: int, *, as_json: bool) -> int:
     from goqueue.cli import trace_answers, trace_view
-    from goqueue.cli.lines import put
+    from goqueue.cli.lines import put, put_json
 
     path = "/traces/search" if wanted else "/traces"
     answer = broker.get(path, {**wanted, "limit": limit})
     if as_json:
-        typer.echo(json.dumps(answer, indent=2))
+        put_json(answer)
         return 0
     page = trace_answers.page_in(answer)
     if page.traces:
@@ -263,29 +240,8 @@ def _start(since: str | None, start: str | None) -> str | None:
     if since is not None and start is not None:
         raise typer.BadParameter("--since and --from both say where to begin; use one of them")
     if since is not None:
-        return format_instant_ns(time.time_ns() - _duration_ms("--since", since) * NANOS_PER_MS)
-    return start and _instant("--from", start)
-
-
-def _duration_ms(option: str, text: str, least_ms: int = 0) -> int:
-    try:
-        found = parse_duration_ms(text)
-    except InvalidRequest as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
-    if not least_ms <= found <= _LONGEST_MS:
-        raise typer.BadParameter(f"{_quoted(text)} is out of range; at most 3650d", param_hint=option)
-    return found
-
-
-def _instant(option: str, text: str) -> str:
-    """An instant with its zone; one without is of this machine's."""
-    try:
-        return format_instant_ns(parse_instant_ns(text))
-    except InvalidRequest as error:
-        try:
-            return format_instant_ns(parse_instant_ns(datetime.fromisoformat(text).astimezone().isoformat()))
-        except (ValueError, OverflowError, InvalidRequest):
-            raise typer.BadParameter(str(error), param_hint=option) from None
+        return format_instant_ns(since_ns("--since", since))
+    return start and format_instant_ns(instant_ns("--from", start))
 
 
 def _quoted(text: str) -> str:

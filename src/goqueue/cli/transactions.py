@@ -1,11 +1,10 @@
-"""``goqueue transactions``: what is open, where it has written, and how to end it.
+"""``goqueue txn``: what is open, where it has written, and how to end it.
 
 What draws and what asks is imported when it is needed: asking for the version must not load it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from goqueue.cli.failures import reported
-from goqueue.cli.schema_options import JsonOption, broker_at
-from goqueue.cli.trace import ServerOption, TimeoutOption
+from goqueue.cli.lines import put_json
+from goqueue.cli.target import DEFAULT_TIMEOUT, JsonOption, ServerOption, TimeoutOption, broker_at
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.units import parse_instant_ns
@@ -26,18 +25,18 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\b
 Examples:
-  goqueue transactions list              see what has not ended, the oldest first
-  goqueue transactions list --topic T    see only those that have written to a topic
-  goqueue transactions show ID           see where it has written and what it acks, or how it ended
-  goqueue transactions abort ID          end it; nothing of it is ever seen
-  goqueue transactions stats             see how many there are and were
+  goqueue txn list              see what has not ended, the oldest first
+  goqueue txn list --topic T    see only those that have written to a topic
+  goqueue txn show ID           see where it has written and what it acks, or how it ended
+  goqueue txn abort ID          end it; nothing of it is ever seen
+  goqueue txn stats             see how many there are and were
 """
 
 _ID = re.compile(r"[0-9]+-[0-9]+-[0-9a-f]{16}")
 _MOST = 10_000
 _WIDTH = 100
 _NARROWEST = 8
-_STATS = {
+WORDS = {
     "active_transactions": "open",
     "prepared_transactions": "of these prepared",
     "begun_total": "begun",
@@ -66,7 +65,7 @@ app = typer.Typer(
 class NoTransactionId(InvalidRequest):
     """What was written cannot be the id of a transaction."""
 
-    remedy = "Ids look like 12-0-f40b0548fafd4da8; 'goqueue transactions list' shows those that are open."
+    remedy = "Ids look like 12-0-f40b0548fafd4da8; 'goqueue txn list' shows those that are open."
 
 
 @app.command("list")
@@ -76,7 +75,7 @@ def list_transactions(
     limit: LimitOption = 100,
     server: ServerOption = None,
     as_json: JsonOption = False,
-    timeout: TimeoutOption = "60s",
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """List transactions that have not ended, the oldest first.
 
@@ -89,7 +88,7 @@ def list_transactions(
         fitting = [each for each in answer["transactions"] if topic in each["topics"]]
         answer = {"transactions": fitting[:limit], "total": len(fitting)}
     if as_json:
-        _print_json(answer)
+        put_json(answer)
         return 0
     found = answer["transactions"]
     if not found:
@@ -102,13 +101,13 @@ def list_transactions(
     return 0
 
 
-@app.command()
+@app.command(short_help="Show what a transaction has written and acks, or how it ended.")
 @reported
 def show(
     transaction_id: IdArgument,
     server: ServerOption = None,
     as_json: JsonOption = False,
-    timeout: TimeoutOption = "60s",
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Show where a transaction has written and what it acks so far, or how it ended."""
     from goqueue.cli import lines
@@ -116,43 +115,43 @@ def show(
     _check_id(transaction_id)
     answer = broker_at(server, timeout).send("GET", ["transactions", transaction_id])
     if as_json:
-        _print_json(answer)
+        put_json(answer)
     else:
         lines.put(_described(answer, time.time_ns()))
     return 0
 
 
-@app.command()
+@app.command(short_help="Abort anyone's transaction: nothing of it is ever seen.")
 @reported
 def abort(
     transaction_id: IdArgument,
     reason: ReasonOption = None,
     server: ServerOption = None,
     as_json: JsonOption = False,
-    timeout: TimeoutOption = "60s",
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Abort anyone's transaction: nothing of it is ever seen, and whoever waited behind it goes on."""
     _check_id(transaction_id)
     body = {} if reason is None else {"reason": reason}
     answer = broker_at(server, timeout).send("POST", ["transactions", transaction_id, "abort"], body=body)
     if as_json:
-        _print_json(answer)
+        put_json(answer)
     else:
         typer.echo(f"{transaction_id} is aborted")
     return 0
 
 
-@app.command()
+@app.command(short_help="Show how many transactions there are, and were.")
 @reported
-def stats(server: ServerOption = None, as_json: JsonOption = False, timeout: TimeoutOption = "60s") -> int:
+def stats(server: ServerOption = None, as_json: JsonOption = False, timeout: TimeoutOption = DEFAULT_TIMEOUT) -> int:
     """Show how many transactions there are, and were since the broker started."""
     from goqueue.cli import lines, tables
 
     answer = broker_at(server, timeout).get("/transactions/stats")
     if as_json:
-        _print_json(answer)
+        put_json(answer)
     else:
-        rows = [[_STATS.get(name, name.replace("_", " ")), str(value)] for name, value in answer.items()]
+        rows = [[WORDS.get(name, name.replace("_", " ")), str(value)] for name, value in answer.items()]
         lines.put(tables.table(["transactions", ""], rows))
     return 0
 
@@ -175,7 +174,7 @@ def _listed(found: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     rows = [
         [
             each["transaction_id"],
-            escape(each.get("transactional_id", "")),
+            escape(each.get("transactional_id") or _key_of(each)),
             each["state"].replace("_", " "),
             duration(max(0, now_ns - parse_instant_ns(each["started_at"]))),
             duration(max(0, parse_instant_ns(each["deadline"]) - now_ns)),
@@ -195,6 +194,11 @@ def _listed(found: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     yield from tables.table(titles, rows)
 
 
+def _key_of(each: dict[str, Any]) -> str:
+    """What has no name may be known by what it is meant for: which job holds up readers?"""
+    return f"for {each['for_key']}" if "for_key" in each else ""
+
+
 def _described(answer: dict[str, Any], now_ns: int) -> Iterator[Line]:
     from goqueue.cli import tables
     from goqueue.cli.trace_words import Times, duration
@@ -205,7 +209,12 @@ def _described(answer: dict[str, Any], now_ns: int) -> Iterator[Line]:
         span = duration(abs(at_ns - now_ns))
         return f"{Times().later(instant, now_ns)} ({f'{span} ago' if at_ns <= now_ns else f'in {span}'})"
 
-    named = {"transactional_id": "transactional id", "started_at": "began", "deadline": "aborted at the latest"}
+    named = {
+        "transactional_id": "transactional id",
+        "for_key": "to be committed under",
+        "started_at": "began",
+        "deadline": "aborted at the latest",
+    }
     yield [(escape(answer["transaction_id"]), "bold")]
     for name, value in answer.items():
         if name not in ("transaction_id", "partitions", "groups"):
@@ -221,7 +230,3 @@ def _described(answer: dict[str, Any], now_ns: int) -> Iterator[Line]:
             for each in answer["partitions"]
         ]
         yield from tables.table(["topic", "partition", "from offset", "to before"], rows)
-
-
-def _print_json(answer: object) -> None:
-    typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))

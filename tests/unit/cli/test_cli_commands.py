@@ -14,9 +14,9 @@ import typer
 from typer.testing import CliRunner
 
 import goqueue
+from goqueue.cli.app import app, is_loopback, warn_if_exposed
 from goqueue.cli.config_loader import setting_specs
 from goqueue.cli.failures import reported
-from goqueue.cli.main import app, is_loopback, warn_if_exposed
 from goqueue.model.errors import DataFolderLocked, InvalidTopicName
 
 RUNNER = CliRunner()
@@ -26,7 +26,7 @@ SCRIPT = str(Path(sys.executable).with_name("goqueue"))
 @pytest.fixture(autouse=True)
 def in_an_empty_folder_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("GOQUEUE_")]:
+    for name in [name for name in os.environ if name.startswith("GOQUEUE_") and name != "GOQUEUE_CONTEXTS"]:
         monkeypatch.delenv(name)
 
 
@@ -59,7 +59,7 @@ def test_the_installed_script_runs() -> None:
 
 def test_asking_for_the_version_or_the_configuration_loads_nothing_heavy() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from goqueue.cli.main import app; "
+        "import sys; from typer.testing import CliRunner; from goqueue.cli.app import app; "
         "assert [CliRunner().invoke(app, [name]).exit_code for name in ('version', 'config')] == [0, 0]; "
         "print(sorted({'numpy', 'litestar', 'uvicorn', 'uvloop', 'goqueue.api', 'goqueue.broker'} & set(sys.modules)))"
     )
@@ -146,7 +146,7 @@ def test_a_bad_configuration_ends_with_2_and_lists_every_problem(command: str) -
     assert result.exit_code == 2
     assert result.stdout == ""
     first, *lines, hint = result.stderr.splitlines()
-    assert first == "error: the configuration has 3 problems:"
+    assert first == "error: the configuration has 3 problems: [invalid_configuration]"
     assert [line.split(":")[0] for line in lines] == ["  no.toml", "  flag http.port", "  flag log.level"]
     assert hint.startswith("hint: ")
 
@@ -186,8 +186,8 @@ def app_that_ends_with(outcome: BaseException | int) -> typer.Typer:
     [
         (0, 0, ""),
         (3, 3, ""),
-        (InvalidTopicName("bad name"), 2, f"error: bad name\nhint: {InvalidTopicName.remedy}\n"),
-        (DataFolderLocked("in use"), 1, f"error: in use\nhint: {DataFolderLocked.remedy}\n"),
+        (InvalidTopicName("bad name"), 2, f"error: bad name [invalid_topic_name]\nhint: {InvalidTopicName.remedy}\n"),
+        (DataFolderLocked("in use"), 1, f"error: in use [data_folder_locked]\nhint: {DataFolderLocked.remedy}\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
     ids=["done", "status", "request", "failure", "interrupt"],
@@ -220,3 +220,11 @@ def test_listening_where_others_can_reach_it_without_authentication_is_warned_of
     [warning] = caplog.records
     assert warning.levelname == "WARNING"
     assert warning.getMessage().startswith("listening without authentication")
+
+
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_lanes_are_completed(command: str) -> None:
+    line = f"goqueue {command} t --priority "
+    asked = {"_GOQUEUE_COMPLETE": "complete_bash", "COMP_WORDS": f"{line}c", "COMP_CWORD": "4"}
+    ran = subprocess.run([SCRIPT], capture_output=True, text=True, env=os.environ | asked, check=False)
+    assert ran.stdout.split() == ["critical"]

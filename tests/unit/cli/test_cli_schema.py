@@ -17,8 +17,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from goqueue.cli import schema_calls, schema_view
+from goqueue.cli.app import app
 from goqueue.cli.lines import Line, plain
-from goqueue.cli.main import app
 from goqueue.cli.schema_calls import Reference, Schema, Verdict
 from goqueue.cli.schema_draft import UnreadableFile
 from goqueue.schemas.base import MAX_SCHEMA_BYTES, Incompatibility
@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("GOQUEUE_")]:
+    for name in [name for name in os.environ if name.startswith("GOQUEUE_") and name != "GOQUEUE_CONTEXTS"]:
         monkeypatch.delenv(name)
     Path("order.avsc").write_text(TEXT)
 
@@ -302,7 +302,7 @@ def test_a_refusal_that_cannot_be_explained_any_more_is_told_as_it_came(broker: 
     }
     ran = schema("register", "s", "order.avsc", "--type", "avro", server=broker.url)
     assert (ran.exit_code, ran.stdout) == (1, "")
-    assert ran.stderr.startswith("error: not BACKWARD compatible: a; b\nhint: ")
+    assert ran.stderr.startswith("error: not BACKWARD compatible: a; b [incompatible_schema]\nhint: ")
 
 
 # Failing
@@ -342,7 +342,7 @@ def test_the_help_has_examples_one_a_line(command: list[str]) -> None:
         (["diff", "s", "1"], "Missing argument 'V2'"),
         (["diff", "s", "1", "two"], "Invalid value for V2: 'two' is no version"),
         (["diff", "", "1", "2"], "a subject has a name"),
-        (["delete", "s"], "nobody can be asked here; say --yes to delete it"),
+        (["delete", "s"], "nobody can be asked here; say --yes to do it"),
         (["delete", "s", "all", "--yes"], "'all' is no version"),
         (["delete", "", "--yes"], "a subject has a name"),
         (["config", "", "--reset"], "a subject has a name"),
@@ -383,9 +383,12 @@ def test_a_broker_that_is_not_there_is_told_with_what_was_tried() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
     result = schema("delete", "s", "2", "--yes", server=url)
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     tried = "DELETE /subjects/s/versions/2?permanent=false"
-    assert f"error: no broker can be reached at {url}: Connection refused ({tried})\n" in result.stderr
+    assert (
+        f"error: no broker can be reached at {url}: Connection refused ({tried}) [broker_unavailable]\n"
+        in result.stderr
+    )
 
 
 def test_an_answer_that_trickles_ends_at_the_deadline() -> None:
@@ -405,7 +408,7 @@ def test_an_answer_that_trickles_ends_at_the_deadline() -> None:
         result = schema("config", "--timeout", "100ms", server=url)
         ended.set()
         thread.join()
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert f"{url} did not answer GET /config within 0.1 s" in result.stderr
 
 
@@ -422,7 +425,8 @@ def test_an_answer_that_trickles_ends_at_the_deadline() -> None:
 def test_a_strange_answer_is_told(broker: FakeBroker, status: int, answer: Any, said: str) -> None:
     broker.answers["GET /config"] = status, answer
     result = schema("config", server=broker.url)
-    assert (result.exit_code, result.stdout) == (1, "")
+    # A broker that has too much to do is one.
+    assert (result.exit_code, result.stdout) == (1 if status == 503 else 3, "")
     assert said in result.stderr
     assert "\x1b" not in result.stderr
 
@@ -442,5 +446,5 @@ def test_a_strange_answer_is_told(broker: FakeBroker, status: int, answer: Any, 
 def test_a_refusal_comes_with_what_can_be_done_at_a_terminal(broker: FakeBroker, code: str, hint: str) -> None:
     broker.answers["DELETE /subjects/s"] = 404, {"error": "no", "code": code}
     result = schema("delete", "s", "--yes", server=broker.url)
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (1 if code == "schema_is_referenced" else 4, "")
     assert f"hint: {hint}" in result.stderr

@@ -15,22 +15,16 @@ from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner, Result
-
 from behaviour.http_member import Member, answered, publish, settle
 from behaviour.waiting import until
-from goqueue.cli.main import app
-from goqueue.testing import BrokerProcess, running_broker
+from typer.testing import CliRunner, Result
+
+from goqueue.cli.app import app
+from goqueue.testing import BrokerProcess
 
 SCRIPT = str(Path(sys.executable).with_name("goqueue"))
 REASON = "declined: \x1b[31mred\x1b[0m " + "and so on " * 12
 CLOCK = re.compile(r"^\d\d:\d\d:\d\d\.\d{3}  ")
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with running_broker() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -165,16 +159,16 @@ def test_the_latest_are_listed_and_can_be_chosen_from(
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["orders", "0", "999"], 1, "nothing is known of offset 999 of partition 0 of 'orders'"),
-        (["0123456789abcdef0123456789abcdef"], 1, "no message belongs to trace 0123456789abcdef0123456789abcdef"),
-        (["order", "0", "0"], 1, "topic 'order' does not exist"),
-        (["orders", "7", "0"], 1, "partition 7"),
+        (["orders", "0", "999"], 4, "nothing is known of offset 999 of partition 0 of 'orders'"),
+        (["0123456789abcdef0123456789abcdef"], 4, "no message belongs to trace 0123456789abcdef0123456789abcdef"),
+        (["order", "0", "0"], 4, "topic 'order' does not exist"),
+        (["orders", "7", "0"], 4, "partition 7"),
         (["0" * 32], 2, "is no trace id"),
         (["orders", "0", "99999999999999999999"], 2, "the offset is '99999999999999999999'"),
-        (["orders", "0", "9999999999999999999"], 1, "nothing is known of offset"),
+        (["orders", "0", "9999999999999999999"], 4, "nothing is known of offset"),
         (["--partition", "0"], 2, "a partition is asked for, but no topic"),
         (["--from", "2030-01-02T00:00:00Z", "--to", "2030-01-01T00:00:00Z"], 2, "start lies after end"),
-        (["--server", "http://127.0.0.1:1"], 1, "no broker can be reached at http://127.0.0.1:1"),
+        (["--server", "http://127.0.0.1:1"], 3, "no broker can be reached at http://127.0.0.1:1"),
     ],
 )
 def test_what_cannot_be_told_is_a_sentence_and_a_status(
@@ -189,14 +183,15 @@ def test_what_cannot_be_told_is_a_sentence_and_a_status(
 def test_following_goes_on_until_the_message_is_settled(broker: BrokerProcess, client: httpx.Client) -> None:
     client.post("/topics", json={"name": "followed", "num_partitions": 1})
     publish(client, "followed", "a")
-    member = Member(client, "followers", "followed")
+    # It is silent while the command starts.
+    member = Member(client, "followers", "followed", session_timeout="10m")
     command = [SCRIPT, "trace", "followed", "0", "0", "-f"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(broker)) as following:
         assert following.stdout is not None
         lines: list[str] = []
         reader = threading.Thread(target=lambda: lines.extend(following.stdout or ()))
         reader.start()
-        until(lambda: any("published" in line for line in lines))
+        until(lambda: any("published" in line for line in lines), within_s=60)
         [receipt] = member.receipts(timeout="30s")
         until(lambda: any("delivered to worker-" in line for line in lines))
         assert following.poll() is None

@@ -17,8 +17,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from goqueue.cli.main import app
-from goqueue.testing import BrokerProcess, running_broker
+from goqueue.cli.app import app
+from goqueue.testing import BrokerProcess
 
 SCRIPT = str(Path(sys.executable).with_name("goqueue"))
 MONEY = 'syntax = "proto3";\npackage shop;\nmessage Money {\n\tint64 cents = 1;\n}\n'
@@ -44,12 +44,6 @@ KINDS = [
     pytest.param("json", "JSON", JSON, {"REQUIRED_ATTRIBUTE_ADDED"}, id="json"),
     pytest.param("proto", "PROTOBUF", PROTOBUF, {"FIELD_SCALAR_KIND_CHANGED"}, id="protobuf"),
 ]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with running_broker() as running:
-        yield running
 
 
 @pytest.fixture
@@ -125,7 +119,7 @@ def test_schemas_are_registered_listed_checked_compared_and_shown(
     refused = schema(broker, "register", subject, unfit)
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert rules(refused.stderr) == wrong
-    assert f"error: the schema is not BACKWARD compatible with {subject}:\n" in refused.stderr
+    assert f"error: the schema is not BACKWARD compatible with {subject}: [incompatible_schema]\n" in refused.stderr
     checked = schema(broker, "check", subject, unfit)
     assert checked.exit_code == 1
     assert checked.stdout.splitlines()[0] == f"incompatible with {subject} (BACKWARD):"
@@ -203,7 +197,7 @@ def test_a_check_may_be_against_one_version_or_all(broker: BrokerProcess, subjec
         assert all(message.startswith("TYPE_MISMATCH at /fields/0/type (version 1): ") for message in told["messages"])
     done(broker, "config", subject, "--compatibility", "BACKWARD_TRANSITIVE")
     assert "TYPE_MISMATCH" in schema(broker, "check", subject, fitting).stdout
-    assert schema(broker, "check", subject, fitting, "--version", "7").exit_code == 1
+    assert schema(broker, "check", subject, fitting, "--version", "7").exit_code == 4
 
 
 def test_nothing_is_changed_by_a_check(broker: BrokerProcess, client: httpx.Client, subject: str) -> None:
@@ -233,12 +227,12 @@ def test_what_is_deleted_is_listed_if_asked_for_until_it_is_gone(broker: BrokerP
         return [each for each in json.loads(done(broker, "list", "--json", *options)) if each["subject"] == subject]
 
     in_use = schema(broker, "delete", subject, "1", "--permanent", "--yes")
-    assert in_use.exit_code == 1
+    assert in_use.exit_code == 4
     assert "hint: Delete it without --permanent first.\n" in in_use.stderr
     assert done(broker, "delete", subject, "1", "--yes") == f"{subject} version 1: deleted\n"
     [row] = listed("--deleted")
     assert (row["versions"], row["deletedVersions"]) == ([2], [1])
-    assert schema(broker, "show", subject, "1").exit_code == 1
+    assert schema(broker, "show", subject, "1").exit_code == 4
     assert json.loads(done(broker, "show", subject, "1", "--deleted")) == json.loads(AVRO[0])
     assert done(broker, "delete", subject, "--yes") == f"{subject} version 2: deleted\n"
     assert listed() == []
@@ -261,12 +255,12 @@ def test_the_compatibility_of_a_subject_is_set_and_reset(broker: BrokerProcess, 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["list", "nobody"], 1, "subject 'nobody' does not exist\nhint: 'goqueue schema list' lists them"),
-        (["show", "nobody"], 1, "subject 'nobody' does not exist"),
-        (["show", "--id", "999999"], 1, "there is no schema with id 999999"),
-        (["diff", "nobody", "1", "2"], 1, "subject 'nobody' does not exist"),
-        (["check", "nobody", "first.avsc", "--version", "latest"], 1, "subject 'nobody' does not exist"),
-        (["delete", "nobody", "--yes"], 1, "subject 'nobody' does not exist"),
+        (["list", "nobody"], 4, "does not exist [subject_not_found]\nhint: 'goqueue schema list' lists them"),
+        (["show", "nobody"], 4, "subject 'nobody' does not exist"),
+        (["show", "--id", "999999"], 4, "there is no schema with id 999999"),
+        (["diff", "nobody", "1", "2"], 4, "subject 'nobody' does not exist"),
+        (["check", "nobody", "first.avsc", "--version", "latest"], 4, "subject 'nobody' does not exist"),
+        (["delete", "nobody", "--yes"], 4, "subject 'nobody' does not exist"),
         (["register", "nobody", "first.avsc", "--type", "protobuf"], 2, "line 1, column 1"),
         (["register", "nobody", "first.avsc", "--reference", "a=none:1"], 2, "subject 'none' does not exist"),
         (["register", "x" * 1_001, "first.avsc"], 2, "1 to 1000 printable characters"),
@@ -312,10 +306,10 @@ def test_whoever_deletes_in_a_terminal_is_asked(broker: BrokerProcess, subject: 
     first, _, _ = files("avsc", AVRO)
     done(broker, "register", subject, first)
     status, output = in_a_terminal(broker, "delete", subject, types="n\n")
-    assert (status, "nothing was deleted" in output) == (1, True)
+    assert (status, "nothing was changed" in output) == (1, True)
     assert f"Delete all versions of {subject}? [y/N]: " in output
     assert json.loads(done(broker, "list", subject, "--json"))[0]["version"] == 1
     status, output = in_a_terminal(broker, "delete", subject, "latest", types="y\n")
     assert status == 0
     assert f"Delete the latest version of {subject}? [y/N]: " in output
-    assert schema(broker, "list", subject).exit_code == 1
+    assert schema(broker, "list", subject).exit_code == 4

@@ -1,4 +1,4 @@
-"""``goqueue transactions`` against a broker in a process of its own."""
+"""``goqueue txn`` against a broker in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,32 +12,26 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from goqueue.cli.main import app
-from goqueue.testing import BrokerProcess, running_broker
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with running_broker() as running:
-        yield running
+from goqueue.cli.app import app
+from goqueue.testing import BrokerProcess
 
 
 @pytest.fixture
 def client(broker: BrokerProcess) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=broker.url) as made:
+    with httpx.Client(base_url=broker.url, timeout=30) as made:
         yield made
 
 
 def run(broker: BrokerProcess, *arguments: str) -> Result:
-    return CliRunner().invoke(app, ["transactions", *arguments], env={"GOQUEUE_SERVER": broker.url})
+    return CliRunner().invoke(app, ["txn", *arguments], env={"GOQUEUE_SERVER": broker.url})
 
 
-def begun(client: httpx.Client, name: str, topic: str) -> str:
+def begun(client: httpx.Client, name: str, topic: str, **more: str) -> str:
     """A transaction that has written one message."""
     client.post("/topics", json={"name": topic}).raise_for_status()
     producer: dict[str, Any] = client.post("/producers/init", json={"transactional_id": name}).raise_for_status().json()
     mine = {"producer_id": producer["producer_id"], "epoch": producer["epoch"]}
-    transaction = client.post("/transactions/begin", json=mine).raise_for_status().json()["transaction_id"]
+    transaction = client.post("/transactions/begin", json={**mine, **more}).raise_for_status().json()["transaction_id"]
     body = {**mine, "topic": topic, "value": "v", "partition": 0}
     client.post("/transactions/publish", json=body).raise_for_status()
     return str(transaction)
@@ -81,6 +75,17 @@ def test_a_topic_shows_only_what_has_written_to_it(broker: BrokerProcess, client
     assert run(broker, "list", "--topic", "none").output == "no transaction is open that has written to 'none'\n"
 
 
+def test_what_has_no_name_is_known_by_the_key_that_it_was_begun_for(
+    broker: BrokerProcess, client: httpx.Client
+) -> None:
+    topic = f"t-{uuid4().hex[:8]}"
+    transaction = begun(client, "", topic, for_key="spark/q/7")
+    (line,) = [each for each in run(broker, "list").output.splitlines() if each.startswith(transaction)]
+    assert re.search("  for spark/q/7 +ongoing  ", line)
+    assert "to be committed under: spark/q/7\n" in run(broker, "show", transaction).output
+    run(broker, "abort", transaction)
+
+
 def test_a_list_fits_a_terminal(broker: BrokerProcess, client: httpx.Client) -> None:
     topic = "t" * 80 + uuid4().hex[:8]
     transaction = begun(client, "n" * 200, topic)
@@ -95,18 +100,18 @@ def test_a_list_fits_a_terminal(broker: BrokerProcess, client: httpx.Client) -> 
 )
 @pytest.mark.parametrize("command", ["show", "abort"])
 def test_what_is_no_id_is_said_before_anyone_is_asked(command: str, text: str) -> None:
-    result = CliRunner().invoke(app, ["transactions", command, text], env={"GOQUEUE_SERVER": "http://127.0.0.1:1"})
+    result = CliRunner().invoke(app, ["txn", command, text], env={"GOQUEUE_SERVER": "http://127.0.0.1:1"})
     assert result.exit_code == 2
     assert f"error: {text!r} is not the id of a transaction" in result.output
-    assert "12-0-f40b0548fafd4da8" in result.output and "goqueue transactions list" in result.output
+    assert "12-0-f40b0548fafd4da8" in result.output and "goqueue txn list" in result.output
 
 
 def test_a_transaction_that_is_not_there_is_no_traceback(broker: BrokerProcess) -> None:
     for command in ("show", "abort"):
         result = run(broker, command, "9-0-f40b0548fafd4da8")
-        assert result.exit_code == 1
+        assert result.exit_code == 4
         assert "error: there is no transaction" in result.output
-        assert "hint: See 'goqueue transactions list'" in result.output
+        assert "hint: See 'goqueue txn list'" in result.output
 
 
 def test_none_is_said_in_words(broker: BrokerProcess, client: httpx.Client) -> None:

@@ -1,0 +1,251 @@
+"""The ``goqueue`` command and what it can do.
+
+Commands import what is heavy only when they need it: asking for the version must not load a server.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import platform
+import sys
+from typing import Annotated
+
+import typer
+
+import goqueue
+from goqueue.cli import plain_help
+from goqueue.cli.backup import EXAMPLES as _BACKUP_EXAMPLES
+from goqueue.cli.backup import backup
+from goqueue.cli.bench import EXAMPLES as _BENCH_EXAMPLES
+from goqueue.cli.bench import bench
+from goqueue.cli.consume import EXAMPLES as _CONSUME_EXAMPLES
+from goqueue.cli.consume import consume
+from goqueue.cli.context import app as context_app
+from goqueue.cli.delay import app as delay_app
+from goqueue.cli.dlq import app as dlq_app
+from goqueue.cli.doctor import EXAMPLES as _DOCTOR_EXAMPLES
+from goqueue.cli.doctor import doctor
+from goqueue.cli.dump import EXAMPLES as _DUMP_EXAMPLES
+from goqueue.cli.dump import dump
+from goqueue.cli.failures import reported
+from goqueue.cli.group import app as group_app
+from goqueue.cli.options import (
+    ConfigOption,
+    DataOption,
+    FsyncOption,
+    GrpcPortOption,
+    HostOption,
+    LogFormatOption,
+    LogLevelOption,
+    PortOption,
+    SetOption,
+    load,
+)
+from goqueue.cli.pipeline import app as pipeline_app
+from goqueue.cli.produce import EXAMPLES as _PRODUCE_EXAMPLES
+from goqueue.cli.produce import produce
+from goqueue.cli.queue import app as queue_app
+from goqueue.cli.restore import EXAMPLES as _RESTORE_EXAMPLES
+from goqueue.cli.restore import restore
+from goqueue.cli.schema import app as schema_app
+from goqueue.cli.stats import EXAMPLES as _STATS_EXAMPLES
+from goqueue.cli.stats import stats
+from goqueue.cli.target import JsonOption
+from goqueue.cli.top import EXAMPLES as _TOP_EXAMPLES
+from goqueue.cli.top import top
+from goqueue.cli.topic import app as topic_app
+from goqueue.cli.trace import EXAMPLES as _TRACE_EXAMPLES
+from goqueue.cli.trace import trace
+from goqueue.cli.transactions import app as transactions_app
+from goqueue.model.logging import get_logger
+
+_log = get_logger(__name__)
+
+_ROOT_EXAMPLES = """\b
+Exit status:
+  0  done                         3  no broker can be reached
+  1  failed                       4  it does not exist
+  2  the request is wrong         5  done, and problems were found
+  130  interrupted
+
+\b
+Examples:
+  goqueue serve                               start a broker on 127.0.0.1:8080
+  goqueue topic create orders                 make a topic
+  goqueue produce orders "2 tickets"          publish a message
+  goqueue consume orders                      read from the beginning
+  goqueue group lag billing                   see how far behind a group is
+  goqueue trace orders 0 1234                 see where a message went
+  goqueue top                                 watch a broker at work
+"""
+_SERVE_EXAMPLES = """\b
+Examples:
+  goqueue serve
+  goqueue serve --data /var/lib/goqueue --port 9000
+  goqueue serve --config broker.toml --log-format json
+  goqueue serve --fsync interval --set topic.retention_ms=3d
+"""
+_CONFIG_EXAMPLES = """\b
+Examples:
+  goqueue config
+  goqueue config --config broker.toml --json
+  GOQUEUE_HTTP_PORT=9000 goqueue config | grep http.port
+"""
+
+app = typer.Typer(
+    name="goqueue",
+    help="One message system instead of two: a log and a queue over the same topics.",
+    epilog=_ROOT_EXAMPLES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"goqueue {goqueue.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """One message system instead of two: a log and a queue over the same topics."""
+
+
+@app.command(epilog=_SERVE_EXAMPLES)
+@reported
+def serve(
+    config: ConfigOption = None,
+    data: DataOption = None,
+    host: HostOption = None,
+    port: PortOption = None,
+    grpc_port: GrpcPortOption = None,
+    fsync: FsyncOption = None,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
+    assign: SetOption = None,
+) -> int:
+    """Run a broker until it is told to stop (Ctrl-C or SIGTERM)."""
+    named = _named_settings(data, host, port, grpc_port, fsync, log_format, log_level)
+    settings = load(config, named, assign).config
+
+    from goqueue.api.server import serve as run_server
+    from goqueue.observe.logs import configure
+
+    configure(settings.log.format, settings.log.level)
+    for host in sorted({settings.http.host, settings.grpc.host if settings.grpc.enabled else settings.http.host}):
+        warn_if_exposed(host)
+    status: int = run_server(settings)
+    return status
+
+
+@app.command("config", epilog=_CONFIG_EXAMPLES, short_help="Check the configuration and print it.")
+@reported
+def config_command(
+    config: ConfigOption = None,
+    data: DataOption = None,
+    host: HostOption = None,
+    port: PortOption = None,
+    grpc_port: GrpcPortOption = None,
+    fsync: FsyncOption = None,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
+    assign: SetOption = None,
+    as_json: JsonOption = False,
+    _as_table: Annotated[bool, typer.Option("--print", help="Print it as a table, as without this option.")] = False,
+) -> int:
+    """Check the configuration and print it: each setting, its value and where it came from."""
+    from goqueue.cli import config_view
+
+    loaded = load(config, _named_settings(data, host, port, grpc_port, fsync, log_format, log_level), assign)
+    if as_json:
+        typer.echo(config_view.as_json(loaded))
+    elif sys.stdout.isatty():
+        config_view.print_table(loaded)
+    else:
+        typer.echo(config_view.as_plain_text(loaded))
+    return 0
+
+
+app.add_typer(context_app, name="context")
+app.add_typer(topic_app, name="topic")
+app.command(epilog=_PRODUCE_EXAMPLES, short_help="Publish messages: from arguments, lines, files or JSONL.")(produce)
+app.command(epilog=_CONSUME_EXAMPLES, short_help="Read messages: all of them, as they come, or for a group.")(consume)
+app.add_typer(group_app, name="group")
+app.add_typer(queue_app, name="queue")
+app.add_typer(dlq_app, name="dlq")
+app.add_typer(delay_app, name="delay", short_help="See messages that wait, put them off or take them back.")
+app.add_typer(schema_app, name="schema")
+app.add_typer(transactions_app, name="txn")
+app.command(epilog=_TRACE_EXAMPLES, short_help="See where a message went, or what happened lately.")(trace)
+app.command(epilog=_STATS_EXAMPLES, short_help="Show what a broker holds and how it is.")(stats)
+app.command(epilog=_TOP_EXAMPLES, short_help="Watch a broker at work.")(top)
+app.command(epilog=_BENCH_EXAMPLES, short_help="Measure how fast a running broker is.")(bench)
+app.add_typer(pipeline_app, name="pipeline")
+app.command(epilog=_BACKUP_EXAMPLES)(backup)
+app.command(epilog=_RESTORE_EXAMPLES)(restore)
+app.command(epilog=_DOCTOR_EXAMPLES)(doctor)
+app.command(epilog=_DUMP_EXAMPLES)(dump)
+
+
+@app.command(short_help="Print the version of this command.")
+@reported
+def version(as_json: JsonOption = False) -> int:
+    """Print the version of this command; 'goqueue stats' has the broker's."""
+    from goqueue.cli.lines import put_json
+
+    if as_json:
+        put_json({"version": goqueue.__version__, "python_version": platform.python_version()})
+    else:
+        typer.echo(f"goqueue {goqueue.__version__}")
+    return 0
+
+
+def warn_if_exposed(host: str) -> None:
+    """Say so in the log if others than this machine can reach a broker that asks nobody who they are."""
+    if not is_loopback(host):
+        _log.warning(
+            "listening without authentication",
+            host=host,
+            remedy="keep http.host and grpc.host on 127.0.0.1, or let only trusted networks reach it",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens on ``host``; a name other than localhost is not trusted to."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _named_settings(
+    data: str | None,
+    host: str | None,
+    port: str | None,
+    grpc_port: str | None,
+    fsync: str | None,
+    log_format: str | None,
+    log_level: str | None,
+) -> dict[str, str | None]:
+    return {
+        "storage.path": data,
+        "http.host": host,
+        "grpc.host": host,
+        "http.port": port,
+        "grpc.port": grpc_port,
+        "topic.fsync": fsync,
+        "log.format": log_format,
+        "log.level": log_level,
+    }
+
+
+plain_help.use_in(app)

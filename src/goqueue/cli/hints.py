@@ -1,0 +1,109 @@
+"""The errors of a broker with what helps whoever sits at a terminal: a command where the broker names a path.
+
+What they mean and how a command ends with them stays as it is; only the hint is another.
+"""
+
+from __future__ import annotations
+
+from goqueue.model.errors import (
+    AmbiguousOffset,
+    DelayedNotFound,
+    DeliveryTimeout,
+    GoQueueError,
+    GroupConflict,
+    GroupNotFound,
+    MethodNotAllowed,
+    NotFound,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    SubjectNotFound,
+    TopicNotFound,
+    TraceNotFound,
+    TransactionConflict,
+    VersionNotFound,
+)
+
+
+class NoSuchTopic(TopicNotFound):
+    remedy = "'goqueue topic list' shows those that there are; 'goqueue topic create NAME' makes one."
+
+
+class NoSuchPartition(PartitionNotFound):
+    remedy = "Partitions are numbered from 0; 'goqueue topic describe NAME' shows those that there are."
+
+
+class NoSuchOffset(OffsetOutOfRange):
+    remedy = "'goqueue topic describe NAME' shows where each partition begins and ends."
+
+
+class NoSuchGroup(GroupNotFound):
+    remedy = "'goqueue group list' shows those that there are; a group is made when its first member joins."
+
+
+class GroupDiffers(GroupConflict):
+    remedy = "'goqueue group describe NAME' shows how it is set and who is in it."
+
+
+class NothingWaits(DelayedNotFound):
+    remedy = "'goqueue delay list TOPIC' shows what waits; what was delivered has another offset."
+
+
+class WaitsInSeveral(AmbiguousOffset):
+    remedy = "Say which one is meant: --partition N."
+
+
+class NothingKnown(TraceNotFound):
+    remedy = (
+        "'goqueue trace' lists the latest; trace.retention_ms and trace.retention_bytes decide how long they are kept."
+    )
+
+
+class NoSuchSubject(SubjectNotFound):
+    remedy = "'goqueue schema list' lists them; a subject is made when the first schema is registered under it."
+
+
+class NoSuchVersion(VersionNotFound):
+    remedy = "'goqueue schema list SUBJECT' lists them."
+
+
+class TransactionBusy(TransactionConflict):
+    remedy = "See its state with 'goqueue txn show ID', and let it end first."
+
+
+class NoAnswerInTime(DeliveryTimeout):
+    remedy = "Check that the broker runs; if it is only slow, wait longer with --timeout TIME."
+
+
+class NotOffered(NotFound):
+    remedy = "Its version may be older than this command's: compare 'goqueue version' with 'goqueue stats'."
+
+
+class NotOfferedSo(MethodNotAllowed):
+    remedy = NotOffered.remedy
+
+
+_AT_A_TERMINAL: dict[type[GoQueueError], type[GoQueueError]] = {
+    kind.__bases__[0]: kind
+    for kind in (
+        NoSuchTopic,
+        NoSuchPartition,
+        NoSuchOffset,
+        NoSuchGroup,
+        GroupDiffers,
+        NothingWaits,
+        WaitsInSeveral,
+        NothingKnown,
+        NoSuchSubject,
+        NoSuchVersion,
+        TransactionBusy,
+        NoAnswerInTime,
+        NotOffered,
+        NotOfferedSo,
+    )
+}
+
+
+def at_a_terminal(error: GoQueueError) -> GoQueueError:
+    """The same error, with a hint for the command line if there is a better one. Others stay as they are."""
+    kind = _AT_A_TERMINAL.get(type(error))
+    return error if kind is None else kind(str(error), retry_after_s=error.retry_after_s)

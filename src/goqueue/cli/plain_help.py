@@ -1,0 +1,64 @@
+"""Help and refusals in plain words: the library that reads arguments writes for Python programmers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+_TYPE = re.compile(r" <[^<>]*>$")
+_REQUIRED = re.compile(r"\{(.*)\}")
+_IN_PLAIN_WORDS: Sequence[tuple[re.Pattern[str], str]] = (
+    (re.compile(r"^Value error, "), ""),
+    (re.compile(r"^Input should be greater than or equal to "), "it must be at least "),
+    (re.compile(r"^Input should be less than or equal to "), "it must be at most "),
+    (
+        re.compile(r"^(Input should be a valid|Unable to parse input string as an) integer.*", re.S),
+        "it is no whole number",
+    ),
+)
+
+
+class PlainCommand(TyperCommand):
+    """A command without the names of Python's types in its help, and with plain words for what it refuses."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = plain_words(error.message)
+            raise
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [_REQUIRED.sub(r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for title, kind in (("Arguments", "argument"), ("Options", "option")):
+            records = [each.get_help_record(ctx) for each in self.get_params(ctx) if each.param_type_name == kind]
+            rows = [(_TYPE.sub(_plain_type, names), said) for names, said in filter(None, records)]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def plain_words(refusal: str) -> str:
+    for pattern, plain in _IN_PLAIN_WORDS:
+        refusal = pattern.sub(plain, refusal)
+    return refusal
+
+
+def use_in(app: typer.Typer) -> None:
+    """For all commands of it, and of those below it."""
+    for command in app.registered_commands:
+        command.cls = PlainCommand
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            use_in(group.typer_instance)
+
+
+def _plain_type(found: re.Match[str]) -> str:
+    """What can be chosen from is told; a type says nothing that the name does not."""
+    return found[0] if "|" in found[0] else ""

@@ -1,0 +1,112 @@
+"""``goqueue stats``: what a broker holds and how it is, once.
+
+What draws and what asks is imported when it is needed: asking for the version must not load it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from goqueue.cli.failures import EXIT_PROBLEMS, reported
+from goqueue.cli.lines import put_json
+from goqueue.cli.target import (
+    DEFAULT_TIMEOUT,
+    JsonOption,
+    ServerOption,
+    TimeoutOption,
+    broker_at,
+    topics_that_begin_with,
+)
+
+if TYPE_CHECKING:
+    from goqueue.cli.broker_http import BrokerHttp
+
+EXAMPLES = """\b
+Examples:
+  goqueue stats                               what there is, and how it is
+  goqueue stats orders                        one topic, its groups and its lanes
+  goqueue stats --json | grep '"problems"'    for programs; exit status 5 if something is wrong
+"""
+
+OneTopic = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TOPIC",
+        help="Only this topic, and what groups have of it.",
+        show_default=False,
+        autocompletion=topics_that_begin_with,
+    ),
+]
+LimitOption = Annotated[
+    int, typer.Option("--limit", min=1, max=100_000, metavar="N", help="The most topics and groups to show.")
+]
+
+
+@reported
+def stats(
+    topic: OneTopic = None,
+    limit: LimitOption = 20,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Show what a broker holds and how it is: health, topics, groups and their lag, lanes, delays, transactions.
+
+    Ends with status 5 if the broker says that something is wrong, or takes no messages. Counts are since its start.
+    """
+    from goqueue.cli import lines
+    from goqueue.cli.stats_view import described
+
+    found = gathered(broker_at(server, timeout), topic)
+    if as_json:
+        put_json(found)
+    else:
+        lines.put(described(found, limit))
+    is_well = found["health"]["status"] == "ok" and found["readiness"]["status"] == "pass"
+    return 0 if is_well else EXIT_PROBLEMS
+
+
+def gathered(broker: BrokerHttp, topic: str | None) -> dict[str, Any]:
+    """What its pages say, by what they are about. A topic that does not exist is an error of the broker's own."""
+    from goqueue.cli.broker_figures import lanes_of, look_at, readiness_of
+    from goqueue.cli.figure_rates import reading
+
+    if topic is not None:
+        broker.send("GET", ["topics", topic])
+    look = look_at(broker)
+    if topic is not None:
+        look = look.of_topic(topic)
+    now = reading(None, look.with_lanes(lanes_of(broker, topic)))
+    held = broker.get("/stats")
+    topics = held.pop("topic_stats")
+    # All of it, as its size and everything else here is: what a topic has of it stands with the topic.
+    held["messages"] = sum(each["messages"] for each in topics.values())
+    if topic is not None:
+        topics = {name: figures for name, figures in topics.items() if name == topic}
+    return {
+        "server": broker.server,
+        "version": broker.get("/version")["version"],
+        "topic": topic,
+        "health": broker.get("/health"),
+        "readiness": readiness_of(broker),
+        "broker": held | {"memory_bytes": now.memory_bytes, "connections": now.connections},
+        "topics": topics,
+        "groups": [
+            {
+                "group": each.group,
+                "lag": each.lag,
+                "in_flight": each.in_flight,
+                "retry": each.retry,
+                "members": each.members,
+            }
+            for each in now.groups
+        ],
+        "waiting_by_lane": now.lanes,
+        "lanes_of_partitions": now.lanes_of_partitions,
+        "partitions": now.partitions,
+        "delays": broker.get("/delay/stats"),
+        "transactions": broker.get("/transactions/stats"),
+        "reliability": broker.get("/reliability/stats"),
+    }
