@@ -1,0 +1,1 @@
+"""The same work through each system's own Python client."""

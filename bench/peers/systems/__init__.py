@@ -1,0 +1,1 @@
+"""How each system is installed, started and stopped."""
