@@ -72,6 +72,15 @@ class Described:
     settings: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Purged:
+    partition: int
+    earliest_before: int
+    earliest: int
+    removed: int
+    delayed: int
+
+
 Result = Stored | Refused
 
 
@@ -142,7 +151,14 @@ class Driver(ABC):
     def change_topic(self, name: str, **settings: Any) -> None: ...
 
     @abstractmethod
+    def unset(self, name: str, *settings: str) -> None:
+        """They are as the broker's configuration says again."""
+
+    @abstractmethod
     def delete_topic(self, name: str) -> None: ...
+
+    @abstractmethod
+    def purge(self, name: str, partition: int | None = None, before_ns: int | None = None) -> list[Purged]: ...
 
     @abstractmethod
     def publish(self, topic: str, messages: Sequence[NewMessage]) -> list[Result]: ...

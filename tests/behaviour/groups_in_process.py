@@ -30,7 +30,7 @@ from goqueue.broker.read import start_of
 from goqueue.broker.settling import Order
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.message import PRIORITY_LABELS
-from goqueue.wire.batch import decode_run
+from goqueue.wire.decoding import decode_run
 
 T = TypeVar("T")
 _MAX_BYTES = 4 << 20

@@ -33,7 +33,8 @@ from goqueue.model.fields import specs
 from goqueue.model.group_settings import GroupSettings
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.model.runs import pairs, to_runs
-from goqueue.wire.batch import decode_run, parse_batch
+from goqueue.wire.batch import parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 

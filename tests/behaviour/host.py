@@ -12,6 +12,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any, TypeVar
 
+import uvicorn.server
 import uvloop
 
 from goqueue.api.server import HttpServer, bind
@@ -22,6 +23,24 @@ from goqueue.storage.files import Files
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
+
+
+class _QuickAsyncio:
+    """``asyncio`` as uvicorn sees it here, whose pauses are a tenth as long.
+
+    A server that is told to stop notices at its next look, and looks ten times a second: with hundreds of brokers that
+    would be minutes. Brokers in a process of their own stop in uvicorn's time.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / 10)
+
+
+uvicorn.server.asyncio = _QuickAsyncio()  # type: ignore[assignment]
 
 
 def config_for(

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from behaviour.delays_in_process import DelaysInProcess
-from behaviour.driver import Described, Driver, Got, Page, Result, Stored
+from behaviour.driver import Described, Driver, Got, Page, Purged, Result, Stored
 from behaviour.groups_in_process import GroupsInProcess, refused
 from goqueue.broker.read import Bounds
 from goqueue.model.errors import GoQueueError
@@ -47,6 +47,13 @@ class InProcessDriver(Driver):
 
     def change_topic(self, name: str, **settings: Any) -> None:
         self._run(self.host.broker.change_topic(name, settings))
+
+    def unset(self, name: str, *settings: str) -> None:
+        self._run(self.host.broker.change_topic(name, {}, settings))
+
+    def purge(self, name: str, partition: int | None = None, before_ns: int | None = None) -> list[Purged]:
+        found = self._run(self.host.broker.purge_topic(name, partition, before_ns))
+        return [Purged(**dataclasses.asdict(each)) for each in found]
 
     def delete_topic(self, name: str) -> None:
         self._run(self.host.broker.delete_topic(name))

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
+import msgspec
 
 from behaviour.delays_over_grpc import DelaysOverGrpc
-from behaviour.driver import Described, Driver, Got, Page, Refused, Result, Stored
+from behaviour.driver import Described, Driver, Got, Page, Purged, Refused, Result, Stored
 from behaviour.groups_in_process import refused
 from behaviour.groups_over_grpc import GroupsOverGrpc
 from behaviour.host import Host, LoopThread, config_for
@@ -25,7 +26,8 @@ from goqueue.model.fields import specs
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.model.publishing import NewMessage
 from goqueue.model.settings import TopicSettings
-from goqueue.wire.batch import decode_run, parse_batch
+from goqueue.wire.batch import parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
@@ -112,6 +114,13 @@ class GrpcDriver(Driver):
 
     def change_topic(self, name: str, **settings: Any) -> None:
         self._run(self._client.change_topic(name, **settings))
+
+    def unset(self, name: str, *settings: str) -> None:
+        self._run(self._client.change_topic(name, unset=settings))
+
+    def purge(self, name: str, partition: int | None = None, before_ns: int | None = None) -> list[Purged]:
+        found = self._run(self._client.purge_topic(name, partition=partition, before=before_ns))
+        return [Purged(**msgspec.structs.asdict(each)) for each in found]
 
     def delete_topic(self, name: str) -> None:
         self._run(self._client.delete_topic(name))

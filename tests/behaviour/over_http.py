@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from behaviour.delays_over_http import DelaysOverHttp
-from behaviour.driver import Described, Driver, Got, Page, Refused, Result, Stored
+from behaviour.driver import Described, Driver, Got, Page, Purged, Refused, Result, Stored
 from behaviour.groups_over_http import GroupsOverHttp
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.model.publishing import NewMessage
@@ -63,6 +63,26 @@ class HttpDriver(Driver):
 
     def change_topic(self, name: str, **settings: Any) -> None:
         self._call("PATCH", f"/topics/{name}", json={"settings": settings})
+
+    def unset(self, name: str, *settings: str) -> None:
+        self._call("PATCH", f"/topics/{name}", json={"unset": list(settings)})
+
+    def purge(self, name: str, partition: int | None = None, before_ns: int | None = None) -> list[Purged]:
+        body = {"partition": partition, "before": None if before_ns is None else format_instant_ns(before_ns)}
+        answer = self._call("POST", f"/admin/topics/{name}/purge", json=body)
+        found = [
+            Purged(
+                each["partition"],
+                each["earliest_before"],
+                each["earliest"],
+                each["removed_messages"],
+                each["delayed_messages"],
+            )
+            for each in answer["partitions"]
+        ]
+        assert answer["removed_messages"] == sum(each.removed for each in found)
+        assert answer["delayed_messages"] == sum(each.delayed for each in found)
+        return found
 
     def delete_topic(self, name: str) -> None:
         assert self._call("DELETE", f"/topics/{name}") == {"deleted": True, "name": name}

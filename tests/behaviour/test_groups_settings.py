@@ -153,7 +153,10 @@ def test_a_group_that_is_not_there_is_not_found(shared: Driver, name: str, call:
 
 @pytest.mark.parametrize("wrong", ["__redrive", "a b"])
 @pytest.mark.parametrize("call", ON_A_GROUP)
-def test_a_name_that_no_group_can_have_is_refused_by_every_call(shared: Driver, call: str, wrong: str) -> None:
+def test_a_name_that_no_group_can_have_is_refused_by_every_call(
+    shared: Driver, name: str, call: str, wrong: str
+) -> None:
+    filled(shared, name)
     with refusal("invalid_group_name"):
         ON_A_GROUP[call](shared, wrong)
 

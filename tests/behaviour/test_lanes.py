@@ -307,7 +307,7 @@ def test_every_message_of_every_lane_is_delivered_however_many_publish_at_once(s
         elif is_over:
             break
     for future in publishing:
-        future.result(20)
+        future.result(60)
     expected = {f"{p} {lane} {n}".encode() for p in range(publishers) for lane in range(5) for n in range(each)}
     assert Counter(lanes_of(got)) == dict.fromkeys(PRIORITY_LABELS, publishers * each)
     assert {message.value for message in got} == expected

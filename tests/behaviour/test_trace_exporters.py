@@ -50,7 +50,7 @@ def collector() -> Iterator[tuple[Collector, int]]:
 def test_a_collector_and_an_agent_see_the_message_in_its_producers_trace() -> None:
     with collector() as (taking, port), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as agent:
         agent.bind(("127.0.0.1", 0))
-        agent.settimeout(30)
+        agent.settimeout(60)
         settings = {
             "trace.exporters": "file,otlp,jaeger",
             "trace.otlp_endpoint": f"http://127.0.0.1:{port}",
@@ -63,9 +63,9 @@ def test_a_collector_and_an_agent_see_the_message_in_its_producers_trace() -> No
             with tracer.start_as_current_span("checkout") as checkout, client.producer() as producer:
                 producer.send("orders", "2 tickets").result()
             with client.consumer("billing", ["orders"], kind="shared") as consumer:
-                (message,) = consumer.poll(1, timeout=30)
+                (message,) = consumer.poll(1, timeout=60)
                 message.ack().result()
-            until(lambda: taking.named("deliver orders"))
+            until(lambda: taking.named("deliver orders") and taking.named("publish orders"), 60)
             datagram = agent.recv(65_536)
         provider.shutdown()
     context = checkout.get_span_context()

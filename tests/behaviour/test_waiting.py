@@ -9,7 +9,7 @@ from behaviour.driver import Driver, Refused
 from behaviour.waiting import until
 
 LONG_MS = 25_000
-AT_ONCE_S = 5.0
+AT_ONCE_S = 20.0
 Start = Callable[..., Driver]
 
 

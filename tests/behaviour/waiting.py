@@ -9,7 +9,7 @@ from collections.abc import Callable
 _LOOK_EVERY_S = 0.005
 
 
-def until(condition: Callable[[], object], within_s: float = 30.0) -> None:
+def until(condition: Callable[[], object], within_s: float = 60.0) -> None:
     """Return as soon as ``condition`` holds; fail if it never does."""
     pause = threading.Event()
     deadline = time.monotonic() + within_s

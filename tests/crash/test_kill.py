@@ -1,6 +1,6 @@
 """A broker that is killed under load, again and again, on the same folder.
 
-``GOQUEUE_KILLS`` says how often (6 unless told otherwise), ``GOQUEUE_SEED`` repeats the choices of a run.
+``GOQUEUE_KILLS`` says how often (4 unless told otherwise), ``GOQUEUE_SEED`` repeats the choices of a run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from behaviour.load import (
 )
 from behaviour.process import BrokerProcess, broker_process
 
-KILLS = int(os.environ.get("GOQUEUE_KILLS", "6"))
+KILLS = int(os.environ.get("GOQUEUE_KILLS", "4"))
 TOPICS = {"singles": 2, "batches": 3, "frames": 2}
 RETENTIONS_MS = (1_000_000, 2_000_000, 3_000_000)
 

@@ -27,7 +27,7 @@ from goqueue.testing import BrokerProcess
 KILLS = int(os.environ.get("GOQUEUE_KILLS", "4"))
 PARTITIONS = 3
 KEYS = [b"key-%d" % number for number in range(7)]
-IMPATIENT = {"request_timeout_ms": 300, "retry_backoff_ms": 10, "max_backoff_ms": 100}
+IMPATIENT = {"request_timeout_ms": 300, "connect_timeout_ms": 60_000, "retry_backoff_ms": 10, "max_backoff_ms": 100}
 
 
 @pytest.fixture
@@ -44,6 +44,14 @@ class Restarting:
         self._data = data
         self.broker = BrokerProcess(data)
         self.address = self.broker.address
+
+    def create_topic(self, partitions: int) -> None:
+        with self.broker.client() as client:
+            client.create_topic("t", partitions=partitions)
+
+    def ends(self) -> list[int]:
+        with self.broker.client() as client:
+            return [each.latest_offset for each in client.describe_topic("t").partitions]
 
     async def restart(self, end: Callable[[], object]) -> None:
         await asyncio.to_thread(end)
@@ -154,8 +162,8 @@ def check(sending: Sending, stored: dict[int, list[bytes]]) -> int:
 @on_a_loop
 async def test_a_producer_and_a_reader_live_through_kills_restarts_and_stalls(tmp_path: Path, rng: Random) -> None:
     with closing(Restarting(tmp_path)) as restarting:
+        restarting.create_topic(PARTITIONS)
         async with AsyncClient(restarting.address, **IMPATIENT) as client, client.producer() as producer:
-            await client.create_topic("t", partitions=PARTITIONS)
             following = Following(client)
             sending = Sending(producer, rng)
             for number in range(KILLS):
@@ -169,8 +177,7 @@ async def test_a_producer_and_a_reader_live_through_kills_restarts_and_stalls(tm
                     await restarting.kill()
             await sending.more(1_000)
             await sending.end()
-            described = await client.describe_topic("t")
-            await following.reach([each.latest_offset for each in described.partitions])
+            await following.reach(await asyncio.to_thread(restarting.ends))
             twice = check(sending, following.seen)
             stored: dict[int, list[bytes]] = {each: [] for each in range(PARTITIONS)}
             async for record in client.read("t"):
@@ -183,8 +190,8 @@ async def test_a_producer_and_a_reader_live_through_kills_restarts_and_stalls(tm
 @on_a_loop
 async def test_a_follower_from_the_latest_misses_nothing_over_a_restart(tmp_path: Path) -> None:
     with closing(Restarting(tmp_path)) as restarting:
+        restarting.create_topic(1)
         async with AsyncClient(restarting.address, **IMPATIENT) as client, client.producer() as producer:
-            await client.create_topic("t", partitions=1)
             await producer.send_many("t", [b"old"])
             reader = client._reader("t", 0, "latest", True, "read_committed")
             waiting = asyncio.ensure_future(reader.next())
@@ -200,14 +207,16 @@ async def test_a_follower_from_the_latest_misses_nothing_over_a_restart(tmp_path
 
 def test_threads_that_wait_for_their_messages_live_through_a_kill(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)
+    with broker.client() as patient:
+        patient.create_topic("t", partitions=2)
     with Client(broker.address, **IMPATIENT) as client, client.producer() as producer, ThreadPoolExecutor(4) as pool:
-        client.create_topic("t", partitions=2)
 
         def send(who: int) -> list[Published]:
             return [producer.send("t", b"%d %d" % (who, number), key=b"%d" % who).result() for number in range(300)]
 
         working = [pool.submit(send, who) for who in range(4)]
-        become_true(lambda: sum(each.latest_offset for each in client.describe_topic("t").partitions))
+        with broker.client() as patient:
+            become_true(lambda: sum(each.latest_offset for each in patient.describe_topic("t").partitions))
         broker.kill()
         with closing(_Closing(BrokerProcess(tmp_path, grpc_port=broker.grpc_port))) as second:
             places = [each.result(60) for each in working]

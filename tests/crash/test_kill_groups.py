@@ -18,7 +18,8 @@ from doubles.grpc_workers import PATIENCE_S, Calls, Workers
 
 from goqueue.model.runs import to_runs
 from goqueue.testing import BrokerProcess
-from goqueue.wire.batch import decode_run, join_frames, parse_batch
+from goqueue.wire.batch import join_frames, parse_batch
+from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import encode_frame
 from goqueue.wire.proto import goqueue_pb2 as pb
 

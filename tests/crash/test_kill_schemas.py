@@ -52,7 +52,7 @@ class Ledger:
 def write(url: str, name: str, ledger: Ledger, stop: threading.Event) -> None:
     """Registers one schema after the other, under a subject of its own and under one that all share."""
     serial = 0
-    with httpx.Client(base_url=url, timeout=10, trust_env=False) as client:
+    with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
         while not stop.is_set():
             serial += 1
             text = f'{{"type":"enum","name":"E","doc":"{name} {serial}","symbols":[]}}'
@@ -70,6 +70,7 @@ def write(url: str, name: str, ledger: Ledger, stop: threading.Event) -> None:
                     return
 
 
+@pytest.mark.timeout(200 + 60 * KILLS)
 def test_every_id_stands_for_its_schema_through_kills(tmp_path: Path, rng: Random) -> None:
     ledger, stop = Ledger(), threading.Event()
     options = ("storage.checkpoint_interval_ms=100ms", "storage.min_free_bytes=0", "schemas.max_versions=100000")

@@ -14,8 +14,10 @@ from random import Random
 from typing import Any
 
 import httpx
+import pytest
 from behaviour.http_member import Member, answered, settle
 from behaviour.process import broker_process
+from behaviour.waiting import until
 
 from goqueue.wire.trace_context import derived_trace_id
 
@@ -35,7 +37,7 @@ class Load:
         self._number = 0
 
     def publish(self, url: str) -> None:
-        with httpx.Client(base_url=url, timeout=10, trust_env=False) as client:
+        with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
             while True:
                 self._number += 1
                 body = {"messages": [{"value": f"{self._number}-{each}"} for each in range(5)]}
@@ -48,9 +50,10 @@ class Load:
                     self.changed.notify_all()
 
     def consume(self, url: str) -> None:
-        with httpx.Client(base_url=url, timeout=10, trust_env=False) as client:
+        with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
             try:
-                member = Member(client, "g", "t")
+                # Under its name it is given the partition at once, not when the session of the one before is over.
+                member = Member(client, "g", "t", instance_id="the-one")
                 while True:
                     self._some(client, member.poll(max_messages=20))
             except httpx.HTTPError:
@@ -97,6 +100,10 @@ def check(client: httpx.Client, load: Load, rng: Random) -> None:
     assert len({each["offset"] for each in page["traces"]}) == page["count"]
 
 
+def lines_in(folder: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in folder.iterdir()) if folder.exists() else 0
+
+
 def check_files(folder: Path) -> None:
     """Of each file, at most the last line is not whole."""
     lines = 0
@@ -108,6 +115,7 @@ def check_files(folder: Path) -> None:
     assert lines > 50
 
 
+@pytest.mark.timeout(200 + 60 * KILLS)
 def test_what_became_of_messages_is_told_after_kills(tmp_path: Path) -> None:
     seed = os.environ.get("GOQUEUE_SEED") or str(time.time_ns())
     print(f"GOQUEUE_SEED={seed}")  # noqa: T201
@@ -128,8 +136,10 @@ def test_what_became_of_messages_is_told_after_kills(tmp_path: Path) -> None:
                 with load.changed:
                     busy = load.changed.wait_for(
                         lambda: len(load.published) >= enough[0] and len(load.settled) >= enough[1],  # noqa: B023
-                        60,
+                        120,
                     )
+                # They are written a moment after what they tell of.
+                until(lambda: lines_in(tmp_path / "data" / "traces") > number * ENOUGH + ENOUGH, 60)  # noqa: B023
                 broker.kill()
                 for thread in threads:
                     thread.join()

@@ -38,7 +38,8 @@ from goqueue.model.errors import ProducerFenced, TransactionAborted
 from goqueue.testing import BrokerProcess, running_broker
 
 KILLS = int(os.environ.get("GOQUEUE_KILLS", "3"))
-IMPATIENT = {"request_timeout_ms": 5_000, "retry_backoff_ms": 10, "max_backoff_ms": 100}
+PATIENCE_S = 120.0
+IMPATIENT = {"request_timeout_ms": 5_000, "connect_timeout_ms": 120_000, "retry_backoff_ms": 10, "max_backoff_ms": 100}
 SETTINGS: dict[str, object] = {
     "storage.checkpoint_interval_ms": "100ms",
     "storage.min_free_bytes": "0",
@@ -76,7 +77,7 @@ class Crowd:
         ending = self.of(*kinds)
         for client in ending:
             client.ending = True
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*(self.clients[client] for client in ending))
 
     async def cancel(self) -> None:
@@ -92,7 +93,7 @@ async def more_commits(notes: Notes, crowd: Crowd, count: int) -> None:
         crowd.check()
         return notes.outcomes[Outcome.COMMITTED] >= goal
 
-    await until(reached)
+    await until(reached, PATIENCE_S)
 
 
 async def lag(client: AsyncClient) -> int:
@@ -106,6 +107,7 @@ def assert_clean(notes: Notes) -> None:
     assert not anomalies, (Counter(each.kind for each in anomalies), anomalies[:5])
 
 
+@pytest.mark.timeout(400 + 20 * KILLS)
 @on_a_loop
 async def test_transactions_are_whole_and_seen_once_through_kills_and_takeovers(tmp_path: Path, rng: Random) -> None:
     notes, crowd = Notes(), Crowd()
@@ -128,10 +130,10 @@ async def test_transactions_are_whole_and_seen_once_through_kills_and_takeovers(
                 await asyncio.to_thread(broker.kill)
                 broker = await asyncio.to_thread(BrokerProcess, tmp_path, grpc_port=broker.grpc_port, settings=SETTINGS)
             await more_commits(notes, crowd, 50)
-            await until(lambda: any(each.fenced for each in writers))
+            await until(lambda: any(each.fenced for each in writers), PATIENCE_S)
 
             await crowd.end(Feeder)
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_S
             while left := await lag(client):
                 crowd.check()
                 assert time.monotonic() < deadline, f"{left} inputs are never done"
@@ -141,7 +143,7 @@ async def test_transactions_are_whole_and_seen_once_through_kills_and_takeovers(
             await read_everything(client, notes.history)
             assert_clean(notes)
             stored = sum(map(len, notes.history.log.values()))
-            await until(lambda: sum(each.seen for each in followers) >= stored)
+            await until(lambda: sum(each.seen for each in followers) >= stored, PATIENCE_S)
         assert_clean(notes)
         assert notes.outcomes[Outcome.ABORTED] > 0
         assert broker.stop() == 0

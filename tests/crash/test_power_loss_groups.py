@@ -8,6 +8,8 @@ from contextlib import suppress
 from functools import cache
 
 import pytest
+from doubles import group_scripts
+from doubles.effort import THOROUGH
 from doubles.group_scripts import SCRIPTS, Stage, do_as_chance_says, run_clamping, run_group_script
 from doubles.ledger import Broken
 from doubles.wait_sites import wait_sites, without
@@ -27,10 +29,12 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_every_promise_to_a_consumer_survives_a_power_loss_at_any_call_of(script: Script) -> None:
-    assert run_group_script(script, seed=0, outcomes=2) > 100
+    # Every call is looked at; after each, the disk may be left in one way or, with more time, in two.
+    outcomes = 2 if THOROUGH else 1
+    assert run_group_script(script, seed=0, outcomes=outcomes) > 50 * outcomes
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", range(1, 9 if THOROUGH else 5))
 def test_every_promise_to_a_consumer_survives_whatever_came_before(seed: int) -> None:
     run_group_script(do_as_chance_says, seed)
 
@@ -51,13 +55,30 @@ def scripts_that_reach() -> dict[str, list[Script]]:
     return found
 
 
+LIKELY: dict[str, tuple[Script, ...]] = {
+    "journal.py": (group_scripts.write_down_what_is_not_durable_yet,),
+    "transfers.py": (
+        group_scripts.let_the_time_of_messages_run_out,
+        group_scripts.give_up_messages_while_the_disk_of_the_dead_letters_fails,
+    ),
+}
+"""Where to begin: what does not break there is looked for everywhere else."""
+
+
 def breaks_without(site: str) -> bool:
+    reaching = scripts_that_reach()[site]
+    likely = [script for script in LIKELY.get(site.partition(":")[0], ()) if script in reaching]
     with without(site), suppress(Broken):
-        for seed in range(12):
+        for seed in range(3):
             run_clamping(seed)
-        for seed in range(8):
-            for script in scripts_that_reach()[site]:
+        for seed in range(2):
+            for script in likely:
                 run_group_script(script, seed)
+        for seed in range(8):
+            for script in reaching:
+                run_group_script(script, seed)
+        for seed in range(3, 12):
+            run_clamping(seed)
         return False
     return True
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-PATIENCE_S = 60.0
+PATIENCE_S = 110.0
 
 
 @pytest.hookimpl(tryfirst=True)

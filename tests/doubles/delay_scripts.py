@@ -53,9 +53,11 @@ class Place:
 class Stage:
     """A broker with one topic of one partition, and what was told of it."""
 
-    def __init__(self, rng: Random, outcomes: int) -> None:
+    def __init__(self, rng: Random, outcomes: int, every: int = 1) -> None:
         self.rng = rng
         self.outcomes = outcomes
+        self._every = every
+        self._calls = 0
         self.clock = ManualClock()
         self.told = Told(self.clock.now_ns())
         self.disk = PowerLossDisk()
@@ -64,6 +66,9 @@ class Stage:
         self.broker: Broker
 
     def _put_aside(self) -> None:
+        self._calls += 1
+        if self._calls % self._every:
+            return
         for _ in range(self.outcomes):
             self.left.append((self.disk.crash(self.rng), self.told.copy()))
 
@@ -405,7 +410,7 @@ async def _let_one_come_between(stage: Stage) -> None:
     def then_pass_time(points: Any) -> None:
         save(points)
         file.save = save  # type: ignore[method-assign]
-        asyncio.run_coroutine_threadsafe(stage.pass_time(HOUR_MS), loop).result(20)
+        asyncio.run_coroutine_threadsafe(stage.pass_time(HOUR_MS), loop).result(60)
 
     file.save = then_pass_time  # type: ignore[method-assign]
     await stage.broker._upkeep.expire()
@@ -489,13 +494,16 @@ SCRIPTS: tuple[Script, ...] = (
 )
 
 
-def run_delay_script(script: Script, seed: int, *, outcomes: int = 1) -> int:
-    """Raises ``Broken`` if a crash at some call can break a promise. Returns how many crashes were tried."""
+def run_delay_script(script: Script, seed: int, *, outcomes: int = 1, every: int = 1) -> int:
+    """Raises ``Broken`` if a crash at some call can break a promise. Returns how many crashes were tried.
+
+    ``every``: of so many calls, only one is looked at.
+    """
     before = goqueue.storage.commit.ThreadPoolExecutor
     goqueue.storage.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
     name = f"{script.__name__} with seed {seed}"
     try:
-        stage = Stage(Random(seed), outcomes)
+        stage = Stage(Random(seed), outcomes, every)
         asyncio.run(_play(stage, script, name))
         asyncio.run(_check_all(stage.left, stage.rng, name))
         return len(stage.left)

@@ -18,7 +18,7 @@ from goqueue.model.errors import GoQueueError
 from goqueue.model.ports import Randomness
 from goqueue.model.publishing import NewMessage
 from goqueue.storage.files import Files
-from goqueue.wire.batch import decode_run
+from goqueue.wire.decoding import decode_run
 
 LARGE = 1 << 20
 
@@ -110,7 +110,9 @@ class GroupBench:
         bounds = PollBounds(most, max_bytes, wait_ms, in_flight)
         return unpack(await self.broker.groups.polling.poll(group, member, bounds))
 
-    def polling(self, member: str, most: int = 100, group: str = "g", wait_ms: int = 30_000) -> asyncio.Task[list[Got]]:
+    def polling(
+        self, member: str, most: int = 100, group: str = "g", wait_ms: int = 600_000
+    ) -> asyncio.Task[list[Got]]:
         """A poll that waits, as a task."""
         return asyncio.create_task(self.poll(member, most, group=group, wait_ms=wait_ms))
 
@@ -130,7 +132,7 @@ class GroupBench:
 
     async def waiting(self, count: int, group: str = "g") -> None:
         """Return when so many polls of the group wait."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.broker.groups.shards.runtime(group).waiters) < count:  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
@@ -139,7 +141,7 @@ class GroupBench:
         self.broker.clockwork.ring()
         # In the first tick that begins when its time has come.
         tick_ns = self.clock.now_ns() // TICK_NS * TICK_NS
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (self.broker.delays.stats().next_due_ns or tick_ns + 1) <= tick_ns:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             partitions = [each for topic in self.broker.running_topics() for each in topic.partitions]
@@ -148,7 +150,7 @@ class GroupBench:
 
     async def moved(self) -> None:
         """Return when nothing is on its way to the dead letters."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while any(queue.moving for each in self.broker.groups.shards.journals for queue in each.machine.queues()):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 

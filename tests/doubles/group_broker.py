@@ -17,7 +17,7 @@ from goqueue.broker.settling import Order, Verb
 from goqueue.model.config import Config
 from goqueue.model.message import Message
 from goqueue.model.publishing import NewMessage, Published
-from goqueue.wire.batch import decode_run
+from goqueue.wire.decoding import decode_run
 
 TOPIC, GROUP, DEAD = "t", "g", "t.dlq"
 

@@ -12,7 +12,7 @@ from goqueue.broker.groups import Join
 from goqueue.broker.polling import PollBounds
 from goqueue.broker.read import Bounds
 from goqueue.broker.settling import Order
-from goqueue.wire.batch import decode_run
+from goqueue.wire.decoding import decode_run
 
 TOPIC, GROUP, DEAD = "t", "g", "t.dlq"
 MAX_RETRIES = 1
@@ -144,7 +144,7 @@ class Told:
 
 async def settled(broker: Broker) -> None:
     """Return when nothing is on its way to another topic any more."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             queues = [queue for journal in broker.groups.shards.journals for queue in journal.machine.queues()]
             if not any(queue.moving for queue in queues):

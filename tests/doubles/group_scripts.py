@@ -32,7 +32,7 @@ from goqueue.model.config import Config, StorageConfig, TraceConfig
 from goqueue.model.errors import DiskFull, TopicExists
 from goqueue.model.publishing import NewMessage, Published
 from goqueue.model.settings import TopicSettings
-from goqueue.wire.batch import decode_run
+from goqueue.wire.decoding import decode_run
 
 ROOT = Path("/srv/goqueue")
 _NEVER_MS = 3_600_000
@@ -129,7 +129,7 @@ class Stage:
             self.told.dead |= values
 
     async def snapshot(self) -> None:
-        for journal in self.broker._group_journals:
+        for journal in self.broker.groups.shards.journals:
             await journal.snapshot()
         await self.broker._upkeep.checkpoint()
 
@@ -270,7 +270,7 @@ async def tell_what_others_have_decided(stage: Stage) -> None:
         await asyncio.sleep(0)
     with pytest.raises(TopicExists):
         # Not in a task of its own: the fsync would be over before its turn.
-        await stage.broker._create_topic("x", {})
+        await stage.broker._topic_commands.create("x", {})
     stage.told.topics.add("x")
     await creating
     await stage.topic()

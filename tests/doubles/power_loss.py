@@ -153,6 +153,11 @@ class PowerLossDisk:
             old, new = self._parent(source), self._parent(target)
             self._name((*old, None), (*new, node))
 
+    def link(self, source: Path, target: Path) -> None:
+        with self._mutex:
+            self._tick()
+            self._name((*self._parent(target), self._file(source)))
+
     def remove(self, path: Path) -> None:
         with self._mutex:
             self._tick()

@@ -21,7 +21,7 @@ from behaviour.waiting import until
 
 # Four steps at most, which have to fit into the time that a test may take.
 _FETCH_WITHIN_S = 25.0
-_START_WITHIN_S = 30.0
+_START_WITHIN_S = 60.0
 
 
 class NotAvailable(Exception):

@@ -21,7 +21,7 @@ from goqueue.broker.transactions import TransactionService
 from goqueue.model.config import Config, TransactionsConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.publishing import NewMessage, Published
-from goqueue.wire.batch import decode_run
+from goqueue.wire.decoding import decode_run
 
 TOPIC, OTHER, GROUP = "t", "u", "g"
 
@@ -92,14 +92,17 @@ class Bench:
     async def prepared(self, *values: bytes, topic: str = TOPIC) -> str:
         transaction = await self.begin()
         await self.publish(transaction, *values, topic=topic)
-        await self.transactions.prepare(transaction.transaction_id)
+        await self.transactions.preparing.prepare(transaction.transaction_id)
         return transaction.transaction_id
 
+    async def prepare(self, transaction: OpenTransaction) -> None:
+        await self.transactions.preparing.prepare(transaction.transaction_id)
+
     async def commit(self, transaction: OpenTransaction) -> None:
-        await self.transactions.commit(transaction.transaction_id)
+        await self.transactions.committing.commit(transaction.transaction_id)
 
     async def abort(self, transaction: OpenTransaction) -> None:
-        await self.transactions.abort(transaction.transaction_id)
+        await self.transactions.aborting.abort(transaction.transaction_id)
 
     async def values(self, topic: str = TOPIC, *, uncommitted: bool = False) -> list[bytes]:
         found = await self.broker.read(topic, 0, Bounds(1 << 24, uncommitted=uncommitted), offset=0)

@@ -31,7 +31,7 @@ from goqueue.broker.read import Bounds
 from goqueue.broker.settling import Order
 from goqueue.model.errors import TransactionAborted, TransactionNotFound
 from goqueue.model.publishing import NewMessage, Published
-from goqueue.wire.batch import decode_run
+from goqueue.wire.decoding import decode_run
 
 INPUT, LASTING, LOOSE = "in", "lasting", "loose"
 """Topics: what groups read, one that is durable at once, and one that is made durable now and then."""
@@ -56,6 +56,8 @@ class Unit:
     """Under which it was to be committed."""
     key_holds: bool = False
     """Whether something was committed under it."""
+    for_key: str = ""
+    """Which it was begun for: if others were committed under it, it is aborted."""
 
     def copy(self) -> Unit:
         return replace(self, written=set(self.written), acked=set(self.acked))
@@ -152,10 +154,10 @@ class Stage:
         self.told.given.setdefault(name, []).append(made)
         return made
 
-    async def begin(self, producer: ProducerIdentity | None = None) -> OpenTransaction:
+    async def begin(self, producer: ProducerIdentity | None = None, for_key: str = "") -> OpenTransaction:
         made = producer or await self.init()
-        begun = self.broker.transactions.begin(made.producer_id, made.epoch)
-        self.told.units[begun.transaction_id] = Unit()
+        begun = self.broker.transactions.begin(made.producer_id, made.epoch, for_key=for_key)
+        self.told.units[begun.transaction_id] = Unit(for_key=for_key)
         return begun
 
     def unit(self, transaction: OpenTransaction) -> Unit:
@@ -184,13 +186,13 @@ class Stage:
         await self.broker.transactions.add_offsets(transaction, STREAM, self.members[STREAM], offsets, generation)
 
     async def commit(self, transaction: OpenTransaction) -> None:
-        await self._do(transaction, "committing", self.broker.transactions.commit, "committed")
+        await self._do(transaction, "committing", self.broker.transactions.committing.commit, "committed")
 
     async def abort(self, transaction: OpenTransaction) -> None:
-        await self._do(transaction, "aborting", self.broker.transactions.abort, "aborted")
+        await self._do(transaction, "aborting", self.broker.transactions.aborting.abort, "aborted")
 
     async def prepare(self, transaction: OpenTransaction) -> None:
-        await self._do(transaction, "preparing", self.broker.transactions.prepare, "prepared")
+        await self._do(transaction, "preparing", self.broker.transactions.preparing.prepare, "prepared")
 
     async def _do(
         self, transaction: OpenTransaction, asked: State, work: Callable[[str], Awaitable[None]], answered: State
@@ -203,11 +205,20 @@ class Stage:
         for each in transactions:
             self.unit(each).state, self.unit(each).key = "committing", key
         names = [each.transaction_id for each in transactions]
-        made = await self.broker.transactions.commit_many(key, names)
+        for name, unit in self.told.units.items():
+            if unit.for_key == key and name not in names:
+                unit.state = "aborting"
+        made = await self.broker.transactions.keys.commit_many(key, names)
         assert made.is_new
         self.told.keys[key] = names
         for each in transactions:
             self.unit(each).state = "committed"
+
+    async def until_ended(self, *transactions: OpenTransaction) -> None:
+        """Nobody asks for it: others were committed under their key."""
+        for each in transactions:
+            await _until_ended(self.broker, each.transaction_id)
+            self.unit(each).state = "aborted"
 
     async def publish_once(self, dedup_id: str) -> None:
         self.told.sent.add(dedup_id.encode())
@@ -219,11 +230,19 @@ class Stage:
     async def look_up(self, key: str) -> None:
         """Someone else asks for a key, at any time."""
         for _ in range(6):
-            known = await self.broker.transactions.committed_under(key)
+            known = await self.broker.transactions.keys.committed_under(key)
             if known is not None:
                 self.told.keys[key] = known.transactions
                 return
             await asyncio.sleep(0)
+
+
+async def _until_ended(broker: Broker, name: str) -> None:
+    for _ in range(1_000):
+        if name not in {each.transaction_id for each in broker.transactions.open_transactions()}:
+            return
+        await asyncio.sleep(0)
+    raise Broken(f"{name} does not end")
 
 
 async def started(disk: PowerLossDisk) -> Broker:
@@ -291,6 +310,23 @@ async def tasks_of_a_job(stage: Stage) -> None:
     await stage.commit(last)
 
 
+async def second_run_of_a_job(stage: Stage) -> None:
+    killed, slow, first, second = [await stage.begin(for_key="job 2") for _ in range(4)]
+    for each, topics in zip(
+        (killed, slow, first, second), ((LOOSE,), (LOOSE, LASTING), (LOOSE,), (LASTING,)), strict=True
+    ):
+        await stage.publish(each, *topics)
+    await stage.ack(slow, 2)
+    await stage.ack(second, 1)
+    await asyncio.gather(*[stage.prepare(each) for each in (slow, first, second)])
+    await stage.commit_many("job 2", first, second)
+    await stage.until_ended(killed, slow)
+    # What is written next is not held up.
+    last = await stage.begin()
+    await stage.publish(last, LOOSE)
+    await stage.commit(last)
+
+
 async def stop_in_between(stage: Stage) -> None:
     producer = await stage.init("name")
     first, kept, left = await stage.begin(producer), await stage.begin(), await stage.begin()
@@ -346,6 +382,7 @@ SCRIPTS: tuple[Script, ...] = (
     at_once,
     stop_in_between,
     lose_power_twice,
+    second_run_of_a_job,
 )
 
 
@@ -440,15 +477,19 @@ def _whole(name: str, unit: Unit, seen: Counter[tuple[str, bytes]]) -> bool:
 
 async def _check_keys(broker: Broker, told: Told) -> None:
     for key, names in told.keys.items():
-        known = await broker.transactions.committed_under(key)
+        known = await broker.transactions.keys.committed_under(key)
         if known is None or known.transactions != names:
             raise Broken(f"{key} was told to stand for {names}, and stands for {known}")
     for name, unit in told.units.items():
         if unit.key:
-            known = await broker.transactions.committed_under(unit.key)
+            known = await broker.transactions.keys.committed_under(unit.key)
             unit.key_holds = known is not None
             if known is not None and name not in known.transactions:
                 raise Broken(f"{name} is not among {known.transactions}")
+        if unit.for_key:
+            known = await broker.transactions.keys.committed_under(unit.for_key)
+            if known is not None and name not in known.transactions:
+                await _until_ended(broker, name)
 
 
 async def _check_ids(broker: Broker, told: Told) -> None:
@@ -491,7 +532,8 @@ async def _check_transactions(broker: Broker, told: Told, rng: Random) -> dict[s
         if not told.units[name].may_be(seen=False, prepared=True):
             raise Broken(f"{name} is prepared, and was {told.units[name].state}")
     for name in sorted(prepared):
-        await (broker.transactions.commit if rng.random() < 0.5 else broker.transactions.abort)(name)
+        is_commit = rng.random() < 0.5
+        await (broker.transactions.committing.commit if is_commit else broker.transactions.aborting.abort)(name)
     ends: dict[str, bool] = {}
     seen = await _seen(broker)
     for name, unit in told.units.items():
@@ -500,7 +542,7 @@ async def _check_transactions(broker: Broker, told: Told, rng: Random) -> dict[s
             raise Broken(f"{name} was {unit.state}, and is {'' if is_seen else 'not '}seen")
         ends[name] = is_seen
         try:
-            await broker.transactions.commit(name)
+            await broker.transactions.committing.commit(name)
             is_committed = True
         except (TransactionNotFound, TransactionAborted):
             is_committed = False
@@ -551,6 +593,6 @@ async def _goes_on(broker: Broker) -> None:
         [outcome] = await broker.publish(topic, [NewMessage(b"after")], begun)
         if not isinstance(outcome, Published):
             raise Broken(f"nothing can be published afterwards: {outcome!r}")
-    await broker.transactions.commit(begun.transaction_id)
+    await broker.transactions.committing.commit(begun.transaction_id)
     if not {(LASTING, b"after"), (LOOSE, b"after")} <= (await _seen(broker)).keys():
         raise Broken("what is committed afterwards is not seen")

@@ -18,7 +18,17 @@ from goqueue.storage.log import Log
 
 _BROKER = Path(goqueue.__file__).parent / "broker"
 _REFUSALS = "refused.py"
-OF_TRANSACTIONS = {"transactions.py", "producer_ids.py", "transaction_ends.py", "appending.py"}
+OF_TRANSACTIONS = {
+    "transactions.py",
+    "transaction_aborting.py",
+    "transaction_committing.py",
+    "transaction_ends.py",
+    "transaction_keys.py",
+    "transaction_preparing.py",
+    "transaction_safekeeping.py",
+    "producer_ids.py",
+    "appending.py",
+}
 _ELSEWHERE = {_REFUSALS, *OF_TRANSACTIONS}
 """These have scripts of their own."""
 _WAIT = re.compile(r"\.(settled|durable)\(")

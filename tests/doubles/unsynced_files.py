@@ -1,0 +1,24 @@
+"""The real disk without fsync, for tests that look at files and lose no power."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from goqueue.storage.files import OsFile, OsFiles
+
+
+class _File(OsFile):
+    def sync(self) -> None:
+        pass
+
+
+class UnsyncedFiles(OsFiles):
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        return _File(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+
+    def sync_dir(self, path: Path) -> None:
+        pass
+
+    def sync_filesystem(self, path: Path) -> None:
+        pass
