@@ -3,30 +3,40 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS := $(VENV)/.peers
 DATA ?= ./goqueue-data
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check format docs dashboards proto bench crash clean
+.PHONY: help demo run test test-cli test-spark check format docs site site-serve dashboards proto bench bench-growth bench-peers crash clean
 
 help: ## Show what can be made
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "GoQueue needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 1; }
-	@echo "Making $(VENV) (once; takes about half a minute)"
+	@echo "Making $(VENV) (once; takes a minute or two)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## See it work in a minute: publish, read, replay, crash, recover
-	@$(BIN)/python examples/demo.py
+demo: $(READY) ## Take the tour: a minute in a shop, from orders over a crash to Spark, all of it checked
+	@$(BIN)/python -m examples.tour
 
 run: $(READY) ## Run a broker on ./goqueue-data (DATA=… for another folder)
 	@$(BIN)/goqueue serve --data $(DATA)
 
-test: $(READY) ## Run every test
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Hundreds of tests start a process: without compiled modules each would compile all of them again.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tools.run_tests --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+test: $(READY) ## Run every test but those of the command line, of the documentation and of Spark
+	@$(PYTEST) --ignore=tests/cli --ignore=tests/documentation --ignore=tests/spark
+
+test-spark: $(READY) ## The pipeline on Spark; a query, its broker and its driver are killed (four minutes)
+	@$(PYTEST) tests/spark
+
+test-cli: $(READY) ## The command line; every example, the site, the tour, the README in a fresh copy (six minutes)
+	@$(PYTEST) tests/documentation tests/cli
 
 check: $(READY) ## Format, lint, types, layers, generated files
 	@$(BIN)/ruff format --check .
@@ -34,6 +44,7 @@ check: $(READY) ## Format, lint, types, layers, generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m goqueue.cli.reference --check
+	@$(BIN)/python tools/make_reference.py --check
 	@$(BIN)/python tools/generate_proto.py --check
 	@$(BIN)/python tools/make_dashboards.py --check
 
@@ -43,6 +54,17 @@ format: $(READY) ## Put the code into its format
 
 docs: $(READY) ## Write the generated pages
 	@$(BIN)/python -m goqueue.cli.reference
+	@$(BIN)/python tools/make_reference.py
+
+# The theme would tell of its successor at every build.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+
+site: $(READY) ## Build the documentation as a site in site/; a broken link is an error
+	@$(MKDOCS) build --strict
+	@echo "Open site/index.html"
+
+site-serve: $(READY) ## Show that site at http://127.0.0.1:8000, and follow what is written
+	@$(MKDOCS) serve --dev-addr 127.0.0.1:8000
 
 dashboards: $(READY) ## Write the Grafana dashboards
 	@$(BIN)/python tools/make_dashboards.py
@@ -53,8 +75,22 @@ proto: $(READY) ## Write the gRPC stubs from goqueue.proto
 bench: $(READY) ## Run every benchmark (one: .venv/bin/python -m bench NAME)
 	@$(BIN)/python -m bench
 
-crash: $(READY) ## Kill a broker under load, many times (minutes; KILLS=… for how many)
-	@GOQUEUE_KILLS=$(or $(KILLS),60) $(BIN)/python -m pytest tests/crash -o timeout=3600
+bench-growth: $(READY) ## How cost grows with messages, partitions, groups and sizes; writes docs/benchmarks (minutes)
+	@$(BIN)/python -m bench.growth $(BENCH_GROWTH)
+
+# Clients of the other systems. Nothing else needs them.
+$(PEERS): $(READY)
+	@echo "Adding the clients of other systems to $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[peers]'
+	@touch $@
+
+bench-peers: $(PEERS) ## Measure GoQueue beside Kafka, NATS, RabbitMQ and Redis; writes docs/benchmarks (half an hour)
+	@$(BIN)/python -m bench.peers $(BENCH_PEERS)
+
+crash: $(READY) ## Every crash and fuzz test in its long form (minutes; KILLS=… for how many kills)
+	@GOQUEUE_THOROUGH=1 GOQUEUE_KILLS=$(or $(KILLS),60) GOQUEUE_FUZZ=$(or $(FUZZ),2000) \
+		GOQUEUE_SPARK_KILLS=$(or $(SPARK_KILLS),8) \
+		$(BIN)/python -m pytest tests/crash tests/fuzz tests/spark/test_spark_kills.py -o timeout=3600
 
 clean: ## Remove what was made here (not your data)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist site
