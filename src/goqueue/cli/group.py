@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from goqueue.cli.asking import confirmed
+from goqueue.cli.deleting import delete_each, found_of
 from goqueue.cli.failures import EXIT_FAILED, EXIT_PROBLEMS, reported
 from goqueue.cli.lines import put_json
 from goqueue.cli.target import (
@@ -253,13 +254,7 @@ def delete(
 ) -> int:
     """Delete groups that have no members, with their offsets. If one is not there, or in use, none is deleted."""
     broker = broker_at(server, timeout)
-    found = []
-    for name in dict.fromkeys(groups):
-        try:
-            found.append(_group(broker, name))
-        except GroupNotFound:
-            if not if_exists:
-                raise
+    found = found_of(groups, lambda name: _group(broker, name), GroupNotFound, if_exists=if_exists)
     for each in found:
         if each["members"]:
             count = len(each["members"])
@@ -267,26 +262,12 @@ def delete(
             raise GroupInUse(
                 f"group {escape(each['group_id'])} has {members}: they must leave first. Nothing was deleted"
             )
-    names = ", ".join(escape(each["group_id"]) for each in found)
-    if found and not confirmed(f"Delete {names}, and forget what is done? That cannot be undone.", yes):
+    ids = [each["group_id"] for each in found]
+    if ids and not confirmed(
+        f"Delete {', '.join(map(escape, ids))}, and forget what is done? That cannot be undone.", yes
+    ):
         return EXIT_FAILED
-    deleted: list[str] = []
-    try:
-        for each in found:
-            try:
-                broker.send("DELETE", ["groups", each["group_id"]])
-            except GroupNotFound:
-                # Someone else did it meanwhile.
-                continue
-            deleted.append(each["group_id"])
-            if not as_json:
-                typer.echo(f"{escape(each['group_id'])} is deleted")
-    finally:
-        # Whatever comes between: what was done is told.
-        if as_json:
-            put_json({"deleted": deleted})
-    if not as_json and not deleted:
-        typer.echo("there was nothing to delete", err=True)
+    delete_each(ids, lambda name: broker.send("DELETE", ["groups", name]), GroupNotFound, as_json=as_json)
     return 0
 
 

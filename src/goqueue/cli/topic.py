@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from goqueue.cli.asking import confirmed
+from goqueue.cli.deleting import delete_each, found_of
 from goqueue.cli.failures import EXIT_FAILED, reported
 from goqueue.cli.lines import put_json
 from goqueue.cli.settings_view import SetOption, assigned
@@ -235,36 +236,19 @@ def delete(
     from goqueue.cli.topic_view import up_to
 
     broker = broker_at(server, timeout)
-    found = []
-    for name in dict.fromkeys(topics):
-        try:
-            found.append(_topic(broker, name))
-        except TopicNotFound:
-            if not if_exists:
-                raise
+    found = found_of(topics, lambda name: _topic(broker, name), TopicNotFound, if_exists=if_exists)
     if found:
         names = ", ".join(escape(each["name"]) for each in found[:_MOST_NAMED])
         more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
         held = up_to(sum(each["total_messages"] for each in found))
         if not confirmed(f"Delete {names}{more} with {held}? That cannot be undone.", yes):
             return EXIT_FAILED
-    deleted: list[str] = []
-    try:
-        for each in found:
-            try:
-                broker.send("DELETE", ["topics", each["name"]])
-            except TopicNotFound:
-                # Someone else did it meanwhile.
-                continue
-            deleted.append(each["name"])
-            if not as_json:
-                typer.echo(f"{escape(each['name'])} is deleted")
-    finally:
-        # Whatever comes between: what was done is told.
-        if as_json:
-            put_json({"deleted": deleted})
-    if not as_json and not deleted:
-        typer.echo("there was nothing to delete", err=True)
+    delete_each(
+        [each["name"] for each in found],
+        lambda name: broker.send("DELETE", ["topics", name]),
+        TopicNotFound,
+        as_json=as_json,
+    )
     return 0
 
 
