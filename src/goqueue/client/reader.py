@@ -184,13 +184,7 @@ class Reader:
             self._directory.run_errand(self._tell(leader, number, offset))
 
     async def _tell(self, leader: Connection, number: int, offset: int) -> None:
-        request = pb.FetchRequest(
-            topic=self._topic,
-            partition=number,
-            start=pb.Start(offset=offset),
-            read_uncommitted=self._uncommitted,
-            verify=True,
-        )
+        request = self._request(number, offset, verify=True)
         with suppress(GoQueueError):
             async with aclosing(leader.fetch(request)) as responses:
                 await anext(responses, None)
@@ -214,14 +208,7 @@ class Reader:
                 if number not in self._next_offsets:
                     # Fixed once: after a broken connection 'latest' would be later, and what came between be skipped.
                     self._next_offsets[number] = await self._find(leader, number)
-                start = pb.Start(offset=self._next_offsets[number])
-                request = pb.FetchRequest(
-                    topic=self._topic,
-                    partition=number,
-                    start=start,
-                    follow=self._follow,
-                    read_uncommitted=self._uncommitted,
-                )
+                request = self._request(number, self._next_offsets[number], follow=self._follow)
                 async with aclosing(leader.fetch(request)) as responses:
                     async for response, batch in responses:
                         self._next_offsets[number] = response.next_offset
@@ -238,6 +225,16 @@ class Reader:
                 if not error.retriable or loop.time() + pause_s > give_up_at:
                     raise
             await asyncio.sleep(pause_s)
+
+    def _request(self, number: int, offset: int, *, follow: bool = False, verify: bool = False) -> pb.FetchRequest:
+        return pb.FetchRequest(
+            topic=self._topic,
+            partition=number,
+            start=pb.Start(offset=offset),
+            follow=follow,
+            read_uncommitted=self._uncommitted,
+            verify=verify,
+        )
 
     async def _find(self, leader: Connection, number: int) -> int:
         request = pb.FindOffsetRequest(topic=self._topic, partition=number, start=self._start)

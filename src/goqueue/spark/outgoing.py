@@ -38,7 +38,7 @@ from goqueue.model.errors import InvalidMessage, InvalidRequest, MessageTooLarge
 from goqueue.model.message import Priority
 from goqueue.spark.outgoing_headers import packed_headers
 from goqueue.wire.batch import HEADER_COLUMNS, MAX_BATCH_BYTES, FrameRun
-from goqueue.wire.frame import CHECKSUM_FROM, HEADER_SIZE, MAGIC, MAX_KEY_BYTES, VERSION, Flag
+from goqueue.wire.frame import CHECKSUM_AT, CHECKSUM_FROM, HEADER_SIZE, MAGIC, MAX_KEY_BYTES, VERSION, Flag
 from goqueue.wire.routing import partition_of
 from goqueue.wire.stamped import STAMP_BYTES
 
@@ -62,7 +62,6 @@ _MAGIC_NUMBER = int.from_bytes(MAGIC)
 _ROOM = MAX_BATCH_BYTES - STAMP_BYTES - HEADER_SIZE
 _NS_PER_US = 1_000
 _MOST_NS = (1 << 63) - 1
-_CHECKSUM_AT = 4
 _PRIORITIES = {each.name.lower(): int(each) for each in Priority}
 
 
@@ -178,7 +177,7 @@ def _parcels(topic: str, numbers: NDArray[np.int64], frames: pa.Array) -> Iterat
     view = memoryview(data)
     bounds = edges.tolist()
     sums = [crc32c(view[start + CHECKSUM_FROM : end]) for start, end in pairwise(bounds)]
-    every = np.ndarray(len(data) - _CHECKSUM_AT - 3, ">u4", data, _CHECKSUM_AT, (1,))
+    every = np.ndarray(len(data) - CHECKSUM_AT - 3, ">u4", data, CHECKSUM_AT, (1,))
     every[edges[:-1]] = np.array(sums, np.uint32)
     changes = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
     for low, high in pairwise(changes):

@@ -23,6 +23,7 @@ from goqueue.model.errors import InvalidFrame, InvalidMessage, MessageTooLarge
 from goqueue.model.message import HIDDEN, Headers
 from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, lanes_in
 from goqueue.wire.frame import (
+    CHECKSUM_AT,
     CHECKSUM_FROM,
     FLAGS_AGAIN_AT,
     FLAGS_AT,
@@ -51,15 +52,14 @@ _NO_PLACES: Places = np.empty(0, np.intp)
 _NO_TIMES: Times = np.empty(0, np.int64)
 
 _COUNT = Struct(">H")
-_TIME = Struct(">q")
-_CHECKSUM = Struct(">I")
+TIME = Struct(">q")
+CHECKSUM = Struct(">I")
 _BODY = Struct(">qBBHIH")
 _ANY_DUE = re.compile(b"goqueue-due-")
 _NAME_ENDS_AT = -12
 """Where the two bytes are in which the names differ."""
 _AT = np.frombuffer(DUE_AT[-2:].encode(), np.uint8)
 _IN_START = ord(DUE_IN[-2])
-_CHECKSUM_AT = 4
 _HEADERS_LENGTH_AT = 32
 _COUNT_SIZE = 2
 
@@ -80,7 +80,7 @@ _KEPT_FLAGS = ~int(Flag.DELAYED) & 0xFF
 
 def due_header(due_ns: int, *, relative: bool = False) -> tuple[str, bytes]:
     """The last header of a delayed record: due at a time, or so long after the broker has got it."""
-    return DUE_IN if relative else DUE_AT, _TIME.pack(due_ns)
+    return DUE_IN if relative else DUE_AT, TIME.pack(due_ns)
 
 
 def due_times(run: FrameRun, places: Places) -> Times:
@@ -212,9 +212,9 @@ def read_control(value: bytes, headers: Headers) -> tuple[str, int, int | None] 
     if value == CANCEL.encode() and names == (DELAYED_OFFSET,):
         offset = _number(headers[0][1])
         return None if offset is None else (CANCEL, offset, None)
-    if value == RESCHEDULE.encode() and names == (DUE_AT, DELAYED_OFFSET) and len(headers[0][1]) == _TIME.size:
+    if value == RESCHEDULE.encode() and names == (DUE_AT, DELAYED_OFFSET) and len(headers[0][1]) == TIME.size:
         offset = _number(headers[1][1])
-        return None if offset is None else (RESCHEDULE, offset, _TIME.unpack(headers[0][1])[0])
+        return None if offset is None else (RESCHEDULE, offset, TIME.unpack(headers[0][1])[0])
     return None
 
 
@@ -243,7 +243,7 @@ def _check_delayed(place: int, packed: bytes) -> None:
                 f"message {place} of the batch is delayed: its last header, and no other, must be {DUE_AT!r} or "
                 f"{DUE_IN!r} with 8 bytes"
             )
-    (due_ns,) = _TIME.unpack_from(packed, len(packed) - 8)
+    (due_ns,) = TIME.unpack_from(packed, len(packed) - 8)
     if due_ns < 0 or (relative and due_ns > MAX_DELAY_NS):
         allowed = f"0 to {MAX_DELAY_NS} (200 years) are" if relative else "times from 1970 on are"
         raise InvalidFrame(
@@ -280,9 +280,9 @@ def _write_times(frames: bytearray, ends: Times, dues: Times) -> None:
 
 def _write_checksums(frames: bytearray, starts: list[int], ends: list[int]) -> None:
     view = memoryview(frames)
-    write = _CHECKSUM.pack_into
+    write = CHECKSUM.pack_into
     for start, end in zip(starts, ends, strict=True):
-        write(frames, start + _CHECKSUM_AT, crc32c(view[start + CHECKSUM_FROM : end]))
+        write(frames, start + CHECKSUM_AT, crc32c(view[start + CHECKSUM_FROM : end]))
 
 
 def _without_delay(batch: CheckedBatch, places: Places, ends: Times) -> CheckedBatch:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from struct import Struct
-
 from crc32c import crc32c
 
 from goqueue.wire.batch import CheckedBatch
-from goqueue.wire.delayed import DUE_HEADER_SIZE
-from goqueue.wire.frame import CHECKSUM_FROM, FLAGS_AT, Flag
+from goqueue.wire.delayed import CHECKSUM, DUE_HEADER_SIZE, TIME
+from goqueue.wire.frame import CHECKSUM_AT, CHECKSUM_FROM, FLAGS_AT, Flag
 from goqueue.wire.internal_headers import DUE_AT, DUE_IN
 
-_TIME = Struct(">q")
-_TIME_SIZE = 8
-_CHECKSUM = Struct(">I")
-_CHECKSUM_AT = 4
 _NAME_AT = 2
 _DELAYED = int(Flag.DELAYED)
 _AT, _IN = DUE_AT.encode(), DUE_IN.encode()
@@ -28,9 +22,9 @@ def settle_single(batch: CheckedBatch, now_ns: int, latest_ns: int) -> int | Non
     frame = batch.frames
     if len(batch) != 1 or not frame[FLAGS_AT] & _DELAYED:
         return None
-    time_at = len(frame) - _TIME_SIZE
+    time_at = len(frame) - TIME.size
     name_at = len(frame) - DUE_HEADER_SIZE + _NAME_AT
-    (due_ns,) = _TIME.unpack_from(frame, time_at)
+    (due_ns,) = TIME.unpack_from(frame, time_at)
     is_relative = frame.startswith(_IN, name_at)
     if is_relative:
         due_ns += now_ns
@@ -38,8 +32,8 @@ def settle_single(batch: CheckedBatch, now_ns: int, latest_ns: int) -> int | Non
         return None
     if is_relative:
         frame[name_at : name_at + len(_AT)] = _AT
-        _TIME.pack_into(frame, time_at, due_ns)
+        TIME.pack_into(frame, time_at, due_ns)
         with memoryview(frame) as view:
             checksum = crc32c(view[CHECKSUM_FROM:])
-        _CHECKSUM.pack_into(frame, _CHECKSUM_AT, checksum)
+        CHECKSUM.pack_into(frame, CHECKSUM_AT, checksum)
     return int(due_ns)

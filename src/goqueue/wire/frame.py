@@ -27,6 +27,7 @@ from goqueue.model.message import NO_HEADERS, Headers, Message, Priority
 MAGIC = b"GQ"
 VERSION = 1
 HEADER_SIZE = 34
+CHECKSUM_AT = 4
 CHECKSUM_FROM = 16
 FLAGS_AT = 3
 PRIORITY_AT = 24
