@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from tests.spark.conftest import SharedBroker  # type: ignore[import-not-found]
 
 PATIENCE_S = 200.0
-LOOK_EVERY_S = 0.05
 JAVA = "java"
 FAST = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -40,8 +38,8 @@ class Run:
         )
 
     def until_a_batch_is_planned(self) -> None:
-        while self.process.poll() is None and not (self._checkpoint / "offsets" / "0").exists():
-            time.sleep(LOOK_EVERY_S)
+        planned = self._checkpoint / "offsets" / "0"
+        until(lambda: self.process.poll() is not None or planned.exists(), PATIENCE_S)
 
     def ended(self) -> tuple[str, str]:
         return self.process.communicate(timeout=PATIENCE_S)

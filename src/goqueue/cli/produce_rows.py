@@ -21,7 +21,6 @@ from goqueue.model.message import Priority, parse_priority
 from goqueue.wire.internal_headers import RESERVED_PREFIX, TTL
 
 Given = bytes | Outgoing
-HeaderPairs = list[tuple[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,9 +227,6 @@ class Transactions:
             return None
         return found if found.number == number else UsedKey([], found.at_ns, 0, found.number)
 
-    def key_cost(self) -> int:
-        return sum(used.cost for keys in self._keys for used in keys.values())
-
     # Deciding
 
     def decide_reserve(self) -> list[TransactionsEvent]:

@@ -39,7 +39,6 @@ class Totals:
     """True if it was told to end before it was done."""
     observed: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The numbers of ``df.observe(name, …)``, added up over the batches: ``{name: {metric: sum}}``."""
-    query_id: str = ""
     waiting: int = 0
     """Rows of state that the query holds at its end: windows that are not closed yet."""
     again: int | None = None
@@ -203,10 +202,9 @@ def run_queries(
     totals = [watch.finished() for watch in watches]
     for each, watch, before in zip(totals, watches, begun, strict=True):
         each.again = before if before is not None and before == watch.first else None
-    for each, query in zip(totals, queries, strict=False):
+    for each in totals[: len(queries)]:
         each.seconds = time.monotonic() - began
         each.stopped = stopped
-        each.query_id = str(query.id)
     return totals
 
 
