@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from goqueue.model.logging import get_logger
 from goqueue.storage.atomic import TEMPORARY
@@ -30,7 +31,8 @@ def set_damage_aside(files: Files, log_path: Path, found: Scan) -> None:
     if found.end < size:
         ranges.append(Damage(found.end, size))
     for damage in ranges:
-        _save_range(files, source, log_path, damage)
+        kept_in = _save_range(files, source, log_path, damage)
+        log.error("bytes that are no whole message were taken out of a segment", **_shown(log_path, damage, kept_in))
     fresh_path = log_path.with_name(log_path.name + TEMPORARY)
     fresh = files.open(fresh_path, create=True)
     fresh.truncate(0)
@@ -44,15 +46,26 @@ def set_damage_aside(files: Files, log_path: Path, found: Scan) -> None:
 
 
 def cut_tail(files: Files, log_path: Path, end: int) -> None:
-    """Remove what follows the last whole frame, keeping it in a side file."""
+    """Remove what follows the last whole frame, keeping it in a side file.
+
+    This is a write that a kill or a power loss has torn, so it is no error: it was never acknowledged.
+    """
     source = files.open(log_path)
     size = source.size()
     if size > end:
-        _save_range(files, source, log_path, Damage(end, size))
+        tail = Damage(end, size)
+        kept_in = _save_range(files, source, log_path, tail)
         source.truncate(end)
+        log.info("an unfinished write was cut off the end of a segment", **_shown(log_path, tail, kept_in))
 
 
-def _save_range(files: Files, source: File, log_path: Path, damage: Damage) -> None:
+def _shown(log_path: Path, damage: Damage, kept_in: str) -> dict[str, Any]:
+    size = damage.end - damage.start
+    return {"segment": str(log_path), "first_byte": damage.start, "bytes": size, "kept_in": kept_in}
+
+
+def _save_range(files: Files, source: File, log_path: Path, damage: Damage) -> str:
+    """Copy bytes to a side file and return its name."""
     aside_path = log_path.with_suffix(f".damaged-{damage.start}-{damage.end}")
     number = 1
     while files.exists(aside_path) and not _is_copy(files.open(aside_path), source, damage):
@@ -63,13 +76,7 @@ def _save_range(files: Files, source: File, log_path: Path, damage: Damage) -> N
     copy_range(source, damage.start, damage.end, aside, 0)
     aside.sync()
     files.sync_dir(log_path.parent)
-    log.error(
-        "bytes that are no whole message were taken out of a segment",
-        segment=str(log_path),
-        first_byte=damage.start,
-        bytes=damage.end - damage.start,
-        kept_in=aside_path.name,
-    )
+    return aside_path.name
 
 
 def _is_copy(aside: File, source: File, damage: Damage) -> bool:

@@ -21,8 +21,9 @@ FIRST, LAST = "00000000000000000000", "00000000000000000008"
 
 
 @pytest.fixture
-def whole(reopen: OpenLog) -> Log:
+def whole(reopen: OpenLog, caplog: pytest.LogCaptureFixture) -> Log:
     """Twelve messages; four to a segment."""
+    caplog.set_level("INFO")
     log = reopen(segment_bytes=300)
     for value in VALUES:
         log.append(batch_of([value]))
@@ -78,7 +79,10 @@ def test_damage_in_a_log_file_costs_no_message_but_the_damaged(
         assert lost == expected, place
         assert all(found[offset] == VALUES[offset] for offset in found)
         on_boundary = damages is each_length_of and place % frame == 0
-        assert on_boundary or "bytes that are no whole message were taken out of a segment" in events(caplog)
+        # At the very end damage cannot be told from a write that was torn.
+        at_end = first_hit == MESSAGES - 1 or (base == LAST and damages is each_length_of)
+        told = "an unfinished write was cut off the end" if at_end else "bytes that are no whole message were taken out"
+        assert on_boundary or f"{told} of a segment" in events(caplog)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,27 @@ def test_a_tail_is_cut_into_a_side_file_when_no_valid_frame_follows(reopen: Open
         file.write(torn)
     assert values_of(reopen()) == [b"first"]
     assert sides(folder) == [torn]
+
+
+def test_a_write_that_a_kill_has_split_anywhere_is_cut_without_a_warning(
+    reopen: OpenLog, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The system copies a write page by page, and SIGKILL may end the process between two of them."""
+    log = reopen()
+    log.append(batch_of([b"first"]))
+    original = shutil.copytree(folder, tmp_path / "original")
+    second, third = (encode_frame(b"", value, b"", 1, offset=at) for at, value in ((1, b"second"), (2, b"third")))
+    written = second + third
+    with caplog.at_level("INFO"):
+        for length in range(1, len(written)):
+            shutil.rmtree(folder)
+            shutil.copytree(original, folder)
+            with (folder / log.active.log_path.name).open("ab") as file:
+                file.write(written[:length])
+            caplog.clear()
+            assert values_of(reopen()) == [b"first", b"second"][: 1 + (length >= len(second))]
+            assert {record.levelname for record in caplog.records} <= {"INFO"}, caplog.text
+            assert length == len(second) or "an unfinished write was cut off the end of a segment" in caplog.text
 
 
 @pytest.mark.parametrize("inner_offset", [1, 2])
