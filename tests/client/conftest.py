@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 from doubles.async_tests import pytest_pyfunc_call  # noqa: F401
+from doubles.timed_broker import TimedBroker
 
 from goqueue.testing import BrokerProcess, running_broker
 
@@ -19,6 +21,14 @@ def broker() -> Iterator[BrokerProcess]:
         yield broker
         assert broker.stop() == 0
     assert not [line for line in broker.log if '"level": "error"' in line or "Traceback" in line]
+
+
+@pytest.fixture
+def timed_broker(tmp_path: Path) -> Iterator[TimedBroker]:
+    """A broker of the test's own, whose time passes only when the test says so."""
+    broker = TimedBroker(tmp_path / "data")
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from broker_proxy import proxied
+from doubles.timed_broker import TimedBroker
 
 from goqueue import AsyncClient, Outgoing
 from goqueue.client.sequences import Identity
@@ -192,11 +193,15 @@ async def test_arguments_are_checked(broker: BrokerProcess, topic: str) -> None:
                 await ask
 
 
-async def test_a_transaction_that_takes_too_long_is_aborted(broker: BrokerProcess, topic: str) -> None:
-    async with broker.async_client() as client, client.producer(transaction_timeout=0.05) as producer:
+async def test_a_transaction_that_takes_too_long_is_aborted(timed_broker: TimedBroker, topic: str) -> None:
+    async with timed_broker.async_client() as client, client.producer(transaction_timeout=60) as producer:
+        await client.create_topic(topic, partitions=1)
         tx = await producer.begin()
         await tx.send_many(topic, [b"slow"])
-        async with asyncio.timeout(30):
+        await timed_broker.let_pass(59_000)
+        assert len(await client.transactions()) == 1
+        await timed_broker.let_pass(2_000)
+        async with asyncio.timeout(60):
             while await client.transactions():
                 pass
         with pytest.raises(TransactionAborted, match="timeout"):

@@ -4,15 +4,18 @@ import asyncio
 
 import pytest
 from doubles.async_tests import until
+from doubles.timed_broker import TimedBroker
 
 from goqueue import AsyncClient, Outgoing
 from goqueue.model.errors import StaleReceipt
-from goqueue.testing import BrokerProcess
+
+TOPIC, GROUP = "orders", "billing"
 
 
-async def fill(client: AsyncClient, topic: str, count: int) -> None:
+async def fill(client: AsyncClient, count: int, **settings: int) -> None:
+    await client.create_topic(TOPIC, partitions=1, **settings)
     async with client.producer() as producer:
-        await producer.send_many(topic, [b"%d" % number for number in range(count)])
+        await producer.send_many(TOPIC, [b"%d" % number for number in range(count)])
 
 
 async def until_extended(client: AsyncClient, messages: int) -> None:
@@ -21,29 +24,29 @@ async def until_extended(client: AsyncClient, messages: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_slow_handler_keeps_its_message(broker: BrokerProcess, topic: str, group: str) -> None:
-    async with broker.async_client() as client:
-        await fill(client, topic, 20)
-        options = {"visibility_timeout_ms": 1_000}
-        async with client.consumer(group, topic, **options) as slow:
+async def test_a_slow_handler_keeps_its_message(timed_broker: TimedBroker) -> None:
+    async with timed_broker.async_client() as client:
+        await fill(client, 20)
+        async with client.consumer(GROUP, TOPIC, visibility_timeout_ms=1_000) as slow:
             [first, *_] = await slow.poll(1)
-            timeouts = (await client.reliability_stats()).visibility_timeouts
             # Those that wait behind it are kept as well: for longer than the timeout, all in all.
-            await until_extended(client, 6 * 20)
-            assert (await client.reliability_stats()).visibility_timeouts == timeouts
+            for _ in range(4):
+                await until_extended(client, 20)
+                await timed_broker.let_pass(900)
+            await until_extended(client, 20)
+            assert (await client.reliability_stats()).visibility_timeouts == 0
             await first.ack()
             rest = await slow.poll(20)
             assert [each.deliveries for each in rest] == [1] * 19
             await slow.ack(rest)
             assert len(slow._keeper) == 0
-        assert (await client.describe_group(group)).lag == 0
+        assert (await client.describe_group(GROUP)).lag == 0
 
 
-async def test_the_topics_own_timeout_is_what_counts_if_the_group_has_none(broker: BrokerProcess, group: str) -> None:
-    async with broker.async_client() as client:
-        await client.create_topic(f"short-{group}", partitions=1, visibility_timeout_ms=1_000)
-        await fill(client, f"short-{group}", 1)
-        async with client.consumer(group, f"short-{group}") as consumer:
+async def test_the_topics_own_timeout_is_what_counts_if_the_group_has_none(timed_broker: TimedBroker) -> None:
+    async with timed_broker.async_client() as client:
+        await fill(client, 1, visibility_timeout_ms=1_000)
+        async with client.consumer(GROUP, TOPIC) as consumer:
             [message] = await consumer.poll()
             assert message._lease.visibility_s == 1.0
             await until_extended(client, 3)
@@ -51,12 +54,13 @@ async def test_the_topics_own_timeout_is_what_counts_if_the_group_has_none(broke
 
 
 async def test_a_message_that_is_not_extended_comes_again_and_the_first_receipt_is_void(
-    broker: BrokerProcess, topic: str, group: str
+    timed_broker: TimedBroker,
 ) -> None:
-    async with broker.async_client() as client:
-        await fill(client, topic, 1)
-        async with client.consumer(group, topic, visibility_timeout_ms=100, max_lease_ms=0) as consumer:
+    async with timed_broker.async_client() as client:
+        await fill(client, 1)
+        async with client.consumer(GROUP, TOPIC, visibility_timeout_ms=30_000, max_lease_ms=0) as consumer:
             [first] = await consumer.poll()
+            await timed_broker.let_pass(31_000)
             [again] = await consumer.poll()
             assert (again.offset, again.deliveries) == (0, 2)
             with pytest.raises(StaleReceipt):
@@ -66,14 +70,12 @@ async def test_a_message_that_is_not_extended_comes_again_and_the_first_receipt_
             await again.ack()
 
 
-async def test_a_message_that_is_lost_knows_it_and_those_behind_it_are_dropped(
-    broker: BrokerProcess, topic: str, group: str
-) -> None:
-    async with broker.async_client() as client:
-        await fill(client, topic, 3)
-        async with client.consumer(group, topic, visibility_timeout_ms=200) as consumer:
+async def test_a_message_that_is_lost_knows_it_and_those_behind_it_are_dropped(timed_broker: TimedBroker) -> None:
+    async with timed_broker.async_client() as client:
+        await fill(client, 3)
+        async with client.consumer(GROUP, TOPIC, visibility_timeout_ms=200) as consumer:
             [first] = await consumer.poll(1)
-            await client.reset_offsets(group, topic, "earliest")
+            await client.reset_offsets(GROUP, TOPIC, "earliest")
             await until(lambda: first.lost)
             with pytest.raises(StaleReceipt):
                 await first.ack()
@@ -81,14 +83,15 @@ async def test_a_message_that_is_lost_knows_it_and_those_behind_it_are_dropped(
             again = await consumer.poll(3)
             assert [each.offset for each in again] == [0, 1, 2]
             await consumer.ack(again)
-            assert await consumer.poll(timeout=0.02) == []
+        assert (await client.describe_group(GROUP)).lag == 0
 
 
-async def test_one_request_extends_everything(broker: BrokerProcess, wide_topic: str, group: str) -> None:
-    async with broker.async_client() as client:
+async def test_one_request_extends_everything(timed_broker: TimedBroker) -> None:
+    async with timed_broker.async_client() as client:
+        await client.create_topic(TOPIC, partitions=4)
         async with client.producer() as producer:
-            await producer.send_many(wide_topic, [Outgoing(b"v", partition=number % 4) for number in range(40)])
-        async with client.consumer(group, wide_topic, visibility_timeout_ms=300) as consumer:
+            await producer.send_many(TOPIC, [Outgoing(b"v", partition=number % 4) for number in range(40)])
+        async with client.consumer(GROUP, TOPIC, visibility_timeout_ms=300) as consumer:
             asked: list[int] = []
             settle = consumer._keeper._settle
 
@@ -102,24 +105,28 @@ async def test_one_request_extends_everything(broker: BrokerProcess, wide_topic:
             assert asked[-1] == len(consumer._keeper) > 1
 
 
-async def test_a_message_is_not_kept_for_ever(broker: BrokerProcess, topic: str, group: str) -> None:
-    async with broker.async_client() as client:
-        await fill(client, topic, 1)
-        async with client.consumer(group, topic, visibility_timeout_ms=150, max_lease_ms=200) as consumer:
+async def test_a_message_is_not_kept_for_ever(timed_broker: TimedBroker) -> None:
+    async with timed_broker.async_client() as client:
+        await fill(client, 1)
+        async with client.consumer(GROUP, TOPIC, visibility_timeout_ms=150, max_lease_ms=200) as consumer:
             [stuck] = await consumer.poll()
+            await until(lambda: not len(consumer._keeper))
+            await timed_broker.let_pass(1_000)
             [again] = await consumer.poll()
             assert (again.offset, again.deliveries) == (0, 2)
             with pytest.raises(StaleReceipt):
                 await stuck.ack()
 
 
-async def test_extending_by_hand(broker: BrokerProcess, topic: str, group: str) -> None:
-    async with broker.async_client() as client:
-        await fill(client, topic, 1)
-        async with client.consumer(group, topic, visibility_timeout_ms=150) as consumer:
+async def test_extending_by_hand(timed_broker: TimedBroker) -> None:
+    async with timed_broker.async_client() as client:
+        await fill(client, 1)
+        async with client.consumer(GROUP, TOPIC, visibility_timeout_ms=30_000) as consumer:
             [message] = await consumer.poll()
             await message.extend(60)
-            # From here on nobody extends it, and it stays hidden all the same.
+            # From here on it is not extended any more, and it stays hidden all the same.
             await consumer._keeper.stop()
-            assert await consumer.poll(timeout=0.4) == []
+            await timed_broker.let_pass(50_000)
+            assert (await client.reliability_stats()).visibility_timeouts == 0
             await message.ack()
+        assert (await client.describe_group(GROUP)).lag == 0
