@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from doubles.patience import PATIENCE_S, TooLate
 
 from goqueue.model.config import Config
 
 COMMAND = (sys.executable, "-c", "from goqueue.cli.main import main; main()", "serve")
-PATIENCE_S = 60.0
 # Any free port will do for the ways in that a test does not ask for.
 ELSEWHERE = ("--set", "grpc.port=0") if "grpc" in Config.__dataclass_fields__ else ()
 
@@ -59,7 +59,7 @@ class BrokerProcess:
         self._reader.start()
         try:
             self.port = int(self.wait_for_event("listening")["port"])
-        except TimeoutError:
+        except TooLate:
             self.kill()
             raise
 
@@ -90,7 +90,7 @@ class BrokerProcess:
                 if self._ended:
                     raise DidNotStart(self.process.wait(PATIENCE_S), "\n".join(self._lines))
                 if not self._changed.wait(deadline - time.monotonic()):
-                    raise TimeoutError(f"no {name!r} in the broker's log:\n" + "\n".join(self._lines))
+                    raise TooLate(f"no {name!r} in the broker's log:\n" + "\n".join(self._lines))
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-PATIENCE_S = 110.0
+from doubles.patience import PATIENCE_S, patience
+
+_WHOLE_TEST_S = 110.0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -21,12 +23,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 async def _within_patience(test: Any) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with patience(_WHOLE_TEST_S):
         await test
 
 
-async def until(condition: Any, within_s: float = 30.0) -> None:
+async def until(condition: Any, within_s: float = PATIENCE_S) -> None:
     """Return as soon as ``condition`` holds; fail if it never does."""
-    async with asyncio.timeout(within_s):
+    async with patience(within_s):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.002)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import grpc
@@ -10,6 +9,7 @@ import pytest
 from api_grpc_calls import Serve, Served, error_of
 from doubles.async_tests import until
 from doubles.frames import NOW_NS, publish, values_of
+from doubles.patience import in_time
 
 from goqueue.wire.proto import goqueue_pb2 as pb
 
@@ -90,10 +90,9 @@ async def test_a_follower_gets_what_is_there_and_then_each_message_at_once(serve
         assert values_of(await call.read()) == [b"0", b"1"]
         for number in range(3):
             await until(lambda: served.waiting_readers() == 1)
-            began = time.monotonic()
-            await served.messages.Publish(publish(b"new %d" % number))
-            assert values_of(await call.read()) == [b"new %d" % number]
-            assert time.monotonic() - began < AT_ONCE_S
+            with in_time(AT_ONCE_S):
+                await served.messages.Publish(publish(b"new %d" % number))
+                assert values_of(await call.read()) == [b"new %d" % number]
         call.cancel()
 
 
