@@ -20,6 +20,7 @@ from doubles.patience import PATIENCE_S, TooLate
 from goqueue.model.config import Config
 
 COMMAND = (sys.executable, "-c", "from goqueue.cli.main import main; main()", "serve")
+SLOW_DISK = "an fsync round was slow"
 # Any free port will do for the ways in that a test does not ask for.
 ELSEWHERE = ("--set", "grpc.port=0") if "grpc" in Config.__dataclass_fields__ else ()
 
@@ -75,6 +76,11 @@ class BrokerProcess:
         with self._changed:
             lines = list(self._lines)
         return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def complaints(self) -> list[dict[str, Any]]:
+        """Warnings and errors but for those of a slow disk, which say nothing of the broker."""
+        worse = [event for event in self.events() if event["level"] in {"warning", "error"}]
+        return [event for event in worse if event["event"] != SLOW_DISK]
 
     def log(self) -> str:
         with self._changed:

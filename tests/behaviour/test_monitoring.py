@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,29 +107,19 @@ def keep_busy(url: str) -> None:
         client.get("/no/such/path")
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def watched(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """The configuration and the rules as they are delivered, but for addresses and with a shorter patience."""
     folder = tmp_path_factory.mktemp("prometheus")
-    port, port_of_full, port_of_prometheus = free_port(), free_port(), free_port()
-    targets = f'"127.0.0.1:{port}", "127.0.0.1:{port_of_full}"'
-    config = changed(r'"127\.0\.0\.1:8080"', targets, CONFIG.read_text())
-    config = changed(r"(scrape_interval|scrape_timeout|evaluation_interval): \d+s", r"\1: 1s", config)
-    (folder / CONFIG.name).write_text(config)
     (folder / RULES.name).write_text(changed(r"\bfor: \d+m", "for: 0s", RULES.read_text()))
-    full_disk = {"storage.min_free_bytes": "16TiB"}
-    with (
-        # First, for it takes five seconds before it looks at anything.
-        running_prometheus(tools, folder / CONFIG.name, port_of_prometheus) as prometheus,
-        running_broker(http_port=port) as broker,
-        running_broker(http_port=port_of_full, settings=full_disk),
-    ):
+    with ExitStack() as running:
+        broker = running.enter_context(running_broker())
+        full = running.enter_context(running_broker(settings={"storage.min_free_bytes": "16TiB"}))
+        targets = f'"127.0.0.1:{broker.http_port}", "127.0.0.1:{full.http_port}"'
+        config = changed(r'"127\.0\.0\.1:8080"', targets, CONFIG.read_text())
+        config = changed(r"(scrape_interval|scrape_timeout|evaluation_interval): \d+s", r"\1: 1s", config)
+        (folder / CONFIG.name).write_text(config)
+        prometheus = running.enter_context(running_prometheus(tools, folder / CONFIG.name))
         keep_busy(broker.url)
         text = httpx.get(f"{broker.url}/metrics", timeout=60.0, trust_env=False).text
         shown = re.findall(r"^([a-z_]+)(?=[{ ])", text, re.MULTILINE)
@@ -141,7 +131,7 @@ def watched(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         assert seen_at is not None
         until(lambda: (prometheus.value(f"timestamp({redriven})") or 0.0) > seen_at, PATIENCE_S)
         until(lambda: prometheus.value("count(rate(process_cpu_seconds_total[1m]))") == 2.0, PATIENCE_S)
-        yield Watched(prometheus, frozenset(shown), frozenset(declared), f"127.0.0.1:{port_of_full}")
+        yield Watched(prometheus, frozenset(shown), frozenset(declared), f"127.0.0.1:{full.http_port}")
 
 
 def answered(prometheus: Prometheus, expression: str) -> list[dict[str, Any]]:

@@ -19,9 +19,13 @@ from typing import Any
 import httpx
 from behaviour.waiting import until
 
+from goqueue.testing.ports import free_port
+
 # Four steps at most, which have to fit into the time that a test may take.
 _FETCH_WITHIN_S = 25.0
 _START_WITHIN_S = 60.0
+_PORTS_TRIED = 5
+_TAKEN = "address already in use"
 
 
 class NotAvailable(Exception):
@@ -121,9 +125,29 @@ class Prometheus:
 
 
 @contextmanager
-def running_prometheus(tools: Tools, config: Path, port: int) -> Iterator[Prometheus]:
-    """On a port that was free a moment ago; its data and its log lie beside the configuration."""
+def running_prometheus(tools: Tools, config: Path) -> Iterator[Prometheus]:
+    """Its data and its log lie beside the configuration."""
     log = config.parent / "prometheus.log"
+    # It does not tell which port it was given, so it cannot be asked to take any; this one may be taken by another.
+    for _ in range(_PORTS_TRIED):
+        port = free_port()
+        process = _start(tools, config, port, log)
+        client = Prometheus(f"http://127.0.0.1:{port}")
+        try:
+            until(lambda: client.is_ready() or process.poll() is not None, _START_WITHIN_S)  # noqa: B023
+            if process.poll() is None:
+                yield client
+                return
+        finally:
+            client.close()
+            process.kill()
+            process.wait(_START_WITHIN_S)
+        if _TAKEN not in log.read_text():
+            break
+    raise AssertionError(f"Prometheus ended with status {process.returncode}:\n{log.read_text()}")
+
+
+def _start(tools: Tools, config: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
     command = [
         tools.prometheus,
         f"--config.file={config}",
@@ -131,13 +155,4 @@ def running_prometheus(tools: Tools, config: Path, port: int) -> Iterator[Promet
         f"--web.listen-address=127.0.0.1:{port}",
     ]
     with log.open("w") as stream:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
-    client = Prometheus(f"http://127.0.0.1:{port}")
-    try:
-        until(lambda: client.is_ready() or process.poll() is not None, _START_WITHIN_S)
-        assert process.poll() is None, f"Prometheus ended with status {process.returncode}:\n{log.read_text()}"
-        yield client
-    finally:
-        client.close()
-        process.kill()
-        process.wait(_START_WITHIN_S)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)

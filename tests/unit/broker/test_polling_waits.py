@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -92,19 +91,23 @@ async def test_a_poll_that_is_given_up_just_when_it_is_woken_wakes_the_next(tmp_
 
 
 @on_a_loop
-async def test_a_poll_that_is_woken_just_when_its_time_is_over_takes_the_message(tmp_path: Path) -> None:
+async def test_a_poll_that_is_woken_just_when_its_time_is_over_takes_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with bench(tmp_path) as it:
         await it.topic()
         await it.publish(b"x")
         member = await it.join()
         await it.nack(*await it.poll(member), delay_ms=700)
-        poll = it.polling(member, wait_ms=30)
-        await it.waiting(1)
         loop = asyncio.get_running_loop()
+        loop_time, ahead_s = loop.time, [0.0]
+        monkeypatch.setattr(loop, "time", lambda: loop_time() + ahead_s[0])
+        poll = it.polling(member, wait_ms=30_000)
+        await it.waiting(1)
 
         def block() -> None:
             # What is called next comes in the same round of the loop as the timer of the poll, and before it.
-            time.sleep(0.05)
+            ahead_s[0] = 31.0
             loop.call_soon(it.pass_time, 700)
 
         loop.call_soon(block)

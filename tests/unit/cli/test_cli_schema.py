@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from doubles.unheard_port import unheard_port
 from typer.testing import CliRunner, Result
 
 from goqueue.cli import schema_calls, schema_view
@@ -380,9 +381,9 @@ def test_a_file_that_is_no_schema_is_told(broker: FakeBroker, content: bytes, sa
 
 
 def test_a_broker_that_is_not_there_is_told_with_what_was_tried() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"http://127.0.0.1:{server.getsockname()[1]}"
-    result = schema("delete", "s", "2", "--yes", server=url)
+    with unheard_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        result = schema("delete", "s", "2", "--yes", server=url)
     assert result.exit_code == 3
     tried = "DELETE /subjects/s/versions/2?permanent=false"
     assert (

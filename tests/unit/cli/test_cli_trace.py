@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from doubles.unheard_port import unheard_port
 from typer.testing import CliRunner, Result
 
 from goqueue.cli.app import app
@@ -312,9 +313,9 @@ def test_what_the_broker_refuses_is_told_with_its_remedy(
 
 
 def test_a_broker_that_is_not_there_is_told_with_what_was_tried() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"http://127.0.0.1:{server.getsockname()[1]}"
-    result = trace("orders", "0", "1", server=url)
+    with unheard_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        result = trace("orders", "0", "1", server=url)
     assert result.exit_code == 3
     assert result.stderr.splitlines() == [
         f"error: no broker can be reached at {url}: Connection refused "

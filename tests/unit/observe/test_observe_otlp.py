@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import gzip
 import logging
-import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import grpc
 import pytest
 from doubles.patience import in_time
 from doubles.trace_spans import PARENT_ID, SPAN_ID, TRACE_ID, a_span, some_spans
+from doubles.unheard_port import unheard_port
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -242,15 +242,11 @@ def test_what_the_exporters_log_for_others_still_passes(caplog: pytest.LogCaptur
     assert [record.message for record in caplog.records] == ["of another"]
 
 
-def absent_endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"http://127.0.0.1:{server.getsockname()[1]}"
-
-
 def test_a_collector_that_is_not_there_is_an_error_in_time(protocol: str) -> None:
     refusal = r"http://127\.0\.0\.1:\d+(/v1/traces)?: .*(UNAVAILABLE|[Mm]ax retries)"
     with (
-        exporting_to(absent_endpoint(), protocol, timeout_s=1) as exporter,
+        unheard_port() as port,
+        exporting_to(f"http://127.0.0.1:{port}", protocol, timeout_s=1) as exporter,
         in_time(8),
         pytest.raises(OSError, match=refusal),
     ):
@@ -287,7 +283,7 @@ def test_closing_frees_an_export_that_hangs(collector: Collector, protocol: str)
 
 
 def test_a_thread_counts_what_an_absent_collector_did_not_take(protocol: str) -> None:
-    with exporting_to(absent_endpoint(), protocol, timeout_s=0.3) as exporter:
+    with unheard_port() as port, exporting_to(f"http://127.0.0.1:{port}", protocol, timeout_s=0.3) as exporter:
         thread = ExportThread(exporter, "otlp")
         thread.offer(some_spans(10))
         thread.close(LONG_S)
