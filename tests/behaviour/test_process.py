@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from doubles.patience import PATIENCE_S
 
 from behaviour.process import BrokerProcess, DidNotStart, broker_process
 from behaviour.raw import RawConnection, ask, request
@@ -173,3 +175,36 @@ def test_a_broker_that_has_not_been_asked_yet_knows_that_its_disk_is_full(tmp_pa
     with broker_process(tmp_path, "--set", "storage.min_free_bytes=16TiB") as broker:
         answer = ask(broker.port, request("GET", "/readyz?verbose=true"))
         assert (answer.status, answer.json["checks"]["disk"]["status"]) == (503, "fail")
+
+
+def ports_of(broker: BrokerProcess) -> tuple[int, int]:
+    listening = broker.wait_for_event("listening")
+    return listening["port"], listening["grpc_port"]
+
+
+def is_reached(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=PATIENCE_S).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def test_rule_26_a_broker_listens_on_loopback_alone_unless_it_is_configured_otherwise(tmp_path: Path) -> None:
+    with broker_process(tmp_path) as broker:
+        for port in ports_of(broker):
+            assert is_reached("127.0.0.1", port)
+            # An address of this machine as well: what listens everywhere would answer.
+            assert not is_reached("127.0.0.2", port)
+        assert not broker.complaints()
+
+
+@pytest.mark.parametrize("exposed", ["http", "grpc"])
+def test_rule_26_a_broker_that_others_can_reach_warns_that_there_is_no_authentication(
+    tmp_path: Path, exposed: str
+) -> None:
+    with broker_process(tmp_path, "--set", f"{exposed}.host=0.0.0.0") as broker:
+        for name, port in zip(("http", "grpc"), ports_of(broker), strict=True):
+            assert is_reached("127.0.0.2", port) == (name == exposed)
+        [warning] = broker.complaints()
+        assert (warning["level"], warning["event"]) == ("warning", "listening without authentication")
