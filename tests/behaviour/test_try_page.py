@@ -20,11 +20,13 @@ from typing import Any
 
 import httpx
 import pytest
+from doubles.patience import PATIENCE_S, TooLate
 
 from behaviour.process import broker_process
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-PATIENCE_S = 60.0
+REQUIRED = "GOQUEUE_BROWSER_REQUIRED"
+"""Set by ``.ci/run``, which installs a browser: there this must not be skipped."""
 CREATE, PUBLISH, READ = "POST /topics", "POST /topics/{topic_name}/messages", "GET /topics/{topic_name}/messages"
 DESCRIBE, DELETE = "GET /topics/{topic_name}", "DELETE /topics/{topic_name}"
 RESCHEDULE = "PATCH /topics/{topic_name}/delayed/{partition_id}/{offset}"
@@ -83,7 +85,8 @@ class Browser:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._answers, selectors.EVENT_READ)
                 ready = selector.select(max(0, deadline - time.monotonic()))
-            assert ready, f"the browser said nothing for {PATIENCE_S} s"
+            if not ready:
+                raise TooLate(f"the browser said nothing for {PATIENCE_S} s")
             some = os.read(self._answers, 1 << 16)
             assert some, "the browser has ended"
             self._received += some
@@ -180,7 +183,9 @@ def broker_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def browser() -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
-        pytest.skip(f"no browser on PATH; the page is driven in one of {', '.join(BROWSERS)}")
+        reason = f"no browser on PATH; the page is driven in one of {', '.join(BROWSERS)}"
+        assert not os.environ.get(REQUIRED), reason
+        pytest.skip(reason)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(program, profile)
         try:
