@@ -112,12 +112,6 @@ def _row(record: Record) -> Row:
     )
 
 
-def source_rows(frame: DataFrame) -> int:
-    """How many rows the source has produced for a frame that was collected, before Spark looked at them."""
-    scans = frame._jdf.queryExecution().executedPlan().collectLeaves()
-    return int(scans.head().metrics().apply("numOutputRows").value())
-
-
 # Batches
 
 
@@ -197,36 +191,6 @@ def test_one_partition_is_split_over_as_many_tasks_as_are_asked_for(reading: Rea
     rows = frame.selectExpr("spark_partition_id() AS task", "partition", "offset").collect()
     assert places(rows) == [(0, offset) for offset in range(100)]
     assert [sum(row.task == task for row in rows) for task in range(5)] == [20] * 5
-
-
-@pytest.mark.parametrize(
-    ("condition", "found", "read"),
-    [
-        ("offset >= 90 AND offset < 95 AND partition = 1", 5, 5),
-        ("partition IN (1, 7) AND offset = 3", 1, 1),
-        (f"timestamp >= timestamp'{LATER}' AND offset > -1", 140, 140),
-        ("topic = 'another'", 0, 0),
-        # Not pushed down, and found all the same.
-        ("offset IN (1, 2) OR priority = 9", 4, COUNT),
-    ],
-)
-def test_filters_make_the_source_read_less(
-    reading: Reading, orders: str, condition: str, found: int, read: int
-) -> None:
-    frame = reading.frame(topics=orders).filter(condition)
-    assert len(frame.collect()) == found
-    assert source_rows(frame) == read
-
-
-def test_without_push_down_the_same_is_found(reading: Reading, spark: SparkSession, orders: str) -> None:
-    setting = "spark.sql.python.filterPushdown.enabled"
-    spark.conf.set(setting, "false")
-    try:
-        frame = reading.frame(topics=orders).filter("offset >= 90 AND partition = 1")
-        assert len(frame.collect()) == 10
-        assert source_rows(frame) == COUNT
-    finally:
-        spark.conf.set(setting, "true")
 
 
 # Transactions, gaps and files: a broker that cleans up every moment, and what it leaves behind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -45,7 +44,6 @@ from goqueue.spark.positions import (
     to_json,
     within,
 )
-from goqueue.spark.wanted import Wanted
 from goqueue.spark.ways import Split, Way, way_of
 
 _LOOK_FOR_TOPICS_S = 1.0
@@ -100,11 +98,11 @@ class _Decoding:
 
 
 class BatchReader(_Decoding, DataSourceReader):
-    """Everything between two positions, as of the moment when it is planned."""
+    """Everything between two positions, as of the moment when it is planned.
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
-        self._wanted = Wanted()
+    It takes no filters (``pushFilters``). Spark 4.3 makes one reader for each ``load()`` and keeps it with the filters
+    of its first use, so a second use of the same DataFrame would silently miss rows.
+    """
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
@@ -120,17 +118,8 @@ class BatchReader(_Decoding, DataSourceReader):
                 if isinstance(options.starting, dict) or isinstance(options.ending, dict):
                     raise InvalidRequest(f"{place} would be read from offset {start[place]} back to {end[place]}")
                 end[place] = start[place]
-        whole = self._wanted.narrowed(ranges(start, end, bounds, fail_on_data_loss=strict), way)
+        whole = ranges(start, end, bounds, fail_on_data_loss=strict)
         return [way.split(each) for each in split(whole, options.min_partitions)]
-
-
-class FilteringReader(BatchReader):
-    """The same for sessions in which filters may be pushed down. Spark still checks every row: this only reads less."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        for each in filters:
-            self._wanted.add(each)
-        return filters
 
 
 class StreamReader(_Decoding, DataSourceStreamReader, SupportsTriggerAvailableNow):

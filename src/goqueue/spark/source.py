@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -25,10 +23,6 @@ from pyspark.sql.types import (
 from goqueue.model.errors import InvalidRequest
 from goqueue.spark.columns import NAMES
 from goqueue.spark.options import sink_options, source_options
-
-_PUSHES_DOWN = "pyspark.sql.worker.data_source_pushdown_filters"
-"""What runs in the process in which filters are pushed down, and in no other. In others a reader must not offer it."""
-
 
 _HEADER = StructType([StructField("name", StringType()), StructField("value", BinaryType())])
 SCHEMA = StructType(
@@ -62,12 +56,10 @@ class GoQueueSource(DataSource):
         return SCHEMA if columns is None else StructType([SCHEMA[name] for name in columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from goqueue.spark.reading import BatchReader, FilteringReader
+        from goqueue.spark.reading import BatchReader
 
         _check_columns(schema)
-        options = source_options(self.options, streaming=False)
-        kind = FilteringReader if _PUSHES_DOWN in sys.modules else BatchReader
-        return kind(options, schema)
+        return BatchReader(source_options(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from goqueue.spark.reading import StreamReader

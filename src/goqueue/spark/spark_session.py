@@ -24,7 +24,6 @@ _LOCAL_TASK_FAILURES = 4
 """As many as on a cluster."""
 _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
     # A batch of Arrow crosses into Python at a cost of its own: five times Spark's default.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.ui.showConsoleProgress": "false",
@@ -33,8 +32,8 @@ _DEFAULTS = {
 
 
 def session(name: str, master: str = "local[*]", conf: dict[str, str] | None = None) -> SparkSession:
-    """The session of this process, made if there is none: with the data source ``goqueue``, filters pushed down to it,
-    and Spark's own chatter turned off. ``conf`` goes before what is set here."""
+    """The session of this process, made if there is none: with the data source ``goqueue``, and Spark's own chatter
+    turned off. ``conf`` goes before what is set here."""
     active = SparkSession.getActiveSession()
     if active is None:
         check_java()
