@@ -50,7 +50,12 @@ CheckpointOption = Annotated[
     typer.Option("--checkpoint", metavar="DIR", help="Where it keeps how far it is; else ./checkpoints/NAME."),
 ]
 MasterOption = Annotated[
-    str, typer.Option("--master", metavar="URL", help="Where Spark runs: local[*], local[4], spark://HOST:7077, yarn.")
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Where Spark runs: local[4], spark://HOST:7077, yarn. Else where Spark is configured to, else local[*].",
+    ),
 ]
 BrokersOption = Annotated[
     str | None,
@@ -126,7 +131,7 @@ def plan(
 def run(
     which: WhichArgument,
     assign: SetOption = None,
-    master: MasterOption = "local[*]",
+    master: MasterOption = None,
     brokers: BrokersOption = None,
     checkpoint: CheckpointOption = None,
     conf: ConfOption = None,
@@ -143,10 +148,12 @@ def run(
     from goqueue.model.errors import GoQueueError
     from goqueue.spark.pipelines import runner
     from goqueue.spark.pipelines.settings import assignments
+    from goqueue.spark.spark_master import chosen_master
 
     pipeline, settings, place = _prepared(which, assign, checkpoint)
-    _check_master(master)
     spark_conf = assignments(conf or (), "--conf")
+    master = chosen_master(master, spark_conf)
+    _check_master(master)
     runner.planned(pipeline, settings, place)
     if not debug:
         logging.getLogger(_SPARK_LOGGER).setLevel(logging.CRITICAL)
@@ -213,6 +220,8 @@ def _check_master(master: str) -> None:
             f"--master: {master!r} is not where Spark can run; write it like local[*], local[4], spark://HOST:7077, "
             "k8s://HOST:PORT or yarn"
         )
+    if "SPARK_REMOTE" in os.environ:
+        raise InvalidPipeline("pipelines do not run over Spark Connect; unset SPARK_REMOTE and use --master")
 
 
 def _brokers(given: str | None) -> str:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from goqueue.model.errors import MissingDependency
 from goqueue.spark.java_launch import sheltered_java
 from goqueue.spark.source import GoQueueSource
+from goqueue.spark.spark_master import chosen_master, submitted_settings
 
 OLDEST_JAVA = 17
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -30,28 +31,52 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
 }
 
+_SESSION_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.execution.arrow.maxRecordsPerBatch")
+"""Those of the defaults that a session of a running server can have for itself."""
+_CONNECT = "sc://"
 
-def session(name: str, master: str = "local[*]", conf: dict[str, str] | None = None) -> SparkSession:
+
+def session(name: str, master: str | None = None, conf: dict[str, str] | None = None) -> SparkSession:
     """The session of this process, made if there is none: with the data source ``goqueue``, and Spark's own chatter
-    turned off. ``conf`` goes before what is set here."""
+    turned off.
+
+    Without ``master`` it runs where Spark was told to run (``spark.master`` in ``conf``, ``spark-submit --master``,
+    ``spark-defaults.conf``, ``SPARK_REMOTE``), and else in this process (``local[*]``). A master ``sc://host`` is a
+    server of Spark Connect. ``conf`` and what ``spark-submit`` was given go before what is set here.
+    """
+    remote = master if master and master.startswith(_CONNECT) else os.environ.get("SPARK_REMOTE")
+    if remote is not None and (master is None or master == remote):
+        return _connected(name, remote, conf or {})
     active = SparkSession.getActiveSession()
     if active is None:
         check_java()
+        master = chosen_master(master, conf)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings = dict(_DEFAULTS)
         if master.startswith("local"):
             settings["spark.sql.shuffle.partitions"] = str(_LOCAL_SHUFFLE_PARTITIONS)
             settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
-        settings |= conf or {}
-        java = settings.get("spark.driver.extraJavaOptions", "")
+        submitted = submitted_settings()
+        settings = {key: value for key, value in settings.items() if key not in submitted} | (conf or {})
+        java = (submitted | settings).get("spark.driver.extraJavaOptions", "")
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j.configurationFile={_QUIET.as_uri()} {java}".strip()
         # Else a task that fails once, because the broker was started again, fails the whole query.
         master = _LOCAL.sub(rf"local[\1,{_LOCAL_TASK_FAILURES}]", master)
         builder = SparkSession.builder.appName(name).master(master)
-        for key, value in settings.items():
+        for key, value in (settings | {"spark.master": master}).items():
             builder = builder.config(key, value)
         with sheltered_java():
             active = builder.getOrCreate()
+    register(active)
+    return active
+
+
+def _connected(name: str, remote: str, conf: dict[str, str]) -> SparkSession:
+    """A session of a server of Spark Connect, whose own settings and Java are not ours to choose."""
+    builder = SparkSession.builder.remote(remote).appName(name)
+    for key, value in ({key: _DEFAULTS[key] for key in _SESSION_SETTINGS} | conf).items():
+        builder = builder.config(key, value)
+    active = builder.getOrCreate()
     register(active)
     return active
 

@@ -127,6 +127,13 @@ def test_a_master_that_cannot_be_is_told_before_spark_starts() -> None:
     )
 
 
+def test_spark_connect_is_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://there")
+    result = RUNNER.invoke(app, ["pipeline", "run", "replay", "--set", "topic=a", "--set", "to=b"])
+    assert result.exit_code == 2
+    assert "pipelines do not run over Spark Connect; unset SPARK_REMOTE and use --master" in result.stderr
+
+
 def test_why_spark_does_not_start_is_told_without_java() -> None:
     with pytest.raises(SparkNotStarted) as raised, quiet_start():
         os.write(

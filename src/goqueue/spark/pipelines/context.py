@@ -58,7 +58,8 @@ class Context:
     brokers: str
     checkpoint: str
     """A folder of this pipeline's own; what is in it decides where the next run goes on."""
-    master: str = "local[*]"
+    master: str | None = None
+    """None: what Spark was told elsewhere, else all cores of this machine."""
     conf: dict[str, str] = field(default_factory=dict)
     tell: Callable[[Progress], None] = say_nothing
     """Call it as often as you like: whoever shows it sees to it that it is not too often."""
