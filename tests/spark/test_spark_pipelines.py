@@ -294,3 +294,23 @@ def test_sigterm_finishes_the_micro_batch_and_ends_with_the_summary(spark: Spark
     assert "p: batch 0, 1 message" in errors
     assert len(errors.splitlines()) <= 4, errors
     assert [row.amount for row in spark.read.parquet(str(tmp_path / "out")).collect()] == [1]
+
+
+def test_other_rows_for_what_was_committed_fail_a_run_unless_it_is_told_to_trust(
+    spark: SparkSession, broker: SharedBroker, ran: Ran
+) -> None:
+    """As when a checkpoint was restored from an older copy."""
+    topic = broker.topic()
+
+    def rows(count: int) -> Pipeline:
+        def run(context: Context) -> Summary:
+            context.write(spark.range(count).selectExpr("CAST(id AS STRING) AS value"), topic=topic, commitKey=topic)
+            return Summary()
+
+        return Pipeline(name="rows", run=run)
+
+    ran(rows(2))
+    with pytest.raises(Exception, match=r"2 messages were committed .* 3 rows: .* pipeline run … --trust-committed\)"):
+        ran(rows(3))
+    runner.run(rows(3), replace(ran.context(rows(3)), trust_committed=True))
+    assert values(broker, topic) == [b"0", b"1"]

@@ -57,6 +57,13 @@ MasterOption = Annotated[
         help="Where Spark runs: local[4], spark://HOST:7077, yarn. Else where Spark is configured to, else local[*].",
     ),
 ]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-committed",
+        help="Accept what was committed for a micro-batch that has other rows now. For one run, when an error says so.",
+    ),
+]
 BrokersOption = Annotated[
     str | None,
     typer.Option(
@@ -135,6 +142,7 @@ def run(
     brokers: BrokersOption = None,
     checkpoint: CheckpointOption = None,
     conf: ConfOption = None,
+    trust_committed: TrustOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
@@ -166,6 +174,7 @@ def run(
             checkpoint=_whole_path(place) if master.startswith("local") else place,
             master=master,
             conf=spark_conf,
+            trust_committed=trust_committed,
             tell=tell,
             quiet=not debug,
         )

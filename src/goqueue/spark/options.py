@@ -14,6 +14,7 @@ from goqueue.client.config import DEFAULT_ADDRESS
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.units import parse_duration_ms, parse_instant_ns, parse_size_bytes
 from goqueue.spark.columns import NAMES
+from goqueue.spark.kafka_options import equivalent_of
 
 Position = Literal["earliest", "latest"] | int | dict[str, dict[int, int]]
 """An end of the log, an instant (Unix nanoseconds), or offsets by topic and partition."""
@@ -22,20 +23,6 @@ MAX_OFFSET = (1 << 63) - 1
 _MOST_MESSAGES = 1 << 40
 _MOST_BYTES = 1 << 50
 _MOST_PARTITIONS = 100_000
-FROM_ELSEWHERE = {
-    "subscribe": "topics",
-    "subscribepattern": "topicPattern",
-    "assign": "topics",
-    "topic": "topics",
-    "kafka.bootstrap.servers": "brokers",
-    "startingoffsets": "startingPosition",
-    "endingoffsets": "endingPosition",
-    "startingtimestamp": "startingPosition",
-    "endingtimestamp": "endingPosition",
-    "maxoffsetspertrigger": "maxMessagesPerTrigger",
-    "checkpointlocation": "",
-}
-"""What users of other sources would try, and what it is called here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +105,12 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = None) -
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    if not given:
+        # Spark hands over no options for an INSERT INTO a table: the default broker may not be the table's.
+        raise InvalidRequest(
+            "say where to write to: the option topic, or brokers and a column 'topic'. (INSERT INTO and CREATE TABLE … "
+            "AS do not hand the table's options to a Python source; use df.write.format('goqueue').options(…))"
+        )
     options = _Given({k: v for k, v in given.items() if k.lower() not in _SPARKS_OWN}, _SINK_NAMES, "sink")
     return SinkOptions(
         brokers=options.get("brokers", _names) or (DEFAULT_ADDRESS,),
@@ -131,7 +124,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 class _Given:
     """Options as Spark hands them over: in lower case, and all of them text."""
 
-    def __init__(self, given: Mapping[str, str], names: Iterable[str], kind: str) -> None:
+    def __init__(self, given: Mapping[str, str], names: Iterable[str], kind: Literal["source", "sink"]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
         known = {name.lower(): name for name in names}
         for name in self._given:
@@ -149,11 +142,13 @@ class _Given:
             raise InvalidRequest(f"the option {name} is {text[:200]!r}: {error}") from None
 
 
-def _refuse(name: str, known: Mapping[str, str], kind: str) -> NoReturn:
-    better = FROM_ELSEWHERE.get(name) if kind == "source" else None
-    near = [better] if better else [known[each] for each in get_close_matches(name, known, 1)]
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise InvalidRequest(f"the {kind} has no option {name!r}{hint} There are: {', '.join(known.values())}")
+def _refuse(name: str, known: Mapping[str, str], kind: Literal["source", "sink"]) -> NoReturn:
+    near = get_close_matches(name, known, 1)
+    guess = f"did you mean {known[near[0]]!r}?" if near else None
+    hint = equivalent_of(name, kind) or guess
+    told = f"; {hint}" if hint else ""
+    end = "" if told.endswith("?") else "."
+    raise InvalidRequest(f"the {kind} has no option {name!r}{told}{end} There are: {', '.join(known.values())}")
 
 
 def _text(text: str) -> str:

@@ -220,6 +220,7 @@ class _Rows:
         header = np.zeros(count, HEADER_COLUMNS)
         flags = np.full(count, int(Flag.TRANSACTIONAL), np.uint8)
         key_lengths, value_lengths = _lengths(self.key), _lengths(value)
+        self._refuse_empty_keys(key_lengths)
         if given.null_count:
             missing = given.is_null().to_numpy(zero_copy_only=False)
             if (missing & (key_lengths == 0)).any():
@@ -245,6 +246,12 @@ class _Rows:
             return pc.binary_join_element_wise(*pieces, b"")
         except pa.ArrowInvalid as error:
             raise MessageTooLarge(f"the messages of one batch are too large together: {error}") from None
+
+    def _refuse_empty_keys(self, lengths: NDArray[np.int64]) -> None:
+        """A frame cannot hold an empty key: readers would get null, and keyless messages are spread by turns."""
+        given = self.column("key")
+        if given is not None and len(lengths) - np.count_nonzero(lengths) > given.null_count:
+            raise InvalidMessage("a key is empty, which cannot be told from no key; use null: nullif(key, '')")
 
     def _timestamps(self) -> NDArray[np.int64] | int:
         given = self.column("timestamp")

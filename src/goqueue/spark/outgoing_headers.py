@@ -79,7 +79,7 @@ def _dues(delay: pa.Array | None, deliver_at: pa.Array | None) -> dict[int, tupl
 
 
 def _delay_ns(delay: Span | Decimal) -> int:
-    """Seconds as any kind of number, or an interval. What is less than nothing is nothing."""
+    """Seconds as any kind of number, or an interval."""
     if isinstance(delay, timedelta):
         span = delay // _US * _NS_PER_US
     elif not math.isfinite(delay):
@@ -87,9 +87,11 @@ def _delay_ns(delay: Span | Decimal) -> int:
     else:
         # Up to the next nanosecond: never before its time. What is huge might become infinite.
         span = math.ceil(min(delay, MAX_DELAY_NS) * _NS_PER_S)
+    shown = delay if isinstance(delay, timedelta) else f"{delay} seconds"
     if span > MAX_DELAY_NS:
-        shown = delay if isinstance(delay, timedelta) else f"{delay} seconds"
         raise InvalidMessage(f"a delay is {shown}; at most {MAX_DELAY_NS // _NS_PER_S} seconds (200 years) are allowed")
+    if span < 0:
+        raise InvalidMessage(f"a delay is {shown}; it must be 0 or more, or null. Use greatest(delay, 0)")
     return span
 
 

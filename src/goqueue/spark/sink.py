@@ -95,7 +95,8 @@ class _Writer:
             raise InvalidRequest(
                 f"{committed.messages} messages were committed under {key} before, and this time there are {rows} "
                 "rows: the checkpoint is an older copy, or the query does not give the same rows for the same input. "
-                "Nothing was written now. If what was committed is right, set trustCommitted=true for one run"
+                "Nothing was written now. If what was committed is right, set trustCommitted=true for one run (in a "
+                "pipeline: goqueue pipeline run … --trust-committed)"
             )
 
     def _abort(self, messages: list[Written | None]) -> None:

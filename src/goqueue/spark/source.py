@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 from goqueue.model.errors import InvalidRequest
 from goqueue.spark.columns import NAMES
 from goqueue.spark.options import sink_options, source_options
+from goqueue.spark.table_options import declared_options, options_to_read, with_options
 
 _HEADER = StructType([StructField("name", StringType()), StructField("value", BinaryType())])
 SCHEMA = StructType(
@@ -52,20 +53,21 @@ class GoQueueSource(DataSource):
         return "goqueue"
 
     def schema(self) -> StructType:
-        columns = source_options(self.options).columns
-        return SCHEMA if columns is None else StructType([SCHEMA[name] for name in columns])
+        columns = source_options(declared_options(self.options)).columns
+        schema = SCHEMA if columns is None else StructType([SCHEMA[name] for name in columns])
+        return with_options(schema, self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from goqueue.spark.reading import BatchReader
 
         _check_columns(schema)
-        return BatchReader(source_options(self.options, streaming=False), schema)
+        return BatchReader(source_options(options_to_read(self.options, schema), streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from goqueue.spark.reading import StreamReader
 
         _check_columns(schema)
-        return StreamReader(source_options(self.options, streaming=True), schema)
+        return StreamReader(source_options(options_to_read(self.options, schema), streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from goqueue.spark.sink import BatchWriter

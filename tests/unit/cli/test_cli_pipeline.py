@@ -21,6 +21,7 @@ from goqueue.cli.app import app
 from goqueue.cli.pipeline import _Signals
 from goqueue.spark.pipelines import builtin, runner
 from goqueue.spark.pipelines.context import Context, Progress
+from goqueue.spark.pipelines.definition import Pipeline
 from goqueue.spark.pipelines.problems import NoBroker, SparkNotStarted
 from goqueue.spark.pipelines.quiet import quiet_start
 from goqueue.spark.pipelines.settings import Settings
@@ -132,6 +133,19 @@ def test_spark_connect_is_refused_before_spark_starts(monkeypatch: pytest.Monkey
     result = RUNNER.invoke(app, ["pipeline", "run", "replay", "--set", "topic=a", "--set", "to=b"])
     assert result.exit_code == 2
     assert "pipelines do not run over Spark Connect; unset SPARK_REMOTE and use --master" in result.stderr
+
+
+def test_a_run_is_told_to_trust_what_was_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+
+    def run(_pipeline: Pipeline, context: Context) -> Summary:
+        told.append(context.trust_committed)
+        return Summary()
+
+    monkeypatch.setattr(runner, "run", run)
+    for options in ([], ["--trust-committed"]):
+        RUNNER.invoke(app, ["pipeline", "run", "replay", "--set", "topic=a", "--set", "to=b", *options])
+    assert told == [False, True]
 
 
 def test_why_spark_does_not_start_is_told_without_java() -> None:

@@ -163,7 +163,7 @@ extra: 1
 def test_one_wrong_key_does_not_hide_the_others_and_each_has_its_line() -> None:
     assert problems(MANY) == [
         "line 2: sorce: no such key; did you mean 'source'?",
-        "line 2: sorce.subscribe: no such key; it is called topics here",
+        "line 2: sorce.subscribe: no such key; use 'topics'",
         "line 5: settings.odd: kind: 'nmber' is not one of text, names, number, ratio, duration, size, flag, choice, "
         "instant",
         "line 10: steps[1]: decode.colum: no such key; did you mean 'column'?",
@@ -187,8 +187,8 @@ def test_a_plan_tells_lines_too() -> None:
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ("startingOffsets", "it is called startingPosition here"),
-        ("maxOffsetsPerTrigger", "it is called maxMessagesPerTrigger here"),
+        ("startingOffsets", "use 'startingPosition'"),
+        ("maxOffsetsPerTrigger", "use 'maxMessagesPerTrigger'"),
         ("kafka.bootstrap.servers", "say it by --brokers or GOQUEUE_BROKERS"),
         ("checkpointLocation", "write checkpoint beside source"),
     ],

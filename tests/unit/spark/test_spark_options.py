@@ -36,7 +36,7 @@ def test_what_is_not_given_has_a_default() -> None:
         group=None,
         fail_on_data_loss=True,
     )
-    assert sink_options({}) == SinkOptions((DEFAULT_ADDRESS,), None, 0, None, False)
+    assert sink_options({"brokers": DEFAULT_ADDRESS}) == SinkOptions((DEFAULT_ADDRESS,), None, 0, None, False)
 
 
 def test_everything_can_be_given_in_any_case() -> None:
@@ -181,17 +181,21 @@ def test_what_to_read_must_be_said_once() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("topic", "did you mean 'topics'?"),
-        ("subscribe", "did you mean 'topics'?"),
-        ("subscribePattern", "did you mean 'topicPattern'?"),
-        ("kafka.bootstrap.servers", "did you mean 'brokers'?"),
-        ("startingOffsets", "did you mean 'startingPosition'?"),
-        ("endingTimestamp", "did you mean 'endingPosition'?"),
-        ("maxOffsetsPerTrigger", "did you mean 'maxMessagesPerTrigger'?"),
+        ("topic", "use 'topics'"),
+        ("subscribe", "use 'topics'"),
+        ("subscribePattern", "use 'topicPattern'"),
+        ("kafka.bootstrap.servers", "use 'brokers'"),
+        ("kafka.security.protocol", "leave it out: it configures Kafka's client"),
+        ("kafka.group.id", "use 'group'"),
+        ("startingOffsets", "use 'startingPosition'"),
+        ("startingOffsetsByTimestamp", "use 'startingPosition' with an instant such as '2026-11-15T08:00:00Z'"),
+        ("endingTimestamp", "use 'endingPosition' with an instant"),
+        ("maxOffsetsPerTrigger", "use 'maxMessagesPerTrigger'"),
+        ("includeHeaders", "leave it out: the column headers is always there"),
         ("failOnDataLos", "did you mean 'failOnDataLoss'?"),
         ("min_partitions", "did you mean 'minPartitions'?"),
         ("zzz", "'zzz'. There are: brokers, topics, topicPattern, path"),
-        ("checkpointLocation", "There are: brokers"),
+        ("checkpointLocation", "give it to the writer (writeStream). There are: brokers"),
     ],
 )
 def test_an_option_of_the_source_that_does_not_exist_is_refused_with_the_nearest(name: str, hint: str) -> None:
@@ -208,6 +212,15 @@ def test_an_option_of_the_sink_that_does_not_exist_is_refused_with_the_nearest()
         sink_options({"topics": "a"})
     with pytest.raises(InvalidRequest, match=r"the sink has no option 'zzz'\. There are: brokers, topic"):
         sink_options({"zzz": "a"})
+    with pytest.raises(InvalidRequest, match=r"'kafka.bootstrap.servers'; use 'brokers'\. There are: brokers, topic"):
+        sink_options({"kafka.bootstrap.servers": "a"})
+    with pytest.raises(InvalidRequest, match="'includeheaders'; leave it out: the column headers is written"):
+        sink_options({"includeHeaders": "true"})
+
+
+def test_a_sink_without_any_option_is_refused_for_it_may_be_an_insert_into_a_table_of_another_broker() -> None:
+    with pytest.raises(InvalidRequest, match=r"the option topic, or brokers and a column 'topic'\. \(INSERT INTO"):
+        sink_options({})
 
 
 def test_what_spark_hands_to_every_sink_is_no_error() -> None:

@@ -67,7 +67,11 @@ def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 KINDS: dict[str, list[tuple[pa.DataType, st.SearchStrategy[Any]]]] = {
-    "key": [(pa.binary(), maybe(st.binary(max_size=8))), (pa.string(), maybe(texts)), (pa.large_string(), texts)],
+    "key": [
+        (pa.binary(), maybe(st.binary(min_size=1, max_size=8))),
+        (pa.string(), maybe(texts.filter(bool))),
+        (pa.large_string(), texts.filter(bool)),
+    ],
     "value": [(pa.binary(), st.binary(max_size=20)), (pa.string(), texts), (pa.large_binary(), st.binary(max_size=9))],
     "headers": [
         (HEADERS, maybe(pairs.map(lambda found: [{"name": name, "value": value} for name, value in found]))),
@@ -84,11 +88,11 @@ KINDS: dict[str, list[tuple[pa.DataType, st.SearchStrategy[Any]]]] = {
     ],
     "timestamp": [(TIMESTAMP, maybe(st.integers(0, MOST_US)))],
     "delay": [
-        (pa.int32(), maybe(st.integers(-5, 1_000_000))),
-        (pa.float64(), maybe(st.floats(-5, 1e9))),
-        (pa.float32(), maybe(st.floats(-5, 1e6, width=32))),
-        (pa.decimal128(20, 6), maybe(st.decimals(-5, 10**8, places=6))),
-        (pa.duration("us"), maybe(st.integers(-5, 10**15))),
+        (pa.int32(), maybe(st.integers(0, 1_000_000))),
+        (pa.float64(), maybe(st.floats(0, 1e9))),
+        (pa.float32(), maybe(st.floats(0, 1e6, width=32))),
+        (pa.decimal128(20, 6), maybe(st.decimals(0, 10**8, places=6))),
+        (pa.duration("us"), maybe(st.integers(0, 10**15))),
     ],
     "deliver_at": [(TIMESTAMP, maybe(st.integers(-5, MOST_US)))],
 }
@@ -272,9 +276,9 @@ def test_no_rows_are_no_parcels() -> None:
 
 
 def test_delays_are_rounded_up_and_what_is_not_later_is_not_delayed() -> None:
-    found = messages(encoded(column("delay", 0.0, -1.0, None, 1e-10, 2.5, kind=pa.float64(), key=[b"k"] * 5)))
+    found = messages(encoded(column("delay", 0.0, None, 1e-10, 2.5, kind=pa.float64(), key=[b"k"] * 4)))
     dues = [int.from_bytes(each.headers[-1][1]) if flags & Flag.DELAYED else None for each, flags in found]
-    assert dues == [None, None, None, 1, 2_500_000_000]
+    assert dues == [None, None, 1, 2_500_000_000]
 
 
 BAD_ROWS: list[tuple[pa.RecordBatch, type[GoQueueError], str]] = [
@@ -294,7 +298,11 @@ BAD_ROWS: list[tuple[pa.RecordBatch, type[GoQueueError], str]] = [
     (column("delay", Decimal("9999999999.5")), InvalidMessage, "a delay is 9999999999.5 seconds; at most"),
     (column("deliver_at", MOST_US + 1, kind=TIMESTAMP), InvalidMessage, "a deliver_at lies after .* 2262"),
     (column("value", None, kind=pa.binary()), InvalidMessage, "neither value nor key; .* tombstone and needs a key"),
-    (column("value", None, kind=pa.string(), key=[""]), InvalidMessage, "neither value nor key"),
+    (column("key", b"a", b"", None), InvalidMessage, r"a key is empty, .*; use null: nullif\(key, ''\)"),
+    (column("key", "", kind=pa.string()), InvalidMessage, "a key is empty"),
+    (column("delay", 0, -1), InvalidMessage, r"a delay is -1 seconds; it must be 0 or more, or null"),
+    (column("delay", -0.5), InvalidMessage, "a delay is -0.5 seconds"),
+    (column("delay", timedelta(seconds=-1)), InvalidMessage, "a delay is -1 day, 23:59:59; it must be 0 or more"),
     (column("key", bytes(65_536)), MessageTooLarge, "a key has 65536 bytes; 65535 are allowed"),
     (column("headers", [("a", None)], kind=pa.map_(pa.string(), pa.string())), InvalidMessage, "'a' has no value"),
     (column("headers", [{"name": None, "value": b""}], kind=HEADERS), InvalidMessage, "a header has no name"),

@@ -65,6 +65,8 @@ class Context:
     """Call it as often as you like: whoever shows it sees to it that it is not too often."""
     stopping: Event = field(default_factory=Event)
     """Set when the run is to end (SIGTERM, Ctrl-C): finish what is begun, begin nothing new, return the summary."""
+    trust_committed: bool = False
+    """Whether a micro-batch that was committed before counts although it has other rows now."""
     quiet: bool = False
     """Whether Spark's own words are kept from the standard error."""
     when_started: Callable[[], None] = _nothing
@@ -141,11 +143,14 @@ class Context:
 
     def write(self, messages: DataFrame, **options: str) -> None:
         """Publish a batch: all of it, or nothing."""
-        messages.write.format("goqueue").mode("append").options(brokers=self.brokers, **options).save()
+        messages.write.format("goqueue").mode("append").options(**self._sink_options(options)).save()
 
     def write_stream(self, messages: DataFrame, **options: str) -> DataStreamWriter:
         """A writer of messages, exactly once; give it a trigger and then to ``run_query``."""
-        return messages.writeStream.format("goqueue").options(brokers=self.brokers, **options)
+        return messages.writeStream.format("goqueue").options(**self._sink_options(options))
+
+    def _sink_options(self, given: dict[str, str]) -> dict[str, str]:
+        return {"brokers": self.brokers, "trustCommitted": str(self.trust_committed).lower(), **given}
 
     def run_query(
         self, writer: DataStreamWriter, trigger: str = "available-now", part: str = "", until: Until | None = None

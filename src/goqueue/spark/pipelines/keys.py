@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from goqueue.model.fields import did_you_mean, shown
+from goqueue.spark.kafka_options import equivalent_of
 
 T = TypeVar("T")
 
@@ -33,6 +34,13 @@ def parsed_list(
     return good
 
 
+_BESIDE_SOURCE = {
+    "kafka.bootstrap.servers": "say it by --brokers or GOQUEUE_BROKERS",
+    "bootstrap.servers": "say it by --brokers or GOQUEUE_BROKERS",
+    "checkpointlocation": "write checkpoint beside source",
+}
+
+
 def unknown_key(key: object, known: Iterable[str]) -> str:
     """``"topc: no such key; did you mean 'topic'?"``. What Kafka's source calls it is told as it is called here."""
     names = list(known)
@@ -45,12 +53,5 @@ def unknown_key(key: object, known: Iterable[str]) -> str:
 def _called_here(name: str, names: list[str]) -> str:
     if "topics" not in names:
         return ""
-    try:
-        from goqueue.spark.options import FROM_ELSEWHERE
-    except ModuleNotFoundError:
-        return ""  # Without the packages that it needs.
-    here = FROM_ELSEWHERE.get(name.lower())
-    if here is None:
-        return ""
-    told = {"": "; write checkpoint beside source", "brokers": "; say it by --brokers or GOQUEUE_BROKERS"}
-    return told.get(here, f"; it is called {here} here")
+    here = _BESIDE_SOURCE.get(name.lower()) or equivalent_of(name, "source")
+    return f"; {here}" if here else ""
