@@ -63,5 +63,10 @@ def _target(host: Host, name: str, partition: int) -> Target:
         topic = host.topic(name)
     except TopicNotFound:
         return Target(name, "", partition, 0)
-    number = partition % len(topic.partitions)
-    return Target(name, topic.record.topic_id, number, topic.partitions[number].log.end_offset)
+    return target_in(topic, partition % len(topic.partitions))
+
+
+def target_in(topic: Topic, number: int) -> Target:
+    """A partition as it is now. Its end may be lost in a crash, and copies would lie where nobody looks for them; what
+    is durable stays."""
+    return Target(topic.name, topic.record.topic_id, number, topic.partitions[number].log.durable_offset)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from goqueue.broker.backlog import NORMAL
-from goqueue.broker.dead_letter_topics import dead_letter_topic
+from goqueue.broker.dead_letter_topics import dead_letter_topic, target_in
 from goqueue.broker.delays import due_time
 from goqueue.broker.group_shards import GroupShards
 from goqueue.broker.read import Bounds, read_messages
@@ -233,8 +233,7 @@ class DeadLetters:
             return None
         if letter.topic_id != topic.record.topic_id:
             return None
-        number = letter.origin_partition % len(topic.partitions)
-        return Target(topic.name, topic.record.topic_id, number, topic.partitions[number].log.end_offset)
+        return target_in(topic, letter.origin_partition % len(topic.partitions))
 
     async def _letters(self, name: str, after: tuple[int, int]) -> AsyncIterator[DeadLetter]:
         """Those that came from the topic ``name``; all, if it is the dead-letter topic itself."""

@@ -1,8 +1,8 @@
 """Messages on their way to another topic: dead letters, and dead letters that go back.
 
-What is to be moved is in the journal before it is copied, with the target's end; it is done when the copy is durable.
-Whatever interrupts this, the target is searched from that end on for copies that were made, so that nothing is lost
-and nothing is copied twice.
+What is to be moved is in the journal before it is copied, with how far its target is durable; it is done when the copy
+is durable. Whatever interrupts this, the target is searched from there on for copies that were made, so that nothing is
+lost and nothing is copied twice.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Transfers:
             return _Since("", 0)
         if topic.record.topic_id != target.topic_id:
             return _Since(topic.record.topic_id, 0)
-        # A power loss may have cut the target below where it ended then: copies go on from there.
+        # Its end may have been lost, by damage or as an earlier version noted it: copies go on from where it ends now.
         end = topic.partitions[target.partition % len(topic.partitions)].log.end_offset
         return _Since(target.topic_id, min(target.end, end))
 

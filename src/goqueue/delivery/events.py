@@ -91,7 +91,7 @@ class Frozen(QueueEvent, frozen=True, tag="frozen"):
 
 
 class Target(msgspec.Struct, frozen=True, array_like=True):
-    """Where copies go. ``end`` is that log's end when this was decided: a copy can only lie at it or after it.
+    """Where copies go. ``end``: when this was decided, that log was durable up to there, and had no copy behind it.
 
     ``due_ns``: when readers are to see them; 0 for at once.
     """
