@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from goqueue.broker.partition_delays import PartitionDelays
 from goqueue.broker.partition_producers import DedupEntry, PartitionProducers, digest_of
+from goqueue.broker.upkeep import compactable_below
 from goqueue.model.message import HIDDEN
 from goqueue.model.producers import WINDOW, SentBatch
 from goqueue.storage.atomic import write_atomically
@@ -236,7 +237,7 @@ class TransactionLog(RuleBasedStateMachine):
                 self.end_one(producer_id, is_commit=(self.serial + producer_id) % 2 == 0)
             self.log.roll()
             self.save("producers")
-        below = min(self.stable_end, self.log.durable_offset, self.producers.settled_below())
+        below = compactable_below(self.log, self.stable_end, self.producers)
         aborted = self.producers.state.aborted
         rules = CompactionRules(below, tombstones_ms, 1_000, self.delays.is_wanted, aborted)
         for number, step in enumerate(compact(self.log, rules)):

@@ -12,6 +12,7 @@ from goqueue.broker.checkpoints import Checkpoints
 from goqueue.broker.delays import Delays
 from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.partition import Partition
+from goqueue.broker.partition_producers import PartitionProducers
 from goqueue.broker.producer_files import ProducerFiles
 from goqueue.broker.stillness import Stillness
 from goqueue.broker.topic import Topic
@@ -46,6 +47,11 @@ class Keeper(Protocol):
 
     @property
     def transactions(self) -> TransactionService: ...
+
+
+def compactable_below(log: Log, stable_end: int, producers: PartitionProducers) -> int:
+    """Where compaction stops. What it writes is durable, so what supersedes must be; what it takes must be known."""
+    return min(stable_end, log.durable_offset, producers.settled_below())
 
 
 class Upkeep:
@@ -169,7 +175,7 @@ class Upkeep:
 
     async def _compact(self, topic: Topic, number: int, partition: Partition) -> None:
         producers = partition.producers
-        below = min(partition.stable_end, partition.log.durable_offset, producers.settled_below())
+        below = compactable_below(partition.log, partition.stable_end, producers)
         if dirty_ratio(partition.log, below) < self._config.compaction_min_dirty_ratio:
             return
         rules = CompactionRules(

@@ -40,6 +40,7 @@ from goqueue.delivery.events import (
 )
 from goqueue.delivery.lane import lease_in
 from goqueue.model.errors import GoQueueError
+from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.log import LogOptions
 from goqueue.storage.open_files import OpenFiles
@@ -53,10 +54,12 @@ TOPICS = ("t1", "t2")
 TARGET = Target("t.dlq", "", 0, 0)
 
 
-def opened(disk: PowerLossDisk, make: Any, events: Any, segment_bytes: int = 64 << 20) -> Journal[Any]:
+def opened(
+    disk: PowerLossDisk, make: Any, events: Any, segment_bytes: int = 64 << 20, point: RecoveryPoint | None = None
+) -> Journal[Any]:
     for folder in (FOLDER, SNAPSHOT.parent):
         disk.make_dirs(folder)
-    log = open_log(OpenFiles(disk, 100), FOLDER, LogOptions(segment_bytes, 300), Ticking())
+    log = open_log(OpenFiles(disk, 100), FOLDER, LogOptions(segment_bytes, 300), Ticking(), point)
     commits = CommitScheduler(disk, ROOT)
     commits._thread = InlineExecutor()  # type: ignore[assignment]
     return Journal(log, commits, SNAPSHOT, make, events, 50)
@@ -251,6 +254,35 @@ def test_others_have_their_turn_while_a_large_state_is_written_down(monkeypatch:
         assert turns > 5
         await journal.settled()
         assert shape(opened(disk, Groups, GroupsEvent).machine) == shape(journal.machine)
+
+    asyncio.run(run())
+
+
+def test_a_journal_begins_where_its_snapshot_began_not_where_that_ended() -> None:
+    """What came in between is in none of the parts that were dumped before it came."""
+
+    async def run() -> None:
+        disk = PowerLossDisk()
+        journal = opened(disk, Groups, GroupsEvent, segment_bytes=300)
+        await journal.submit(lambda _: [GroupMade("a", "one", {}, 1)])
+        await journal.submit(lambda _: [GroupMade("b", "two", {}, 1)])
+        begin, dump = journal.log.end_offset, journal.machine.dump
+
+        def interrupted(part: str) -> bytes | None:
+            found = dump(part)
+            for number in range(10):
+                journal.propose([GroupChanged("a", {"max_in_flight": number + 1})])
+            return found
+
+        journal.machine.dump = interrupted  # type: ignore[method-assign]
+        await journal.snapshot()
+        del journal.machine.dump
+        assert journal.log.start_offset == begin < journal.log.end_offset
+        # As a checkpoint does it: the new start is vouched for, and the files below it go.
+        await journal.settled()
+        point = journal.log.recovery_point()
+        journal.log.drop_below_start(point.start_offset)
+        assert shape(opened(disk, Groups, GroupsEvent, point=point).machine) == shape(journal.machine)
 
     asyncio.run(run())
 

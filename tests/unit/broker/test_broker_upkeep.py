@@ -3,11 +3,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 from behaviour.clock import START_NS, ManualClock
 from behaviour.faulty_files import FaultyFiles, of_checkpoint, of_topic
 from behaviour.host import config_for
+from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.read import Bounds
@@ -180,6 +182,45 @@ def test_compaction_leaves_room_for_appends_while_it_runs(with_broker: WithBroke
             b"k%d" % key: b"39" for key in range(100)
         }
         assert sum(value == b"meanwhile" for value in last.values()) == stored
+
+    with_broker(work)
+
+
+def test_compaction_leaves_alone_what_is_not_durable_and_what_that_supersedes(tmp_path: Path) -> None:
+    """Else a power loss takes the new value, and the old one is gone already."""
+
+    async def run() -> None:
+        disk = PowerLossDisk()
+        broker = Broker(config_for(tmp_path, storage=QUIET), files=disk)
+        await broker.start()
+        await broker.create_topic("t", {**SMALL_SEGMENTS, "cleanup": "compact", "fsync": "interval"})
+        await publish(broker, "t", b"old", key=b"k")
+        await publish(broker, "t", BIG, key=b"other")
+        await broker._upkeep.sync_by_interval()
+        await publish(broker, "t", b"new", BIG, key=b"k")
+        await publish(broker, "t", BIG, key=b"k")
+        log = broker.topic("t").partition(0).log
+        assert log.durable_offset == 2 < log.active.base
+        await broker._upkeep.compact()
+        left = [disk.crash(Random(seed)) for seed in range(20)]
+        await broker.close()
+        for seed, each in enumerate(left):
+            async with Broker(config_for(tmp_path, storage=QUIET), files=each) as again:
+                found = (await again.read("t", 0, EVERYTHING)).messages
+                assert b"k" in {message.key for message in found}, f"seed {seed}"
+
+    asyncio.run(run())
+
+
+def test_compaction_looks_at_what_is_durable(with_broker: WithBroker) -> None:
+    async def work(broker: Broker) -> None:
+        await broker.create_topic("t", {**SMALL_SEGMENTS, "cleanup": "compact", "fsync": "interval"})
+        await publish(broker, "t", BIG, BIG, BIG, key=b"k")
+        await broker._upkeep.compact()
+        assert await offsets(broker, "t") == [0, 1, 2]
+        await broker._upkeep.sync_by_interval()
+        await broker._upkeep.compact()
+        assert await offsets(broker, "t") == [1, 2]
 
     with_broker(work)
 

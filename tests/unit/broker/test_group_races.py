@@ -16,6 +16,7 @@ from doubles.loop import on_a_loop
 from goqueue.broker.backlog import NORMAL
 from goqueue.broker.dead_letters import Filter
 from goqueue.broker.group_shards import partition_name
+from goqueue.broker.groups import Join
 from goqueue.broker.partition import Partition
 from goqueue.broker.transfer_copies import REDRIVE
 from goqueue.broker.transfers import Transfers
@@ -158,6 +159,63 @@ async def test_a_reset_while_a_retry_is_read_does_not_undo_the_order_of_keys(
             before_each_read(patched, reset)
             assert await it.poll(member) == []
         assert [each.value for each in await it.poll(member)] == [b"1"]
+
+
+async def new(it: GroupBench, member: str) -> None:
+    await it.publish(b"x", partition=1)
+
+
+async def of_several_lanes(it: GroupBench, member: str) -> None:
+    await it.publish(b"x", partition=1, priority=0)
+
+
+async def waiting_for_a_retry(it: GroupBench, member: str) -> None:
+    await it.publish(b"x", partition=1)
+    await it.nack(*await it.poll(member))
+
+
+async def waiting_for_its_key(it: GroupBench, member: str) -> None:
+    await it.publish(b"before", b"x", partition=1, key=b"k")
+    await it.ack(*await it.poll(member))
+
+
+@on_a_loop
+@pytest.mark.parametrize(
+    ("prepare", "settings"),
+    [
+        (new, {}),
+        (new, {"ordering": "key"}),
+        (new, {"mode": "stream"}),
+        (of_several_lanes, {}),
+        (waiting_for_a_retry, {}),
+        (waiting_for_its_key, {"ordering": "key"}),
+    ],
+)
+async def test_a_member_gets_nothing_of_a_partition_that_was_given_to_another_while_it_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepare: Any, settings: dict[str, str]
+) -> None:
+    """It is a member still. Whoever owns the partition now may have begun with the same message."""
+    async with bench(tmp_path) as it:
+        await it.topic(partitions=2, retry_backoff_ms=0)
+        former = await it.join(kind="range", **settings)
+        await prepare(it, former)
+        owner = ""
+        load = Partition.load
+
+        async def interrupted(self: Partition, *args: Any) -> Any:
+            nonlocal owner
+            found = await load(self, *args)
+            if not owner:
+                # Behind the other in the order of names, in which partitions are given out.
+                owner = (await it.broker.groups.join("g", Join("z", ["t"]))).member_id
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Partition, "load", interrupted)
+            got = await it.poll(former)
+        assert it.broker.groups.assignment("g", owner).assigned == [("t", 1)]
+        assert got == []
+        assert [each.value for each in await it.poll(owner)] == [b"x"]
 
 
 @on_a_loop

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from random import Random
 
+import msgspec
 import numpy as np
 import pytest
 from doubles.messages import START_NS, Ticking
+from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker import partition_producers
 from goqueue.broker.dedup import DedupIds, Room
 from goqueue.broker.partition_delays import PartitionDelays
 from goqueue.broker.partition_producers import DedupEntry, PartitionProducers, digest_of
+from goqueue.broker.upkeep import compactable_below
 from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.producers import Producers, SentBatch
 from goqueue.storage.atomic import write_atomically
@@ -21,6 +25,7 @@ from goqueue.storage.compaction import CompactionRules, compact
 from goqueue.storage.files import OsFiles
 from goqueue.storage.log import Log, LogOptions
 from goqueue.storage.open_files import OpenFiles
+from goqueue.storage.producer_replay import ProducersFile
 from goqueue.storage.recovery import open_log
 from goqueue.wire.batch import FrameRun, join_frames
 from goqueue.wire.decoding import decode_run
@@ -127,7 +132,7 @@ class Disk:
     def compact(self) -> None:
         first_open = self.producers.first_open
         stable = self.log.end_offset if first_open is None else first_open
-        below = min(stable, self.log.durable_offset, self.producers.settled_below())
+        below = compactable_below(self.log, stable, self.producers)
         rules = CompactionRules(below, 10**9, 1_000, self.delays.is_wanted, self.state.aborted)
         for step in compact(self.log, rules):
             if step is not None:
@@ -216,6 +221,19 @@ def test_a_file_that_is_ahead_of_the_log_is_not_believed(disk: Disk) -> None:
         assert known(disk.state) == before
         # Long enough again for the file to be believed, were it still there.
         disk.plain(9)
+
+
+def test_a_file_that_was_not_believed_is_not_back_after_a_power_loss() -> None:
+    """When the log has grown again, it would no longer know more than the log."""
+    disk, folder = PowerLossDisk(), Path("/data/log")
+    log = open_log(OpenFiles(disk, 20), folder, LogOptions(), Ticking())
+    log.append(join_frames([encode_frame(b"", b"v", b"", START_NS)], START_NS))
+    producers = PartitionProducers(log)
+    write_atomically(disk, producers.path, msgspec.msgpack.encode(ProducersFile(5, {}, b"", b"")))
+    producers.recover(disk, None, START_NS)
+    assert producers.saved_at == 0
+    for seed in range(20):
+        assert not disk.crash(Random(seed)).exists(producers.path), f"seed {seed}"
 
 
 def test_a_point_from_before_there_were_producers_spares_reading_what_lies_below(disk: Disk) -> None:

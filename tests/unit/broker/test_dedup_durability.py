@@ -1,0 +1,73 @@
+"""A message that is known by its dedup id counts as stored no sooner than the one that was stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from behaviour.faulty_files import FaultyFiles, of_topic
+from behaviour.host import config_for
+from doubles.loop import on_a_loop
+
+from goqueue.broker.broker import Broker
+from goqueue.model.errors import StorageFailed
+from goqueue.model.publishing import NewMessage, Outcome, Published
+
+QUIET = {"cleanup_interval_ms": 3_600_000, "checkpoint_interval_ms": 3_600_000, "fsync_interval_ms": 60_000}
+
+
+@asynccontextmanager
+async def broker_on(path: Path, disk: FaultyFiles) -> AsyncIterator[Broker]:
+    async with Broker(config_for(path, storage=QUIET), files=disk) as broker:
+        await broker.create_topic("t", {"partitions": 2})
+        yield broker
+
+
+def publishing(broker: Broker, *dedup_ids: str, partition: int = 0) -> asyncio.Task[list[Outcome]]:
+    messages = [NewMessage(b"v", partition=partition, dedup_id=each) for each in dedup_ids]
+    return asyncio.create_task(broker.publish("t", messages))
+
+
+async def turns_of_the_loop(count: int = 50) -> None:
+    """All the time that a publish can want which waits for nothing."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@on_a_loop
+async def test_a_duplicate_is_not_acknowledged_before_the_first_one_is_durable(tmp_path: Path) -> None:
+    disk = FaultyFiles()
+    async with broker_on(tmp_path, disk) as broker:
+        with disk.hanging(of_topic("t")) as begun:
+            first = publishing(broker, "one")
+            assert await asyncio.to_thread(begun.wait, 30)
+            second = publishing(broker, "one")
+            await turns_of_the_loop()
+            assert not first.done()
+            assert not second.done()
+        [stored], [found] = await first, await second
+        assert isinstance(stored, Published)
+        assert isinstance(found, Published)
+        assert (found.offset, found.is_duplicate) == (stored.offset, True)
+
+
+@on_a_loop
+@pytest.mark.parametrize("again", [("one",), ("one", "two"), ("two", "one")])
+async def test_a_duplicate_is_not_acknowledged_if_the_first_one_never_becomes_durable(
+    tmp_path: Path, again: tuple[str, ...]
+) -> None:
+    """Be it alone, or beside a message that is new and lies where the disk does not fail."""
+    disk = FaultyFiles()
+    async with broker_on(tmp_path, disk) as broker:
+        with disk.hanging(of_topic("t", 0)) as begun:
+            first = publishing(broker, "one")
+            assert await asyncio.to_thread(begun.wait, 30)
+            second = publishing(broker, *again, partition=1)
+            await turns_of_the_loop()
+            disk.fails = of_topic("t", 0)
+        [stored], found = await first, await second
+        assert isinstance(stored, StorageFailed)
+        assert isinstance(found[again.index("one")], StorageFailed)
