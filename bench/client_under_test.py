@@ -12,6 +12,7 @@ import uvloop
 from bench.harness import BrokerProcess, Measured, broker_process, fsync_ms, note, rounded, scratch_folder
 from bench.workload import BATCH_MESSAGES, VALUE_BYTES, byte_batches
 from goqueue.client.aio import AsyncClient
+from goqueue.model.settings import FsyncPolicy
 
 TOPIC = "bench"
 _PARTITIONS = 3
@@ -60,7 +61,7 @@ async def fill_topic(under: ClientUnderTest, messages: int) -> None:
     under.check_stored(messages)
 
 
-def measure_client(fsync: str, work: Callable[[ClientUnderTest], Awaitable[Measured]]) -> Measured:
+def measure_client(fsync: FsyncPolicy, work: Callable[[ClientUnderTest], Awaitable[Measured]]) -> Measured:
     """Run ``work`` under uvloop against a fresh broker whose topic has three partitions."""
 
     async def run(broker: BrokerProcess) -> Measured:
@@ -81,7 +82,7 @@ def measure_client(fsync: str, work: Callable[[ClientUnderTest], Awaitable[Measu
 
 
 def measure_figures(
-    fsync: str, work: Callable[[ClientUnderTest], Awaitable[Mapping[str, Measured]]]
+    fsync: FsyncPolicy, work: Callable[[ClientUnderTest], Awaitable[Mapping[str, Measured]]]
 ) -> Mapping[str, Measured]:
     """The same for several figures of one run."""
     found: dict[str, Measured] = {}

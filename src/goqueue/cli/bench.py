@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from goqueue.cli.bench_run import Bench
     from goqueue.cli.bench_stage import Plan
     from goqueue.cli.broker_http import BrokerHttp
+    from goqueue.client.keywords import TopicOptions
 
 EXAMPLES = """\b
 Examples:
@@ -129,7 +130,7 @@ def bench(
 
     plan = _planned(mode, messages, for_time, size, topic, rate, producers, batch, linger)
     broker = broker_at(server, timeout)
-    settings: dict[str, object] = {"partitions": partitions or 3}
+    settings: TopicOptions = {"partitions": partitions or 3}
     if fsync is not None:
         settings["fsync"] = fsync.value
     if topic is not None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from goqueue.cli.progress import Bar
     from goqueue.client.aio import AsyncClient
     from goqueue.client.consumer import AsyncConsumer
+    from goqueue.client.keywords import TopicOptions
     from goqueue.model.group_settings import StartAt
 
 PREFIX = "goqueue-bench-"
@@ -31,7 +32,7 @@ _NOT_FOUND = 404
 class Bench:
     """One run. ``stages`` has what was measured so far, also if it was stopped."""
 
-    def __init__(self, client: AsyncClient, plan: Plan, settings: dict[str, object]) -> None:
+    def __init__(self, client: AsyncClient, plan: Plan, settings: TopicOptions) -> None:
         self._client = client
         self._plan = plan
         self._settings = settings

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from datetime import datetime
 from math import ceil
-from typing import Any
+from typing import Any, Unpack
 
 from goqueue.client.directory import Directory
 from goqueue.client.groups import (
@@ -22,6 +22,7 @@ from goqueue.client.groups import (
     to_peeked,
 )
 from goqueue.client.instants import Span
+from goqueue.client.keywords import GroupOptions
 from goqueue.client.lanes import PartitionLanes, to_partition_lanes
 from goqueue.client.reader import Start, to_start
 from goqueue.client.stream import TopicPartition
@@ -48,7 +49,7 @@ class GroupAdministration:
         """Members, settings in effect, and the lag of every partition."""
         return to_group_info(await self._ask_groups("DescribeGroup", pb.DescribeGroupRequest(name=name)))
 
-    async def configure_group(self, name: str, **settings: object) -> GroupInfo:
+    async def configure_group(self, name: str, **settings: Unpack[GroupOptions]) -> GroupInfo:
         """Make a group, or change its settings while it is in use; ``None`` is unlimited, or as the topic says."""
         request = pb.ConfigureGroupRequest(name=name, settings=to_group_settings(settings))
         found = await self._directory.any(
@@ -210,7 +211,7 @@ class GroupAdministration:
         )
 
 
-def to_group_settings(given: dict[str, object]) -> dict[str, str]:
+def to_group_settings(given: Mapping[str, object]) -> dict[str, str]:
     """As the broker reads them."""
     declared = specs(GroupSettings)
     return to_settings(

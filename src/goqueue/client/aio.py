@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator, Iterable
-from typing import Any
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Any, Unpack
 
 from goqueue.client.administration import GroupAdministration, to_group_settings
 from goqueue.client.config import DEFAULT_ADDRESS, ClientConfig, ConsumerConfig, ProducerConfig
@@ -14,6 +14,14 @@ from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.delay_administration import DelayAdministration
 from goqueue.client.directory import Attempt, Directory
 from goqueue.client.instants import Instant, Span, instant_ns
+from goqueue.client.keywords import (
+    ClientOptions,
+    ConsumerOptions,
+    ProducerOptions,
+    TopicOptions,
+    TopicTuning,
+    WorkerOptions,
+)
 from goqueue.client.membership import JoinTerms
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import Batch, Isolation, Reader, Record, Start, to_start
@@ -45,7 +53,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
     Everything raises a ``GoQueueError``; connections open when first used.
     """
 
-    def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Any) -> None:
+    def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Unpack[ClientOptions]) -> None:
         listed = [addresses] if isinstance(addresses, str) else list(addresses)
         if not listed or not all(isinstance(address, str) and address for address in listed):
             raise InvalidConfiguration("a client needs at least one address, such as 'localhost:9090'")
@@ -96,7 +104,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         key_serializer: Serializer | None = None,
         transactional_id: str | None = None,
         transaction_timeout: Span | None = None,
-        **options: Any,
+        **options: Unpack[ProducerOptions],
     ) -> AsyncProducer:
         """Options are those of ``ProducerConfig``. Closed with the client, or by its own context.
 
@@ -130,7 +138,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         deserializer: Deserializer | None = None,
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> AsyncConsumer:
         """A member of a group. ``options`` are those of ``ConsumerConfig``, and settings of the group.
 
@@ -139,7 +147,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         the client, or by its own context.
         """
         fixed = {"kind": kind, "mode": mode, "ordering": ordering, "start": start}
-        given = options | {name: value for name, value in fixed.items() if value is not None}
+        given: dict[str, Any] = {**options} | {name: value for name, value in fixed.items() if value is not None}
         return self._consumer(
             group, topics, instance_id, given, deserializer=deserializer, on_assigned=on_assigned, on_revoked=on_revoked
         )
@@ -173,7 +181,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         concurrency: int = 16,
         shutdown_timeout: Span = 30.0,
         signals: bool = True,
-        **options: Any,
+        **options: Unpack[WorkerOptions],
     ) -> None:
         """Handle the messages of a queue, ``concurrency`` at a time, until SIGTERM or SIGINT.
 
@@ -248,7 +256,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
 
     # Topics
 
-    async def create_topic(self, name: str, **settings: object) -> TopicInfo:
+    async def create_topic(self, name: str, **settings: Unpack[TopicOptions]) -> TopicInfo:
         """``await client.create_topic("orders", partitions=6, retention_ms="7d")``."""
         request = pb.CreateTopicRequest(name=name, settings=to_settings(settings))
 
@@ -278,7 +286,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
             await self._directory.any(lambda attempt: attempt.question(attempt.broker.topics.DescribeTopic, request))
         )
 
-    async def change_topic(self, name: str, *, unset: Iterable[str] = (), **settings: object) -> TopicInfo:
+    async def change_topic(self, name: str, *, unset: Iterable[str] = (), **settings: Unpack[TopicTuning]) -> TopicInfo:
         """Change settings while the topic is in use; those in ``unset`` follow the broker's defaults again."""
         request = pb.ChangeTopicRequest(name=name, settings=to_settings(settings), unset=list(unset))
         return to_info(
@@ -331,7 +339,7 @@ def _listed(topics: object) -> list[str]:
     return named
 
 
-def _configured(kind: type[Any], options: dict[str, Any]) -> Any:
+def _configured(kind: type[Any], options: Mapping[str, object]) -> Any:
     known = {field.name for field in dataclasses.fields(kind)}
     unknown = sorted(options.keys() - known)
     if unknown:

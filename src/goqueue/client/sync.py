@@ -5,12 +5,20 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Generator, Iterable
-from typing import Any, Self
+from typing import Self, Unpack
 
 from goqueue.client.aio import AsyncClient
 from goqueue.client.config import DEFAULT_ADDRESS
 from goqueue.client.consumer import AsyncConsumer
 from goqueue.client.instants import Instant, Span
+from goqueue.client.keywords import (
+    ClientOptions,
+    ConsumerOptions,
+    ProducerOptions,
+    TopicOptions,
+    TopicTuning,
+    WorkerOptions,
+)
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.producer import AsyncProducer
 from goqueue.client.reader import Batch, Isolation, Record, Start
@@ -26,6 +34,7 @@ from goqueue.client.sync_producer import Producer
 from goqueue.client.sync_schemas import Schemas
 from goqueue.client.topics import PurgedPartition, TopicInfo
 from goqueue.client.worker import Handler, check_concurrency
+from goqueue.model.group_settings import GroupKind, GroupMode, Ordering, StartAt
 
 _open_clients: set[Client] = set()
 """Held until they are closed: what their producers have taken is finished at exit, whoever else let go of them."""
@@ -34,7 +43,7 @@ _open_clients: set[Client] = set()
 class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAdministration):
     """Blocks where ``AsyncClient`` awaits. May be shared by threads; what is left open is finished at exit."""
 
-    def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Any) -> None:
+    def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Unpack[ClientOptions]) -> None:
         self._client = AsyncClient(addresses, **options)
         self._thread = LoopThread()
         self.schemas = Schemas(self._client.schemas, self._thread)
@@ -59,29 +68,56 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
         key_serializer: Serializer | None = None,
         transactional_id: str | None = None,
         transaction_timeout: Span | None = None,
-        **options: Any,
+        **options: Unpack[ProducerOptions],
     ) -> Producer:
         """As ``AsyncClient.producer``."""
-        given = {
-            "serializer": serializer,
-            "key_serializer": key_serializer,
-            "transactional_id": transactional_id,
-            "transaction_timeout": transaction_timeout,
-        }
-        return Producer(self._thread.run(_made(self._client, options | given)), self._thread)
+
+        async def made() -> AsyncProducer:
+            return self._client.producer(
+                serializer=serializer,
+                key_serializer=key_serializer,
+                transactional_id=transactional_id,
+                transaction_timeout=transaction_timeout,
+                **options,
+            )
+
+        return Producer(self._thread.run(made()), self._thread)
 
     def consumer(
         self,
         group: str,
         topics: str | Iterable[str],
         *,
+        kind: GroupKind | None = None,
+        mode: GroupMode | None = None,
+        ordering: Ordering | None = None,
+        start: StartAt | None = None,
+        instance_id: str = "",
+        deserializer: Deserializer | None = None,
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """As ``AsyncClient.consumer``. The callbacks run in a thread of their own."""
-        callbacks = {"on_assigned": in_thread(on_assigned), "on_revoked": in_thread(on_revoked)}
-        return Consumer(self._thread.run(_consumer(self._client, group, topics, options | callbacks)), self._thread)
+
+        async def made() -> AsyncConsumer:
+            consumer = self._client.consumer(
+                group,
+                topics,
+                kind=kind,
+                mode=mode,
+                ordering=ordering,
+                start=start,
+                instance_id=instance_id,
+                deserializer=deserializer,
+                on_assigned=in_thread(on_assigned),
+                on_revoked=in_thread(on_revoked),
+                **options,
+            )
+            consumer._use_threads()
+            return consumer
+
+        return Consumer(self._thread.run(made()), self._thread)
 
     def worker(
         self,
@@ -92,7 +128,7 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
         concurrency: int = 16,
         shutdown_timeout: Span = 30.0,
         signals: bool = True,
-        **options: Any,
+        **options: Unpack[WorkerOptions],
     ) -> None:
         """As ``AsyncClient.worker``; handlers run in threads. Returns after SIGTERM or SIGINT in the main thread."""
         options.setdefault("max_in_flight", 2 * check_concurrency(concurrency))
@@ -134,7 +170,7 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
     def find_offset(self, topic: str, partition: int, start: Start) -> int:
         return self._thread.run(self._client.find_offset(topic, partition, start))
 
-    def create_topic(self, name: str, **settings: object) -> TopicInfo:
+    def create_topic(self, name: str, **settings: Unpack[TopicOptions]) -> TopicInfo:
         return self._thread.run(self._client.create_topic(name, **settings))
 
     def list_topics(self) -> list[str]:
@@ -143,7 +179,7 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
     def describe_topic(self, name: str) -> TopicInfo:
         return self._thread.run(self._client.describe_topic(name))
 
-    def change_topic(self, name: str, *, unset: Iterable[str] = (), **settings: object) -> TopicInfo:
+    def change_topic(self, name: str, *, unset: Iterable[str] = (), **settings: Unpack[TopicTuning]) -> TopicInfo:
         return self._thread.run(self._client.change_topic(name, unset=unset, **settings))
 
     def delete_topic(self, name: str) -> None:
@@ -153,18 +189,6 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
         self, name: str, *, partition: int | None = None, before: Instant | None = None
     ) -> list[PurgedPartition]:
         return self._thread.run(self._client.purge_topic(name, partition=partition, before=before))
-
-
-async def _made(client: AsyncClient, options: dict[str, Any]) -> AsyncProducer:
-    return client.producer(**options)
-
-
-async def _consumer(
-    client: AsyncClient, group: str, topics: str | Iterable[str], options: dict[str, Any]
-) -> AsyncConsumer:
-    consumer = client.consumer(group, topics, **options)
-    consumer._use_threads()
-    return consumer
 
 
 @atexit.register

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from goqueue.client.delays import DelayedMessage, DelayStats
 from goqueue.client.groups import DeadLetter, GroupInfo, PeekedMessage, RedriveReport, ReliabilityStats, to_filter
 from goqueue.client.instants import Instant, Span
+from goqueue.client.keywords import GroupOptions
 from goqueue.client.lanes import PartitionLanes
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.reader import Start
@@ -31,7 +32,7 @@ class SyncGroupAdministration:
     def describe_group(self, name: str) -> GroupInfo:
         return self._thread.run(self._client.describe_group(name))
 
-    def configure_group(self, name: str, **settings: object) -> GroupInfo:
+    def configure_group(self, name: str, **settings: Unpack[GroupOptions]) -> GroupInfo:
         return self._thread.run(self._client.configure_group(name, **settings))
 
     def delete_group(self, name: str) -> None:
@@ -68,8 +69,32 @@ class SyncGroupAdministration:
             page, place = self._thread.run(self._client._dead_letters_from(topic, wanted, place))
             yield from page
 
-    def redrive(self, topic: str, **options: Any) -> RedriveReport:
-        return self._thread.run(self._client.redrive(topic, **options))
+    def redrive(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        error: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        letters: Iterable[DeadLetter] | None = None,
+        rate: float | None = None,
+        delay: Span | None = None,
+        dry_run: bool = False,
+    ) -> RedriveReport:
+        return self._thread.run(
+            self._client.redrive(
+                topic,
+                group=group,
+                error=error,
+                since=since,
+                until=until,
+                letters=letters,
+                rate=rate,
+                delay=delay,
+                dry_run=dry_run,
+            )
+        )
 
     def reliability_stats(self) -> ReliabilityStats:
         return self._thread.run(self._client.reliability_stats())

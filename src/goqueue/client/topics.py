@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -52,7 +53,7 @@ def to_purged(answer: pb.PurgeTopicResponse) -> list[PurgedPartition]:
     return [PurgedPartition(**{name: getattr(each, name) for name in names}) for each in answer.partitions]
 
 
-def to_settings(given: dict[str, object]) -> dict[str, str]:
+def to_settings(given: Mapping[str, object]) -> dict[str, str]:
     return {name: UNLIMITED if value is None else str(value) for name, value in given.items()}
 
 

@@ -38,7 +38,7 @@ a STRING.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -47,6 +47,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, DataType, StructField, StructType
 
 from goqueue.client.config import DEFAULT_ADDRESS
+from goqueue.client.keywords import ClientOptions
 from goqueue.client.schema_serializer import registry_of
 from goqueue.client.schemas import Schema, SchemaGiven, Version
 from goqueue.client.sync import Client
@@ -172,7 +173,7 @@ def _resolved(
     version: Version = "latest",
     schema: SchemaGiven | None = None,
     kind: SchemaKind = "AVRO",
-    **options: Any,
+    **options: Unpack[ClientOptions],
 ) -> tuple[Schema, DataType]:
     """The schema that is meant, with its id, and its type in Spark."""
     with Client(list(brokers), **options) as client:

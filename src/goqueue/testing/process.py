@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from goqueue.client.aio import AsyncClient
+from goqueue.client.keywords import ClientOptions
 from goqueue.client.sync import Client
 from goqueue.model.errors import BrokerUnavailable
 from goqueue.testing.ports import free_port
@@ -65,10 +66,10 @@ class BrokerProcess:
         """For HTTP."""
         return f"http://127.0.0.1:{self.http_port}"
 
-    def client(self, **options: Any) -> Client:
+    def client(self, **options: Unpack[ClientOptions]) -> Client:
         return Client(self.address, **options)
 
-    def async_client(self, **options: Any) -> AsyncClient:
+    def async_client(self, **options: Unpack[ClientOptions]) -> AsyncClient:
         return AsyncClient(self.address, **options)
 
     def stop(self) -> int:
@@ -103,10 +104,16 @@ class BrokerProcess:
 
 
 @contextmanager
-def running_broker(data: Path | str | None = None, **options: Any) -> Iterator[BrokerProcess]:
+def running_broker(
+    data: Path | str | None = None,
+    *,
+    http_port: int = 0,
+    grpc_port: int = 0,
+    settings: dict[str, object] | None = None,
+) -> Iterator[BrokerProcess]:
     """A broker on ``data``, or on a temporary folder that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="goqueue-test-") as folder:
-        broker = BrokerProcess(data or folder, **options)
+        broker = BrokerProcess(data or folder, http_port=http_port, grpc_port=grpc_port, settings=settings)
         try:
             yield broker
         finally:

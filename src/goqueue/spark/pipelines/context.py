@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from goqueue.client.keywords import TopicOptions
     from goqueue.client.sync import Client
     from goqueue.spark.pipelines.streaming import Totals, Until
 
@@ -202,11 +203,12 @@ class Context:
 
     def make_topics(self, names: Iterable[str], partitions: int | None = None) -> None:
         """Make the topics that are not there yet; those that are stay as they are."""
+        given: TopicOptions = {} if partitions is None else {"partitions": partitions}
         with self.client() as client:
             missing = sorted(set(names).difference(client.list_topics()))
             for name in missing:
                 with suppress(TopicExists):
-                    client.create_topic(name, **({} if partitions is None else {"partitions": partitions}))
+                    client.create_topic(name, **given)
 
     def local_checkpoint(self) -> Path:
         """The checkpoint as a folder of this machine. It is made by what is first written into it."""
