@@ -29,7 +29,7 @@ run: $(READY) ## Run a broker on ./goqueue-data (DATA=… for another folder)
 # Hundreds of tests start a process: without compiled modules each would compile all of them again.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tools.run_tests --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-test: $(READY) ## Run every test but those of the command line, of the documentation and of Spark
+test: $(READY) ## The broker and its clients, kills and power cuts included; test-cli and test-spark are the rest (ten minutes)
 	@$(PYTEST) --ignore=tests/cli --ignore=tests/documentation --ignore=tests/spark
 
 test-spark: $(READY) ## The pipeline on Spark; a query, its broker and its driver are killed (four minutes)

@@ -122,3 +122,20 @@ def test_every_make_target_that_a_page_names_exists() -> None:
     for page in [*PAGES, "CONTRIBUTING.md", "CHANGELOG.md"]:
         for named in re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", (ROOT / page).read_text(), re.MULTILINE):
             assert (named[0] or named[1]) in targets, f"{page} names make {named}"
+
+
+def test_what_make_test_leaves_out_is_run_by_targets_that_stand_beside_it_wherever_it_is_described() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    recipes = dict(re.findall(r"^(test[a-z-]*): .*\n((?:\t.*\n)+)", makefile, re.MULTILINE))
+    left_out = set(re.findall(r"--ignore=(\S+)", recipes["test"]))
+    others = {name: set(re.findall(r"\btests/\S+", recipe)) for name, recipe in recipes.items() if name != "test"}
+    assert left_out == set().union(*others.values())
+    described = {
+        "Makefile": re.findall(r"^test:.*## (.*)", makefile, re.MULTILINE),
+        "README.md": re.findall(r"^make test +# (.*)", (ROOT / "README.md").read_text(), re.MULTILINE),
+        "CONTRIBUTING.md": re.findall(r"^make test +# (.*)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE),
+    }
+    for place, lines in described.items():
+        assert len(lines) == 1, place
+        assert "everything" not in lines[0], place
+        assert all(re.search(rf"\b{name}\b", lines[0]) for name in others), place
