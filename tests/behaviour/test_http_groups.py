@@ -50,8 +50,10 @@ def test_joining_answers_with_the_names_of_the_contract(either: httpx.Client, to
     assert joined == {
         "member_id": joined["member_id"],
         "generation": 1,
-        "leader": True,
+        "leader_id": joined["member_id"],
         "assigned_partitions": [f"{topic}-0", f"{topic}-1"],
+        "partitions": [0, 1],
+        "members": [joined["member_id"]],
         "rebalance_required": False,
         "revoking_partitions": [],
         "heartbeat_interval": "3s",
@@ -79,7 +81,7 @@ def test_a_heartbeat_answers_with_what_is_assigned(either: httpx.Client, topic: 
 def test_a_heartbeat_of_an_earlier_generation_is_told_of_the_present_one(client: httpx.Client, topic: str) -> None:
     first = Member(client, topic, topic)
     second = Member(client, topic, topic)
-    assert (second.joined["leader"], second.generation) == (False, 2)
+    assert (second.joined["leader_id"], second.generation) == (first.id, 2)
     told = first.heartbeat()
     assert (told["rebalance_required"], told["generation"]) == (True, 2)
     first.generation = told["generation"]

@@ -119,7 +119,7 @@ def test_every_path_is_there_again_under_schemas_and_v1(client: httpx.Client, na
         return answer.json()
 
     name = f"{name}{prefix.replace('/', '-')}"
-    body = {"schema": SCHEMA}
+    body = {"schema": SCHEMA, "schemaType": "AVRO"}
     made = ask("POST", f"/subjects/{name}/versions", json=body)
     assert ask("POST", f"/subjects/{name}", json=body)["version"] == 1
     assert name in ask("GET", "/subjects")
@@ -129,8 +129,8 @@ def test_every_path_is_there_again_under_schemas_and_v1(client: httpx.Client, na
     assert ask("GET", f"/subjects/{name}/versions/1/schema") == json.loads(SCHEMA)
     assert ask("GET", f"/subjects/{name}/versions/1/referencedby") == []
     path = f"/compatibility/subjects/{name}/versions"
-    assert ask("POST", path, json={"schema": WIDER}) == {"is_compatible": True}
-    assert ask("POST", f"{path}/latest?verbose=true", json={"schema": OTHER})["messages"]
+    assert ask("POST", path, json=body | {"schema": WIDER}) == {"is_compatible": True}
+    assert ask("POST", f"{path}/latest?verbose=true", json=body | {"schema": OTHER})["messages"]
     assert ask("PUT", f"/config/{name}", json={"compatibility": "FULL"})["compatibility"] == "FULL"
     assert ask("GET", f"/config/{name}")["compatibilityLevel"] == "FULL"
     assert ask("DELETE", f"/config/{name}")["compatibilityLevel"] == "FULL"
@@ -312,7 +312,8 @@ def test_subjects_have_any_printable_characters(client: httpx.Client, name: str,
     for prefix in ("", "/schemas", "/v1"):
         assert client.get(f"{prefix}/subjects/{path}/versions/1").json()["subject"] == subject
         assert client.put(f"{prefix}/config/{path}", json={"compatibility": "NONE"}).status_code == 200
-        answer = client.post(f"{prefix}/compatibility/subjects/{path}/versions/latest", json={"schema": OTHER})
+        body = {"schema": OTHER, "schemaType": "AVRO"}
+        answer = client.post(f"{prefix}/compatibility/subjects/{path}/versions/latest", json=body)
         assert answer.json() == {"is_compatible": True}
     assert subject in client.get("/subjects").json()
     assert client.delete(f"/subjects/{path}/versions/1").json() == 1

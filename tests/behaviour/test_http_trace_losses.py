@@ -41,7 +41,9 @@ def counted(broker: Traced, name: str, **labels: str) -> int:
 
 
 def reasons(story: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(each["event_type"], each["details"]["reason"]) for each in story["events"] if "reason" in each["details"]]
+    return [
+        (each["event_type"], each["attributes"]["reason"]) for each in story["events"] if "reason" in each["attributes"]
+    ]
 
 
 def remove_oldest(broker: Traced, topic: str) -> int:
@@ -212,7 +214,7 @@ def test_a_clock_that_is_set_back_hides_nothing(broker: Traced, name: str) -> No
     told = ["publish", "consume", "reject", "dlq", "consume", "ack"]
     assert kinds(broker.at(name, 0)) == told
     assert [kinds(each) for each in broker.search(topic=name, status="error")["traces"]] == [told]
-    assert broker.at(name, 1)["events"][0]["details"] == {}
+    assert broker.at(name, 1)["events"][0]["attributes"] == {}
     broker.restart()
     assert kinds(broker.at(name, 0)) == told
 

@@ -215,7 +215,7 @@ def test_a_message_published_before_all_that_is_kept_is_found_by_what_happened_s
         it.settle("ack", [mine["old"], mine["late"]])
         old, late = (kinds(it.at("t", offset)) for offset in (0, 2))
         assert (old, late) == (["publish", "consume", "ack"], ["publish", "fired", "consume", "ack"])
-        assert it.at("t", 0)["events"][0]["details"] == {"source": "log"}
+        assert it.at("t", 0)["events"][0]["attributes"] == {"source": "log"}
         recent = {each["offset"]: each for each in it.search(status="completed")["traces"]}
         assert recent == {0: it.at("t", 0), 2: it.at("t", 2)}
         assert it.found(status="error") == [("t", 1)]

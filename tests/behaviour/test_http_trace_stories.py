@@ -115,7 +115,8 @@ def test_two_groups_have_their_own_attempts(broker: Traced, name: str) -> None:
     broker.settle("ack", b.receipts())
     story = broker.at(name, 0)
     told = [
-        (each["event_type"], each["details"].get("group"), each["details"].get("attempt")) for each in story["events"]
+        (each["event_type"], each["attributes"].get("group"), each["attributes"].get("attempt"))
+        for each in story["events"]
     ]
     assert told == [
         ("publish", None, None),
@@ -141,7 +142,7 @@ def test_a_stream_is_told_by_its_commits(broker: Traced, name: str) -> None:
     ]
     done = (["publish", "consume", "committed"], "completed", [(f"{name}-g", "settled")])
     assert told == [done, done, (["publish", "consume"], "pending", [(f"{name}-g", "waiting")])]
-    assert broker.at(name, 1)["events"][2]["details"]["member"] == member.id
+    assert broker.at(name, 1)["events"][2]["attributes"]["member"] == member.id
 
 
 def test_a_delayed_message_goes_on_as_its_copy(broker: Traced, name: str) -> None:
@@ -181,7 +182,7 @@ def test_messages_that_are_due_one_by_one_find_their_copies(broker: Traced, name
     for seconds in (3, 1, 2):
         broker.publish(name, str(seconds), delay=f"{seconds}s")
     broker.let_pass(5 * SECOND_MS)
-    told = [broker.at(name, offset)["events"][-1]["details"]["to"]["offset"] for offset in range(3)]
+    told = [broker.at(name, offset)["events"][-1]["attributes"]["to"]["offset"] for offset in range(3)]
     values = {
         each["offset"]: each["value"] for each in answered(broker.client.get(f"/topics/{name}/messages"))["messages"]
     }

@@ -95,7 +95,7 @@ class Traced:
     def timeline(self, trace: dict[str, Any]) -> list[Event]:
         """With instants in seconds since the beginning."""
         return [
-            (self._seconds(each["timestamp"]), each["event_type"], self._in_seconds(each["details"]))
+            (self._seconds(each["timestamp"]), each["event_type"], self._in_seconds(each["attributes"]))
             for each in trace["events"]
         ]
 

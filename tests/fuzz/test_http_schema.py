@@ -74,7 +74,7 @@ OPERATIONS += [
     ("GET", "/schemas/ids/{schema_id}"), ("GET", "/schemas/ids/{schema_id}/schema"), ("GET", "/schemas/guids/{guid}"),
     ("GET", "/schemas/ids/{schema_id}/subjects"), ("GET", "/schemas/ids/{schema_id}/versions"),
 ]  # fmt: skip
-OPERATIONS += [("POST", "/admin/topics/{topic_name}/purge")]
+OPERATIONS += [("POST", "/admin/topics/{topic_name}/partitions"), ("POST", "/admin/topics/{topic_name}/purge")]
 """The last: the others need what is in the topic."""
 CAN_BE_WRONG = [
     (method, path)

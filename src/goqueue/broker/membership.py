@@ -48,7 +48,8 @@ class Assignment:
     generation: int
     assigned: list[tuple[str, int]]
     revoking: list[tuple[str, int]]
-    is_leader: bool
+    leader_id: str
+    """The first among the members; nothing depends on it."""
     version: int
     settings: GroupSettings
 
@@ -214,7 +215,7 @@ class Membership:
             group.state.generation,
             assigned,
             self._named(group.leaving(member_id)),
-            next(iter(group.state.members)) == member_id,
+            next(iter(group.state.members)),
             self._shards.runtime(name).version,
             settings,
         )

@@ -26,7 +26,7 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
-class Details(msgspec.Struct, frozen=True):
+class Attributes(msgspec.Struct, frozen=True):
     """What is not known is empty."""
 
     group: str = ""
@@ -46,7 +46,7 @@ class Event(msgspec.Struct, frozen=True):
 
     timestamp: str
     event_type: str
-    details: Details
+    attributes: Attributes
 
     @property
     def at_ns(self) -> int:
@@ -54,8 +54,8 @@ class Event(msgspec.Struct, frozen=True):
 
     def is_same(self, other: Event) -> bool:
         """Attempts are counted among the events that are told, which may be others the next time."""
-        return msgspec.structs.replace(self.details, attempt=0) == msgspec.structs.replace(
-            other.details, attempt=0
+        return msgspec.structs.replace(self.attributes, attempt=0) == msgspec.structs.replace(
+            other.attributes, attempt=0
         ) and (
             self.timestamp,
             self.event_type,
@@ -113,7 +113,7 @@ class Story(msgspec.Struct, frozen=True):
 
     def place_of(self, event: Event) -> Place:
         """Where it happened: to the message itself, or to a copy of it."""
-        there = event.details
+        there = event.attributes
         return Place(there.topic, there.partition, there.offset) if there.topic else self.place
 
     def groups_now(self) -> list[GroupNow]:
@@ -123,7 +123,7 @@ class Story(msgspec.Struct, frozen=True):
 
     def instants(self) -> Iterator[str]:
         for event in self.events:
-            yield from (event.timestamp, event.details.until)
+            yield from (event.timestamp, event.attributes.until)
         yield from (each.until for each in self.groups)
         if self.waits_for is not None:
             yield self.waits_for.deadline

@@ -196,7 +196,7 @@ def _where(story: Story, index: int) -> str:
         there = story.place
     else:
         before = story.events[index - 1]
-        there = before.details.to or story.place_of(before)
+        there = before.attributes.to or story.place_of(before)
     return "" if here == there else f" ({escape(str(here))})"
 
 

@@ -62,7 +62,7 @@ def duration(span_ns: int) -> str:
 
 def event_words(event: Event, times: Times) -> str:
     """A line without the time; ``to`` names the place of a copy."""
-    told, seen_ns = event.details, event.at_ns
+    told, seen_ns = event.attributes, event.at_ns
     who, reason = _who(told.member, told.group), _because(told.reason)
     until = times.later(told.until, seen_ns) if told.until else ""
     attempt = f", attempt {told.attempt}" if told.attempt else ""
@@ -220,7 +220,7 @@ def _waits_for_groups(story: Story, times: Times) -> str:
             return f"{words} group{'s' if len(groups) > 1 else ''} {', '.join(groups)}"
     last = story.events[-1] if story.events else None
     if last is not None and last.event_type in (kinds.DELAY, kinds.RESCHEDULED):
-        return f"delayed until {times.later(last.details.until, last.at_ns)}" if last.details.until else "delayed"
+        return f"delayed until {times.later(last.attributes.until, last.at_ns)}" if last.attributes.until else "delayed"
     return "no group is done with it"
 
 
@@ -234,7 +234,7 @@ def _because(reason: str) -> str:
 
 
 def _again(event: Event, times: Times) -> str:
-    until = event.details.until
+    until = event.attributes.until
     if not until or parse_instant_ns(until) <= event.at_ns:
         return ""
     return f"; again from {times.later(until, event.at_ns, exact=True)} on"

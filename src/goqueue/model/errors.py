@@ -46,7 +46,7 @@
     ├── TooManyTransactions
     ├── TooManyDedupIds
     ├── OffsetOutOfRange
-    ├── NotFound / MethodNotAllowed / UnsupportedMediaType
+    ├── NotFound / MethodNotAllowed / UnsupportedMediaType / UnsupportedFeature
     ├── CrossOrigin
     ├── RequestTimeout
     ├── Overloaded
@@ -622,6 +622,15 @@ class UnsupportedMediaType(GoQueueError):
     http_status = 415
     grpc_status = "INVALID_ARGUMENT"
     remedy = "Send the content type that the message names."
+
+
+class UnsupportedFeature(GoQueueError):
+    """Other versions do what is asked for; this one does not."""
+
+    code = "unsupported_feature"
+    http_status = 501
+    grpc_status = "UNIMPLEMENTED"
+    remedy = "The message says what to do instead."
 
 
 class CrossOrigin(GoQueueError):

@@ -30,7 +30,7 @@ STORY = {
     "offset": 17,
     "status": "completed",
     "in_log": True,
-    "events": [{"timestamp": "2030-01-01T09:00:00Z", "event_type": "publish", "details": {}}],
+    "events": [{"timestamp": "2030-01-01T09:00:00Z", "event_type": "publish", "attributes": {}}],
     "groups": [],
     "key": "grün",
 }
@@ -206,7 +206,7 @@ def test_following_goes_on_where_a_broker_leaves_out_the_middle(
 ) -> None:
     def nack(second: int, attempt: int) -> dict[str, Any]:
         details = {"group": "g", "member": "m", "attempt": attempt}
-        return {"timestamp": f"2030-01-01T09:00:{second:02}Z", "event_type": "nack", "details": details}
+        return {"timestamp": f"2030-01-01T09:00:{second:02}Z", "event_type": "nack", "attributes": details}
 
     first = STORY["events"][0]
     pending = {**STORY, "status": "pending"}

@@ -30,7 +30,7 @@ LETTER = {"topic": "orders.dlq", "partition": 0, "offset": 4}
 def event(clock: str, kind: str, **details: Any) -> dict[str, Any]:
     if "until" in details:
         details["until"] = f"{DAY}{details['until']}Z"
-    return {"timestamp": f"{DAY}{clock}Z", "event_type": kind, "details": details}
+    return {"timestamp": f"{DAY}{clock}Z", "event_type": kind, "attributes": details}
 
 
 def group(state: str, name: str = "billing", **more: Any) -> dict[str, Any]:
@@ -507,4 +507,4 @@ def test_an_answer_of_something_else_is_refused(answer: Any) -> None:
 
 def test_a_time_that_is_none_is_refused() -> None:
     with pytest.raises(NoBroker, match="is not an instant"):
-        story({"timestamp": "soon", "event_type": "publish", "details": {}})
+        story({"timestamp": "soon", "event_type": "publish", "attributes": {}})

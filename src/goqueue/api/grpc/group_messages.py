@@ -59,7 +59,7 @@ def to_assignment(broker: Broker, assignment: Assignment) -> pb.Assignment:
     return pb.Assignment(
         member_id=assignment.member_id,
         generation=assignment.generation,
-        leader=assignment.is_leader,
+        leader=assignment.leader_id == assignment.member_id,
         assigned=_places(assignment.assigned),
         revoking=_places(assignment.revoking),
         session_timeout_ms=member.session_timeout_ms,

@@ -142,12 +142,19 @@ class JoinGroupRequest(Request):
 
 
 class JoinGroupResponse(Struct):
-    """What the member is called and what it has."""
+    """What the member is called and what it has.
+
+    There must be no field ``leader``: clients of the earlier server declare it, some as a boolean and some as a text.
+    """
 
     member_id: Annotated[str, Meta(description="To be sent with everything that the member does.")]
     generation: GenerationField
-    leader: Annotated[bool, Meta(description="Whether it is the first among the members; nothing depends on it.")]
+    leader_id: Annotated[str, Meta(description="The first among the members; nothing depends on it.")]
     assigned_partitions: AssignedField
+    partitions: Annotated[
+        list[int], Meta(description="The numbers of assigned_partitions, for members that want a single topic.")
+    ]
+    members: Annotated[list[str], Meta(description="Every member of the group, this one included.")]
     rebalance_required: Annotated[bool, Meta(description="Always false: what is assigned is told here.")]
     revoking_partitions: RevokingField
     heartbeat_interval: Annotated[str, Meta(description="How often to send a heartbeat, unless it polls, such as 3s.")]

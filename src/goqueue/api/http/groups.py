@@ -99,12 +99,15 @@ def _routes_of_members(broker: Broker) -> list[HTTPRouteHandler]:
     async def join_group(group_id: GroupPath, data: JSONBody[JoinGroupRequest]) -> JoinGroupResponse:
         """The first join makes the group."""
         joined = await groups.join(group_id, _join(data))
-        session_ms = groups.shards.find(group_id).member(joined.member_id).session_timeout_ms
+        group = groups.shards.find(group_id)
+        session_ms = group.member(joined.member_id).session_timeout_ms
         return JoinGroupResponse(
             member_id=joined.member_id,
             generation=joined.generation,
-            leader=joined.is_leader,
+            leader_id=joined.leader_id,
             assigned_partitions=names_of(joined.assigned),
+            partitions=[number for _, number in joined.assigned],
+            members=list(group.state.members),
             rebalance_required=False,
             revoking_partitions=names_of(joined.revoking),
             heartbeat_interval=heartbeat_interval(session_ms),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import get, post
+from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import UNSET
@@ -64,6 +64,7 @@ def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Whether a schema fits to a version",
     )
     async def check_version(
+        request: Request[Any, Any, Any],
         subject: SubjectPath,
         version: VersionPath,
         data: JSONBody[RegisterSchemaRequest],
@@ -72,7 +73,7 @@ def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:
     ) -> CompatibilityResponse:
         """By the compatibility that holds for the subject, compared with that version alone."""
         verdict = await registry.verdict(
-            subject, draft_of(data), version_number(version), against_all=False, normalize=normalize
+            subject, draft_of(request, data), version_number(version), against_all=False, normalize=normalize
         )
         return CompatibilityResponse(verdict.is_compatible, verdict.messages() if verbose else UNSET)
 
@@ -85,13 +86,14 @@ def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Whether a schema fits to a subject",
     )
     async def check_subject_versions(
+        request: Request[Any, Any, Any],
         subject: SubjectPath,
         data: JSONBody[RegisterSchemaRequest],
         verbose: Verbose = False,
         normalize: Normalize = False,
     ) -> CompatibilityResponse:
         """By the compatibility that holds for the subject, compared with all versions that it asks for."""
-        verdict = await registry.verdict(subject, draft_of(data), None, against_all=True, normalize=normalize)
+        verdict = await registry.verdict(subject, draft_of(request, data), None, against_all=True, normalize=normalize)
         return CompatibilityResponse(verdict.is_compatible, verdict.messages() if verbose else UNSET)
 
     return [check_version, check_subject_versions]

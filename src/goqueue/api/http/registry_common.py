@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, TypeVar
 
+from litestar import Request
 from msgspec import UNSET
 
 from goqueue.api.http.query import LENIENT
@@ -34,25 +35,31 @@ DEFAULTS: dict[str, Any] = {
     "before_request": decoded,
 }
 
+_OWN_ROOT = "/schemas"
 Item = TypeVar("Item")
 
 
 def both(path: str) -> list[str]:
-    return [path, f"/schemas{path}"]
+    return [path, f"{_OWN_ROOT}{path}"]
 
 
-def draft_of(request: RegisterSchemaRequest) -> SchemaDraft:
-    if request.schema is UNSET:
+def draft_of(request: Request[Any, Any, Any], body: RegisterSchemaRequest) -> SchemaDraft:
+    if body.schema is UNSET:
         raise InvalidSchema("the body has no field 'schema'")
     return SchemaDraft(
-        request.schema,
-        request.schemaType,
-        references_of(request),
-        request.metadata or None,
-        request.ruleSet or None,
-        max(0, request.id or 0),
-        request.version if request.version is not None and request.version > 0 else None,
+        body.schema,
+        body.schemaType or _usual_kind(request),
+        references_of(body),
+        body.metadata or None,
+        body.ruleSet or None,
+        max(0, body.id or 0),
+        body.version if body.version is not None and body.version > 0 else None,
     )
+
+
+def _usual_kind(request: Request[Any, Any, Any]) -> str | None:
+    """Under ``/schemas`` come clients of the earlier server, which knew JSON Schema alone; registries mean Avro."""
+    return "JSON" if request.scope["path"].startswith(_OWN_ROOT) else None
 
 
 def version_number(text: str) -> int | None:

@@ -40,7 +40,9 @@ class RegisterSchemaRequest(Struct, kw_only=True):
         Annotated[str, Meta(max_length=MAX_SCHEMA_BYTES, description="The schema's text; it must be there.")]
         | UnsetType
     ) = UNSET
-    schemaType: Annotated[str | None, Meta(description="AVRO if left out, JSON or PROTOBUF.")] = None  # noqa: N815
+    schemaType: Annotated[  # noqa: N815
+        str | None, Meta(description="AVRO, JSON or PROTOBUF; if left out AVRO, at paths under /schemas JSON.")
+    ] = None
     references: (
         Annotated[list[ReferenceBody], Meta(max_length=1_000, description="Other schemas that this one uses.")] | None
     ) = None

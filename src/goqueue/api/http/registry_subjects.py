@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Response, delete, get, post
+from litestar import Request, Response, delete, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
@@ -80,6 +80,7 @@ def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Find the version of a subject that is a schema",
     )
     async def find_schema(
+        request: Request[Any, Any, Any],
         subject: SubjectPath,
         data: JSONBody[RegisterSchemaRequest],
         normalize: Normalize = False,
@@ -87,7 +88,7 @@ def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
         format: Format = "",
     ) -> SchemaVersion:
         """It is an error if there is none. Nothing is registered by it."""
-        found = await registry.find(subject, draft_of(data), normalize=normalize, deleted=deleted)
+        found = await registry.find(subject, draft_of(request, data), normalize=normalize, deleted=deleted)
         return await version_told(registry, subject, found, format)
 
     @delete(
@@ -147,10 +148,13 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Register a schema",
     )
     async def register_schema(
-        subject: SubjectPath, data: JSONBody[RegisterSchemaRequest], normalize: Normalize = False
+        request: Request[Any, Any, Any],
+        subject: SubjectPath,
+        data: JSONBody[RegisterSchemaRequest],
+        normalize: Normalize = False,
     ) -> RegisterSchemaResponse:
         """It must fit to the versions that there are. The same schema again changes nothing and has the same id."""
-        made = await registry.register(subject, draft_of(data), normalize=normalize)
+        made = await registry.register(subject, draft_of(request, data), normalize=normalize)
         return RegisterSchemaResponse(
             id=made.version.schema_id, version=made.version.version, guid=made.record.guid, **described(made.record)
         )

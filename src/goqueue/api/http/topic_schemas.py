@@ -48,6 +48,15 @@ class ChangeTopicRequest(Request):
     )
 
 
+class AddPartitionsRequest(Request):
+    """How many partitions the topic is to have."""
+
+    count: Annotated[int, Meta(ge=1, le=MAX_PARTITIONS, description="How many there are to be, not how many more.")]
+    replica_assignments: Annotated[
+        dict[str, list[str]], Meta(description="By partition: the nodes that it is to be on.")
+    ] = field(default_factory=dict)
+
+
 class TopicListResponse(Struct):
     """The names of topics."""
 

@@ -11,8 +11,10 @@ from litestar.params import JSONBody
 
 from goqueue.api.http.errors import documented
 from goqueue.api.http.parameters import TopicPath
+from goqueue.api.http.schemas import ErrorResponse
 from goqueue.api.http.settings import with_fields
 from goqueue.api.http.topic_schemas import (
+    AddPartitionsRequest,
     ChangeTopicRequest,
     CreateTopicRequest,
     CreateTopicResponse,
@@ -23,6 +25,7 @@ from goqueue.api.http.topic_schemas import (
 )
 from goqueue.broker.broker import Broker
 from goqueue.broker.topic import Topic
+from goqueue.model.errors import UnsupportedFeature
 from goqueue.model.units import format_instant_ns
 
 _TAGS = ["Topics"]
@@ -62,7 +65,22 @@ def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
         await broker.delete_topic(topic_name)
         return DeleteTopicResponse(deleted=True, name=topic_name)
 
-    return [list_topics, create_topic, describe_topic, change_topic, delete_topic]
+    @post(
+        "/admin/topics/{topic_name:str}/partitions",
+        tags=_TAGS,
+        responses=documented(404),
+        status_code=501,
+        summary="Give a topic more partitions",
+    )
+    async def add_partitions(topic_name: TopicPath, data: JSONBody[AddPartitionsRequest]) -> ErrorResponse:
+        """This version cannot: it answers 501 with the code unsupported_feature, and changes nothing."""
+        topic = broker.topic(topic_name)
+        raise UnsupportedFeature(
+            f"topic {topic.name!r} has {len(topic.partitions)} partitions and cannot have {data.count}: this version "
+            "cannot change how many there are; make another topic with as many as you need, and copy the messages"
+        )
+
+    return [list_topics, create_topic, describe_topic, change_topic, delete_topic, add_partitions]
 
 
 def _all_settings(data: CreateTopicRequest) -> dict[str, Any]:

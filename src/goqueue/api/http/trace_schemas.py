@@ -20,7 +20,7 @@ class PlaceOf(Struct):
     offset: OffsetField
 
 
-class EventDetails(Struct, omit_defaults=True, kw_only=True):
+class EventAttributes(Struct, omit_defaults=True, kw_only=True):
     """What else is known of an event."""
 
     group: GroupField | UnsetType = UNSET
@@ -44,7 +44,8 @@ class TraceEvent(Struct):
 
     timestamp: Annotated[str, Meta(description="When it happened (RFC 3339).")]
     event_type: Annotated[str, Meta(description="What happened, such as publish, consume or ack: see docs/traces.md.")]
-    details: Annotated[EventDetails, Meta(description="What else is known of it.")]
+    details: Annotated[str, Meta(description="What else is known of it, in words; empty if nothing is.")]
+    attributes: Annotated[EventAttributes, Meta(description="The same as fields.")]
 
 
 class GroupOfTrace(Struct, omit_defaults=True, kw_only=True):

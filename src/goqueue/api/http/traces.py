@@ -15,7 +15,7 @@ from goqueue.api.http.durations import bounded_ms, instant_ns
 from goqueue.api.http.errors import documented
 from goqueue.api.http.openapi import answer
 from goqueue.api.http.trace_schemas import (
-    EventDetails,
+    EventAttributes,
     GroupOfTrace,
     OpenTransactionOf,
     PlaceOf,
@@ -48,11 +48,12 @@ _TRACE = {
     "duration": "1.250s",
     "in_log": True,
     "events": [
-        {"timestamp": "2030-01-01T09:00:00.000000000Z", "event_type": "publish", "details": {}},
+        {"timestamp": "2030-01-01T09:00:00.000000000Z", "event_type": "publish", "details": "", "attributes": {}},
         {
             "timestamp": "2030-01-01T09:00:00.250000000Z",
             "event_type": "consume",
-            "details": {
+            "details": "group billing, member worker-1, attempt 1, until 2030-01-01T09:00:30.250000000Z",
+            "attributes": {
                 "group": "billing",
                 "member": "worker-1",
                 "attempt": 1,
@@ -62,7 +63,8 @@ _TRACE = {
         {
             "timestamp": "2030-01-01T09:00:01.250000000Z",
             "event_type": "ack",
-            "details": {"group": "billing", "member": "worker-1", "attempt": 1},
+            "details": "group billing, member worker-1, attempt 1",
+            "attributes": {"group": "billing", "member": "worker-1", "attempt": 1},
         },
     ],
     "groups": [{"group": "billing", "state": "settled", "topic": "orders", "partition": 0, "offset": 17}],
@@ -218,7 +220,7 @@ def _waits_for(found: told.WaitsFor, by_producer: ByProducer) -> OpenTransaction
 
 
 def _event(step: told.Step, root: told.Place) -> TraceEvent:
-    details = EventDetails(
+    known = EventAttributes(
         group=step.group or UNSET,
         member=step.member or UNSET,
         attempt=step.attempt or UNSET,
@@ -228,8 +230,26 @@ def _event(step: told.Step, root: told.Place) -> TraceEvent:
         source="log" if step.from_log else UNSET,
     )
     if step.place != root:
-        details.topic, details.partition, details.offset = step.place.topic, step.place.partition, step.place.offset
-    return TraceEvent(format_instant_ns(step.at_ns), step.event, details)
+        known.topic, known.partition, known.offset = step.place.topic, step.place.partition, step.place.offset
+    return TraceEvent(format_instant_ns(step.at_ns), step.event, _in_words(step, known), known)
+
+
+def _in_words(step: told.Step, known: EventAttributes) -> str:
+    """For clients of the earlier server, which show it as it is. The reason comes last: it is anyone's text."""
+    said = [
+        f"{name} {value}"
+        for name in ("group", "member", "attempt", "until")
+        if (value := getattr(known, name)) is not UNSET
+    ]
+    if known.topic is not UNSET:
+        said.append(f"at {step.place}")
+    if step.to is not None:
+        said.append(f"to {step.to}")
+    if step.from_log:
+        said.append("from the log")
+    if step.reason:
+        said.append(f"reason: {step.reason}")
+    return ", ".join(said)
 
 
 def _group(standing: told.GroupStanding) -> GroupOfTrace:
