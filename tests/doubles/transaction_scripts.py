@@ -29,7 +29,7 @@ from goqueue.broker.polling import PollBounds
 from goqueue.broker.producer_ids import ProducerIdentity
 from goqueue.broker.read import Bounds
 from goqueue.broker.settling import Order
-from goqueue.model.errors import TransactionAborted, TransactionNotFound
+from goqueue.model.errors import TransactionAborted, TransactionNotFound, UnknownProducer
 from goqueue.model.publishing import NewMessage, Published
 from goqueue.wire.decoding import decode_run
 
@@ -366,6 +366,14 @@ async def at_once(stage: Stage) -> None:
     await asyncio.gather(*[end(each) for end, each in zip(ends, transactions, strict=True)])
 
 
+async def ids_of_many_lives(stage: Stage) -> None:
+    for _ in range(2):
+        await asyncio.gather(*[stage.init() for _ in range(3)])
+        await stage.lose_power()
+        await stage.init("name")
+        await stage.restart()
+
+
 async def known_by_an_id(stage: Stage) -> None:
     await asyncio.gather(stage.publish_once("a"), stage.publish_once("a"))
     await stage.publish_once("b")
@@ -375,6 +383,7 @@ async def known_by_an_id(stage: Stage) -> None:
 
 SCRIPTS: tuple[Script, ...] = (
     known_by_an_id,
+    ids_of_many_lives,
     tasks_of_a_job,
     take_over,
     read_process_write,
@@ -505,6 +514,11 @@ async def _check_producers(broker: Broker, told: Told) -> None:
     fresh = await broker.transactions.init()
     if fresh.producer_id in known:
         raise Broken(f"producer id {fresh.producer_id} was given twice")
+    for each in told.given.get("", []):
+        try:
+            broker.transactions.check_producer(each.producer_id, each.epoch)
+        except UnknownProducer as error:
+            raise Broken(f"an id that was given is not known: {error}") from None
     for name, some in told.given.items():
         if name:
             last = some[-1]

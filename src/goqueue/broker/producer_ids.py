@@ -6,11 +6,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from goqueue.broker.journal import Journal
+from goqueue.coordination.issued_ids import KEY_BYTES
 from goqueue.coordination.transactions import NamedProducer, Transactions
 from goqueue.model.config import TransactionsConfig
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
-from goqueue.model.ports import NANOS_PER_MS, Clock
+from goqueue.model.ports import NANOS_PER_MS, Clock, Randomness
 
 MAX_NAME_LENGTH = 255
 _NOTED_AFTER = 4
@@ -25,34 +26,39 @@ class ProducerIdentity:
 
 
 class ProducerIds:
-    def __init__(self, journal: Journal[Transactions], config: TransactionsConfig, clock: Clock) -> None:
+    def __init__(
+        self, journal: Journal[Transactions], config: TransactionsConfig, clock: Clock, randomness: Randomness
+    ) -> None:
         self._journal = journal
         self._config = config
         self._clock = clock
-        self._next_id = 0
+        self._randomness = randomness
+        self._next = 0
         self._safe_below = 0
-        """Ids that are reserved durably, and can be given at once."""
+        """Ids of numbers below are reserved durably, and can be given at once."""
         self._used_ns: dict[str, int] = {}
         """When names were used last, if they were since that was noted."""
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Ids that may have been given before are not given again."""
-        self._next_id = self._safe_below = self._journal.machine.reserved_ids
+        key = self._randomness.random_bytes(KEY_BYTES)
+        await self._journal.submit(lambda state: state.ids.decide_key(key))
+        self._next = self._safe_below = self._journal.machine.ids.reserved
 
     async def fresh(self, *, is_for_a_name: bool = False) -> int:
-        """Ids come in pairs, one of each kind, from a block that is reserved durably before any of it is given: so
+        """Numbers come in pairs, one of each kind, from a block that is reserved durably before any of it is given: so
         only now and then does somebody wait for the disk."""
-        pair = self._next_id + self._next_id % 2
-        self._next_id = pair + 2
+        pair = self._next + self._next % 2
+        self._next = pair + 2
         while pair + 2 > self._safe_below:
             await self._reserve()
-        return pair + 1 if is_for_a_name else pair
+        return self._journal.machine.ids.id_of(pair + 1 if is_for_a_name else pair)
 
     async def _reserve(self) -> None:
-        state = self._journal.machine
-        if self._safe_below >= state.reserved_ids:
-            self._journal.propose(state.decide_reserve())
-        end = state.reserved_ids
+        ids = self._journal.machine.ids
+        if self._safe_below >= ids.reserved:
+            self._journal.propose(ids.decide_reserve())
+        end = ids.reserved
         await self._journal.settled()
         self._safe_below = max(self._safe_below, end)
 

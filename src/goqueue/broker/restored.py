@@ -35,7 +35,7 @@ async def take_distance(
         return
     producer_ids, schema_ids = _jump(randomness, _PRODUCER_IDS), _jump(randomness, _SCHEMA_IDS)
     key = randomness.random_bytes(RECEIPT_KEY_BYTES)
-    await transactions.submit(lambda state: state.decide_skip(producer_ids))
+    await transactions.submit(lambda state: state.ids.decide_skip(producer_ids))
     skipped = await schemas.submit(lambda state: state.decide_skip(schema_ids))
     if not skipped:
         log.warning(

@@ -64,7 +64,7 @@ class TransactionService:
         self._commits = commits
         self._clock = clock
         self._randomness = randomness
-        self._ids = ProducerIds(journal, config, clock)
+        self._ids = ProducerIds(journal, config, clock, randomness)
         self.incarnation = int.from_bytes(randomness.random_bytes(8)) >> 1 | 1
         """Another one after every start; never 0."""
         self._open = OpenTransactions(lambda each: self.state.is_committed(each))
@@ -106,7 +106,7 @@ class TransactionService:
         await take_up(self.state, opened, groups, ends, topics, topic_by_id)
         for each in opened.all():
             work.watch(each)
-        self._ids.start()
+        await self._ids.start()
         # The stop may have come between a decision and this.
         self.keys.abort_the_others()
 

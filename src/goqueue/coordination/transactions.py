@@ -12,14 +12,12 @@ from zlib import crc32
 
 import msgspec
 
+from goqueue.coordination.issued_ids import IdKeyMade, IdsReserved, IdsSkipped, IssuedIds, is_for_a_name
 from goqueue.delivery.events import Parts
 from goqueue.model.errors import Overloaded, ProducerFenced, UnknownProducer
 from goqueue.model.fields import shown
 from goqueue.model.sequences import MAX_EPOCH
 
-IDS_AT_ONCE = 1_000
-"""Producer ids are reserved in blocks, so that most are given without waiting for the disk. There are two kinds: odd
-ones are for producers with a transactional id, so that one whose name is gone is not taken for one without a name."""
 REMEMBERED = 20_000
 """Of so many transactions that were committed it is known that they were, when their producer asks again."""
 _FORGOTTEN_AT_ONCE = 1_000
@@ -101,18 +99,6 @@ class UsedKey(msgspec.Struct, frozen=True, array_like=True):
         return 1 + len(self.transactions) // 10
 
 
-class IdsReserved(msgspec.Struct, frozen=True, tag="ids_reserved"):
-    """Ids below ``end`` may have been given."""
-
-    end: int
-
-
-class IdsSkipped(msgspec.Struct, frozen=True, tag="ids_skipped"):
-    """Ids below ``end`` may have been given, and epochs of the names that have one, without this being known here."""
-
-    end: int
-
-
 class ProducerNamed(msgspec.Struct, frozen=True, tag="producer_named"):
     """Whoever has this transactional id has this id and epoch from now on; others are fenced."""
 
@@ -166,6 +152,7 @@ class KeysForgotten(msgspec.Struct, frozen=True, tag="keys_forgotten"):
 TransactionsEvent = (
     IdsReserved
     | IdsSkipped
+    | IdKeyMade
     | ProducerNamed
     | NamesForgotten
     | Prepared
@@ -188,9 +175,7 @@ class Transactions:
     """The state, in parts: the ids, the transactions, and names and keys by shards."""
 
     def __init__(self) -> None:
-        self.reserved_ids = 1
-        self._skipped_to = 0
-        """Names whose id is below have another one when they are taken over: the epoch after theirs may be in use."""
+        self.ids = IssuedIds()
         self._unended = _Unended()
         self._names: list[dict[str, NamedProducer]] = [{} for _ in range(_SHARDS)]
         self._keys: list[dict[str, UsedKey]] = [{} for _ in range(_SHARDS)]
@@ -229,13 +214,6 @@ class Transactions:
 
     # Deciding
 
-    def decide_reserve(self) -> list[TransactionsEvent]:
-        return [IdsReserved(self.reserved_ids + IDS_AT_ONCE)]
-
-    def decide_skip(self, count: int) -> list[TransactionsEvent]:
-        """So many ids are not given, for they may have been."""
-        return [IdsSkipped(self.reserved_ids + count)]
-
     def decide_name(
         self,
         name: str,
@@ -258,17 +236,19 @@ class Transactions:
             raise Overloaded(
                 f"{most} transactional ids are in use (transactions.max_producers); those that nobody uses expire"
             )
-        if known is None or known.epoch >= MAX_EPOCH or known.producer_id < self._skipped_to:
+        # Where ids were skipped, the epoch after the last may be in use elsewhere.
+        if known is None or known.epoch >= MAX_EPOCH or self.ids.was_skipped(known.producer_id):
             return [ProducerNamed(name, NamedProducer(fresh_id, 0, timeout_ms, now_ns, instance))]
         taken_over = NamedProducer(known.producer_id, known.epoch + 1, timeout_ms, now_ns, instance)
         return [ProducerNamed(name, taken_over)]
 
     def check_producer(self, producer_id: int, epoch: int) -> str:
         """Raises for an id that nobody has, and for a producer that was fenced; returns its transactional id."""
-        if not 0 < producer_id < self.reserved_ids:
+        number = self.ids.number_of(producer_id)
+        if number is None:
             raise UnknownProducer(f"producer id {shown(producer_id)} was never given to anyone")
         name = self._names_by_id.get(producer_id, "")
-        if not name and is_for_a_name(producer_id):
+        if not name and is_for_a_name(number):
             raise ProducerFenced(
                 f"producer {producer_id} is nobody's any more: its transactional id has another one, or was forgotten "
                 "because nobody used it for long"
@@ -330,10 +310,8 @@ class Transactions:
     def apply(self, event: TransactionsEvent) -> None:
         unended = self._unended
         match event:
-            case IdsReserved(end):
-                self.reserved_ids = end
-            case IdsSkipped(end):
-                self.reserved_ids = self._skipped_to = end
+            case IdsReserved() | IdsSkipped() | IdKeyMade():
+                self.ids.apply(event)
             case ProducerNamed(name, producer):
                 self._name(name, producer)
             case NamesForgotten(names):
@@ -382,7 +360,7 @@ class Transactions:
 
     def part_of(self, event: TransactionsEvent) -> str:
         match event:
-            case IdsReserved() | IdsSkipped():
+            case IdsReserved() | IdsSkipped() | IdKeyMade():
                 return _IDS
             case ProducerNamed(name):
                 return f"names/{_shard(name)}"
@@ -397,7 +375,7 @@ class Transactions:
 
     def dump(self, part: str) -> bytes | None:
         if part == _IDS:
-            return msgspec.json.encode((self.reserved_ids, self._skipped_to))
+            return self.ids.dump()
         if part == _TRANSACTIONS:
             return msgspec.json.encode(self._unended)
         kind, number = part.split("/")
@@ -405,9 +383,7 @@ class Transactions:
 
     def restore(self, part: str, payload: bytes) -> None:
         if part == _IDS:
-            found = msgspec.json.decode(payload, type=int | tuple[int, int])
-            # Snapshots had one number before ids could be skipped.
-            self.reserved_ids, self._skipped_to = (found, 0) if isinstance(found, int) else found
+            self.ids.restore(payload)
         elif part == _TRANSACTIONS:
             self._unended = msgspec.json.decode(payload, type=_Unended)
         elif part.startswith("names/"):
@@ -423,11 +399,6 @@ def series_of(key: str) -> tuple[str, int]:
     found = _NUMBERED.fullmatch(key)
     # A name that nobody would give to a key.
     return (f"{found[1]}\0", int(found[2])) if found is not None else (key, -1)
-
-
-def is_for_a_name(producer_id: int) -> bool:
-    """Whether an id is of the kind that producers with a transactional id have."""
-    return producer_id % 2 == 1
 
 
 def _another_started(name: str, epoch: int, own: str = "") -> str:

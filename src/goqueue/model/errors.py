@@ -503,7 +503,7 @@ class StaleReceipt(GoQueueError):
 
 
 class UnknownProducer(GoQueueError):
-    """No producer has this id."""
+    """This id was never given to a producer."""
 
     code = "unknown_producer"
     http_status = 404

@@ -11,12 +11,19 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.schema_registry import SchemaDraft
 from goqueue.coordination.schemas import Schemas
 from goqueue.coordination.transactions import Transactions
-from goqueue.model.errors import CorruptData, ProducerFenced
+from goqueue.model.errors import CorruptData, ProducerFenced, UnknownProducer
 from goqueue.storage.files import OsFiles
 
 
 def draft(name: str) -> SchemaDraft:
     return SchemaDraft(f'{{"type": "fixed", "name": "{name}", "size": 1}}')
+
+
+def number_of(running: Broker, producer_id: int) -> int:
+    """How many ids were given before this one, at the most."""
+    number = running.transactions.state.ids.number_of(producer_id)
+    assert number is not None
+    return number
 
 
 async def copied(tmp_path: Path) -> tuple[Path, Path]:
@@ -39,7 +46,13 @@ async def test_ids_that_were_given_after_the_instant_are_not_given_again(tmp_pat
     async with Broker(copy) as running:
         assert not (copy / "RESTORED").exists()
         after = (await running.transactions.init()).producer_id
-        assert 1 << 32 < after < 1 << 34 and after > max(before)
+        jump = number_of(running, after)
+        assert 1 << 32 < jump < 1 << 34 and after not in before
+        # Who has one from between goes on with it, and who makes one up does not.
+        for each in before:
+            running.transactions.check_producer(each, 0)
+        with pytest.raises(UnknownProducer):
+            running.transactions.check_producer(max(before) + 2, 0)
         # Schemas of before the instant keep their ids; new ones get none that anybody may know.
         assert (await running.schemas.register("s", draft("a"))).record.schema_id == 1
         schema_after = (await running.schemas.register("s2", draft("c"))).record.schema_id
@@ -50,7 +63,7 @@ async def test_ids_that_were_given_after_the_instant_are_not_given_again(tmp_pat
             await journal.snapshot()
     async with Broker(copy) as running:
         # Once: a start like any other.
-        assert after < (await running.transactions.init()).producer_id < after + 10_000
+        assert jump < number_of(running, (await running.transactions.init()).producer_id) < jump + 10_000
         assert (await running.schemas.register("s3", draft("d"))).record.schema_id == schema_after + 1
         assert running._catalog.machine.state.receipt_key == key
 
@@ -89,7 +102,7 @@ async def test_a_first_start_that_is_killed_is_done_again(tmp_path: Path) -> Non
         await Broker(copy, files=Killed()).start()
     assert (copy / "RESTORED").exists()
     async with Broker(copy) as running:
-        assert (await running.transactions.init()).producer_id > 2 << 32
+        assert number_of(running, (await running.transactions.init()).producer_id) > 2 << 32
         assert running.schemas.state.last_id > 2_000_000
     assert not (copy / "RESTORED").exists()
 
@@ -104,7 +117,7 @@ async def test_no_broker_starts_where_a_restore_was_broken_off(tmp_path: Path) -
 def test_states_from_before_ids_could_be_skipped_are_read() -> None:
     state = Transactions()
     state.restore("ids", b"1001")
-    assert state.reserved_ids == 1_001
+    assert state.ids.reserved == 1_001
     schemas = Schemas()
     assert "ids" not in schemas.parts()
     # Not so far that none would be left.

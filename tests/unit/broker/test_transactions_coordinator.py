@@ -12,10 +12,11 @@ from doubles.loop import on_a_loop
 from doubles.transaction_bench import GROUP, OTHER, TOPIC, Bench, bench
 
 import goqueue.broker.transaction_ends
-import goqueue.coordination.transactions
+import goqueue.coordination.issued_ids
 from goqueue.broker.group_shards import GroupShards
 from goqueue.broker.journal import Journal
 from goqueue.broker.producer_ids import ProducerIdentity
+from goqueue.coordination.issued_ids import IssuedIds
 from goqueue.model.errors import (
     DiskFull,
     GoQueueError,
@@ -66,7 +67,7 @@ async def test_a_producer_without_a_name_gets_an_id_of_its_own() -> None:
 
 @on_a_loop
 async def test_an_id_is_never_given_twice_over_restarts_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(goqueue.coordination.transactions, "IDS_AT_ONCE", 8)
+    monkeypatch.setattr(goqueue.coordination.issued_ids, "AT_ONCE", 8)
     async with bench() as it:
         given: list[int] = []
         for turn in range(4):
@@ -76,6 +77,33 @@ async def test_an_id_is_never_given_twice_over_restarts_and_blocks(monkeypatch: 
             given += [each.producer_id for each in await asyncio.gather(*[it.transactions.init() for _ in range(9)])]
             await it.restart()
         assert len(set(given)) == len(given)
+        for each in given:
+            if it.transactions.state.name_of(each) == "":
+                it.transactions.check_producer(each, 0)
+
+
+@on_a_loop
+async def test_ids_of_a_folder_from_before_they_proved_themselves_stay_good_and_are_not_given_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(IssuedIds, "decide_key", lambda self, key: [])
+    async with bench() as it:
+        plain = [(await it.transactions.init()).producer_id for _ in range(3)]
+        named = await it.transactions.init("name")
+        assert max(plain) < 1_000
+        monkeypatch.undo()
+        await it.restart()
+        last = it.transactions.state.ids.reserved - 1
+        fresh = [(await it.transactions.init()).producer_id for _ in range(3)]
+        await it.restart()
+        for each in (*plain, *fresh):
+            it.transactions.check_producer(each, 0)
+        it.transactions.check_producer(named.producer_id, named.epoch)
+        assert min(fresh) > 1 << 52
+        with pytest.raises(UnknownProducer):
+            it.transactions.check_producer(last + 1, 0)
+        again = await it.transactions.init("name")
+        assert (again.producer_id, again.epoch) == (named.producer_id, named.epoch + 1)
 
 
 @on_a_loop

@@ -57,7 +57,7 @@ def next_event(state: Transactions, rng: Random, now_ns: int) -> list[Transactio
     known = [*state.prepared, *state.decided]
     kind = rng.randrange(8)
     if kind == 0:
-        return state.decide_reserve()
+        return state.ids.decide_reserve()
     if kind == 1:
         return state.decide_name(f"name {number}", rng.randrange(1, 1 << 40), 60_000, now_ns, 1_000)
     if kind == 2:
@@ -160,7 +160,7 @@ def test_of_those_that_were_committed_the_last_are_remembered() -> None:
 
 def test_an_epoch_goes_up_until_there_is_none_left() -> None:
     state = Transactions()
-    for event in state.decide_reserve():
+    for event in state.ids.decide_reserve():
         state.apply(event)
     state.apply(ProducerNamed("name", NamedProducer(3, MAX_EPOCH - 1, 1, 0)))
     [last] = state.decide_name("name", 5, 1, 0, 10)
@@ -173,7 +173,7 @@ def test_an_epoch_goes_up_until_there_is_none_left() -> None:
         with pytest.raises(ProducerFenced):
             state.check_producer(producer_id, epoch)
     assert state.check_producer(4, 0) == ""
-    for producer_id in (0, -1, state.reserved_ids):
+    for producer_id in (0, -1, state.ids.reserved):
         with pytest.raises(UnknownProducer):
             state.check_producer(producer_id, 0)
 

@@ -19,7 +19,7 @@ from goqueue.api.http.transaction_schemas import (
 from goqueue.broker.broker import Broker
 
 _TAGS = ["Transactions"]
-_PRODUCER = {"producer_id": 1, "epoch": 0, "timeout_ms": 60_000}
+_PRODUCER = {"producer_id": 4_514_783_002_117_349, "epoch": 0, "timeout_ms": 60_000}
 
 
 def producer_routes(broker: Broker) -> list[HTTPRouteHandler]:

@@ -40,10 +40,10 @@ from goqueue.model.units import format_duration_ms, format_instant_ns
 KEYS = "/transactions/keys/"
 
 _TAGS = ["Transactions"]
-_ID = "1-0-5f5e1a2b3c4d5e6f"
+_ID = "4514783002117349-0-5f5e1a2b3c4d5e6f"
 _INFO = {
     "transaction_id": _ID,
-    "producer_id": 1,
+    "producer_id": 4_514_783_002_117_349,
     "epoch": 0,
     "transactional_id": "billing",
     "state": "ongoing",

@@ -42,7 +42,7 @@ from goqueue.model.units import format_instant_ns
 
 _TAGS = ["Transactions"]
 _MAX_ACKS_BYTES = MAX_FROZEN_RECEIPTS * (MAX_RECEIPT_LENGTH + len('"",')) + (64 << 10)
-_ID = "1-0-5f5e1a2b3c4d5e6f"
+_ID = "4514783002117349-0-5f5e1a2b3c4d5e6f"
 _BEGUN = {"transaction_id": _ID, "deadline": "2030-01-01T09:01:00Z"}
 _STORED = {"partition": 0, "offset": 17, "priority": "normal", "delayed": False}
 _PREPARED = {"status": "prepared", "transaction_id": _ID, "deadline": "2030-01-02T09:00:00Z"}
