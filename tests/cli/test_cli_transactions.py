@@ -43,7 +43,7 @@ def test_what_hangs_is_listed_looked_at_and_aborted(broker: BrokerProcess, clien
     listed = run(broker, "list")
     titles = listed.output.splitlines()[0]
     assert listed.exit_code == 0
-    assert titles.split() == ["id", "transactional", "id", "state", "age", "ends", "within", "messages", "topics"]
+    assert titles.split() == ["id", "name", "state", "age", "ends", "in", "messages", "topics"]
     (line,) = [each for each in listed.output.splitlines() if each.startswith(transaction)]
     cells = [each for each in re.split(r"  +", line) if each]
     assert (cells[1], cells[2], cells[5:]) == (name, "ongoing", ["1", topic])
@@ -103,7 +103,7 @@ def test_what_is_no_id_is_said_before_anyone_is_asked(command: str, text: str) -
     result = CliRunner().invoke(app, ["txn", command, text], env={"GOQUEUE_SERVER": "http://127.0.0.1:1"})
     assert result.exit_code == 2
     assert f"error: {text!r} is not the id of a transaction" in result.output
-    assert "12-0-f40b0548fafd4da8" in result.output and "goqueue txn list" in result.output
+    assert "4514783002117349-0-f40b0548fafd4da8" in result.output and "goqueue txn list" in result.output
 
 
 def test_a_transaction_that_is_not_there_is_no_traceback(broker: BrokerProcess) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from behaviour.clock import ManualClock
 from held_calls import HeldCalls, answer_instead, lost
 
 from goqueue import AsyncClient
+from goqueue.broker.broker import Broker
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.sequences import Identity
+from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import (
     ClientClosed,
     DeliveryTimeout,
@@ -244,14 +249,31 @@ async def test_closing_a_producer_waits_for_an_end_that_is_under_way(
         assert caplog.messages == []
 
 
-async def test_a_producer_whose_name_the_broker_has_forgotten_begins_again_under_it(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def an_id_of_a_name_that_was_forgotten(folder: Path) -> Identity:
+    clock = ManualClock(time.time_ns())
+    config = Config(storage=StorageConfig(path=str(folder), min_free_bytes=0))
+    async with Broker(config, clock=clock) as before:
+        gone = await before.transactions.init("gone")
+        clock.advance_ms(config.transactions.id_expiry_ms + 1)
+        before.transactions.tidy()
+    return Identity(gone.producer_id, gone.epoch)
+
+
+async def test_a_producer_whose_name_the_broker_has_forgotten_begins_again_under_it(tmp_path: Path) -> None:
+    nobodys = await an_id_of_a_name_that_was_forgotten(tmp_path)
+    broker = await asyncio.to_thread(BrokerProcess, tmp_path)
+    try:
+        await begins_again(broker, nobodys)
+    finally:
+        await asyncio.to_thread(broker.kill)
+
+
+async def begins_again(broker: BrokerProcess, nobodys: Identity) -> None:
+    topic = "t"
     async with broker.async_client() as client, client.producer(transactional_id=topic) as producer:
-        async with client.producer() as unnamed:
-            nobodys = Identity((await unnamed.begin()).identity.producer_id + 1, 0)
+        await client.create_topic(topic, partitions=1)
         for fails_at in ("send", "commit"):
-            # An id for a name that has none: as if the name had been forgotten.
+            # As if the name had been forgotten.
             tx = await producer.begin()
             if fails_at == "commit":
                 await tx.send_many(topic, [b"never"])

@@ -65,7 +65,7 @@ app = typer.Typer(
 class NoTransactionId(InvalidRequest):
     """What was written cannot be the id of a transaction."""
 
-    remedy = "Ids look like 12-0-f40b0548fafd4da8; 'goqueue txn list' shows those that are open."
+    remedy = "Ids look like 4514783002117349-0-f40b0548fafd4da8; 'goqueue txn list' shows those that are open."
 
 
 @app.command("list")
@@ -170,7 +170,7 @@ def _listed(found: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     from goqueue.cli.trace_words import duration, shortened
     from goqueue.observe.logs import escape
 
-    titles = ["id", "transactional id", "state", "age", "ends within", "messages", "topics"]
+    titles = ["id", "name", "state", "age", "ends in", "messages", "topics"]
     rows = [
         [
             each["transaction_id"],
