@@ -130,3 +130,26 @@ async def test_extending_by_hand(timed_broker: TimedBroker) -> None:
             assert (await client.reliability_stats()).visibility_timeouts == 0
             await message.ack()
         assert (await client.describe_group(GROUP)).lag == 0
+
+
+async def test_an_ack_that_comes_after_another_consumer_has_rejected_the_message_is_an_error(
+    timed_broker: TimedBroker,
+) -> None:
+    async with timed_broker.async_client() as client:
+        await fill(client, 1)
+        options = {"kind": "shared", "visibility_timeout_ms": 30_000}
+        async with client.consumer(GROUP, TOPIC, max_lease_ms=0, **options) as slow:
+            [late] = await slow.poll()
+            slow.stop_taking()
+            async with client.consumer(GROUP, TOPIC) as other:
+                await timed_broker.let_pass(31_000)
+                [again] = await other.poll()
+                await again.reject("no")
+                while not (await client.reliability_stats()).dead_letters:
+                    await asyncio.sleep(0)
+                assert (await client.redrive(TOPIC, group=GROUP)).redriven == 1
+                with pytest.raises(StaleReceipt, match="settled already"):
+                    await late.ack()
+                [second_life] = await other.poll()
+                assert second_life.offset == 1
+                await second_life.ack()

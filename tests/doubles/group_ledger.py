@@ -12,6 +12,7 @@ from goqueue.broker.groups import Join
 from goqueue.broker.polling import PollBounds
 from goqueue.broker.read import Bounds
 from goqueue.broker.settling import Order
+from goqueue.model.errors import StaleReceipt
 from goqueue.wire.decoding import decode_run
 
 TOPIC, GROUP, DEAD = "t", "g", "t.dlq"
@@ -31,6 +32,9 @@ class Told:
     may_die: set[bytes] = field(default_factory=set)
     redriven: set[bytes] = field(default_factory=set)
     may_redrive: set[bytes] = field(default_factory=set)
+    acked_with: dict[bytes, str] = field(default_factory=dict)
+    """Receipts by value, and those of messages that have become dead letters."""
+    died_with: dict[bytes, str] = field(default_factory=dict)
     counts: dict[bytes, int] = field(default_factory=dict)
     """How often a message was delivered, as far as consumers know."""
     members: set[str] = field(default_factory=set)
@@ -62,6 +66,7 @@ class Told:
         if stream:
             self._check_committed(broker)
         elif broker.groups.shards.journal(GROUP).machine.get(GROUP) is not None:
+            await self._check_late_acks(broker)
             received = await self._drain(broker)
             await settled(broker)
             self._check_messages(received, await self._dead_letters(broker))
@@ -113,6 +118,17 @@ class Told:
         for value, count in received.items():
             if value not in self.may_redrive and count <= self.counts.get(value, 0):
                 raise Broken(f"{value!r} was delivered {self.counts[value]} times, and now for the {count}. time")
+
+    async def _check_late_acks(self, broker: Broker) -> None:
+        """Who has acked a message may say so again; who acks a dead letter comes too late."""
+        for value, receipt in self.acked_with.items():
+            [refusal] = await broker.groups.settling.settle_receipts([receipt], Order("ack"))
+            if refusal is not None:
+                raise Broken(f"{value!r} was acked, and its ack cannot be repeated: {refusal}")
+        for value, receipt in self.died_with.items():
+            [refusal] = await broker.groups.settling.settle_receipts([receipt], Order("ack"))
+            if not isinstance(refusal, StaleReceipt):
+                raise Broken(f"{value!r} is a dead letter, and acking it is answered with {refusal!r}")
 
     async def _dead_letters(self, broker: Broker) -> Counter[bytes]:
         found: Counter[bytes] = Counter()

@@ -125,8 +125,10 @@ class Stage:
         assert outcomes == [None] * len(receipts), outcomes
         if verb == "ack":
             self.told.acked |= values
+            self.told.acked_with |= receipts
         elif dies:
             self.told.dead |= values
+            self.told.died_with |= receipts
 
     async def snapshot(self) -> None:
         for journal in self.broker.groups.shards.journals:

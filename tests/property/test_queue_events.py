@@ -29,7 +29,7 @@ from goqueue.delivery.events import (
     Returned,
     Target,
 )
-from goqueue.delivery.lane import is_ready, lane_of
+from goqueue.delivery.lane import is_ready, lane_of, lease_in
 from goqueue.delivery.queue import Queue, QueueDump
 from goqueue.model.message import HIDDEN
 from goqueue.model.offset_runs import OffsetRuns
@@ -64,6 +64,8 @@ class Table:
     done: set[int] = field(default_factory=set)
     parked: set[int] = field(default_factory=set)
     moving: set[int] = field(default_factory=set)
+    acked: set[tuple[int, int]] = field(default_factory=set)
+    """By which lease, and which offset."""
 
     @property
     def end(self) -> int:
@@ -280,6 +282,7 @@ class Script:
                 self.apply(Acked(Q, packed))
                 table.forget(flat)
                 table.done |= flat
+                table.acked |= {(lease, each) for lease, offsets in parts.items() for each in offsets}
             case "return":
                 self.apply(Returned(Q, packed, at_ns, "no"))
                 table.held |= {each: Held(None, one.count, at_ns) for each, one in held.items()}
@@ -319,6 +322,7 @@ class Script:
             self.apply(ResetTo(Q, to))
             table.forget(set(range(table.end)))
             table.done, table.front = set(range(to)), to
+            table.acked.clear()
         elif what == "cut":
             end = draw(st.integers(table.start, table.end))
             self.apply(CutTo(Q, end))
@@ -326,6 +330,7 @@ class Script:
             table.forget(gone)
             table.done -= gone
             table.moving -= gone
+            table.acked = {each for each in table.acked if each[1] < end}
             table.front = min(table.front, end)
             del table.lanes[end:]
             self.catch_up()
@@ -349,6 +354,14 @@ class Script:
         self.check_parcels()
         self.check_lanes()
         self.check_numbers()
+        self.check_acks()
+
+    def check_acks(self) -> None:
+        """Of each lease exactly what it has acked itself is known as acked by it, whoever else has done the rest."""
+        for number in range(1, self.queue.next_lease):
+            for lease in (lease_in(number, lane) for lane in range(HIDDEN)):
+                for offset in range(self.table.end):
+                    assert self.queue.was_acked(lease, offset) == ((lease, offset) in self.table.acked)
 
     def check_parcels(self) -> None:
         queue, table = self.queue, self.table

@@ -379,7 +379,18 @@ class QueueMachine(RuleBasedStateMachine):
             return
         got = Random(seed).choice(self.stale)
         (outcome,) = self.run(self.bench.settle(verb, got, delay_ms=0))
-        assert outcome is None or isinstance(outcome, StaleReceipt)
+        assert isinstance(outcome, StaleReceipt)
+
+    @rule(seed=st.integers(0, 1 << 16))
+    def ack_once_more(self, seed: int) -> None:
+        """Who has acked may say so again; of a dead letter nobody may."""
+        over = [fate for fates in self.fates.values() for fate in fates.values() if fate.state in ("done", "dead")]
+        if not over:
+            return
+        fate = Random(seed).choice(over)
+        assert fate.got is not None
+        (outcome,) = self.run(self.bench.settle("ack", fate.got))
+        assert outcome is None if fate.state == "done" else isinstance(outcome, StaleReceipt)
 
     # Time and members
 

@@ -25,7 +25,6 @@ from goqueue.model.logging import get_logger
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.runs import Runs, bits_to_runs, moved_bits, offsets_in, packed, to_bits, to_runs
 from goqueue.observe.trace_event import EXPIRED, NACK, REJECT
-from goqueue.storage import lanes
 
 log = get_logger(__name__)
 
@@ -143,7 +142,9 @@ class Settling:
                 share.claimed.append((parcel, bits))
                 left &= ~moved_bits(bits, parcel.first - base)
         if left:
-            left &= self._of_lane(share, lane_of(claim.lease), base, order)
+            left &= ~share.queue.between(claim.lease, claim.runs, base)
+            if order.verb == "ack":
+                left &= ~share.queue.acks.acked(claim.lease, base)
         refused = [
             offset
             for offset in offsets_in(bits_to_runs(base, left))
@@ -154,25 +155,11 @@ class Settling:
         held = share.queue.find(claim.lease, refused[0])
         return to_runs(refused), self._refusal(share.queue, refused[0], claim.lease, held)
 
-    def _of_lane(self, share: _Share, lane: int, first: int, order: Order) -> int:
-        """Bits of what a claim may mean: between the messages of a lease there may be those of other lanes."""
-        known = share.queue.lanes.get(lane)
-        if order.verb != "ack":
-            log = share.topic.partitions[share.queue.partition].log
-            gone = max(0, min(SPAN, log.start_offset - first))
-            # Nobody knows any more which lane those were of that have left the log.
-            return to_bits(lanes.runs(log, lane, first, first + SPAN), first, SPAN) | ((1 << gone) - 1)
-        # Whose messages count as done in this lane, as do those that were acked before.
-        done = max(0, share.queue.front - first) if known is None else 0
-        return ~(((1 << done) - 1) if known is None else known.acked.bits(first, SPAN))
-
     def _is_so_already(self, queue: Queue, offset: int, lease: int, order: Order, held: Parcel | None) -> bool:
-        """Whether what is asked for a message was done before."""
+        """Whether what is asked for a message was done before, by this very delivery."""
         if held is not None:
             return order.verb == "freeze" and held.member == order.holder
-        if offset in queue.moving:
-            return order.verb == "reject"
-        return order.verb == "ack" and queue.is_done(offset, lane_of(lease))
+        return order.verb == "ack" and queue.was_acked(lease, offset)
 
     def _refusal(self, queue: Queue, offset: int, lease: int, held: Parcel | None) -> GoQueueError:
         """Why a message cannot be settled."""

@@ -198,8 +198,8 @@ class Taking:
         again = there & to_bits(to_runs(picked.offsets), first, SPAN)
         events: list[GroupsEvent] = []
         if there != again:
-            gone: list[GroupsEvent] = [Acked(queue.key, [(parcel.lease, packed(first, there & ~again))])]
-            self._shards.change(queue.group, gone, LOST)
+            gone = Acked(queue.key, [(parcel.lease, packed(first, there & ~again))], gone=True)
+            self._shards.change(queue.group, [gone], LOST)
         if again:
             events.append(
                 Redelivered(queue.key, [(parcel.lease, packed(first, again))], visit.member_id, self.until_ns(visit))

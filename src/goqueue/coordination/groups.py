@@ -15,6 +15,7 @@ from goqueue.coordination.group import (
     new_state,
 )
 from goqueue.delivery.events import AnyQueueEvent, QueueClosed, QueueEvent, QueueOpened
+from goqueue.delivery.lease_acks import Recent
 from goqueue.delivery.queue import Queue, QueueDump
 from goqueue.model.errors import GroupNotFound
 from goqueue.model.fields import shown
@@ -39,6 +40,7 @@ class Groups:
         # By identity: while a snapshot was taken a group may have been deleted and another made under its name.
         self._queues_of: dict[str, dict[str, Queue]] = {}
         self._in_flight: dict[str, dict[str, int]] = {}
+        self._recent = Recent()
 
     # Looking
 
@@ -91,7 +93,7 @@ class Groups:
 
     def _apply_to_queue(self, event: Any) -> None:
         if isinstance(event, QueueOpened):
-            self._open(Queue(event, self._in_flight_of(event.q)))
+            self._open(Queue(event, self._in_flight_of(event.q), self._recent))
             return
         queue = self._queues.get(event.q)
         if queue is None:
@@ -131,7 +133,8 @@ class Groups:
             self._add(msgspec.json.decode(payload, type=GroupState))
             return
         key = part.removeprefix(_QUEUE)
-        self._open(Queue.load(key, msgspec.json.decode(payload, type=QueueDump), self._in_flight_of(key)))
+        dump = msgspec.json.decode(payload, type=QueueDump)
+        self._open(Queue.load(key, dump, self._in_flight_of(key), self._recent))
 
 
 def _identity(key: str) -> str:

@@ -56,10 +56,14 @@ class Redelivered(QueueEvent, frozen=True, tag="redelivered"):
 
 
 class Acked(QueueEvent, frozen=True, tag="acked", omit_defaults=True):
-    """Done; or given up, if there is an ``error``: dead letters have no dead letters."""
+    """Done; or given up, if there is an ``error``: dead letters have no dead letters.
+
+    ``gone``: nobody acked them, the log does not have them any more.
+    """
 
     parts: Parts
     error: str = ""
+    gone: bool = False
 
 
 class Returned(QueueEvent, frozen=True, tag="returned"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from goqueue.model.runs import Runs, bits_to_runs, to_bits
+from goqueue.model.runs import Offsets, Runs, bits_to_runs, to_bits, unpacked
 
 SPAN = 1_024
 """A lease covers offsets within so many of its first, which keeps its bits small."""
@@ -26,6 +26,8 @@ class Parcel(msgspec.Struct, gc=False):
     lease: int
     first: int
     bits: int
+    whole: int
+    """All that the lease had at first."""
     count: int
     member: str | None
     at_ns: int
@@ -55,3 +57,12 @@ class ParcelDump(msgspec.Struct, frozen=True, array_like=True):
     member: str | None
     at_ns: int
     error: str
+    whole: Offsets | None = None
+    """Empty: just these. ``None``: a version that did not keep it has written this."""
+
+    @property
+    def first(self) -> int:
+        """Where the bits of its lease begin, if this is the first that is left of it."""
+        if isinstance(self.whole, str):
+            return unpacked(self.whole)[0]
+        return self.whole[0] if self.whole else self.runs[0]

@@ -38,8 +38,21 @@ from goqueue.delivery.events import (
 )
 from goqueue.delivery.keyed import KeyOrder
 from goqueue.delivery.lane import Lane, LaneDump, lane_of, lease_in
+from goqueue.delivery.lease_acks import LeaseAcks, LeaseAcksDump, Recent
 from goqueue.delivery.parcel import READY, SPAN, Parcel, ParcelDump
-from goqueue.model.runs import Runs, bits_of, bits_to_runs, offsets_in, pairs, size_of, to_bits, to_runs, unpacked
+from goqueue.model.runs import (
+    Runs,
+    bits_of,
+    bits_to_runs,
+    moved_bits,
+    offsets_in,
+    packed,
+    pairs,
+    size_of,
+    to_bits,
+    to_runs,
+    unpacked,
+)
 
 _SPAN_MASK = (1 << SPAN) - 1
 _FOR_EVER = 4_102_444_800 * 10**9
@@ -68,12 +81,13 @@ class QueueDump(msgspec.Struct, frozen=True):
     lanes: list[LaneDump]
     parcels: list[ParcelDump]
     moving: dict[int, Move]
+    acks: list[LeaseAcksDump] = []
 
 
 class Queue:
-    """One for each group and partition."""
+    """One for each group and partition. ``recent`` bounds what several of them remember of acks."""
 
-    def __init__(self, opened: QueueOpened, in_flight: dict[str, int]) -> None:
+    def __init__(self, opened: QueueOpened, in_flight: dict[str, int], recent: Recent | None = None) -> None:
         self.key = opened.q
         self.group = opened.group
         self.topic_id = opened.topic_id
@@ -84,6 +98,7 @@ class Queue:
         """How many messages are in parcels."""
         self.moving: dict[int, Move] = {}
         self.keys: KeyOrder | None = None
+        self.acks = LeaseAcks(recent or Recent())
         self.next_lease = 1
         """Its number; the lane is added when it is made."""
         self._leases: dict[int, Parcel] = {}
@@ -109,6 +124,24 @@ class Queue:
         """Of an offset that is known to be of this lane."""
         found = self.lanes.get(lane)
         return offset < self.front if found is None else offset in found.acked
+
+    def was_acked(self, lease: int, offset: int) -> bool:
+        """Whether a message is known to have been acked by this very delivery."""
+        return self.acks.acked(lease, offset) & 1 == 1
+
+    def between(self, lease: int, runs: Runs, base: int) -> int:
+        """What lies between the messages of a lease, in runs that begin and end with one of them; bits from ``base``.
+
+        Where lanes are mixed a lease has gaps, and whoever names it as one run does not mean what is in them.
+        """
+        parcel = self._leases.get(lease)
+        first, whole = (parcel.first, parcel.whole) if parcel is not None else self.acks.whole(lease)
+        own = moved_bits(whole, first - base)
+        gaps = 0
+        for low, end in pairs(runs):
+            if own >> (low - base) & own >> (end - 1 - base) & 1:
+                gaps |= ((1 << (end - low)) - 1) << (low - base)
+        return gaps & ~own
 
     @property
     def known_end(self) -> int:
@@ -220,18 +253,24 @@ class Queue:
             case Acked(_, parts):
                 for taken in self._take(parts):
                     self._done(lane_of(taken.lease), taken)
+                    if not event.error and not event.gone:
+                        self.acks.add(taken.lease, taken.first, taken.whole, taken.bits)
             case Returned(_, parts, at_ns, error):
                 for taken in self._take(parts):
-                    self._put(taken.lease, taken.first, taken.bits, taken.count, None, at_ns, error)
+                    taken.member, taken.at_ns, taken.error = None, at_ns, error
+                    self._put(taken)
             case Released(_, parts):
                 for taken in self._take(parts):
-                    self._put(taken.lease, taken.first, taken.bits, taken.count - 1, None, READY, taken.error)
+                    taken.count, taken.member, taken.at_ns = taken.count - 1, None, READY
+                    self._put(taken)
             case Extended(_, parts, until_ns):
                 for taken in self._take(parts):
-                    self._put(taken.lease, taken.first, taken.bits, taken.count, taken.member, until_ns, taken.error)
+                    taken.at_ns = until_ns
+                    self._put(taken)
             case Frozen(_, parts, holder):
                 for taken in self._take(parts):
-                    self._put(taken.lease, taken.first, taken.bits, taken.count, holder, _FOR_EVER, taken.error)
+                    taken.member, taken.at_ns = holder, _FOR_EVER
+                    self._put(taken)
             case Moving():
                 self._move(event)
             case Moved(_, runs, lane):
@@ -243,6 +282,7 @@ class Queue:
                 self._drop_below(start)
             case ResetTo(_, offset):
                 self._forget(0, None)
+                self.acks.clear()
                 self.lanes.clear()
                 self.front = offset
                 self.keys = None
@@ -252,6 +292,7 @@ class Queue:
     def close(self) -> None:
         """Nothing is in flight any more."""
         self._forget(0, None)
+        self.acks.clear()
 
     def _lane(self, number: int) -> Lane:
         """Of a lane that is about to have something that is not done, or is done beyond the front."""
@@ -322,6 +363,7 @@ class Queue:
 
     def _cut(self, end: int) -> None:
         self._forget(end, None)
+        self.acks.cut(end)
         for offset in [each for each in self.moving if each >= end]:
             del self.moving[offset]
         self.front = min(self.front, end)
@@ -341,7 +383,8 @@ class Queue:
             end += end % 2
             lease = lease_in(self.next_lease, lane)
             self.next_lease += 1
-            self._put(lease, first, to_bits(runs[at:end], first, SPAN), times, member, until_ns, "")
+            bits = to_bits(runs[at:end], first, SPAN)
+            self._put(Parcel(lease, first, bits, bits, times, member, until_ns))
             if runs[end - 1] > first + SPAN:
                 runs = [first + SPAN, *runs[end - 1 :]]
                 at = 0
@@ -352,19 +395,21 @@ class Queue:
         while bits:
             lease = lease_in(self.next_lease, event.lane)
             self.next_lease += 1
-            self._put(lease, first, bits & _SPAN_MASK, 1, event.member, event.until_ns, "")
+            some = bits & _SPAN_MASK
+            self._put(Parcel(lease, first, some, some, 1, event.member, event.until_ns))
             bits >>= SPAN
             zeros = (bits & -bits).bit_length() - 1 if bits else 0
             bits >>= zeros
             first += SPAN + zeros
 
-    def _put(self, lease: int, first: int, bits: int, times: int, member: str | None, at_ns: int, error: str) -> None:
-        parcel = Parcel(lease, first, bits, times, member, at_ns, error)
+    def _put(self, parcel: Parcel) -> None:
+        """Of one that is in no list."""
+        lease, member, at_ns = parcel.lease, parcel.member, parcel.at_ns
         head = self._leases.setdefault(lease, parcel)
         if head is not parcel:
             # Behind the first: most are taken from what is left of the whole, which is found at once there.
             parcel.next, head.next = head.next, parcel
-        size = bits.bit_count()
+        size = parcel.bits.bit_count()
         self.outstanding += size
         self._lane(lane_of(lease)).outstanding += size
         if member is not None:
@@ -395,7 +440,16 @@ class Queue:
                 if bits:
                     asked &= ~bits
                     taken.append(
-                        Parcel(lease, parcel.first, bits, parcel.count, parcel.member, parcel.at_ns, parcel.error)
+                        Parcel(
+                            lease,
+                            parcel.first,
+                            bits,
+                            parcel.whole,
+                            parcel.count,
+                            parcel.member,
+                            parcel.at_ns,
+                            parcel.error,
+                        )
                     )
                     self._remove(parcel, bits)
                 if parcel.bits:
@@ -460,7 +514,15 @@ class Queue:
         # In one order for one state, whatever way led there.
         parcels = sorted(
             (
-                ParcelDump(parcel.lease, parcel.runs, parcel.count, parcel.member, parcel.at_ns, parcel.error)
+                ParcelDump(
+                    parcel.lease,
+                    parcel.runs,
+                    parcel.count,
+                    parcel.member,
+                    parcel.at_ns,
+                    parcel.error,
+                    [] if parcel.whole == parcel.bits else packed(parcel.first, parcel.whole),
+                )
                 for parcel in self.parcels()
             ),
             key=lambda parcel: (parcel.lease, parcel.runs),
@@ -474,20 +536,23 @@ class Queue:
             [lane.dump(number) for number, lane in sorted(self.lanes.items())],
             parcels,
             dict(self.moving),
+            self.acks.dump(),
         )
 
     @classmethod
-    def load(cls, key: str, dump: QueueDump, in_flight: dict[str, int]) -> Queue:
-        queue = cls(QueueOpened(key, dump.group, dump.topic_id, dump.partition, dump.front), in_flight)
+    def load(cls, key: str, dump: QueueDump, in_flight: dict[str, int], recent: Recent | None = None) -> Queue:
+        queue = cls(QueueOpened(key, dump.group, dump.topic_id, dump.partition, dump.front), in_flight, recent)
         queue.lanes = {each.lane: Lane.load(each) for each in dump.lanes}
         queue.next_lease = dump.next_lease
         queue.moving = dict(dump.moving)
+        queue.acks.load(dump.acks)
         firsts: dict[int, int] = {}
         for each in dump.parcels:
-            # They come sorted, so the first of a lease has its lowest offset.
-            first = firsts.setdefault(each.lease, each.runs[0])
+            # They come sorted, so what is left of a lease begins with its first; what it had at first may begin before.
+            first = firsts.setdefault(each.lease, each.first)
             bits = to_bits(each.runs, first, SPAN)
-            queue._put(each.lease, first, bits, each.count, each.member, each.at_ns, each.error)
+            whole = bits if each.whole == [] else bits_of(each.whole or [first, first + SPAN], first, SPAN)
+            queue._put(Parcel(each.lease, first, bits, whole, each.count, each.member, each.at_ns, each.error))
         return queue
 
 
