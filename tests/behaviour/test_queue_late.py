@@ -1,4 +1,4 @@
-"""Who comes too late: settlements by a delivery that is not the one that settled the message, and one's own ack again."""
+"""Who comes too late to settle a message; and one's own ack, repeated."""
 
 from __future__ import annotations
 

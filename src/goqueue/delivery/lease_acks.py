@@ -13,8 +13,10 @@ import msgspec
 
 from goqueue.model.runs import moved_bits
 
-MOST_LEASES = 16_384
-"""Remembered by one journal, for all of its queues together: 4 MB at most."""
+MOST_REMEMBERED = 16_384
+"""By one journal, for all of its queues together: so many leases of one message, or a sixteenth of that of wide ones."""
+_BITS_FOR_ANOTHER = 64
+"""A lease counts once more for each time that it is so wide: what it takes grows with that."""
 
 
 class LeaseAcksDump(msgspec.Struct, frozen=True, array_like=True):
@@ -37,15 +39,18 @@ class _LeaseAcks(msgspec.Struct, gc=False):
 class Recent:
     """The order in which leases were remembered, over all queues that share a bound."""
 
-    def __init__(self, most: int = MOST_LEASES) -> None:
-        self._most = most
-        self._order: deque[tuple[dict[int, _LeaseAcks], int]] = deque()
+    def __init__(self, most: int = MOST_REMEMBERED) -> None:
+        self._room = most
+        self._order: deque[tuple[dict[int, _LeaseAcks], int, int]] = deque()
 
-    def add(self, leases: dict[int, _LeaseAcks], lease: int) -> None:
-        self._order.append((leases, lease))
-        if len(self._order) > self._most:
-            oldest, gone = self._order.popleft()
+    def add(self, leases: dict[int, _LeaseAcks], lease: int, width: int) -> None:
+        size = 1 + width // _BITS_FOR_ANOTHER
+        self._order.append((leases, lease, size))
+        self._room -= size
+        while self._room < 0:
+            oldest, gone, size = self._order.popleft()
             oldest.pop(gone, None)
+            self._room += size
 
 
 class LeaseAcks:
@@ -62,7 +67,7 @@ class LeaseAcks:
         known = self._leases.get(lease)
         if known is None:
             self._leases[lease] = _LeaseAcks(first, whole, bits)
-            self._recent.add(self._leases, lease)
+            self._recent.add(self._leases, lease, whole.bit_length())
         else:
             known.acked |= moved_bits(bits, first - known.first)
 

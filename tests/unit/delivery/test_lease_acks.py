@@ -32,10 +32,18 @@ def test_a_lease_that_is_acked_bit_by_bit_counts_once() -> None:
     recent = Recent(2)
     acks = LeaseAcks(recent)
     acks.add(8, 0, 1, 1)
-    for bit in range(100):
-        acks.add(16, 0, (1 << 100) - 1, 1 << bit)
-    assert acks.acked(8, 0) == 1 and acks.acked(16, 0) == (1 << 100) - 1
-    assert acks.acked(16, 99) == 1 and acks.acked(16, 100) == 0
+    for bit in range(60):
+        acks.add(16, 0, (1 << 60) - 1, 1 << bit)
+    assert acks.acked(8, 0) == 1 and acks.acked(16, 0) == (1 << 60) - 1
+    assert acks.acked(16, 59) == 1 and acks.acked(16, 60) == 0
+
+
+def test_a_wide_lease_takes_the_room_of_several() -> None:
+    acks = LeaseAcks(Recent(20))
+    for lease in range(20):
+        acks.add(lease, lease, 1, 1)
+    acks.add(20, 20, 1 << 1_023 | 1, 1)
+    assert [each.lease for each in acks.dump()] == [17, 18, 19, 20]
 
 
 def test_what_was_forgotten_is_not_known_as_acked_and_what_follows_is() -> None:
