@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from behaviour.driver import Driver
@@ -86,6 +88,36 @@ def test_dead_letters_go_where_the_topic_says(shared: Driver, name: str) -> None
     member.reject(member.next())
     letters(shared, name, 1)
     assert [message.value for message in shared.read(end).messages] == [b"a"]
+
+
+@pytest.mark.parametrize("text", ["../../x", "a b", "__groups", "..", "a/b", "x" * 201])
+def test_dead_letters_can_only_go_to_what_can_be_a_topic(shared: Driver, name: str, text: str) -> None:
+    filled(shared, name, "a")
+    with refusal("invalid_settings"):
+        shared.change_topic(name, dead_letter_topic=text)
+    with refusal("invalid_settings"):
+        shared.create_topic(f"{name}-other", dead_letter_topic=text)
+    assert f"{name}-other" not in shared.list_topics()
+    shared.change_topic(name, dead_letter_topic=f"{name}-end")
+    shared.change_topic(name, dead_letter_topic="")
+    member = Member(shared, name)
+    member.reject(member.next())
+    assert [letter.value for letter in letters(shared, name, 1)] == [b"a"]
+
+
+def test_a_rejection_whose_dead_letter_topic_cannot_be_made_says_so_and_changes_nothing(
+    start: Callable[..., Driver],
+) -> None:
+    driver = start(limits={"max_topics": 1})
+    filled(driver, "t", *"abc")
+    member = Member(driver, "g", "t")
+    a, b, c = member.poll()
+    member.ack(a)
+    assert member.try_to("reject", [b, c]) == ["no_dead_letter_topic"] * 2
+    assert member.try_to("reject", [a]) == ["stale_receipt"]
+    member.ack(b)
+    member.nack(c, delay_ms=0)
+    assert member.next().deliveries == 2
 
 
 def test_a_dead_letter_that_is_rejected_stays_where_it_lies(shared: Driver, name: str) -> None:

@@ -220,7 +220,7 @@ class Broker:
         await self._catalog.submit(lambda catalog: catalog.decide_receipt_key(key))
         journals = self._journals.open_shards(GROUPS)
         shards = GroupShards(self, journals, self._catalog.machine.state.receipt_key, self.clockwork)
-        self.groups: GroupService = GroupService(shards, self._commits, self._topic_commands.create, self.disk.check)
+        self.groups: GroupService = GroupService(shards, self._commits, self._create_to_the_end, self.disk.check)
         self._topic_commands.on_created = self.groups.topic_created
         self._topic_commands.on_deleted = self.groups.topic_deleted
 
@@ -307,7 +307,10 @@ class Broker:
     async def create_topic(self, name: str, raw_settings: dict[str, object] | None = None) -> Topic:
         """Make a topic; it is durable when this returns."""
         self.check_open()
-        return await self._to_the_end(self._topic_commands.create(name, raw_settings or {}))
+        return await self._create_to_the_end(name, raw_settings or {})
+
+    async def _create_to_the_end(self, name: str, raw_settings: dict[str, object]) -> Topic:
+        return await self._to_the_end(self._topic_commands.create(name, raw_settings))
 
     async def change_topic(self, name: str, raw_settings: dict[str, object], unset: Sequence[str] = ()) -> Topic:
         """Change a topic's settings while it is in use; those in ``unset`` follow the broker's defaults again."""
@@ -387,9 +390,7 @@ class Broker:
         name = dead_letter_topic(self, topic)
         if name is None:
             return None
-        # To the end: a topic that is decided must not be given up by a producer that goes away.
-        create = self._topic_commands.create
-        return self._topics.by_name.get(name) or await self._to_the_end(find_or_make(self, create, topic, name))
+        return self._topics.by_name.get(name) or await find_or_make(self, self._create_to_the_end, topic, name)
 
     async def read(
         self, name: str, number: int, bounds: Bounds, *, offset: int | None = None, from_time_ns: int | None = None

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from goqueue.broker.backlog import NORMAL
 from goqueue.broker.group_shards import Host
 from goqueue.broker.topic import Topic
 from goqueue.delivery.events import Acked, Moved, Moving, Parts, Target
 from goqueue.delivery.queue import Queue
-from goqueue.model.errors import TopicExists, TopicNotFound
+from goqueue.model.errors import (
+    GoQueueError,
+    InvalidTopicName,
+    NoDeadLetterTopic,
+    ReservedTopicName,
+    StorageFailed,
+    TopicExists,
+    TopicNotFound,
+)
+from goqueue.model.ids import check_topic_name
 from goqueue.model.runs import Runs
 
 CreateTopic = Callable[[str, dict[str, object]], Awaitable[Topic]]
@@ -25,7 +34,26 @@ def dead_letter_topic(host: Host, topic: Topic) -> str | None:
         return None
     if any(each.settings.dead_letter_topic == topic.name for each in host.running_topics()):
         return None
-    return topic.settings.dead_letter_topic or topic.name[:_MAX_STEM] + _SUFFIX
+    named = topic.settings.dead_letter_topic
+    return named if named and can_be_a_topic(named) else topic.name[:_MAX_STEM] + _SUFFIX
+
+
+def can_be_a_topic(name: str) -> bool:
+    """Earlier versions took any text as ``dead_letter_topic``, and folders and journals may still have one."""
+    try:
+        check_topic_name(name)
+    except (InvalidTopicName, ReservedTopicName):
+        return False
+    return True
+
+
+def is_there(host: Host, name: str) -> bool:
+    """Whether there is a topic of this name."""
+    try:
+        host.topic(name)
+    except TopicNotFound:
+        return False
+    return True
 
 
 async def find_or_make(host: Host, create: CreateTopic, source: Topic, name: str) -> Topic:
@@ -45,6 +73,24 @@ async def find_or_make(host: Host, create: CreateTopic, source: Topic, name: str
         return await create(name, settings)
     except TopicExists:
         return host.topic(name)
+
+
+async def make_all(host: Host, create: CreateTopic, lacking: Mapping[str, Topic]) -> dict[str, GoQueueError]:
+    """Make topics for the dead letters of others: why those of a topic, by its name, cannot have one.
+
+    What can be had later is not among it: messages go on their way, and arrive when it is there.
+    """
+    refused: dict[str, GoQueueError] = {}
+    for name, source in lacking.items():
+        try:
+            await find_or_make(host, create, source, name)
+        except StorageFailed:
+            raise
+        except GoQueueError as error:
+            if not error.retriable:
+                why = f"messages of topic {source.name!r} cannot become dead letters in {name!r}: {error}"
+                refused[source.name] = NoDeadLetterTopic(why)
+    return refused
 
 
 def moving(

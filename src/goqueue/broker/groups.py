@@ -48,7 +48,7 @@ class GroupService:
         check_room: Callable[[], None] = lambda: None,
     ) -> None:
         self.shards = shards
-        self.settling = Settling(shards)
+        self.settling = Settling(shards, create)
         self.polling = Polling(shards, self.settling)
         self.peeking = Peeking(shards)
         self._subscriptions = Subscriptions(shards, self.settling)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from goqueue.broker.dead_letter_topics import MAX_REASON_LENGTH, moving
+from goqueue.broker.dead_letter_topics import (
+    MAX_REASON_LENGTH,
+    CreateTopic,
+    dead_letter_topic,
+    is_there,
+    make_all,
+    moving,
+)
 from goqueue.broker.group_shards import GroupShards
 from goqueue.broker.orders import LeaseClaim, Order, Verb
 from goqueue.broker.timing import timing_of
@@ -30,6 +37,7 @@ log = get_logger(__name__)
 
 __all__ = ["LeaseClaim", "Order", "Settling", "Tally", "Verb"]
 
+_NONE: Mapping[str, GoQueueError] = {}
 _CAUSES = {NACK, REJECT}
 _MOST_NAMED = 5
 _TIMED_OUT = "its visibility timed out"
@@ -63,8 +71,10 @@ class _Share:
 
 
 class Settling:
-    def __init__(self, shards: GroupShards) -> None:
+    def __init__(self, shards: GroupShards, create: CreateTopic) -> None:
+        """``create`` makes a topic for dead letters, to the end even if whoever asked goes away."""
         self._shards = shards
+        self._create = create
         self._clock = shards.clock
         self._expected: dict[str, dict[str, GroupOffset]] = {}
         """Where streams may go on soon: by queue, and by the transaction that will tell."""
@@ -75,28 +85,60 @@ class Settling:
     async def settle_receipts(self, receipts: Sequence[str], order: Order) -> list[GoQueueError | None]:
         """One outcome for each receipt; those that hold are carried out whatever becomes of the others."""
         order.check()
-        outcomes: list[GoQueueError | None] = [None] * len(receipts)
-        shares: dict[str, _Share] = {}
-        for place, text in enumerate(receipts):
-            try:
-                self._claim_receipt(text, order, shares)
-            except GoQueueError as error:
-                outcomes[place] = error
+        outcomes, shares = self._claim_receipts(receipts, order, {})
+        if lacking := self._lacking_dead_letters(shares, order):
+            # Anything may happen while topics are made, so all is claimed anew.
+            outcomes, shares = self._claim_receipts(
+                receipts, order, await make_all(self._shards.host, self._create, lacking)
+            )
         await self._carry_out(shares, order)
         return outcomes
 
     async def settle_leases(self, claims: Sequence[LeaseClaim], order: Order) -> list[tuple[Runs, GoQueueError | None]]:
         """One outcome for each claim: which of its messages could not be settled, and why."""
         order.check()
+        outcomes, shares = self._claim_leases(claims, order, {})
+        if lacking := self._lacking_dead_letters(shares, order):
+            outcomes, shares = self._claim_leases(
+                claims, order, await make_all(self._shards.host, self._create, lacking)
+            )
+        await self._carry_out(shares, order)
+        return outcomes
+
+    def _lacking_dead_letters(self, shares: dict[str, _Share], order: Order) -> dict[str, Topic]:
+        """Of a rejection: topics, by the names of those for their dead letters, which are not there yet."""
+        lacking: dict[str, Topic] = {}
+        for share in shares.values():
+            if order.verb != "reject" or not share.claimed:
+                continue
+            name = dead_letter_topic(self._shards.host, share.topic)
+            if name is not None and not is_there(self._shards.host, name):
+                lacking[name] = share.topic
+        return lacking
+
+    def _claim_receipts(
+        self, receipts: Sequence[str], order: Order, refused: Mapping[str, GoQueueError]
+    ) -> tuple[list[GoQueueError | None], dict[str, _Share]]:
+        outcomes: list[GoQueueError | None] = [None] * len(receipts)
+        shares: dict[str, _Share] = {}
+        for place, text in enumerate(receipts):
+            try:
+                self._claim_receipt(text, order, shares, refused)
+            except GoQueueError as error:
+                outcomes[place] = error
+        return outcomes, shares
+
+    def _claim_leases(
+        self, claims: Sequence[LeaseClaim], order: Order, refused: Mapping[str, GoQueueError]
+    ) -> tuple[list[tuple[Runs, GoQueueError | None]], dict[str, _Share]]:
         outcomes: list[tuple[Runs, GoQueueError | None]] = []
         shares: dict[str, _Share] = {}
         for claim in claims:
             try:
-                outcomes.append(self._claim_lease(claim, order, shares))
+                outcomes.append(self._claim_lease(claim, order, shares, refused))
             except GoQueueError as error:
                 outcomes.append((claim.runs, error))
-        await self._carry_out(shares, order)
-        return outcomes
+        return outcomes, shares
 
     def _share(self, group: str, topic: str, partition: int, shares: dict[str, _Share]) -> _Share:
         try:
@@ -112,7 +154,9 @@ class Settling:
             share = shares[queue.key] = _Share(found, queue, at)
         return share
 
-    def _claim_receipt(self, text: str, order: Order, shares: dict[str, _Share]) -> None:
+    def _claim_receipt(
+        self, text: str, order: Order, shares: dict[str, _Share], refused: Mapping[str, GoQueueError] = _NONE
+    ) -> None:
         receipt = parse_receipt(text)
         share = self._share(receipt.group, receipt.topic, receipt.partition, shares)
         seal = self._shards.seal(share.group, share.queue)
@@ -121,12 +165,18 @@ class Settling:
         seal.check(receipt)
         parcel = share.queue.find(receipt.lease, receipt.offset)
         if parcel is not None and order.fits(parcel):
+            if share.topic.name in refused:
+                raise refused[share.topic.name]
             share.claimed.append((parcel, 1 << (receipt.offset - parcel.first)))
         elif not self._is_so_already(share.queue, receipt.offset, receipt.lease, order, parcel):
             raise self._refusal(share.queue, receipt.offset, receipt.lease, parcel)
 
     def _claim_lease(
-        self, claim: LeaseClaim, order: Order, shares: dict[str, _Share]
+        self,
+        claim: LeaseClaim,
+        order: Order,
+        shares: dict[str, _Share],
+        refused: Mapping[str, GoQueueError] = _NONE,
     ) -> tuple[Runs, GoQueueError | None]:
         share = self._share(claim.group, claim.topic, claim.partition, shares)
         seal = self._shards.seal(share.group, share.queue)
@@ -134,6 +184,8 @@ class Settling:
             raise StaleReceipt("the lease is void: its topic was deleted")
         seal.check_token(claim.token, claim.count, claim.lease)
         claim.check()
+        if share.topic.name in refused:
+            raise refused[share.topic.name]
         base = claim.runs[0]
         left = to_bits(claim.runs, base, SPAN)
         for parcel in share.queue.parcels(claim.lease):
@@ -145,15 +197,15 @@ class Settling:
             left &= ~share.queue.between(claim.lease, claim.runs, base)
             if order.verb == "ack":
                 left &= ~share.queue.acks.acked(claim.lease, base)
-        refused = [
+        late = [
             offset
             for offset in offsets_in(bits_to_runs(base, left))
             if not self._is_so_already(share.queue, offset, claim.lease, order, share.queue.find(claim.lease, offset))
         ]
-        if not refused:
+        if not late:
             return [], None
-        held = share.queue.find(claim.lease, refused[0])
-        return to_runs(refused), self._refusal(share.queue, refused[0], claim.lease, held)
+        held = share.queue.find(claim.lease, late[0])
+        return to_runs(late), self._refusal(share.queue, late[0], claim.lease, held)
 
     def _is_so_already(self, queue: Queue, offset: int, lease: int, order: Order, held: Parcel | None) -> bool:
         """Whether what is asked for a message was done before, by this very delivery."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from goqueue.broker.dead_letter_topics import CreateTopic, find_or_make
+from goqueue.broker.dead_letter_topics import CreateTopic, can_be_a_topic, dead_letter_topic, find_or_make
 from goqueue.broker.group_shards import GroupShards, Host
 from goqueue.broker.notes import common_reason
 from goqueue.broker.partition import Partition
@@ -260,6 +260,11 @@ class Transfers:
             self._settling.tally.dead_letters += carried
 
     async def _target(self, queue: Queue, source: Topic, name: str) -> Topic | None:
+        if not can_be_a_topic(name):
+            # Where the source's dead letters go instead; ``None`` is for one that has none.
+            name = dead_letter_topic(self._host, source) or ""
+            if not name:
+                return None
         try:
             return self._host.topic(name)
         except TopicNotFound:

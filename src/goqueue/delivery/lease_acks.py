@@ -14,7 +14,7 @@ import msgspec
 from goqueue.model.runs import moved_bits
 
 MOST_REMEMBERED = 16_384
-"""By one journal, for all of its queues together: so many leases of one message, or a sixteenth of that of wide ones."""
+"""By one journal, over all of its queues: so many leases of one message, or a seventeenth of that of wide ones."""
 _BITS_FOR_ANOTHER = 64
 """A lease counts once more for each time that it is so wide: what it takes grows with that."""
 

@@ -32,6 +32,7 @@
     ├── TopicExists
     ├── GroupNotFound
     ├── GroupConflict
+    ├── NoDeadLetterTopic
     ├── UnknownMember
     ├── MemberFenced
     ├── StaleGeneration
@@ -455,6 +456,15 @@ class GroupConflict(GoQueueError):
     http_status = 409
     grpc_status = "FAILED_PRECONDITION"
     remedy = "Join with the group's own settings, choose another group, or delete this one first."
+
+
+class NoDeadLetterTopic(GoQueueError):
+    """A message cannot become a dead letter: the topic for it is not there and cannot be made."""
+
+    code = "no_dead_letter_topic"
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = "Mend what the message names: a limit, or dead_letter_topic of the topic. Nothing has changed until then."
 
 
 class UnknownMember(GoQueueError):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.model.ids import check_topic_name
 from goqueue.model.units import (
     format_duration_ms,
     format_size_bytes,
@@ -22,7 +23,7 @@ from goqueue.model.units import (
     parse_size_bytes,
 )
 
-Unit = Literal["ms", "bytes", "count", "ratio", "text", "flag", "choice"]
+Unit = Literal["ms", "bytes", "count", "ratio", "text", "topic", "flag", "choice"]
 UNLIMITED = "unlimited"
 INHERITED = "topic"
 """What a group's setting says when the topic's own holds."""
@@ -56,7 +57,7 @@ class FieldSpec:
             return None
         if self.unit == "flag":
             return _parse_flag(raw)
-        if self.unit in {"text", "choice"}:
+        if self.unit in {"text", "topic", "choice"}:
             return self._parse_text(raw)
         return self._parse_number(raw)
 
@@ -78,6 +79,8 @@ class FieldSpec:
             return ", ".join(self.choices)
         if self.unit == "flag":
             return "true, false"
+        if self.unit == "topic":
+            return "a topic's name, or nothing"
         if self.unit == "text":
             return f"{int(self.minimum)} to {int(self.maximum)} printable characters"
         low, high = (self.format(self._whole(bound)) for bound in (self.minimum, self.maximum))
@@ -97,6 +100,8 @@ class FieldSpec:
             raise InvalidRequest(f"the text has {len(raw)} characters; allowed: {self.bounds()}")
         if not raw.isprintable():
             raise InvalidRequest(f"{shown(raw)} has a character that cannot be printed; allowed: {self.bounds()}")
+        if self.unit == "topic" and raw:
+            check_topic_name(raw)
         return raw
 
     def _parse_number(self, raw: object) -> float:

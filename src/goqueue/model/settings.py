@@ -127,9 +127,7 @@ class TopicSettings:
     dead_letter_topic: str = setting(
         "",
         "Where dead letters go; empty: to the topic's own name with '.dlq' behind it. Made when first needed.",
-        "text",
-        minimum=0,
-        maximum=200,
+        "topic",
     )
     schema_validation: SchemaValidation = setting(
         "off",

@@ -12,7 +12,8 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker import dead_letters
 from goqueue.broker.dead_letters import Filter, Redriven
-from goqueue.model.errors import GroupConflict, InvalidGroupName, InvalidRequest, TopicNotFound
+from goqueue.delivery.events import Moving, Target
+from goqueue.model.errors import DiskFull, GroupConflict, InvalidGroupName, InvalidRequest, TopicNotFound
 from goqueue.wire import internal_headers as system
 from goqueue.wire.frame import MAX_HEADERS_BYTES
 
@@ -149,6 +150,60 @@ async def test_messages_follow_a_dead_letter_topic_that_was_deleted_and_is_made_
         await at.publish(b"after")
         await at.reject_all()
         assert [each.value for each in await at.stored(DEAD)] == [b"after"]
+
+
+NO_TOPIC = "../../x"
+"""Earlier versions took this as ``dead_letter_topic``."""
+
+
+@on_a_loop
+async def test_a_folder_that_names_what_can_be_no_topic_has_its_dead_letters_at_the_usual_place() -> None:
+    disk = PowerLossDisk()
+    async with desk(disk) as at:
+        await at.publish(b"v")
+        named = at.broker._catalog.machine.decide_change(TOPIC, {"dead_letter_topic": NO_TOPIC})
+        await at.broker._catalog.submit(lambda _: named)
+    async with desk(disk, join=False) as at:
+        assert at.broker.topic(TOPIC).settings.dead_letter_topic == NO_TOPIC
+        await at.join("other")
+        await at.settle("reject", await at.poll(group="other"))
+        await settled(at.broker)
+        assert [each.value for each in await at.stored(DEAD)] == [b"v"]
+
+
+@on_a_loop
+async def test_what_is_on_its_way_to_what_can_be_no_topic_arrives_at_the_usual_place() -> None:
+    disk = PowerLossDisk()
+    async with desk(disk) as at:
+        at.groups._transfers._stopping.set()
+        await at.publish(b"v")
+        await at.poll()
+        [queue] = at.groups.shards.queues_of(at.groups.shards.find(GROUP))
+        parts = [(parcel.lease, parcel.runs) for parcel in queue.parcels()]
+        at.groups.shards.change(GROUP, [Moving(queue.key, parts, [], "no", Target(NO_TOPIC, "", 0, 0))])
+    async with desk(disk, join=False) as at:
+        await settled(at.broker)
+        assert [each.value for each in await at.stored(DEAD)] == [b"v"]
+        assert [each.lag for each in at.groups.lag(GROUP)] == [0]
+
+
+@on_a_loop
+async def test_a_rejection_goes_on_its_way_if_the_topic_for_it_can_be_made_later() -> None:
+    async with desk() as at:
+        await at.publish(b"v")
+        full = [True]
+        create = at.broker._topic_commands._check_room
+
+        def no_room() -> None:
+            if full:
+                raise DiskFull("no room", retry_after_s=1)
+            create()
+
+        at.broker._topic_commands._check_room = no_room
+        await at.settle("reject", await at.poll())
+        full.clear()
+        await settled(at.broker)
+        assert [each.value for each in await at.stored(DEAD)] == [b"v"]
 
 
 @on_a_loop

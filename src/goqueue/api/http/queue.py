@@ -90,7 +90,7 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
         "/messages/reject",
         tags=_TAGS,
         status_code=200,
-        responses=documented(410, 413),
+        responses=documented(409, 410, 413),
         request_max_body_size=_MAX_BODY_BYTES,
         summary="Move a message to the dead letters",
     )
