@@ -54,7 +54,7 @@ async def _read_keys(queue: Queue, partition: Partition, number: int) -> dict[in
             if run is None:
                 break
             columns = run.columns()
-            damaged = unsound_places(partition, run, columns, at, following)
+            damaged = unsound_places(partition, run, columns)
             at = following
             for place, (offset, key) in enumerate(zip(columns["offset"].tolist(), keys_of(run), strict=True)):
                 if place not in damaged and offset not in lane.acked:

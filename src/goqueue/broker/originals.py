@@ -46,7 +46,7 @@ def _sound_frames(partition: Partition, run: FrameRun, first: int, end: int, wan
     if len(run) == end - first <= _FEW and (few := _all_sound(run, first, wanted)) is not None:
         return few
     columns = run.columns()
-    unsound = unsound_places(partition, run, columns, first, end)
+    unsound = unsound_places(partition, run, columns)
     starts, ends = run.positions.tolist(), run.ends().tolist()
     delayed = (columns["flags"] & np.uint8(Flag.DELAYED) != 0).tolist()
     return {

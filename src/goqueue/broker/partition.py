@@ -122,8 +122,12 @@ class Partition:
     async def load(self, found: Slice | LaneSlice, offset: int, on_loop_bytes: int = _ON_LOOP_BYTES) -> FrameRun:
         """Read what was found from ``offset`` on: in a thread, unless it is small and was written lately."""
         if self.log.is_active(offset) and found.size <= on_loop_bytes:
-            return found.load()
-        return await asyncio.to_thread(found.load)
+            run = found.load()
+        else:
+            run = await asyncio.to_thread(found.load)
+        if run.misplaced:
+            self.note_damage(list(run.misplaced))
+        return run
 
     async def read_lane(self, lane: int, offset: int, max_bytes: int, max_messages: int) -> tuple[FrameRun | None, int]:
         """The next frames of one lane that readers see, and the offset behind the last that was looked at."""

@@ -40,7 +40,7 @@ async def pick(partition: Partition, wanted: Runs, max_bytes: int, limit: int | 
             run, following = await partition.read(at, max(left, 1), end - at, limit)
             if run is None:
                 break
-            places, found = _sound(partition, run, at, following, asked)
+            places, found = _sound(partition, run, asked)
             if places:
                 runs.append(select_frames(run, places))
                 offsets += found
@@ -62,10 +62,10 @@ def _spans(wanted: Runs) -> Iterator[tuple[int, int]]:
         yield start, stop
 
 
-def _sound(partition: Partition, run: FrameRun, first: int, end: int, asked: set[int]) -> tuple[list[int], list[int]]:
+def _sound(partition: Partition, run: FrameRun, asked: set[int]) -> tuple[list[int], list[int]]:
     """Places and offsets of the frames that are asked for."""
     columns = run.columns()
-    damaged = unsound_places(partition, run, columns, first, end)
+    damaged = unsound_places(partition, run, columns)
     offsets = columns["offset"].tolist()
     places = [place for place, offset in enumerate(offsets) if offset in asked and place not in damaged]
     return places, [offsets[place] for place in places]

@@ -116,10 +116,10 @@ async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> Me
             break
         if messages and len(found.run.frames) > left_bytes:
             break
-        began, offset, wait_ms = offset, found.next_offset, 0
+        offset, wait_ms = found.next_offset, 0
         decoded, damaged = decode_run(found.run)
         if damaged:
-            left_out += _offsets_of(found.run, damaged, began)
+            left_out += _offsets_of(found.run, damaged)
             partition.note_damage(left_out)
         messages += decoded
         left_bytes -= len(found.run.frames)
@@ -128,19 +128,16 @@ async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> Me
     return MessagesRead(messages, offset, partition.high_watermark, left_out, size_bytes, partition.stable_end)
 
 
-def note_damage_in(partition: Partition, run: FrameRun, first: int) -> None:
-    """Look at every checksum of what was read from offset ``first`` on."""
+def note_damage_in(partition: Partition, run: FrameRun) -> None:
+    """Look at every checksum of what was read."""
     damaged = damaged_places(run, run.columns())
     if damaged:
-        partition.note_damage(_offsets_of(run, damaged, first))
+        partition.note_damage(_offsets_of(run, damaged))
 
 
-def _offsets_of(run: FrameRun, damaged: list[int], first: int) -> list[int]:
-    """Of damaged frames, by those before them: what they tell of themselves is not to be believed."""
-    offsets = run.columns()["offset"].tolist()
-    for place in damaged:
-        offsets[place] = offsets[place - 1] + 1 if place else first
-    return [offsets[place] for place in damaged]
+def _offsets_of(run: FrameRun, places: list[int]) -> list[int]:
+    found: list[int] = run.columns()["offset"][places].tolist()
+    return found
 
 
 async def wait_for_any(places: list[tuple[Partition, int]], wait_ms: int, *, uncommitted: bool = False) -> bool:

@@ -94,11 +94,11 @@ class ReadAhead:
 
     async def read(self, partition: Partition, place: Place, cursor: int) -> Ahead | None:
         """Read on from the lane's cursor; ``None`` if what comes next has to be looked at more closely."""
-        run, upto = await partition.read_lane(place[1], cursor, _LANE_BYTES, _MESSAGES)
+        run, _ = await partition.read_lane(place[1], cursor, _LANE_BYTES, _MESSAGES)
         if run is None:
             return None
         columns = run.columns()
-        unsound = unsound_places(partition, run, columns, cursor, upto)
+        unsound = unsound_places(partition, run, columns)
         simple = min([_first_special(run), *unsound])
         if not simple:
             return None

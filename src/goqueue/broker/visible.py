@@ -87,7 +87,7 @@ def look(queue: Queue, lane: int, partition: Partition, run: FrameRun, upto: int
     columns = run.columns()
     cursor = queue.cursor(lane)
     offsets: list[int] = columns["offset"].tolist()
-    damaged = unsound_places(partition, run, columns, cursor, upto)
+    damaged = unsound_places(partition, run, columns)
     hidden, expired = _not_for_all(run, columns, sight)
     hidden |= damaged
     known = queue.lanes.get(lane)
@@ -96,9 +96,6 @@ def look(queue: Queue, lane: int, partition: Partition, run: FrameRun, upto: int
         hidden |= {place for place, each in enumerate(offsets) if each in queue.moving or queue.is_done(each, lane)}
     if not hidden and not expired and queue.keys is None:
         return Looked(run, upto, offsets)
-    if damaged:
-        # What a damaged frame tells of itself is not to be believed, its offset least of all.
-        offsets = [-1 if place in damaged else offset for place, offset in enumerate(offsets)]
     return _sort(queue, lane, run, upto, offsets, hidden, expired, sight)
 
 

@@ -19,13 +19,16 @@ from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.files import OsFile
 from goqueue.storage.frame_walk import NoFrames, WalkedFrame, walk
 from goqueue.storage.index_file import (
+    GAPS_MAGIC,
     INDEX_MAGIC,
     LANE_ENTRY,
     LANE_MAGIC,
+    OFFSET,
     POSITION,
     TIME_ENTRY,
     TIME_MAGIC,
     read_lanes,
+    read_offsets,
     read_positions,
     read_times,
     verified_count,
@@ -196,9 +199,13 @@ def _counted(path: Path, magic: bytes, entry_size: int) -> tuple[OsFile, int, En
 
 
 def _positions(path: Path) -> Iterator[Entry]:
-    file, count, end = _counted(path, INDEX_MAGIC, POSITION.itemsize)
+    file, count, end = _counted(path, GAPS_MAGIC, POSITION.itemsize + OFFSET.itemsize)
+    offsets = read_offsets(file, count, 0, count).tolist() if end["closed"] else None
+    if offsets is None:
+        file, count, end = _counted(path, INDEX_MAGIC, POSITION.itemsize)
     for place, position in enumerate(read_positions(file, 0, count).tolist()):
-        yield {"kind": "position", "place": place, "position": position}
+        told = {} if offsets is None else {"offset": offsets[place]}
+        yield {"kind": "position", "place": place, "position": position, **told}
     yield {**end, "entries": count}
 
 

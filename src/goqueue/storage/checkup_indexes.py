@@ -19,9 +19,12 @@ from goqueue.storage.index_file import (
     TIME_ENTRY,
     TIME_MAGIC,
     checksum_of,
+    indexed_count,
     read_lanes,
     read_times,
+    tells_offsets,
     verified_count,
+    whole_index,
 )
 from goqueue.storage.lane_index import LaneTally, sealed_entries
 from goqueue.storage.reader_files import SegmentPlace, Vanished
@@ -39,10 +42,9 @@ def check_indexes(place: SegmentPlace, found: Scan, point: RecoveryPoint | None,
     this very segment."""
     if not found.positions:
         return []
-    positions = found.position_array()
     lanes = found.lane_array()
     check = _Check(place, is_torn)
-    check.entries(".index", INDEX_MAGIC, positions.astype(POSITION), positions.astype(POSITION))
+    check.positions(found)
     check.times(found, point)
     check.entries(".lanes", LANE_MAGIC, sealed_entries(lanes), LaneTally().changes(lanes, 0))
     return check.findings
@@ -53,6 +55,20 @@ class _Check:
         self._place = place
         self._is_torn = is_torn
         self.findings: list[Finding] = []
+
+    def positions(self, found: Scan) -> None:
+        """The index; one that tells offsets as well is there only if the segment is closed and leaves some out."""
+        positions, opened = found.position_array(), self._opened(".index")
+        if opened is None:
+            return
+        file, size = opened
+        count = indexed_count(file, self._place.size)
+        if count is None or not tells_offsets(file, count):
+            self.entries(".index", INDEX_MAGIC, positions.astype(POSITION), positions.astype(POSITION))
+            return
+        expected = whole_index(positions, np.array(found.offsets, np.int64), self._place.base, self._place.size)
+        if file.read(0, size) != expected:
+            self._wrong(".index", "has a right checksum, and does not tell what the log holds")
 
     def entries(self, suffix: str, magic: bytes, closed: NDArray[Any], growing: NDArray[Any]) -> None:
         """A file whose entries follow from the frames: those of a ``closed`` segment, or of one that still grows."""

@@ -11,18 +11,20 @@ from pathlib import Path
 
 import numpy as np
 from crc32c import crc32c
+from numpy.typing import NDArray
 
 from goqueue.storage.checkpoint import RecoveryPoint, durable_bytes
 from goqueue.storage.checkup_indexes import check_indexes
 from goqueue.storage.files import File
 from goqueue.storage.findings import BACKUP, NEXT_START, Finding, Repair, Severity, note
 from goqueue.storage.index_file import (
-    INDEX_MAGIC,
     POSITION,
     claimed_log_size,
+    indexed_count,
     position_bytes,
+    read_offsets,
     read_positions,
-    verified_count,
+    tells_offsets,
 )
 from goqueue.storage.reader_files import SegmentPlace, Vanished
 from goqueue.storage.scan import MOST_OFFSETS, FrameScanner, Scan
@@ -58,7 +60,7 @@ def check_segment(place: SegmentPlace, point: RecoveryPoint | None, *, ends_log:
     file = place.open(".log")
     index = _opened(place, ".index")
     made = SegmentCheck(path, place.base, place.base, size=file.size())
-    count = None if index is None else verified_count(index, INDEX_MAGIC, POSITION.itemsize, file.size())
+    count = None if index is None else indexed_count(index, file.size())
     made.is_closed = count is not None
     if quick and index is not None and count:
         made.count, made.next_offset = count, _last_offset(file, index, count) + 1
@@ -72,6 +74,8 @@ def check_segment(place: SegmentPlace, point: RecoveryPoint | None, *, ends_log:
         found.drop_open_batch()
     made.count, made.next_offset = len(found.positions), found.next_offset
     _judge_damage(made, found)
+    if index is not None and count == len(found.positions) and tells_offsets(index, count):
+        _judge_offsets(made, found, read_offsets(index, count, 0, count))
     if index is not None and count is None:
         _judge_size(made, found, index)
     own = point if point is not None and point.base == place.base else None
@@ -95,6 +99,8 @@ def _opened(place: SegmentPlace, suffix: str) -> File | None:
 
 
 def _last_offset(file: File, index: File, count: int) -> int:
+    if tells_offsets(index, count):
+        return int(read_offsets(index, count, count - 1, 1)[0])
     position = int(read_positions(index, count - 1, 1)[0])
     return int.from_bytes(file.read(position + _OFFSET_AT, _OFFSET_BYTES))
 
@@ -107,10 +113,28 @@ def _judge_damage(made: SegmentCheck, found: Scan) -> None:
         made.findings.append(_lost(made.path, damage.start, damage.end, first, last))
 
 
+def _judge_offsets(made: SegmentCheck, found: Scan, known: NDArray[np.int64]) -> None:
+    """Frames that say another offset than the index of a segment with gaps, which is whole, tells of them."""
+    for place in np.flatnonzero(np.array(found.offsets, np.int64) != known).tolist():
+        offset = int(known[place])
+        made.findings.append(
+            Finding(
+                Severity.DAMAGE,
+                made.path,
+                f"the message at byte {found.positions[place]} says that its offset is {found.offsets[place]}, and the "
+                f"index says {offset}",
+                f"offset {offset} is damaged",
+                BACKUP,
+                first_offset=offset,
+                last_offset=offset,
+            )
+        )
+
+
 def _judge_size(made: SegmentCheck, found: Scan, index: File) -> None:
     """Whether an index that is whole tells of a longer log: then that was cut, maybe at the end of a message."""
     claimed = claimed_log_size(index) or 0
-    count = verified_count(index, INDEX_MAGIC, POSITION.itemsize, claimed) if claimed > made.size else None
+    count = indexed_count(index, claimed) if claimed > made.size else None
     if count is None or count <= len(found.positions) or found.end != made.size or found.damage:
         return
     if read_positions(index, 0, len(found.positions)).tolist() == found.positions.tolist():

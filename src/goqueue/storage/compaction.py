@@ -28,7 +28,7 @@ from goqueue.model.logging import get_logger
 from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.storage.files import File, Files
-from goqueue.storage.index_file import INDEX_MAGIC, LANE_MAGIC, POSITION, TIME_MAGIC, time_entries, with_footer
+from goqueue.storage.index_file import LANE_MAGIC, TIME_MAGIC, time_entries, whole_index, with_footer
 from goqueue.storage.lane_index import lane_column, sealed_entries
 from goqueue.storage.log import Log
 from goqueue.storage.scan import MOST_OFFSETS
@@ -392,18 +392,18 @@ class _Group:
             np.concatenate([column for kept in self._kept for column in getattr(kept, name)])
             for name in ("lengths", "timestamps", "offsets")
         )
-        positions = (np.cumsum(lengths) - lengths).astype(POSITION)
+        positions = np.cumsum(lengths) - lengths
         appended_ns = max(segment.summary()[1] for segment in self._segments)
         times = time_entries(timestamps, offsets, -1, appended_ns, self.size)
         lanes = sealed_entries(np.concatenate([column for kept in self._kept for column in kept.lanes]))
         made = []
-        for path, magic, entries in (
-            (first.index_path, INDEX_MAGIC, positions),
-            (first.time_path, TIME_MAGIC, times),
-            (first.lanes.path, LANE_MAGIC, lanes),
+        for path, content in (
+            (first.index_path, whole_index(positions, offsets, first.base, self.size)),
+            (first.time_path, with_footer(TIME_MAGIC, times, self.size)),
+            (first.lanes.path, with_footer(LANE_MAGIC, lanes, self.size)),
         ):
             file = self._disk.open(path.with_name(path.name + COMPACTED), create=True)
             file.truncate(0)
-            file.write(0, with_footer(magic, entries, self.size))
+            file.write(0, content)
             made.append(file)
         return made

@@ -5,7 +5,8 @@ grow with it; when it is sealed each gets a footer (magic, entry count, the log'
 a reader knows that the file is whole and belongs to this very log file.
 
 - ``.index``: the position of every frame, four bytes each. One entry a message rather than one every few kilobytes:
-  any offset is found with one read, and readers get their table of positions for nothing.
+  any offset is found with one read, and readers get their table of positions for nothing. Where offsets are left out,
+  as compaction does, the offset of every frame follows, eight bytes each, before a footer with a magic of its own.
 - ``.timeindex``: an entry about every 4 KB of log: the largest timestamp so far, the broker's time of the append, and
   the last offset that both cover. The running maximum makes the first message at or after an instant a binary search.
 - ``.lanes``: an entry where the lane is another than that of the frame before: the frame's place in the segment, and
@@ -24,9 +25,12 @@ from numpy.typing import NDArray
 from goqueue.storage.files import File
 
 INDEX_MAGIC = b"GQIX"
+GAPS_MAGIC = b"GQIG"
+"""Of an index that tells offsets as well."""
 TIME_MAGIC = b"GQTX"
 LANE_MAGIC = b"GQLN"
 POSITION = np.dtype(">u4")
+OFFSET = np.dtype(">i8")
 TIME_ENTRY = np.dtype([("max_timestamp", ">i8"), ("append_time", ">i8"), ("last_offset", ">i8")])
 LANE_ENTRY = np.dtype([("place", ">u4"), ("lane", "u1")])
 _ONE_POSITION = Struct(">I")
@@ -48,6 +52,41 @@ def read_positions(file: File, first: int, count: int) -> NDArray[np.uint32]:
     """Entries ``first`` to ``first + count``, or as many as there are."""
     data = file.read(first * POSITION.itemsize, count * POSITION.itemsize)
     return np.frombuffer(data, POSITION, len(data) // POSITION.itemsize).astype(np.uint32)
+
+
+def offset_bytes(offsets: NDArray[np.int64]) -> bytes:
+    return offsets.astype(OFFSET).tobytes()
+
+
+def read_offsets(file: File, entries: int, first: int, count: int) -> NDArray[np.int64]:
+    """The offsets of ``count`` frames from ``first`` on, from an index of so many entries that tells them."""
+    at = entries * POSITION.itemsize + first * OFFSET.itemsize
+    return np.frombuffer(file.read(at, count * OFFSET.itemsize), OFFSET).astype(np.int64)
+
+
+def tells_offsets(file: File, entries: int) -> bool:
+    """Of an index that is known to have so many entries and a footer."""
+    return entries > 0 and file.size() == entries * (POSITION.itemsize + OFFSET.itemsize) + _FOOTER.size
+
+
+def indexed_count(file: File, log_size: int) -> int | None:
+    """How many frames a sealed segment's index tells of; ``None`` as for ``verified_count``."""
+    count = verified_count(file, INDEX_MAGIC, POSITION.itemsize, log_size)
+    return count or verified_count(file, GAPS_MAGIC, POSITION.itemsize + OFFSET.itemsize, log_size)
+
+
+def whole_index(positions: NDArray[Any], offsets: NDArray[np.int64], base: int, log_size: int) -> bytes:
+    """The content of the index of a sealed segment that begins at ``base``."""
+    packed = positions.astype(POSITION).tobytes()
+    if not has_gaps(offsets, base):
+        return packed + footer(INDEX_MAGIC, len(positions), log_size, crc32c(packed))
+    packed += offset_bytes(offsets)
+    return packed + footer(GAPS_MAGIC, len(positions), log_size, crc32c(packed))
+
+
+def has_gaps(offsets: NDArray[np.int64], base: int) -> bool:
+    """Whether any offset is left out between ``base`` and the last of these, which rise."""
+    return len(offsets) > 0 and int(offsets[-1]) - base >= len(offsets)
 
 
 def time_entry(max_timestamp_ns: int, append_time_ns: int, last_offset: int) -> bytes:
@@ -106,7 +145,9 @@ def entries_of_size(file: File, entry_size: int, size: int) -> int:
     """How many entries a file of that size holds, with a footer or without one; nothing is verified."""
     at = size - _FOOTER.size
     if at >= 0:
-        _, count, _, _ = _FOOTER.unpack(file.read(at, _FOOTER.size))
+        magic, count, _, _ = _FOOTER.unpack(file.read(at, _FOOTER.size))
+        if magic == GAPS_MAGIC:
+            entry_size += OFFSET.itemsize
         if count * entry_size == at:
             return int(count)
     return size // entry_size

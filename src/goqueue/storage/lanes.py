@@ -102,7 +102,7 @@ def first(log: Log, lane: int, offset: int, limit: int) -> int | None:
         if segment.lane_totals()[lane]:
             place = segment.lane_map().next(lane, *_places(log, segment, offset, limit))
             if place is not None:
-                return _offset(segment, place)
+                return segment.offset_of(place)
     return None
 
 
@@ -113,7 +113,7 @@ def runs(log: Log, lane: int, offset: int, limit: int) -> Runs:
         if segment.lane_totals()[lane]:
             begins, ends = segment.lane_map().runs(lane, *_places(log, segment, offset, limit), most=limit - offset)
             for place in _places_of_runs(begins, ends - begins).tolist():
-                at = _offset(segment, place)
+                at = segment.offset_of(place)
                 add_run(found, at, at + 1)
     return found
 
@@ -127,7 +127,7 @@ def next_visible(log: Log, offset: int, limit: int) -> int:
         if place < end and segment.lane_totals()[HIDDEN]:
             place = segment.lane_map().first_other(HIDDEN, place)
         if place < end:
-            return _offset(segment, place)
+            return segment.offset_of(place)
     return limit
 
 
@@ -166,17 +166,13 @@ def _places(log: Log, segment: Segment, offset: int, limit: int) -> tuple[int, i
     return first_place, segment.count if min(segment.below, log.end_offset) <= limit else segment.place_of(limit)
 
 
-def _offset(segment: Segment, place: int) -> int:
-    return segment.offset_of(place) if segment.sealed else segment.base + place
-
-
 def _cluster(segment: Segment, begins: Places, ends: Places, max_bytes: int) -> LaneSlice:
     """As many of the runs' frames as may be read at once."""
     begin = int(begins[0])
     if len(begins) == 1:
         end = int(ends[0])
         only = segment.locate(begin, max_bytes, end - begin, end)
-        return LaneSlice(only, None, _offset(segment, begin + len(only.positions) - 1) + 1)
+        return LaneSlice(only, None, segment.offset_of(begin + len(only.positions) - 1) + 1)
     files = segment.files()
     # More places between them than so many frames can be passed over: what follows is not even looked at.
     near = np.cumsum(begins[1:] - ends[:-1]) <= _MOST_PASSED_OVER // HEADER_SIZE
@@ -194,10 +190,8 @@ def _cluster(segment: Segment, begins: Places, ends: Places, max_bytes: int) -> 
     sizes = np.cumsum(positions[places + 1] - positions[places])
     places = places[: max(1, int(np.searchsorted(sizes, max_bytes, side="right")))]
     behind = int(places[-1]) + 1
-    start = int(positions[0])
-    next_offset = _offset(segment, begin + behind - 1) + 1
-    taken = (positions[:behind] - start).astype(np.uint32)
-    found = Slice(files.log, start, int(positions[behind]) - start, taken, next_offset)
+    next_offset = segment.offset_of(begin + behind - 1) + 1
+    found = segment.slice_at(begin, positions[: behind + 1], next_offset)
     return LaneSlice(found, places if len(places) < behind else None, next_offset)
 
 

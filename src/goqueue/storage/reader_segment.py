@@ -11,15 +11,18 @@ from numpy.typing import NDArray
 from goqueue.storage.checkpoint import RecoveryPoint, durable_bytes
 from goqueue.storage.files import OsFile
 from goqueue.storage.index_file import (
-    INDEX_MAGIC,
     POSITION,
     TIME_ENTRY,
     TIME_MAGIC,
     checksum_of,
+    indexed_count,
+    read_offsets,
     read_positions,
     read_times,
+    tells_offsets,
     verified_count,
 )
+from goqueue.storage.known_offsets import Known, Within, as_placed
 from goqueue.storage.reader_files import SegmentPlace, Vanished
 from goqueue.storage.scan import FrameScanner, Scan
 from goqueue.wire.batch import FrameRun, header_columns
@@ -58,9 +61,11 @@ class SegmentView:
         self.log_size = self._log.size()
         count = None
         if self._index is not None:
-            count = verified_count(self._index, INDEX_MAGIC, POSITION.itemsize, self.log_size)
+            count = indexed_count(self._index, self.log_size)
         self.is_sealed = count is not None
         self._indexed, self._indexed_end = count or 0, self.log_size if count else 0
+        self._tells_offsets = self._index is not None and self.is_sealed and tells_offsets(self._index, self._indexed)
+        self._is_dense = not self.is_sealed or (not self._tells_offsets and self._ends_as_dense())
         if not self.is_sealed:
             self._check_that_files_belong_together()
             self._find_frames(known)
@@ -100,7 +105,7 @@ class SegmentView:
             and index.size() >= point.count * POSITION.itemsize
             and checksum_of(index, point.count * POSITION.itemsize) == point.index_checksum
             # Frames of equal size look alike to the index after compaction has dropped some of them.
-            and self._read_offset(index, point.count - 1) == self.base + point.count - 1
+            and self._said_offset(index, point.count - 1) == self.base + point.count - 1
         ):
             self._indexed, self._indexed_end = point.count, point.size
 
@@ -177,14 +182,35 @@ class SegmentView:
         return Indexed(self._inode(), self._indexed, self._indexed_end)
 
     def offset_of(self, place: int) -> int:
+        known = self._known_offsets(place, 1)
+        if isinstance(known, int):
+            return known
+        if isinstance(known, Within):
+            assert self._index is not None
+            return self._said_offset(self._index, place)
+        return int(known[0])
+
+    def _known_offsets(self, place: int, count: int) -> Known:
+        """Of some frames, without asking them; all of those that an index tells of or all that it does not."""
         if place >= self._indexed:
             assert self._scan is not None
-            return self._scan.offsets[place - self._indexed]
-        if not self.is_sealed or self._index is None:
+            found = self._scan.offsets[place - self._indexed : place - self._indexed + count]
+            return np.array(found, np.int64)
+        if self._is_dense:
             return self.base + place
-        return self._read_offset(self._index, place)
+        if self._tells_offsets and self._index is not None:
+            return read_offsets(self._index, self._indexed, place, count)
+        return Within(self.base + place, self.place.below - (self._indexed - place - count))
 
-    def _read_offset(self, index: OsFile, place: int) -> int:
+    def _ends_as_dense(self) -> bool:
+        """Whether a closed segment whose index, of an earlier version, tells no offsets leaves none out."""
+        if self._index is None or not self._indexed:
+            return True
+        spans = self.place.below - self.base, self._said_offset(self._index, self._indexed - 1) - self.base + 1
+        return self._indexed in spans
+
+    def _said_offset(self, index: OsFile, place: int) -> int:
+        """What a frame says, which no checksum covers."""
         position = int(read_positions(index, place, 1)[0])
         return int.from_bytes(self._log.read(position + _OFFSET_AT, _OFFSET_BYTES))
 
@@ -238,7 +264,8 @@ class SegmentView:
         data = self._log.read(start, size)
         if len(data) < size:
             raise Vanished(f"{self.place} was cut")
-        return FrameRun(memoryview(data), starts[:fitting] - np.uint32(start))
+        run = FrameRun(memoryview(data), starts[:fitting] - np.uint32(start))
+        return as_placed(run, self._known_offsets(first, fitting))
 
     def place_at_time(self, timestamp_ns: int, first: int) -> int | None:
         """The place of the first frame from ``first`` on whose timestamp is at or after an instant."""

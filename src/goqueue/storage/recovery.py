@@ -196,7 +196,7 @@ def _resume(segment: Segment, files: Files, point: RecoveryPoint, *, last: bool)
         or checksum_of(handles.times, time_bytes) != point.time_checksum
         or checksum_of(handles.lanes, lane_bytes) != point.lane_checksum
         # Frames of equal size look alike to the index after compaction has dropped some of them.
-        or (not last and point.count and segment.offset_of(point.count - 1) != point.base + point.count - 1)
+        or (not last and point.count and segment.said_offset(point.count - 1) != point.base + point.count - 1)
     ):
         log.warning("files do not agree with their recovery point, scanning them", segment=str(segment.log_path))
         return False

@@ -21,20 +21,27 @@ from goqueue.model.logging import get_logger
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.files import File
 from goqueue.storage.index_file import (
+    GAPS_MAGIC,
     INDEX_MAGIC,
     POSITION,
     TIME_ENTRY,
     TIME_MAGIC,
     end_with,
     footer,
+    has_gaps,
+    indexed_count,
+    offset_bytes,
     one_position,
     position_bytes,
+    read_offsets,
     read_positions,
     read_times,
+    tells_offsets,
     time_entries,
     time_entry,
     verified_count,
 )
+from goqueue.storage.known_offsets import Known, Offsets, Within, as_placed
 from goqueue.storage.lane_index import LaneMap, lane_column
 from goqueue.storage.open_files import SUFFIXES, OpenFiles, SegmentFiles
 from goqueue.storage.repair import make_whole
@@ -58,11 +65,13 @@ class Slice:
     position: int
     size: int
     positions: NDArray[np.uint32]
+    offsets: Known
     next_offset: int
     """The offset to go on from behind this run."""
 
     def load(self) -> FrameRun:
-        return FrameRun(memoryview(self.file.read(self.position, self.size)), self.positions)
+        run = FrameRun(memoryview(self.file.read(self.position, self.size)), self.positions)
+        return as_placed(run, self.offsets)
 
 
 class Segment:
@@ -90,6 +99,10 @@ class Segment:
         self.time_entries = 0
         self.time_checksum = 0
         self._since_time_entry = 0
+        self._is_dense = not sealed
+        """Whether no offset is left out before its last frame."""
+        self._offsets: Offsets | None = None
+        """Of all frames, if this very object has found that some are left out."""
 
     # Files
 
@@ -177,10 +190,14 @@ class Segment:
 
     def _write_footers(self) -> None:
         files = self.files()
+        magic, offsets = INDEX_MAGIC, b""
+        if self._offsets is not None:
+            magic, offsets = GAPS_MAGIC, offset_bytes(self._offsets)
+        checksum = crc32c(offsets, self.index_checksum)
         end_with(
             files.positions,
             self.count * POSITION.itemsize,
-            footer(INDEX_MAGIC, self.count, self.size, self.index_checksum),
+            offsets + footer(magic, self.count, self.size, checksum),
         )
         end_with(
             files.times,
@@ -197,6 +214,7 @@ class Segment:
         self.index_checksum = point.index_checksum
         self.time_entries, self.time_checksum = point.time_entries, point.time_checksum
         self.max_timestamp_ns, self.last_append_ns = point.max_timestamp_ns, point.last_append_ns
+        self._is_dense, self._offsets = True, None
         self.lanes.restore(self.files().lanes, point.lane_entries)
         # How much follows the last time entry is not known; at worst the next one covers nothing new.
         self._since_time_entry = point.size
@@ -212,6 +230,9 @@ class Segment:
         self.lanes.install(files.lanes, scan.lane_array(), after)
         self.count += len(scan.positions)
         self.size = scan.end
+        offsets = np.append(np.arange(self.base, self.base + after), np.array(scan.offsets, np.int64))
+        self._is_dense = not has_gaps(offsets, self.base)
+        self._offsets = None if self._is_dense else offsets
         if not after:
             self.max_timestamp_ns, self.time_entries, self.time_checksum = NO_TIMESTAMP, 0, 0
         files.times.truncate(self.time_entries * TIME_ENTRY.itemsize)
@@ -237,14 +258,14 @@ class Segment:
 
     def has_footer(self, log_size: int) -> bool:
         """Whether the index says that the segment was sealed when its log had this size."""
-        return verified_count(self.files().positions, INDEX_MAGIC, POSITION.itemsize, log_size) is not None
+        return indexed_count(self.files().positions, log_size) is not None
 
     def _summarise(self) -> None:
         """Learn what a sealed segment holds from its index files; rebuild them if they cannot be believed."""
         if self._summarised:
             return
         files = self.files()
-        count = verified_count(files.positions, INDEX_MAGIC, POSITION.itemsize, self.size)
+        count = indexed_count(files.positions, self.size)
         times = verified_count(files.times, TIME_MAGIC, TIME_ENTRY.itemsize, self.size)
         if count is None or not times:
             self._rebuild()
@@ -252,6 +273,10 @@ class Segment:
             self.count, self.time_entries = count, times
             last = read_times(files.times, times)[-1]
             self.max_timestamp_ns, self.last_append_ns = int(last["max_timestamp"]), int(last["append_time"])
+            # A footer of an earlier version says nothing of gaps, so the last frame is asked.
+            self._is_dense = not tells_offsets(files.positions, count) and (
+                not count or count in (self.below - self.base, self.said_offset(count - 1) - self.base + 1)
+            )
         self._summarised = True
 
     def _rebuild(self) -> None:
@@ -306,7 +331,7 @@ class Segment:
         guess = offset - self.base
         if guess <= 0 or not self.count:
             return 0
-        if not self.sealed:
+        if self._is_dense:
             return min(guess, self.count)
         if guess < self.count and self.offset_of(guess) == offset:
             return guess
@@ -321,9 +346,27 @@ class Segment:
 
     def offset_of(self, place: int) -> int:
         """The offset of the frame at ``place``."""
+        known = self._known_offsets(place, 1)
+        if isinstance(known, int):
+            return known
+        return self.said_offset(place) if isinstance(known, Within) else int(known[0])
+
+    def said_offset(self, place: int) -> int:
+        """What the frame at ``place`` says of its offset: to be believed only where nothing else tells it."""
         files = self.files()
         position = int(read_positions(files.positions, place, 1)[0])
         return int.from_bytes(files.log.read(position + _OFFSET_FIELD[0], _OFFSET_FIELD[1]))
+
+    def _known_offsets(self, place: int, count: int) -> Known:
+        """What is known of the offsets of some frames without asking them."""
+        self._summarise()
+        if self._is_dense:
+            return self.base + place
+        if self._offsets is not None:
+            return self._offsets[place : place + count]
+        if tells_offsets(positions := self.files().positions, self.count):
+            return read_offsets(positions, self.count, place, count)
+        return Within(self.base + place, self.below - (self.count - place - count))
 
     def last_offset(self) -> int | None:
         self._summarise()
@@ -349,7 +392,15 @@ class Segment:
             end_offset = self.base + behind
         elif behind < self.count:
             end_offset = self.offset_of(behind)
-        return Slice(files.log, start, int(ends[fitting - 1]) - start, positions, end_offset)
+        known = self._known_offsets(place, fitting)
+        return Slice(files.log, start, int(ends[fitting - 1]) - start, positions, known, end_offset)
+
+    def slice_at(self, place: int, edges: NDArray[np.int64], end_offset: int) -> Slice:
+        """Frames from ``place`` on that begin at all but the last of these positions, at which the last one ends."""
+        start = int(edges[0])
+        known = self._known_offsets(place, len(edges) - 1)
+        positions = (edges[:-1] - start).astype(np.uint32)
+        return Slice(self.files().log, start, int(edges[-1]) - start, positions, known, end_offset)
 
     def place_at_time(self, timestamp_ns: int, from_offset: int) -> int | None:
         """The place of the first frame from ``from_offset`` on whose timestamp is at or after ``timestamp_ns``."""

@@ -72,6 +72,8 @@ class FrameRun:
 
     frames: memoryview
     positions: Positions
+    misplaced: tuple[int, ...] = ()
+    """Offsets of frames that said another one when they were read from a log. They fail their checksums now."""
 
     @staticmethod
     def of_one(frame: bytes) -> FrameRun:
@@ -88,6 +90,11 @@ class FrameRun:
         """One column of the headers, for a tenth of what all of them cost."""
         found: NDArray[np.uint8] = np.frombuffer(self.frames, np.uint8)[self.positions + np.uint32(FLAGS_AT)]
         return found
+
+    def said_offsets(self) -> NDArray[np.int64]:
+        """What the frames say of their offsets, with the bytes in the order in which they lie there."""
+        every = np.ndarray(len(self.frames) - _OFFSET_AT - 7, np.int64, self.frames, _OFFSET_AT, (1,))
+        return every[self.positions]
 
     def offset_at(self, place: int) -> int:
         """What the frame at a place says of its offset."""

@@ -176,14 +176,14 @@ class MessagesService(pb_grpc.MessagesServicer):
         offset = find_offset(self._broker, request.topic, request.partition, request.start)
         while True:
             read = await self._broker.read_frames(request.topic, request.partition, bounds, offset=offset)
-            began, offset = offset, read.next_offset
+            offset = read.next_offset
             response = pb.FetchResponse(
                 next_offset=offset, high_watermark=read.high_watermark, stable_end=read.stable_end
             )
             if read.run is not None:
                 if request.verify:
                     partition = self._broker.topic(request.topic).partition(request.partition)
-                    note_damage_in(partition, read.run, began)
+                    note_damage_in(partition, read.run)
                 await context.write((response, read.run.pieces()))
             elif not request.follow:
                 await context.write((response, ()))
