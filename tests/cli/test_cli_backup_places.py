@@ -14,9 +14,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from goqueue.cli import backup_output
+from goqueue.cli import backup_output, restore_folder
 from goqueue.cli.app import app
 from goqueue.cli.backup_output import FileExists, to_file
+from goqueue.storage.beneath import Beneath
 from goqueue.testing import BrokerProcess, running_broker
 
 COMMAND = (sys.executable, "-m", "goqueue")
@@ -71,10 +72,18 @@ def moved_behind_a_link(place: Path, elsewhere: Path) -> None:
     place.symlink_to(elsewhere)
 
 
-def test_a_backup_of_a_folder_follows_links_to_other_disks(good: str, here: Path) -> None:
+@pytest.mark.parametrize("which", ["logs", "topic"])
+def test_a_backup_of_a_folder_follows_no_link(good: str, here: Path, which: str) -> None:
     assert run("restore", good, "data").exit_code == 0
-    moved_behind_a_link(topic_folder(here / "data", "orders"), here / "disk1")
-    moved_behind_a_link(here / "data" / "logs", here / "disk2")
+    place = topic_folder(here / "data", "orders") if which == "topic" else here / "data" / which
+    moved_behind_a_link(place, here / "elsewhere")
+    failed(1, "[link_in_data_folder]", "backup", "b.tar", "--data", "data")
+    assert names(here) == ["data", "elsewhere"]
+
+
+def test_a_backup_of_a_folder_that_is_a_link_itself_is_taken(good: str, here: Path) -> None:
+    assert run("restore", good, "elsewhere").exit_code == 0
+    (here / "data").symlink_to("elsewhere")
     told = run("backup", "b.tar", "--data", "data")
     assert "2 topics with 50 messages in 4 partitions" in told.stdout, told.output
 
@@ -84,11 +93,9 @@ def test_a_backup_of_a_folder_fails_if_a_log_is_gone(good: str, here: Path) -> N
     away = topic_folder(here / "data", "clicks")
     shutil.move(away, here / "away")
     failed(1, "there are no files of data/logs/clicks~", "backup", "b.tar", "--data", "data")
-    away.symlink_to("nowhere")
     # Whether the points tell of it or not: the catalog does.
     (here / "data" / "checkpoint").unlink()
     failed(1, "which the broker had", "backup", "b.tar", "--data", "data")
-    away.unlink()
     shutil.move(here / "away", away)
     shutil.move(here / "data" / "logs", here / "away")
     failed(1, "there are no files of", "backup", "b.tar", "--data", "data")
@@ -201,6 +208,59 @@ def test_what_root_restores_belongs_to_whom_the_folder_belongs(good: str, here: 
     os.chown("data", 12_345, 12_345)
     assert run("restore", good, "data").exit_code == 0
     assert {path.stat().st_uid for path in Path("data").rglob("*")} == {12_345}
+
+
+@pytest.mark.parametrize("planted", ["restore.part", "restore.part/LOCK"])
+def test_a_restore_follows_no_link_that_somebody_has_planted(good: str, here: Path, planted: str) -> None:
+    victim = here / "elsewhere"
+    victim.mkdir()
+    (victim / "LOCK").write_text("somebody else's")
+    before = (victim / "LOCK").stat()
+    link = here / "data" / planted
+    link.parent.mkdir(parents=True)
+    link.symlink_to(victim if planted == "restore.part" else victim / "LOCK")
+    failed(1, "[link_in_data_folder]", "restore", good, "data")
+    after = (victim / "LOCK").stat()
+    assert (after.st_size, after.st_uid, after.st_mode) == (before.st_size, before.st_uid, before.st_mode)
+    assert names(victim) == ["LOCK"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_somebody_has_planted_in_his_folder_is_not_given_to_him(
+    good: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He puts a link among the files that root has restored, before they are given to him."""
+    Path("data").mkdir()
+    os.chown("data", 12_345, 12_345)
+    victim = here / "victim"
+    victim.write_text("root's")
+    give = restore_folder._give_to_owner
+
+    def planted_before(beneath: Beneath, part: Path, data: Path) -> None:
+        (part / "logs" / "planted").symlink_to(victim)
+        give(beneath, part, data)
+
+    monkeypatch.setattr(restore_folder, "_give_to_owner", planted_before)
+    assert run("restore", good, "data").exit_code == 0
+    assert victim.stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_folder_for_restoring_that_somebody_else_has_made_is_refused(good: str, here: Path) -> None:
+    (here / "data" / "restore.part").mkdir(parents=True)
+    os.chown("data/restore.part", 12_345, 12_345)
+    failed(2, "belongs to somebody else", "restore", good, "data")
+    assert names(here / "data" / "restore.part") == []
+
+
+def test_what_is_restored_is_for_its_owner_alone_whatever_the_umask_is(good: str, here: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert run("restore", good, "data").exit_code == 0
+        modes = {path.stat().st_mode & 0o777 for path in [here / "data", *(here / "data").rglob("*")]}
+    finally:
+        os.umask(before)
+    assert modes == {0o700, 0o600}
 
 
 def test_a_restore_that_was_killed_is_begun_anew_and_no_other_is_disturbed(good: str, here: Path) -> None:

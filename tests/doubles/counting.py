@@ -21,6 +21,7 @@ class CountingFile:
 
 class CountingFiles(OsFiles):
     def __init__(self) -> None:
+        super().__init__()
         self.reads: list[Path] = []
         self.opened: list[Path] = []
 

@@ -172,6 +172,9 @@ class PowerLossDisk:
         with self._mutex:
             return (1 << 40) if self.quota is None else max(0, self.quota - self.used_bytes())
 
+    def close_to_others(self, root: Path, is_ours: Callable[[str], bool]) -> int | None:
+        return None
+
     def lock(self, path: Path) -> object:
         with self._mutex:
             key = PurePosixPath(path)

@@ -15,7 +15,8 @@ class _File(OsFile):
 
 class UnsyncedFiles(OsFiles):
     def open(self, path: Path, *, create: bool = False) -> OsFile:
-        return _File(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+        synced = super().open(path, create=create)
+        return _File(os.dup(synced.fd))
 
     def sync_dir(self, path: Path) -> None:
         pass

@@ -53,7 +53,7 @@ from goqueue.coordination.catalog import Catalog
 from goqueue.coordination.schemas import Schemas
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.config import Config, StorageConfig
-from goqueue.model.errors import InvalidConfiguration, InvalidRequest, ShuttingDown
+from goqueue.model.errors import InvalidConfiguration, InvalidRequest, LinkInDataFolder, ShuttingDown
 from goqueue.model.fields import shown
 from goqueue.model.message import Message
 from goqueue.model.ports import Clock, Randomness, SystemClock, SystemRandomness
@@ -62,12 +62,11 @@ from goqueue.model.sequences import SEQUENCES
 from goqueue.storage.checkpoint import CheckpointFile
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.files import Files, OsFiles
-from goqueue.storage.folder import DataFolder
+from goqueue.storage.folder import TRACES, DataFolder
 from goqueue.storage.log import Log
 from goqueue.storage.open_files import OpenFiles
 from goqueue.wire.batch import FrameRun
 
-TRACES = "traces"
 Result = TypeVar("Result")
 
 
@@ -86,9 +85,9 @@ class Broker:
             config = Config(storage=StorageConfig(path=str(config)))
         self.config = config
         self.clock: Clock = clock or SystemClock()
-        self._files: Files = files or OsFiles()
-        self.randomness: Randomness = randomness or SystemRandomness()
         self._root = Path(config.storage.path).absolute()
+        self._files: Files = files or OsFiles(self._root)
+        self.randomness: Randomness = randomness or SystemRandomness()
         self._topics = RunningTopics()
         self._commands: set[asyncio.Task[Any]] = set()
         self._started_ns = self.clock.monotonic_ns()
@@ -111,6 +110,8 @@ class Broker:
         """Take the data folder, recover every log, begin upkeep."""
         try:
             self._folder = DataFolder(self._files, self._root)
+        except LinkInDataFolder:
+            raise
         except OSError as error:
             raise InvalidConfiguration(
                 f"storage.path: {self._root} cannot be used: {error.strerror or error}"

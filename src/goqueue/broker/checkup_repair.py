@@ -45,7 +45,7 @@ def repair(
 
     The caller holds the folder's lock since before the report was made: it must tell of the folder as it is.
     """
-    files = files or OsFiles()
+    files = files or OsFiles(report.root)
     done: list[Repaired] = []
 
     def note_done(path: Path, what: str) -> None:

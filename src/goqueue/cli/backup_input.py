@@ -152,7 +152,7 @@ def from_folder(data: Path) -> Iterator[Source]:
             len(sources),
             total,
         )
-        yield _Pieces(archive(OsFiles(), head, sources, now_ns // NANOS_PER_SECOND))
+        yield _Pieces(archive(OsFiles(data), head, sources, now_ns // NANOS_PER_SECOND))
 
 
 @contextmanager

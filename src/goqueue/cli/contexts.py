@@ -95,8 +95,10 @@ def save(contexts: Contexts) -> None:
     path = file_path()
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(contexts)) + b"\n")
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # For nobody else: addresses may hold a name and a password.
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(contexts)) + b"\n")
         draft.replace(path)
     except OSError as error:
         with suppress(OSError):

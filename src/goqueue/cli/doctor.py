@@ -124,7 +124,7 @@ def _locked(root: Path) -> Iterator[None]:
     from goqueue.storage.files import OsFiles
 
     try:
-        lock = OsFiles().lock(root / "LOCK")
+        lock = OsFiles(root).lock(root / "LOCK")
     except DataFolderLocked:
         raise _in_use(root) from None
     try:

@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
-from goqueue.model.errors import ClientError, DataFolderLocked, DataFolderTooNew, InvalidRequest
+from goqueue.model.errors import ClientError, DataFolderLocked, DataFolderTooNew, InvalidRequest, LinkInDataFolder
 from goqueue.storage.atomic import write_atomically
-from goqueue.storage.files import OsFiles
+from goqueue.storage.beneath import FOLDER_MODE, Beneath
+from goqueue.storage.files import OsFile, OsFiles
 from goqueue.storage.folder import FORMAT_VERSION, RESTORE_PART, RESTORED
 
 if TYPE_CHECKING:
@@ -44,10 +45,12 @@ class NotRestored(ClientError):
 class _Folder:
     """Writes files as they come. Names were looked at by who reads them."""
 
-    def __init__(self, root: Path, expect: Callable[[int], None]) -> None:
+    def __init__(self, root: Path, beneath: Beneath, expect: Callable[[int], None]) -> None:
         self._root = root
+        self._beneath = beneath
         self._expect = expect
-        self._file: BinaryIO | None = None
+        self._file: OsFile | None = None
+        self._position = 0
         self._made: set[Path] = set()
 
     def begin(self, head: Head) -> None:
@@ -64,18 +67,17 @@ class _Folder:
     def begin_file(self, path: str, size: int) -> None:
         place = self._root / path
         if place.parent not in self._made:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            self._beneath.make_dirs(place.parent)
             self._made.add(place.parent)
-        self._file = place.open("xb", buffering=0)
+        self._file, self._position = OsFile(self._beneath.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL)), 0
 
     def write(self, data: bytes) -> None:
         if self._file is not None:
-            self._file.write(data)
+            self._file.write(self._position, data)
+            self._position += len(data)
 
     def end_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._file = None
 
 
 @contextmanager
@@ -90,30 +92,34 @@ def restored_to(data: Path, expect: Callable[[int], None]) -> Iterator[_Folder]:
         _check_empty(data)
         is_ours = not data.exists()
         part = data / RESTORE_PART
-        folder = _Folder(part, expect)
-        part.mkdir(parents=True, exist_ok=True)
-        with _alone(part):
+        files, beneath = OsFiles(data), Beneath(data)
+        folder = _Folder(part, beneath, expect)
+        beneath.make_dirs(part)
+        _check_owner(beneath, part)
+        with _alone(files, part):
             try:
                 # Once more: another one may have been faster.
                 _check_empty(data)
-                _clear(data, but=part / _LOCK)
+                _clear(files, data, but=part / _LOCK)
                 yield folder
-                write_atomically(OsFiles(), part / RESTORED, b"")
-                _give_to_owner(part, data)
-                OsFiles().sync_filesystem(part)
-                _move_up(part, data)
+                write_atomically(files, part / RESTORED, b"")
+                _give_to_owner(beneath, part, data)
+                files.sync_filesystem(part)
+                _move_up(files, part, data)
             except NotEmpty:
                 raise
             except BaseException:
                 folder.end_file()
-                _clear(data)
+                _clear(files, data)
                 if is_ours:
                     with suppress(OSError):
                         data.rmdir()
                 raise
-        shutil.rmtree(part)
-        OsFiles().sync_dir(data)
-        OsFiles().sync_dir(data.parent)
+        files.remove_tree(part)
+        files.sync_dir(data)
+        files.sync_dir(data.parent)
+    except LinkInDataFolder:
+        raise
     except OSError as error:
         raise NotRestored(f"{data} cannot be written: {error.strerror or error}") from None
 
@@ -127,10 +133,19 @@ def _check_empty(data: Path) -> None:
         raise NotEmpty(f"{data} is there already, and is no empty folder")
 
 
+def _check_owner(beneath: Beneath, part: Path) -> None:
+    """In a folder of his own somebody else could change what is written to it."""
+    with beneath.folder(part) as fd:
+        owner = os.fstat(fd).st_uid
+        if owner != os.geteuid():
+            raise NotEmpty(f"{part} is there and belongs to somebody else (user {owner}); remove it")
+        os.fchmod(fd, FOLDER_MODE)
+
+
 @contextmanager
-def _alone(part: Path) -> Iterator[None]:
+def _alone(files: OsFiles, part: Path) -> Iterator[None]:
     try:
-        held = OsFiles().lock(part / _LOCK)
+        held = files.lock(part / _LOCK)
     except DataFolderLocked:
         raise NotEmpty(f"another 'goqueue restore' is filling {part.parent}") from None
     try:
@@ -139,39 +154,45 @@ def _alone(part: Path) -> Iterator[None]:
         del held
 
 
-def _move_up(part: Path, data: Path) -> None:
+def _move_up(files: OsFiles, part: Path, data: Path) -> None:
     for name in _MOVED:
-        if (part / name).exists():
-            (part / name).rename(data / name)
-    OsFiles().sync_dir(data)
-    (part / "FORMAT").rename(data / "FORMAT")
-    OsFiles().sync_dir(data)
+        if files.exists(part / name):
+            files.rename(part / name, data / name)
+    files.sync_dir(data)
+    files.rename(part / "FORMAT", data / "FORMAT")
+    files.sync_dir(data)
 
 
-def _clear(data: Path, but: Path | None = None) -> None:
+def _clear(files: OsFiles, data: Path, but: Path | None = None) -> None:
     """Remove what a restore has put there; ``FORMAT`` first, and what tells that it is not whole last."""
     for place in (data / "FORMAT", *(data / name for name in _MOVED)):
-        _remove(place)
+        _remove(files, place)
     part = data / RESTORE_PART
     for place in part.iterdir() if part.is_dir() else ():
         if place != but:
-            _remove(place)
+            _remove(files, place)
     if but is None:
         with suppress(OSError):
             part.rmdir()
 
 
-def _remove(place: Path) -> None:
-    if place.is_dir():
-        shutil.rmtree(place, ignore_errors=True)
-    else:
-        place.unlink(missing_ok=True)
+def _remove(files: OsFiles, place: Path) -> None:
+    """Of a link, the link."""
+    try:
+        files.remove(place)
+    except (IsADirectoryError, PermissionError):
+        files.remove_tree(place)
 
 
-def _give_to_owner(part: Path, data: Path) -> None:
-    """What root restores to somebody's folder is for him: his broker must be able to use it."""
+def _give_to_owner(beneath: Beneath, part: Path, data: Path) -> None:
+    """What root restores to somebody's folder is for him: his broker must be able to use it.
+
+    A folder becomes his after all that is in it: what he puts there meanwhile is not given to him.
+    """
     owner = data.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:
         return
-    for place in part.rglob("*"):
-        os.chown(place, owner.st_uid, owner.st_gid)
+    with beneath.folder(part) as fd:
+        for _, folders, names, parent in os.fwalk(".", topdown=False, follow_symlinks=False, dir_fd=fd):
+            for name in (*folders, *names):
+                os.chown(name, owner.st_uid, owner.st_gid, dir_fd=parent, follow_symlinks=False)

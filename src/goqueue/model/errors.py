@@ -58,6 +58,7 @@
     ├── CorruptData
     ├── DataFolderLocked
     ├── DataFolderTooNew
+    ├── LinkInDataFolder
     ├── ClientError              raised by a client, never sent by a broker
     │   ├── MissingDependency
     │   ├── BrokerUnavailable
@@ -733,6 +734,20 @@ class DataFolderTooNew(GoQueueError):
     code = "data_folder_too_new"
     grpc_status = "FAILED_PRECONDITION"
     remedy = "Run the version that wrote it, or a newer one."
+
+
+class LinkInDataFolder(GoQueueError, OSError):
+    """Something inside of a data folder is a link; none is followed there. The data folder itself may be one."""
+
+    code = "link_in_data_folder"
+    grpc_status = "FAILED_PRECONDITION"
+    remedy = (
+        "Put what it leads to in its place, or mount it there; if it is not yours, see who may write to the folder."
+    )
+
+    @classmethod
+    def at(cls, path: object) -> LinkInDataFolder:
+        return cls(f"{path} is a link, and inside of a data folder none is followed")
 
 
 class ClientError(GoQueueError):

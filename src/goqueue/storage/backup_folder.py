@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from goqueue.model.errors import CorruptData, InvalidRequest, StorageFailed
+from goqueue.model.errors import CorruptData, InvalidRequest, LinkInDataFolder, StorageFailed
 from goqueue.storage.atomic import read_checked
 from goqueue.storage.backup_format import is_of_backup
 from goqueue.storage.backup_writer import SourceFile
@@ -35,12 +35,14 @@ class Unreadable(StorageFailed):
 @contextmanager
 def stopped(root: Path) -> Iterator[list[SourceFile]]:
     """The files of a backup, which stay as they are in this block: a broker that starts meanwhile is refused."""
-    files = OsFiles()
+    files = OsFiles(root)
     if not (root / "FORMAT").is_file():
         raise NoDataFolder(f"{root} is not a data folder: there is no FORMAT in it")
     held = files.lock(root / "LOCK")
     try:
-        yield sorted(_sources(root, recovery_points(root)), key=_order)
+        yield sorted(_sources(files, root, recovery_points(root)), key=_order)
+    except LinkInDataFolder:
+        raise
     except OSError as error:
         raise Unreadable(f"a file of {root} cannot be read: {error}") from None
     finally:
@@ -48,14 +50,14 @@ def stopped(root: Path) -> Iterator[list[SourceFile]]:
 
 
 def data_format(root: Path) -> int:
-    found = read_checked(OsFiles(), root / "FORMAT")
+    found = read_checked(OsFiles(root), root / "FORMAT")
     if found is None or not found.isdigit():
         raise CorruptData(f"{root / 'FORMAT'} cannot be understood")
     return int(found)
 
 
 def recovery_points(root: Path) -> dict[str, RecoveryPoint]:
-    return CheckpointFile(OsFiles(), root / "checkpoint").load()
+    return CheckpointFile(OsFiles(root), root / "checkpoint").load()
 
 
 def check_logs(root: Path, sources: Collection[SourceFile], logs: Collection[str]) -> None:
@@ -66,37 +68,46 @@ def check_logs(root: Path, sources: Collection[SourceFile], logs: Collection[str
         raise LogMissing(f"there are no files of {root / missing[0]}{more}, which the broker had")
 
 
-def _sources(root: Path, points: dict[str, RecoveryPoint]) -> Iterator[SourceFile]:
-    """Links are followed: folders may lie on other disks. No deeper than a data folder is, so none leads in circles."""
-    yield from _of_backup(root, root)
-    yield from _of_backup(root, root / "snapshots")
-    for topic in _folders_in(root / "logs"):
-        for partition in _folders_in(topic):
-            chosen = list(_of_backup(root, partition))
+def _sources(files: OsFiles, root: Path, points: dict[str, RecoveryPoint]) -> Iterator[SourceFile]:
+    """No link is followed: it may lead to what the folder's owner must not read."""
+    for at_the_top in root.iterdir():
+        yield from _of_backup(files, root, at_the_top)
+    yield from _in_folder(files, root, root / "snapshots")
+    for topic in _folders_in(files, root / "logs"):
+        for partition in _folders_in(files, topic):
+            chosen = list(_in_folder(files, root, partition))
             yield from chosen
             if not chosen:
                 # It never had a message, or has none any more: it must be there, or it would look lost.
-                place = partition.relative_to(root).as_posix()
-                point = points.get(place)
-                empty = f"{place}/{0 if point is None else point.base + point.count:020d}.log"
+                path = partition.relative_to(root).as_posix()
+                point = points.get(path)
+                empty = f"{path}/{0 if point is None else point.base + point.count:020d}.log"
                 if is_of_backup(empty):
                     yield SourceFile(empty, 0)
 
 
-def _of_backup(root: Path, folder: Path) -> Iterator[SourceFile]:
-    for place in folder.iterdir() if folder.is_dir() else ():
-        path = place.relative_to(root).as_posix()
-        if not is_of_backup(path):
-            continue
-        if not place.is_file():
-            raise CorruptData(f"{place} is no file, or a link that leads nowhere")
-        yield SourceFile(path, place.stat().st_size, place)
+def _in_folder(files: OsFiles, root: Path, folder: Path) -> Iterator[SourceFile]:
+    for place in _entries_of(files, folder):
+        yield from _of_backup(files, root, place)
 
 
-def _folders_in(folder: Path) -> Iterator[Path]:
-    for place in folder.iterdir() if folder.is_dir() else ():
+def _of_backup(files: OsFiles, root: Path, place: Path) -> Iterator[SourceFile]:
+    path = place.relative_to(root).as_posix()
+    if not is_of_backup(path) or not files.exists(place):
+        return
+    if not place.is_file():
+        raise CorruptData(f"{place} is no file")
+    yield SourceFile(path, files.size(place), place)
+
+
+def _folders_in(files: OsFiles, folder: Path) -> Iterator[Path]:
+    for place in _entries_of(files, folder):
         if place.is_dir():
             yield place
+
+
+def _entries_of(files: OsFiles, folder: Path) -> list[Path]:
+    return [folder / name for name in files.list_dir(folder)] if files.exists(folder) else []
 
 
 def _order(source: SourceFile) -> tuple[int, str]:

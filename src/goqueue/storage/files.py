@@ -14,10 +14,14 @@ import os
 import platform
 import shutil
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from goqueue.model.errors import DataFolderLocked
+from goqueue.model.errors import DataFolderLocked, LinkInDataFolder
+from goqueue.storage.beneath import Beneath
+from goqueue.storage.file_modes import close_to_others
 
 Buffer = bytes | bytearray | memoryview
 
@@ -69,6 +73,10 @@ class Files(Protocol):
 
     def free_bytes(self, path: Path) -> int: ...
 
+    def close_to_others(self, root: Path, is_ours: Callable[[str], bool]) -> int | None:
+        """Let only their owner use the files and folders in ``root`` whose names are ours, and ``root`` itself if
+        nothing else is in it. Returns how many stay open to others, ``None`` if ``root`` was closed before."""
+
     def lock(self, path: Path) -> object:
         """Hold ``path`` as this process's alone until the returned object is dropped, or raise."""
 
@@ -107,45 +115,49 @@ class OsFile:
 
 
 class OsFiles:
-    """The real disk."""
+    """The real disk. Nothing below ``root`` is reached through a link."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path | None = None) -> None:
+        self._beneath = Beneath(root)
         self._roots: dict[Path, OsFile] = {}
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(os.open(path, flags, 0o644))
+        return OsFile(self._beneath.open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
 
     def exists(self, path: Path) -> bool:
-        return path.exists()
+        return self._beneath.stat(path) is not None
 
     def size(self, path: Path) -> int:
-        return path.stat().st_size
+        found = self._beneath.stat(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return found.st_size
 
     def list_dir(self, path: Path) -> list[str]:
-        return [entry.name for entry in path.iterdir()]
+        return self._beneath.list_dir(path)
 
     def make_dirs(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        self._beneath.make_dirs(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        source.replace(target)
+        with self._beneath.parent(source) as (source_fd, old), self._beneath.parent(target) as (target_fd, new):
+            os.replace(old, new, src_dir_fd=source_fd, dst_dir_fd=target_fd)
 
     def link(self, source: Path, target: Path) -> None:
-        os.link(source, target)
+        with self._beneath.parent(source) as (source_fd, old), self._beneath.parent(target) as (target_fd, new):
+            os.link(old, new, src_dir_fd=source_fd, dst_dir_fd=target_fd, follow_symlinks=False)
 
     def remove(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError), self._beneath.parent(path) as (parent, name):
+            os.unlink(name, dir_fd=parent)
 
     def remove_tree(self, path: Path) -> None:
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(FileNotFoundError), self._beneath.parent(path) as (parent, name):
+            shutil.rmtree(name, ignore_errors=True, dir_fd=parent)
 
     def sync_dir(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with self._beneath.folder(path) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def sync_filesystem(self, path: Path) -> None:
         if _syncfs is None:
@@ -163,10 +175,15 @@ class OsFiles:
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize
 
+    def close_to_others(self, root: Path, is_ours: Callable[[str], bool]) -> int | None:
+        return close_to_others(root, is_ours)
+
     def lock(self, path: Path) -> object:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        held = OsFile(fd)
-        if not _take_lock(fd):
+        held = OsFile(self._beneath.open(path, os.O_RDWR | os.O_CREAT))
+        if os.fstat(held.fd).st_nlink > 1:
+            # It is about to be written to, and may be a file of somebody else.
+            raise LinkInDataFolder(f"{path} has a second name somewhere; what it is may be written to")
+        if not _take_lock(held.fd):
             holder = held.read(0, 32).decode(errors="replace").strip() or "unknown"
             raise DataFolderLocked(
                 f"{path.parent} is in use by another broker (process {holder}); two on one folder would corrupt it"
@@ -213,7 +230,7 @@ _syncfs = _load_syncfs()
 def _sync_tree(path: Path) -> None:
     for folder, _, names in os.walk(path):
         for name in names:
-            fd = os.open(Path(folder, name), os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(Path(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
             finally:

@@ -10,7 +10,10 @@
     orphans/                                 folders of logs that no topic claims, kept for a person to look at
     backup-links/                            while a backup is read: second names of the files that it is made of
     RESTORED                                 until the first start: it was made from a backup (``RESTORED``)
+    traces/                                  what happened to messages
     restore.part/                            while 'goqueue restore' fills the folder (``RESTORE_PART``)
+
+Folders are for their owner alone (0700), and so are files (0600). No link is followed in it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from goqueue.model.errors import CorruptData, DataFolderTooNew
-from goqueue.storage.atomic import read_checked, write_atomically
+from goqueue.model.logging import get_logger
+from goqueue.storage.atomic import TEMPORARY, read_checked, write_atomically
 from goqueue.storage.files import Files
 
 FORMAT_VERSION = 2
@@ -28,7 +32,22 @@ RESTORED = "RESTORED"
 """That this file is there says that the folder is a copy of an earlier state. Whatever was given out since, such as
 ids of producers, is not known in it and must not be given out again: the first start sees to that, and removes it."""
 RESTORE_PART = "restore.part"
+TRACES = "traces"
+_NAMES = (
+    "FORMAT",
+    "LOCK",
+    "checkpoint",
+    "snapshots",
+    "logs",
+    "orphans",
+    "backup-links",
+    RESTORED,
+    RESTORE_PART,
+    TRACES,
+)
+_SET_ASIDE = ".damaged"
 _SEPARATOR = "~"
+log = get_logger(__name__)
 
 
 class DataFolder:
@@ -44,6 +63,9 @@ class DataFolder:
         self.backup_links = root / "backup-links"
         self.restored = root / RESTORED
         files.make_dirs(root)
+        for name in _NAMES:
+            # Raises for a link.
+            files.exists(root / name)
         self._lock: object = files.lock(root / "LOCK")
         self._check_format()
         for folder in (self.logs, self.snapshots, self.orphans):
@@ -51,10 +73,26 @@ class DataFolder:
         if files.exists(self.backup_links):
             # A broker was killed while a backup was read. Links keep files that are gone from everywhere else.
             files.remove_tree(self.backup_links)
+        self._close_to_others()
         files.sync_dir(root)
 
     def close(self) -> None:
         self._lock = None
+
+    def _close_to_others(self) -> None:
+        """Earlier versions left it to the umask, and then every user could read messages and the receipts' key."""
+        left = self.files.close_to_others(self.root, _is_ours)
+        if left is None:
+            return
+        if left:
+            log.warning(
+                "other users of this machine may read the data folder, and it cannot be closed to them: it, or what is "
+                "in it, belongs to somebody else, or is used for something else; see 'ls -la' and 'chmod -R go= DIR'",
+                data=str(self.root),
+                left_open=left,
+            )
+        else:
+            log.info("the data folder was open to other users; now it is for its owner alone", data=str(self.root))
 
     def _check_format(self) -> None:
         path = self.root / "FORMAT"
@@ -115,3 +153,7 @@ class DataFolder:
         """Nothing of the folder comes back, not even after a power loss, when this has returned."""
         self.files.remove_tree(folder)
         self.files.sync_dir(self.logs)
+
+
+def _is_ours(name: str) -> bool:
+    return name.removesuffix(TEMPORARY).partition(_SET_ASIDE)[0] in _NAMES

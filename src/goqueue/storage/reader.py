@@ -120,13 +120,10 @@ class FolderReader:
 def is_in_use(root: Path) -> bool:
     """Whether a broker uses the data folder right now, be the rest of it damaged."""
     try:
-        fd = os.open(root / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
+        lock = DISK.open(root / "LOCK")
     except FileNotFoundError:
         return False
-    try:
-        return _is_listed(fd) or not _could_be_shared(fd)
-    finally:
-        os.close(fd)
+    return _is_listed(lock.fd) or not _could_be_shared(lock.fd)
 
 
 def _is_listed(fd: int) -> bool:

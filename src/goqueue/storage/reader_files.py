@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -39,7 +40,7 @@ class ReadOnlyFiles(OsFiles):
     def open(self, path: Path, *, create: bool = False) -> OsFile:
         if create:
             self._refuse(path)
-        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return OsFile(self._beneath.open(path, os.O_RDONLY))
 
     def make_dirs(self, path: Path) -> None:
         self._refuse(path)
@@ -52,6 +53,9 @@ class ReadOnlyFiles(OsFiles):
 
     def remove_tree(self, path: Path) -> None:
         self._refuse(path)
+
+    def close_to_others(self, root: Path, is_ours: Callable[[str], bool]) -> int | None:
+        self._refuse(root)
 
     def lock(self, path: Path) -> object:
         self._refuse(path)

@@ -7,6 +7,7 @@ thrown away. So the code that recovers can be run only to see what it finds.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 from weakref import WeakValueDictionary
@@ -101,6 +102,9 @@ class ScratchFiles:
 
     def free_bytes(self, path: Path) -> int:
         return DISK.free_bytes(self._scratch)
+
+    def close_to_others(self, root: Path, is_ours: Callable[[str], bool]) -> int | None:
+        self._refuse(root)
 
     def lock(self, path: Path) -> object:
         self._refuse(path)

@@ -56,6 +56,18 @@ def test_the_first_one_becomes_current_and_others_do_not() -> None:
     }
 
 
+def test_the_file_is_for_its_owner_alone_whatever_the_umask_is(file: Path) -> None:
+    before = os.umask(0)
+    try:
+        context("add", "home", "http://one:1")
+        assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        file.chmod(0o644)
+        context("add", "work", "http://two:2")
+    finally:
+        os.umask(before)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 def test_one_is_used_changed_and_forgotten() -> None:
     context("add", "home", "http://one:1")
     context("add", "work", "http://two:2")

@@ -1,0 +1,68 @@
+"""Closing a data folder that an earlier version, or the operator, made for more users than its owner."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_OTHERS = 0o077
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OF_THE_SYSTEM = {"lost+found"}
+
+
+def close_to_others(root: Path, is_ours: Callable[[str], bool]) -> int | None:
+    """As ``Files`` says. A folder in which there is something else as well, such as a home or /tmp, is for others to
+    close."""
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with _opened(fd):
+        about = os.fstat(fd)
+        if not about.st_mode & _OTHERS:
+            return None
+        owners = {about.st_uid, os.geteuid()}
+        there = set(_names_in(fd)) - _OF_THE_SYSTEM
+        ours = sorted(filter(is_ours, there))
+        left = sum(_close(name, fd, owners) for name in ours)
+        if len(ours) == len(there) and not about.st_mode & stat.S_ISVTX:
+            # The last thing: a start that is killed before begins anew.
+            _change(fd, about.st_mode)
+        return left + bool(os.fstat(fd).st_mode & _OTHERS)
+
+
+def _close(name: str, parent: int, owners: set[int]) -> int:
+    """How many stay open: of somebody else, or on a file system that knows no modes."""
+    about = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    is_folder = stat.S_ISDIR(about.st_mode)
+    if not is_folder and not stat.S_ISREG(about.st_mode):
+        return 0
+    try:
+        fd = os.open(name, _FOLDER if is_folder else _FILE, dir_fd=parent)
+    except OSError:
+        return 1
+    with _opened(fd):
+        left = sum(_close(each, fd, owners) for each in _names_in(fd)) if is_folder else 0
+        if about.st_mode & _OTHERS and about.st_uid in owners:
+            _change(fd, about.st_mode)
+        return left + bool(os.fstat(fd).st_mode & _OTHERS)
+
+
+def _change(fd: int, mode: int) -> None:
+    # Whether it helped is looked at afterwards.
+    with suppress(OSError):
+        os.fchmod(fd, stat.S_IMODE(mode) & ~_OTHERS)
+
+
+def _names_in(fd: int) -> list[str]:
+    with os.scandir(fd) as entries:
+        return [entry.name for entry in entries]
+
+
+@contextmanager
+def _opened(fd: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        os.close(fd)
