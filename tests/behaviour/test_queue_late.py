@@ -1,4 +1,4 @@
-"""Who comes too late to settle a message; and one's own ack, repeated."""
+"""Settlements that come too late: by a delivery that did not settle the message, and one's own ack again."""
 
 from __future__ import annotations
 

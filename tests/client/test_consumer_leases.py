@@ -145,7 +145,7 @@ async def test_an_ack_that_comes_after_another_consumer_has_rejected_the_message
                 await timed_broker.let_pass(31_000)
                 [again] = await other.poll()
                 await again.reject("no")
-                while not (await client.reliability_stats()).dead_letters:
+                while not (await client.reliability_stats()).dead_letters:  # noqa: ASYNC110
                     await asyncio.sleep(0)
                 assert (await client.redrive(TOPIC, group=GROUP)).redriven == 1
                 with pytest.raises(StaleReceipt, match="settled already"):

@@ -1,4 +1,4 @@
-"""A frame's offset is outside of its checksum: where the frame lies says what its offset is, whatever it says itself."""
+"""A frame's offset is outside of its checksum: where the frame lies decides what its offset is."""
 
 from __future__ import annotations
 
