@@ -55,6 +55,19 @@ def stall(patch: pytest.MonkeyPatch, stalls: Callable[[str], bool]) -> None:
     patch.setattr(Connection, "call", call)
 
 
+async def test_a_topic_that_may_be_there_already_is_taken_as_it_is(broker: BrokerProcess, topic: str) -> None:
+    async with broker.async_client() as client:
+        there = await client.describe_topic(topic)
+        found = await client.create_topic(topic, if_not_exists=True, partitions=len(there.partitions) + 1)
+        assert (found.id, len(found.partitions)) == (there.id, len(there.partitions))
+        with pytest.raises(TopicExists):
+            await client.create_topic(topic)
+        made = await client.create_topic(f"{topic}-new", if_not_exists=True, partitions=5)
+        assert len(made.partitions) == 5
+    with broker.client() as client_:
+        assert client_.create_topic(topic, if_not_exists=True).id == there.id
+
+
 async def test_a_topic_whose_creation_was_not_confirmed_is_created(
     broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -256,8 +256,13 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
 
     # Topics
 
-    async def create_topic(self, name: str, **settings: Unpack[TopicOptions]) -> TopicInfo:
-        """``await client.create_topic("orders", partitions=6, retention_ms="7d")``."""
+    async def create_topic(
+        self, name: str, *, if_not_exists: bool = False, **settings: Unpack[TopicOptions]
+    ) -> TopicInfo:
+        """``await client.create_topic("orders", partitions=6, retention_ms="7d")``.
+
+        With ``if_not_exists`` a topic that is there already is fine, however it is set, and is not changed.
+        """
         request = pb.CreateTopicRequest(name=name, settings=to_settings(settings))
 
         async def create(attempt: Attempt) -> pb.Topic:
@@ -265,10 +270,10 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
             try:
                 made: pb.Topic = await attempt.command(topics.CreateTopic, request)
             except TopicExists:
-                if not attempt.maybe_done:
+                if not (if_not_exists or attempt.maybe_done):
                     raise
                 made = await attempt.question(topics.DescribeTopic, pb.DescribeTopicRequest(name=name))
-                if not is_as_asked(made, dict(request.settings)):
+                if not (if_not_exists or is_as_asked(made, dict(request.settings))):
                     raise
             return made
 

@@ -170,8 +170,8 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
     def find_offset(self, topic: str, partition: int, start: Start) -> int:
         return self._thread.run(self._client.find_offset(topic, partition, start))
 
-    def create_topic(self, name: str, **settings: Unpack[TopicOptions]) -> TopicInfo:
-        return self._thread.run(self._client.create_topic(name, **settings))
+    def create_topic(self, name: str, *, if_not_exists: bool = False, **settings: Unpack[TopicOptions]) -> TopicInfo:
+        return self._thread.run(self._client.create_topic(name, if_not_exists=if_not_exists, **settings))
 
     def list_topics(self) -> list[str]:
         return self._thread.run(self._client.list_topics())

@@ -26,7 +26,7 @@ from goqueue.spark.pipelines.problems import NoBroker, SparkNotStarted
 from goqueue.spark.pipelines.quiet import quiet_start
 from goqueue.spark.pipelines.settings import Settings
 from goqueue.spark.pipelines.spark_errors import without_java
-from goqueue.spark.pipelines.summary import Summary, Table
+from goqueue.spark.pipelines.summary import Summary, Table, per_second
 
 RUNNER = CliRunner()
 
@@ -146,6 +146,15 @@ def test_a_run_is_told_to_trust_what_was_committed(monkeypatch: pytest.MonkeyPat
     for options in ([], ["--trust-committed"]):
         RUNNER.invoke(app, ["pipeline", "run", "replay", "--set", "topic=a", "--set", "to=b", *options])
     assert told == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "shown"),
+    [(0, 3.0, "-"), (3, 0.0, "-"), (3, 20.0, "0.15"), (24, 10.0, "2.4"), (5_000, 2, "2,500")],
+)
+def test_a_slow_rate_is_not_told_as_none(count: int, seconds: float, shown: str) -> None:
+    summary = Summary({"messages per second": per_second(count, seconds)})
+    assert lines.plain(pipeline_view.summary_lines("p", summary)).splitlines()[1].split()[-1] == shown
 
 
 def test_why_spark_does_not_start_is_told_without_java() -> None:

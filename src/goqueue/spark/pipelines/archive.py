@@ -25,7 +25,7 @@ from goqueue.spark.pipelines.lake_log import Ends, LakeFile, TopicMark
 from goqueue.spark.pipelines.lake_tables import FORMATS, AnyLake, opened_lake
 from goqueue.spark.pipelines.problems import InvalidPipeline, PipelineFailed
 from goqueue.spark.pipelines.settings import Setting, Settings
-from goqueue.spark.pipelines.summary import Summary, Table
+from goqueue.spark.pipelines.summary import Summary, Table, per_second
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -205,7 +205,7 @@ class _Archive:
                 "files written": len(self._added),
                 "small files merged": merged,
                 "seconds": round(seconds, 1),
-                "messages per second": round(self._rows / seconds) if seconds else 0,
+                "messages per second": per_second(self._rows, seconds),
             },
             tables=[
                 Table(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterable
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from goqueue.model.errors import MissingDependency, TopicExists
+from goqueue.model.errors import MissingDependency
 from goqueue.spark.pipelines.claims import Asked, check_claim, write_claim
 from goqueue.spark.pipelines.problems import InvalidPipeline
 from goqueue.spark.pipelines.quiet import quiet_end, quiet_start
@@ -205,10 +205,8 @@ class Context:
         """Make the topics that are not there yet; those that are stay as they are."""
         given: TopicOptions = {} if partitions is None else {"partitions": partitions}
         with self.client() as client:
-            missing = sorted(set(names).difference(client.list_topics()))
-            for name in missing:
-                with suppress(TopicExists):
-                    client.create_topic(name, **given)
+            for name in sorted(set(names).difference(client.list_topics())):
+                client.create_topic(name, if_not_exists=True, **given)
 
     def local_checkpoint(self) -> Path:
         """The checkpoint as a folder of this machine. It is made by what is first written into it."""

@@ -20,7 +20,7 @@ from goqueue.spark.pipelines.durable_file import write_whole
 from goqueue.spark.pipelines.problems import InvalidPipeline
 from goqueue.spark.pipelines.rows import NOT_OURS
 from goqueue.spark.pipelines.settings import Setting, Settings
-from goqueue.spark.pipelines.summary import Summary, Table
+from goqueue.spark.pipelines.summary import Summary, Table, per_second
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -167,7 +167,7 @@ def _summary(copy: Copy, seconds: float, done_before: int) -> Summary:
         "messages copied": copy.copied,
         "messages in the range": copy.total,
         "seconds": round(seconds, 1),
-        "messages per second": round(read / seconds) if seconds > 0 else 0,
+        "messages per second": per_second(read, seconds),
     }
     rows = [[int(each), low, high] for each, (low, high) in copy.ranges.items()]
     summary = Summary(numbers, [Table("range", ["partition", "from offset", "to before"], rows)])

@@ -25,7 +25,7 @@ from goqueue.spark.pipelines.lake_tables import AnyLake, found_lake
 from goqueue.spark.pipelines.problems import InvalidPipeline, PipelineFailed
 from goqueue.spark.pipelines.rows import NOT_OURS
 from goqueue.spark.pipelines.settings import Setting, Settings
-from goqueue.spark.pipelines.summary import Summary
+from goqueue.spark.pipelines.summary import Summary, per_second
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -110,7 +110,7 @@ class _Run:
         seconds = time.monotonic() - began
         written = job.messages - before
         summary.numbers = {"messages written": written, "steps": f"{job.done} of {len(job.steps)}"}
-        summary.numbers |= {"seconds": round(seconds, 1), "messages per second": round(written / max(seconds, 0.001))}
+        summary.numbers |= {"seconds": round(seconds, 1), "messages per second": per_second(written, seconds)}
         if not job.is_finished:
             summary.notes.append("Stopped before the end; the next run goes on from there.")
         if len(target.partitions) != self._lake.partitions(self._topic):

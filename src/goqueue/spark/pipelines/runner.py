@@ -16,7 +16,7 @@ from goqueue.spark.pipelines.settings import Settings
 from goqueue.spark.pipelines.spark_errors import in_one_line
 from goqueue.spark.pipelines.steps import ORIGIN, apply_steps
 from goqueue.spark.pipelines.streaming import AVAILABLE_NOW, Totals, run_queries
-from goqueue.spark.pipelines.summary import Summary, Table
+from goqueue.spark.pipelines.summary import Summary, Table, per_second
 from goqueue.spark.pipelines.yaml_lines import told_by_line
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def _summary(flow: Flow, totals: Totals, observed: Mapping[str, Any]) -> Summary
         numbers["left out by steps"] = left_out
     if not flow.is_batch:
         numbers["batches"] = totals.batches
-    numbers |= {"seconds": round(totals.seconds, 1), "messages per second": round(totals.rate)}
+    numbers |= {"seconds": round(totals.seconds, 1), "messages per second": per_second(totals.messages, totals.seconds)}
     summary = Summary(numbers=numbers)
     if flow.rules:
         told = [[rule.name, rule.otherwise, count] for rule, count in zip(flow.rules, broken, strict=True)]

@@ -56,11 +56,6 @@ class Totals:
             told.append("stopped before the end, between two micro-batches; the next run goes on from there")
         return told
 
-    @property
-    def rate(self) -> float:
-        """Messages a second over the whole run."""
-        return self.messages / self.seconds if self.seconds > 0 else 0.0
-
 
 class Watch:
     """Adds up the progress reports of one query. A report may be seen many times, and is counted once.

@@ -6,6 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+_SLOW = 10
+
+
+def per_second(count: int, seconds: float) -> float | None:
+    """A rate to show: whole, but for a slow one, which is not to be told as none. None if there was nothing."""
+    if count <= 0 or seconds <= 0:
+        return None
+    rate = count / seconds
+    return round(rate) if rate >= _SLOW else float(f"{rate:.2g}")
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
