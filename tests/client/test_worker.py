@@ -88,6 +88,30 @@ async def test_how_a_handler_ends_decides(broker: BrokerProcess, topic: str, gro
         assert (await client.describe_group(group)).lag == 0
 
 
+async def test_what_a_handler_raises_on_purpose_is_not_told_as_its_failure(
+    broker: BrokerProcess, topic: str, group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    handled = 0
+
+    async def handle(message: AsyncReceivedMessage) -> None:
+        nonlocal handled
+        handled += 1
+        raise {b"0": Retry(after=600), b"1": Retry(reason="the shop is closed"), b"2": Reject("no such card")}[
+            message.value
+        ]
+
+    with caplog.at_level("INFO", "goqueue.client"):
+        async with broker.async_client() as client:
+            await fill(client, topic, 3)
+            await working(client, handle, group, topic, lambda: handled >= 3)
+    told = [record.getMessage() for record in caplog.records]
+    assert not [line for line in told if "handler failed" in line or "error=''" in line]
+    assert [line for line in told if "handler asks for another delivery" in line and "after_s=600" in line]
+    assert [line for line in told if "reason='the shop is closed'" in line]
+    (rejected,) = [record for record in caplog.records if "handler rejects a message" in record.getMessage()]
+    assert "reason='no such card'" in rejected.getMessage() and rejected.exc_info is None
+
+
 async def test_as_many_handlers_run_at_once_as_were_asked_for(broker: BrokerProcess, topic: str, group: str) -> None:
     at_once = most = done = 0
     everyone = asyncio.Event()

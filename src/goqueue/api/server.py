@@ -18,9 +18,9 @@ import uvloop
 from goqueue.api.grpc.server import GrpcServer
 from goqueue.api.http.app import create_app
 from goqueue.api.http.connection import Connection, sweep
+from goqueue.api.listening import listening_socket
 from goqueue.broker.broker import Broker
 from goqueue.model.config import Config, HttpConfig
-from goqueue.model.errors import InvalidConfiguration
 from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
@@ -71,14 +71,7 @@ async def _serve_broker(broker: Broker, grpc: GrpcServer, listener: socket.socke
 
 def bind(config: HttpConfig) -> socket.socket:
     """Take the port first: if it is in use, say so before anything is recovered."""
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    try:
-        return socket.create_server((config.host, config.port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise InvalidConfiguration(
-            f"cannot listen on {config.host}:{config.port}: {error.strerror or error}; choose another with --port or "
-            f"--host, or stop what uses it"
-        ) from None
+    return listening_socket(config.host, config.port, "HTTP", "--port", _BACKLOG)
 
 
 class HttpServer(uvicorn.Server):

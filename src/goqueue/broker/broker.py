@@ -53,7 +53,7 @@ from goqueue.coordination.catalog import Catalog
 from goqueue.coordination.schemas import Schemas
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.config import Config, StorageConfig
-from goqueue.model.errors import InvalidConfiguration, InvalidRequest, LinkInDataFolder, ShuttingDown
+from goqueue.model.errors import InvalidRequest, LinkInDataFolder, ShuttingDown
 from goqueue.model.fields import shown
 from goqueue.model.message import Message
 from goqueue.model.ports import Clock, Randomness, SystemClock, SystemRandomness
@@ -65,6 +65,7 @@ from goqueue.storage.files import Files, OsFiles
 from goqueue.storage.folder import TRACES, DataFolder
 from goqueue.storage.log import Log
 from goqueue.storage.open_files import OpenFiles
+from goqueue.storage.unusable_folder import unusable
 from goqueue.wire.batch import FrameRun
 
 Result = TypeVar("Result")
@@ -113,9 +114,7 @@ class Broker:
         except LinkInDataFolder:
             raise
         except OSError as error:
-            raise InvalidConfiguration(
-                f"storage.path: {self._root} cannot be used: {error.strerror or error}"
-            ) from None
+            raise unusable(self._root, error) from None
         async with AsyncExitStack() as undo:
             undo.callback(self._folder.close)
             self._open_storage()

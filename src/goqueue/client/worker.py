@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from goqueue.client.settler import Order
 from goqueue.client.tracing import in_context_of
-from goqueue.client.verdicts import Reject, Retry, verdict_on
+from goqueue.client.verdicts import Reject, Retry, to_seconds, verdict_on
 from goqueue.model.errors import InvalidConfiguration, InvalidRequest
 from goqueue.model.logging import get_logger
 
@@ -112,20 +112,32 @@ class _Worker:
                 await asyncio.get_running_loop().run_in_executor(self._pool, self._handle_in_thread, message)
         except Exception as error:
             order = verdict_on(error)
-            # Those that it raised on purpose need no traceback.
-            planned = isinstance(error, Reject | Retry)
-            log.warning(
-                "handler failed",
-                exc_info=None if planned else error,
-                topic=message.topic, partition=message.partition, offset=message.offset,
-                deliveries=message.deliveries, error=order.reason if order else str(error),
-            )  # fmt: skip
+            _tell(message, error, order)
             return order
         return verdict_on(None)
 
     def _handle_in_thread(self, message: Any) -> None:
         with in_context_of(message):
             self._handler(message)
+
+
+def _tell(message: Any, error: Exception, order: Order | None) -> None:
+    """What a handler raises on purpose is its decision, and no failure of its."""
+    place = {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "deliveries": message.deliveries,
+    }
+    match error:
+        case Retry():
+            after = {} if error.after is None else {"after_s": to_seconds(error.after)}
+            reason = {"reason": error.reason} if error.reason else {}
+            log.info("handler asks for another delivery", **place, **after, **reason)
+        case Reject():
+            log.warning("handler rejects a message", **place, reason=error.reason or "none given")
+        case _:
+            log.warning("handler failed", exc_info=error, **place, error=order.reason if order else str(error))
 
 
 def _is_async(handler: Handler) -> bool:

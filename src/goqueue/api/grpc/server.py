@@ -18,9 +18,9 @@ from goqueue.api.grpc.schemas import SchemasService
 from goqueue.api.grpc.topics import MetadataService, TopicsService
 from goqueue.api.grpc.transactions import TransactionsService
 from goqueue.api.grpc.unreadable import HandOverUnreadable
+from goqueue.api.listening import CannotListen, listening_socket
 from goqueue.broker.broker import Broker
 from goqueue.model.config import GrpcConfig
-from goqueue.model.errors import InvalidConfiguration
 from goqueue.model.logging import get_logger
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
@@ -56,14 +56,14 @@ class GrpcServer:
     def bind(self) -> None:
         """Take the port: if it is in use, say so before anything is recovered. Calls wait until ``start``."""
         address = _join(self._config.host, self._config.port)
+        # gRPC tells nobody but the standard error why a port cannot be taken.
+        listening_socket(self._config.host, self._config.port, "gRPC", "--grpc-port").close()
         try:
             self.port = self._server.add_insecure_port(address)
         except RuntimeError:
             self.port = 0
         if not self.port:
-            raise InvalidConfiguration(
-                f"cannot listen on {address} for gRPC; choose another with --grpc-port, or stop what uses it"
-            )
+            raise CannotListen(f"cannot listen on {address} for gRPC; choose another port with --grpc-port")
 
     async def start(self) -> None:
         """Serve; the broker must be ready."""
