@@ -85,7 +85,7 @@ class RawConnection:
 
 
 def request(method: str, path: str, body: bytes = b"", *headers: str, kind: str = "application/json") -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: x", *headers]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers]
     if body:
         lines += [f"Content-Length: {len(body)}", f"Content-Type: {kind}"]
     return "\r\n".join([*lines, "", ""]).encode() + body

@@ -55,7 +55,7 @@ def stored(host: Host) -> int:
 def test_a_body_that_announces_too_much_is_refused_before_it_is_sent(begin: Begin) -> None:
     host = begin(max_body_bytes=2_000)
     with RawConnection(host.port) as connection:
-        connection.send(b"POST /topics/t/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 2001\r\n\r\n")
+        connection.send(b"POST /topics/t/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2001\r\n\r\n")
         refused(connection.answer(), 413, "body_too_large")
         assert connection.closed_by_peer()
 
@@ -73,7 +73,7 @@ def test_a_chunked_body_that_grows_too_large_is_refused_where_it_does(begin: Beg
     host = begin(max_body_bytes=2_000)
     with RawConnection(host.port) as connection:
         kind = "application/octet-stream" if "partitions" in path else "application/json"
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n"
         connection.send(head.encode())
         for _ in range(5):
             connection.send(b"1f4\r\n" + b"x" * 500 + b"\r\n")
@@ -83,7 +83,7 @@ def test_a_chunked_body_that_grows_too_large_is_refused_where_it_does(begin: Beg
 def test_a_chunked_body_within_bounds_is_taken(begin: Begin) -> None:
     host = begin(max_body_bytes=2_000)
     with RawConnection(host.port) as connection:
-        connection.send(b"POST /topics/t/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.send(b"POST /topics/t/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         for byte in ONE:
             connection.send(b"1\r\n" + bytes([byte]) + b"\r\n")
         connection.send(b"0\r\n\r\n")
@@ -151,7 +151,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_error(
 def test_a_request_that_is_whole_but_for_its_last_chunk_is_not_carried_out(begin: Begin) -> None:
     host = begin()
     with RawConnection(host.port) as connection:
-        connection.send(b"POST /topics/t/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.send(b"POST /topics/t/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         connection.send(b"%x\r\n%b\r\n" % (len(ONE), ONE))
         until(lambda: host.server.server_state.tasks)
     until(lambda: not host.server.server_state.tasks)
@@ -173,11 +173,29 @@ def test_one_connection_more_than_allowed_is_answered_503(begin: Begin) -> None:
             connection.send(request("GET", "/health"))
             assert connection.answer().status == 200
         with RawConnection(host.port) as extra:
+            extra.send(request("GET", "/topics"))
             retry_later(extra.answer())
             assert extra.closed_by_peer()
         open_ones[0].close()
         until(lambda: len(host.server.server_state.connections) < 3)
         assert ask(host.port, request("GET", "/health")).status == 200
+
+
+def test_however_many_connections_there_are_the_health_can_be_asked_for(begin: Begin) -> None:
+    host = begin(max_connections=2)
+    until(lambda: not host.server.server_state.connections)
+    with ExitStack() as stack:
+        # Far more than are kept for this: those who are idle push each other out.
+        for _ in range(200):
+            stack.enter_context(RawConnection(host.port))
+        for path in ("/livez", "/readyz", "/v1/healthz?x=1"):
+            with RawConnection(host.port) as probe:
+                probe.send(request("GET", path))
+                answer = probe.answer()
+                assert answer.status == (400 if "?" in path else 200)
+                assert answer.headers["connection"] == "close"
+                assert probe.closed_by_peer()
+        assert len(host.server.server_state.connections) < 100
 
 
 def test_more_requests_at_once_than_allowed_are_answered_503(begin: Begin) -> None:
@@ -230,15 +248,65 @@ def test_a_client_that_leaves_gives_up_its_place_among_those_who_wait(begin: Beg
 
 def test_bodies_together_are_bounded_by_memory(begin: Begin) -> None:
     host = begin(max_request_memory_bytes=1 << 20)
-    announced = b"POST /topics/t/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 700000\r\n\r\n"
-    with RawConnection(host.port) as first:
-        first.send(announced)
-        until(lambda: host.server.server_state.tasks)
-        with RawConnection(host.port) as second:
-            second.send(announced)
-            retry_later(second.answer())
+    announced = b"POST /topics/t/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 700000\r\n\r\n"
+    admission: Any = host.server.config.app
+    with RawConnection(host.port) as first, RawConnection(host.port) as second:
+        first.send(announced + b"x" * 699_999)
+        until(lambda: admission.body_bytes == 699_999)
+        second.send(announced + b"x" * 699_999)
+        retry_later(second.answer())
     until(lambda: not host.server.server_state.tasks)
+    assert admission.body_bytes == 0
     assert ask(host.port, request("POST", "/topics/t/messages", ONE)).status == 200
+
+
+def test_bodies_that_are_announced_and_do_not_come_take_no_memory_from_others(begin: Begin) -> None:
+    host = begin(max_request_memory_bytes=1 << 20)
+    announced = b"POST /topics/t/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(RawConnection(host.port)).send(announced)
+        until(lambda: len(host.server.server_state.tasks) == 8)
+        assert ask(host.port, request("POST", "/topics/t/messages", ONE)).status == 200
+
+
+@pytest.fixture
+def large(begin: Begin) -> Host:
+    """With a message that is more than the system's buffers of a connection hold."""
+    host = begin(max_unread_bytes=8 << 20, write_timeout_ms=3_600_000)
+    body = json.dumps({"messages": [{"value": "x" * (15 << 20)}]}).encode()
+    assert ask(host.port, request("POST", "/topics/t/messages", body)).status == 200
+    return host
+
+
+def test_answers_that_nobody_reads_are_bounded_together_and_do_not_last(large: Host) -> None:
+    crowd = large.server.crowd
+    with ExitStack() as stack:
+        silent = [stack.enter_context(RawConnection(large.port)) for _ in range(20)]
+        for connection in silent:
+            connection.send(request("GET", "/topics/t/partitions/0/messages"))
+        until(lambda: crowd.is_unread_full)
+        # What is beyond the bound is at most one answer.
+        assert crowd.unread_bytes < (8 << 20) + (16 << 20)
+        retry_later(ask(large.port, request("GET", "/topics")))
+        assert ask(large.port, request("GET", "/livez")).status == 200
+        # Long before the hour is over that a client has otherwise.
+        until(lambda: not crowd.is_unread_full)
+        assert ask(large.port, request("GET", "/topics")).status == 200
+    until(lambda: crowd.unread_bytes == 0)
+
+
+def test_who_does_not_read_an_answer_has_no_other_one_made(large: Host) -> None:
+    asked = request("GET", "/topics/t/partitions/0/messages")
+    with RawConnection(large.port) as connection:
+        connection.send(asked)
+        until(lambda: any(each.flow.write_paused for each in list(large.server.server_state.connections)))
+        connection.send(asked)
+        (served,) = large.server.server_state.connections
+        until(lambda: served._held is not None)
+        assert not large.server.server_state.tasks
+        assert len(connection.answer().json["messages"]) == 1
+        assert len(connection.answer().json["messages"]) == 1
 
 
 @pytest.mark.parametrize("header", ["Connection: close", "Connection: keep-alive"])

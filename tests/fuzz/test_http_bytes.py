@@ -28,7 +28,7 @@ SEEDS = [
     request("GET", "/groups/g/poll?member_id=c-0&max_messages=5&timeout=1ms"),
     request("POST", "/groups/g/offsets", b'{"member_id": "c-0", "offsets": {"t": {"0": 1}}, "generation": 1}'),
     request("POST", "/messages/nack", b'{"receipt_handles": ["t:0:0:1:AAAAAAAAAAAAAAAAAAAAAAAAAABn"], "delay": "1s"}'),
-    b"POST /topics/t/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
+    b"POST /topics/t/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
     % (len(BODY), BODY),
 ]
 

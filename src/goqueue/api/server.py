@@ -18,6 +18,7 @@ import uvloop
 from goqueue.api.grpc.server import GrpcServer
 from goqueue.api.http.app import create_app
 from goqueue.api.http.connection import Connection, sweep
+from goqueue.api.http.crowd import Crowd
 from goqueue.api.listening import listening_socket
 from goqueue.broker.broker import Broker
 from goqueue.model.config import Config, HttpConfig
@@ -80,12 +81,13 @@ class HttpServer(uvicorn.Server):
     def __init__(
         self, broker: Broker, config: HttpConfig, on_stop: Callable[[], None] = lambda: None, grpc_port: int = 0
     ) -> None:
-        bound = {"limits": config, "requests": broker.metrics.http}
+        self.crowd = Crowd(config)
+        bound = {"limits": config, "requests": broker.metrics.http, "crowd": self.crowd}
         protocol = type("BoundConnection", (Connection,), bound)
         super().__init__(
             uvicorn.Config(
                 # uvicorn's types for ASGI and Litestar's describe the same thing.
-                cast("uvicorn._types.ASGI3Application", create_app(broker, config, grpc_port)),
+                cast("uvicorn._types.ASGI3Application", create_app(broker, config, grpc_port, self.crowd)),
                 http=protocol,
                 ws="none",
                 lifespan="off",

@@ -94,6 +94,14 @@ class HttpConfig:
         "127.0.0.1", "The address to listen on; loopback unless told otherwise.", "text", minimum=1, maximum=255
     )
     port: int = setting(8080, "The port; 0 takes a free one.", "count", maximum=65_535)
+    allowed_hosts: str = setting(
+        "",
+        "Names under which clients reach this broker, separated by commas; requests for others are refused. localhost, "
+        "addresses and the host that is listened on are always allowed; .example.com stands for all names below "
+        "example.com, * for every name.",
+        "text",
+        maximum=4_000,
+    )
     max_body_bytes: int = setting(32 << 20, "The largest request body.", "bytes", minimum=1 << 10, maximum=1 << 30)
     max_header_bytes: int = setting(
         64 << 10,
@@ -126,7 +134,7 @@ class HttpConfig:
     keep_alive_ms: int = setting(75_000, "How long an idle connection is kept.", "ms", minimum=1_000, maximum=_HOUR_MS)
     max_connections: int = setting(
         4_096,
-        "How many connections may be open; one more is answered 503.",
+        "How many connections may be open; one more is answered 503, unless it asks for the broker's health.",
         "count",
         minimum=1,
         maximum=1_000_000,
@@ -141,6 +149,14 @@ class HttpConfig:
     max_request_memory_bytes: int = setting(
         256 << 20,
         "How many bytes of request bodies may be in memory together; more is answered 503.",
+        "bytes",
+        minimum=1 << 20,
+        maximum=1 << 40,
+    )
+    max_unread_bytes: int = setting(
+        128 << 20,
+        "How many bytes of answers may wait for clients that do not read them; beyond, requests are answered 503, and "
+        "who reads nothing for 2 s is cut off.",
         "bytes",
         minimum=1 << 20,
         maximum=1 << 40,
@@ -197,6 +213,13 @@ class GrpcConfig:
     )
     max_message_bytes: int = setting(
         20 << 20, "The largest gRPC message in either direction.", "bytes", minimum=2 << 20, maximum=1 << 30
+    )
+    max_connections: int = setting(
+        4_096,
+        "How many connections may be open; one more is closed at once.",
+        "count",
+        minimum=1,
+        maximum=1_000_000,
     )
     max_concurrent_calls: int = setting(
         2_048,

@@ -48,7 +48,7 @@
     ├── TooManyDedupIds
     ├── OffsetOutOfRange
     ├── NotFound / MethodNotAllowed / UnsupportedMediaType / UnsupportedFeature
-    ├── CrossOrigin
+    ├── CrossOrigin / HostNotAllowed
     ├── RequestTimeout
     ├── Overloaded
     ├── ShuttingDown
@@ -645,12 +645,21 @@ class UnsupportedFeature(GoQueueError):
 
 
 class CrossOrigin(GoQueueError):
-    """A page of another site tried to change something through a visitor's browser."""
+    """A page of another site sent a request through a visitor's browser."""
 
     code = "cross_origin"
     http_status = 403
     grpc_status = "PERMISSION_DENIED"
     remedy = "Call the broker from a program, or serve the page from the broker's own address."
+
+
+class HostNotAllowed(GoQueueError):
+    """A request names a host that the broker does not know to be itself, as a page does that points its name here."""
+
+    code = "host_not_allowed"
+    http_status = 403
+    grpc_status = "PERMISSION_DENIED"
+    remedy = "Add the name under which you reach the broker to http.allowed_hosts, or use its address."
 
 
 class RequestTimeout(GoQueueError):

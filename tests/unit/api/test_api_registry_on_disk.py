@@ -50,7 +50,7 @@ async def test_what_is_being_registered_is_told_when_it_is_on_the_disk(
         registering = asyncio.create_task(broker.schemas.register("s", SchemaDraft('"string"')))
         await until(lambda: 2 in broker.schemas.state.records)
         transport: Any = httpx.ASGITransport(create_app(broker, HttpConfig()))
-        async with httpx.AsyncClient(transport=transport, base_url="http://registry") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             looks = {path: asyncio.create_task(client.get(path)) for path in PATHS}
             try:
                 for _ in range(3):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack, suppress
 
 import grpc
 import grpc.aio
@@ -17,6 +18,7 @@ from goqueue.api.grpc.server import GrpcServer
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import InvalidConfiguration
 from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -180,3 +182,34 @@ async def test_a_call_that_begins_during_the_shutdown_is_told_to_come_back(serve
         answer = await stream.read()
         assert (answer.correlation_id, answer.error.code, answer.error.retriable) == (3, "shutting_down", True)
         assert answer.error.retry_after_ms == 1_000
+
+
+async def test_one_connection_more_than_allowed_is_closed_and_those_that_are_there_are_served(serve: Serve) -> None:
+    async with serve(max_connections=2) as served, AsyncExitStack() as stack:
+        address = f"127.0.0.1:{served.server.port}"
+        ask, own = pb.DescribeTopicRequest(name="t"), [("grpc.use_local_subchannel_pool", 1)]
+        channels = [await stack.enter_async_context(grpc.aio.insecure_channel(address, own)) for _ in range(3)]
+        first, second, third = (pb_grpc.TopicsStub(channel) for channel in channels)
+        await first.DescribeTopic(ask)
+        await second.DescribeTopic(ask)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await third.DescribeTopic(ask)
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        await first.DescribeTopic(ask)
+        await channels[1].close()
+        assert (await third.DescribeTopic(ask, wait_for_ready=True, timeout=60)).name == "t"
+
+
+async def test_what_a_page_in_a_browser_can_send_is_no_call(serve: Serve) -> None:
+    """To a port without TLS a page speaks HTTP/1.1, under whatever name; gRPC is HTTP/2."""
+    async with serve() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+        body = b"\0\0\0\0\3" + pb.DeleteTopicRequest(name="t").SerializeToString()
+        head = (
+            "POST /goqueue.v1.Topics/DeleteTopic HTTP/1.1\r\nHost: evil.example\r\nContent-Type: application/grpc\r\n"
+        )
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        with suppress(ConnectionError):
+            assert b" 200 " not in await reader.read()
+        writer.close()
+        assert [topic.name for topic in served.broker.running_topics()] == ["t"]

@@ -148,6 +148,7 @@ def _options(config: GrpcConfig) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", config.max_message_bytes),
         ("grpc.max_send_message_length", config.max_message_bytes),
+        ("grpc.max_allowed_incoming_connections", config.max_connections),
         # One more than are served, so that it is refused instead of waiting in the client.
         ("grpc.max_concurrent_streams", config.max_concurrent_calls + 1),
         ("grpc.keepalive_time_ms", config.keep_alive_ms),

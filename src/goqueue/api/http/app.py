@@ -7,6 +7,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from goqueue.api.http.admission import Admission
 from goqueue.api.http.backup import backup_routes
+from goqueue.api.http.crowd import Crowd
 from goqueue.api.http.dead_letters import dead_letter_routes
 from goqueue.api.http.delays import delay_routes
 from goqueue.api.http.encoded_path import keeping_slashes
@@ -37,9 +38,9 @@ _SMALL_BODY_BYTES = 1 << 20
 _VERSION = "/v1"
 
 
-def create_app(broker: Broker, config: HttpConfig, grpc_port: int = 0) -> ASGIApp:
+def create_app(broker: Broker, config: HttpConfig, grpc_port: int = 0, crowd: Crowd | None = None) -> ASGIApp:
     """Every path at the root, and again under ``/v1``. ``grpc_port``: where the same broker serves gRPC, if it does."""
-    admission = Admission(config, broker.metrics.http)
+    admission = Admission(config, broker.metrics.http, crowd)
     publish = publish_json(broker, config)
     routes = [
         *system_routes(broker, grpc_port),

@@ -10,6 +10,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 
+from goqueue.api.http.methods import allowed
 from goqueue.api.http.query import LENIENT
 from goqueue.api.http.registry_schemas import REGISTRY_JSON
 from goqueue.api.http.schemas import ErrorResponse
@@ -37,12 +38,12 @@ _BY_STATUS: dict[int, type[GoQueueError]] = {
 }
 _MEANINGS = {
     400: "The request is wrong; nothing was changed.",
-    403: "The name is kept for the broker, or the request comes from another site's page.",
+    403: "The name is kept for the broker, or the request comes from another site's page or is for another host.",
     404: "There is no such topic, partition, group, member, delayed message, producer or transaction.",
     409: "It exists already, or is not as the request takes it to be.",
     410: "The receipt is void: the message was settled, or delivered again.",
     413: "A message or the body is too large.",
-    415: "The body has another content type than this path takes.",
+    415: "The body has another content type or encoding than is taken.",
     416: "The offset was removed or is not there yet.",
     422: "The schema or the message is not as it should be; nothing was changed.",
     429: "As many delayed messages wait, dedup ids are remembered or transactions are open as the broker allows.",
@@ -93,7 +94,8 @@ def answer_framework_error(request: Request[Any, Any, Any], error: HTTPException
     if kind is not None:
         answer = answer_error(request, kind(f"{request.method} {request.url.path[:200]}: {error.detail}"))
         if error.status_code == MethodNotAllowed.http_status and error.headers:
-            answer.headers.update({name: value for name, value in error.headers.items() if name.lower() == "allow"})
+            listed = next((value for name, value in error.headers.items() if name.lower() == "allow"), "")
+            answer.headers["allow"] = allowed(listed, request.scope["path"])
         return answer
     if error.status_code < InternalError.http_status:
         return answer_error(request, InvalidRequest(_explain(error)))

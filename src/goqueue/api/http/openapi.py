@@ -19,6 +19,14 @@ import goqueue
 _PARAMETER_TYPE = re.compile(r":\w+}")
 
 
+_OF_A_PAGE = {
+    # A page in another's frame can be clicked by people who do not see it. The page itself cannot say so.
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
 def answer(body: type, description: str, example: dict[str, Any]) -> ResponseSpec:
     """For a route's OpenAPI: a good answer, and what one looks like."""
     return ResponseSpec(body, description=description, generate_examples=False, examples=[Example(value=example)])
@@ -51,7 +59,7 @@ def documentation_routes(routes: list[HTTPRouteHandler]) -> list[HTTPRouteHandle
     def openapi_json() -> Response[bytes]:
         return Response(openapi(), media_type=MediaType.JSON)
 
-    @get("/docs", include_in_schema=False, sync_to_thread=False)
+    @get("/docs", response_headers=_OF_A_PAGE, include_in_schema=False, sync_to_thread=False)
     def try_page() -> Response[bytes]:
         return Response(page, media_type=MediaType.HTML)
 

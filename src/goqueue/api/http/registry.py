@@ -34,11 +34,6 @@ def registry_routes(broker: Broker) -> list[HTTPRouteHandler]:
 def _about_routes() -> list[HTTPRouteHandler]:
     """What clients ask to find out whether there is a registry, and which."""
 
-    @get("/", **DEFAULTS, responses=documented(), summary="Whether there is a registry")
-    async def get_root() -> dict[str, Any]:
-        """An empty object, for clients that look whether there is one."""
-        return {}
-
     @get("/metadata/id", **DEFAULTS, responses=documented(), summary="Which registry it is")
     async def get_registry_id() -> dict[str, Any]:
         """The name of its cluster, as registries tell it."""
@@ -49,7 +44,7 @@ def _about_routes() -> list[HTTPRouteHandler]:
         """That of the broker, which the registry is part of."""
         return {"version": goqueue.__version__, "commitId": ""}
 
-    return [get_root, get_registry_id, get_registry_version]
+    return [get_registry_id, get_registry_version]
 
 
 def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:

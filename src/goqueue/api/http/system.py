@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import platform
-from typing import Annotated
+from typing import Annotated, Any
 
-from litestar import Response, get
+from litestar import Request, Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import QueryParameter
@@ -18,6 +18,7 @@ from goqueue.api.http.system_schemas import (
     HealthResponse,
     LivenessResponse,
     ReadinessResponse,
+    RootResponse,
     StatsResponse,
     TopicStats,
     VersionResponse,
@@ -40,6 +41,21 @@ def system_routes(broker: Broker, grpc_port: int) -> list[HTTPRouteHandler]:
 
     def uptime() -> str:
         return format_duration_ms(broker.uptime_ms())
+
+    @get(
+        "/",
+        tags=_TAGS,
+        responses={
+            **documented(),
+            303: ResponseSpec(None, generate_examples=False, description="To the page, for those who accept HTML."),
+        },
+        summary="What this is, and where to go on",
+    )
+    async def root(request: Request[Any, Any, Any]) -> Response[RootResponse | None]:
+        """A browser is led to the page; clients of registries see that there is one by any answer."""
+        if "text/html" in request.headers.get("accept", ""):
+            return Response(None, status_code=303, headers={"Location": "/docs"})
+        return Response(RootResponse("goqueue", goqueue.__version__, "/docs", "/openapi.json", "/readyz"))
 
     @get("/health", tags=_TAGS, responses=documented(), summary="How the broker is")
     async def health() -> HealthResponse:
@@ -117,7 +133,7 @@ def system_routes(broker: Broker, grpc_port: int) -> list[HTTPRouteHandler]:
             disk_free_bytes=broker.disk.look(),
         )
 
-    return [health, live, healthy, ready, version, stats]
+    return [root, health, live, healthy, ready, version, stats]
 
 
 def _told(checks: dict[str, Check]) -> str:

@@ -13,6 +13,16 @@ NodeField = Annotated[str, Meta(description="The name of the broker's host.")]
 TotalSizeField = Annotated[int, Meta(description="The size of all topics' logs in bytes.")]
 
 
+class RootResponse(Struct):
+    """Where to go on."""
+
+    name: Annotated[str, Meta(description="Always goqueue.")]
+    version: Annotated[str, Meta(description="The broker's.")]
+    docs: Annotated[str, Meta(description="A page to try the API, for people.")]
+    openapi: Annotated[str, Meta(description="The API, for programs.")]
+    health: Annotated[str, Meta(description="Whether the broker takes messages.")]
+
+
 class HealthResponse(Struct):
     """Whether everything works."""
 

@@ -1,0 +1,154 @@
+"""Bodies that are packed: requests in gzip or zstd are unpacked within bounds, answers go out as gzip on request."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import zstandard
+from litestar.types import Send
+
+from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
+
+CODINGS = "gzip, zstd"
+_GZIP = {"gzip", "x-gzip"}
+_PIECE_BYTES = 256 << 10
+_ZSTD_STEP_BYTES = 256
+"""Four bytes of zstd can stand for 128 KiB, so what one step makes is at most 8 MiB."""
+_ZSTD_WINDOW_BYTES = 8 << 20
+"""What a decoder of zstd must be able to hold for HTTP, and no more."""
+_GZIP_HEAD = 31
+_QUICKLY = 1
+"""The level: the next ones take twice as long for a tenth less."""
+_SMALLEST_BYTES = 1_024
+_AT_ONCE_BYTES = 32 << 10
+"""More than this is packed in a thread."""
+_WORTH_IT = (b"json", b"text/")
+
+
+def coding_of(value: bytes) -> str | None:
+    """What a body is packed with, by its ``Content-Encoding``; ``None`` for not at all."""
+    name = value.decode("latin-1").strip().lower()
+    if name in {"", "identity"}:
+        return None
+    if name in _GZIP:
+        return "gzip"
+    if name == "zstd":
+        return name
+    raise UnsupportedMediaType(
+        f"Content-Encoding {name[:100]!r} is not taken; pack the body with gzip or zstd, once, or send it as it is"
+    )
+
+
+def unpacked(body: bytes, coding: str) -> Iterator[bytes]:
+    """The content of a body in pieces, each some milliseconds' work at most; raises if the body is not of its coding.
+
+    It has no bound: the caller counts, and stops where it is too much.
+    """
+    try:
+        yield from _gunzipped(body) if coding == "gzip" else _unpacked_zstd(body)
+    except (zlib.error, zstandard.ZstdError) as error:
+        raise InvalidRequest(f"the body is not valid {coding}, as its Content-Encoding says: {error}") from None
+
+
+def _gunzipped(body: bytes) -> Iterator[bytes]:
+    stream = zlib.decompressobj(_GZIP_HEAD)
+    rest = body
+    while not stream.eof:
+        piece = stream.decompress(rest, _PIECE_BYTES)
+        rest = stream.unconsumed_tail
+        if not piece and not rest and not stream.eof:
+            raise _cut_short("gzip")
+        yield piece
+    _check_end(stream.unused_data, "gzip")
+
+
+def _unpacked_zstd(body: bytes) -> Iterator[bytes]:
+    frame = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES).decompressobj()
+    view = memoryview(body)
+    made: list[bytes] = []
+    size = 0
+    for start in range(0, len(view), _ZSTD_STEP_BYTES):
+        if frame.eof:
+            _check_end(bytes(view[start : start + 1]), "zstd")
+        piece = frame.decompress(view[start : start + _ZSTD_STEP_BYTES])
+        made.append(piece)
+        size += len(piece) + _ZSTD_STEP_BYTES
+        if size >= _PIECE_BYTES:
+            yield b"".join(made)
+            made, size = [], 0
+    if not frame.eof:
+        raise _cut_short("zstd")
+    _check_end(frame.unused_data, "zstd")
+    yield b"".join(made)
+
+
+def _cut_short(coding: str) -> InvalidRequest:
+    return InvalidRequest(f"the body is not valid {coding}, as its Content-Encoding says: it is cut short")
+
+
+def _check_end(rest: bytes, coding: str) -> None:
+    if rest:
+        raise InvalidRequest(f"the body has more behind the end of its {coding}; pack it as one whole")
+
+
+@lru_cache(256)
+def takes_gzip(accept: bytes) -> bool:
+    """Whether a client would like its answer packed, by its ``Accept-Encoding``."""
+    wanted: dict[str, bool] = {}
+    for part in accept.decode("latin-1").lower().split(",")[:20]:
+        name, *parameters = (each.strip() for each in part.split(";"))
+        weights = [each[2:].strip() for each in parameters if each.startswith("q=")]
+        wanted[name] = not weights or weights[0].strip("0.") != ""
+    return wanted.get("gzip", wanted.get("x-gzip", wanted.get("*", False)))
+
+
+def packing(send: Send) -> Callable[[Any], Awaitable[None]]:
+    """Sends an answer on, as gzip if that saves something worth having: not what is small, and no batches of frames."""
+    held: Any = None
+
+    async def send_on(message: Any) -> None:
+        nonlocal held
+        if message["type"] == "http.response.start":
+            if message["status"] == 200 and _is_worth_it(message["headers"]):
+                held = message
+                return
+        elif held is not None:
+            start, held = held, None
+            body = message.get("body", b"")
+            vary: list[tuple[bytes, bytes]] = [(b"vary", b"accept-encoding")]
+            if not message.get("more_body") and len(body) >= _SMALLEST_BYTES:
+                body = await _packed(body)
+                vary += [(b"content-encoding", b"gzip"), (b"content-length", str(len(body)).encode())]
+                start["headers"] = [each for each in start["headers"] if each[0] != b"content-length"]
+                message = {**message, "body": body}
+            start["headers"] = [*start["headers"], *vary]
+            await send(start)
+        await send(message)
+
+    return send_on
+
+
+def _is_worth_it(headers: Any) -> bool:
+    """By kind; frames are packed by their producers, and a backup by the command that takes it."""
+    kind = b""
+    for name, value in headers:
+        if name == b"content-encoding":
+            return False
+        if name == b"content-type":
+            kind = value
+    return any(each in kind for each in _WORTH_IT)
+
+
+async def _packed(body: bytes) -> bytes:
+    if len(body) <= _AT_ONCE_BYTES:
+        return _gzip(body)
+    return await asyncio.to_thread(_gzip, body)
+
+
+def _gzip(body: bytes) -> bytes:
+    packer = zlib.compressobj(_QUICKLY, wbits=_GZIP_HEAD)
+    return packer.compress(body) + packer.flush()
