@@ -138,7 +138,7 @@ class SpanMaker:
         if event.event == kinds.PUBLISH:
             kind, name, span_id = "producer", f"publish {topic}", own_id
             parent_id = "" if parent is None else parent.span_id
-            attributes["messaging.operation.name"] = "publish"
+            attributes |= {"messaging.operation.name": "publish", "messaging.operation.type": "send"}
             if 0 <= event.at - message.timestamp_ns < _OLDEST_START_NS:
                 start_ns = message.timestamp_ns
         elif event.event in _COPIES:
@@ -147,6 +147,8 @@ class SpanMaker:
             span_id = derived_span_id(trace_id, event.to, copy)
             attributes |= {
                 "messaging.operation.name": verb,
+                # The broker sends it on to another place. OpenTelemetry has a handful of types, and none of its own.
+                "messaging.operation.type": "send",
                 "messaging.goqueue.copy": f"{event.to}/{copy}",
             }
             if event.event == kinds.FIRED:
@@ -159,6 +161,8 @@ class SpanMaker:
             span_id = derived_span_id(trace_id, event.place, offset, event.group, event.at)
             attributes |= {
                 "messaging.operation.name": "deliver",
+                # It lasts until the consumer has done with the message, not until it has it.
+                "messaging.operation.type": "process",
                 "messaging.consumer.group.name": event.group,
                 "messaging.goqueue.outcome": event.event,
             }

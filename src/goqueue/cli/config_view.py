@@ -11,9 +11,9 @@ _GAP = "  "
 
 
 def as_rows(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
-    """Setting, value as a user would write it, and source, in the order of the reference."""
+    """Setting, value as a user would write it, and source, in the order of the reference. Secrets are hidden."""
     return [
-        (setting, spec.format(loaded.value(setting)), loaded.sources[setting])
+        (setting, spec.displayed(loaded.value(setting)), loaded.sources[setting])
         for setting, spec in setting_specs().items()
     ]
 
@@ -21,10 +21,15 @@ def as_rows(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
 def as_json(loaded: LoadedConfig) -> str:
     """One object: each setting with its value (numbers in the unit of its name), that value as text, and its source."""
     settings = {
-        setting: {"value": loaded.value(setting), "text": text, "source": source}
+        setting: {"value": _value(loaded.value(setting), text), "text": text, "source": source}
         for setting, text, source in as_rows(loaded)
     }
     return json.dumps(settings, indent=2)
+
+
+def _value(value: object, text: str) -> object:
+    """Of a text what is displayed of it: a part of it may be secret."""
+    return text if isinstance(value, str) else value
 
 
 def as_plain_text(loaded: LoadedConfig) -> str:

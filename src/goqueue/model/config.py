@@ -500,7 +500,11 @@ class TraceConfig:
     )
     otlp_protocol: str = setting("grpc", "How it is spoken to.", "choice", choices=("grpc", "http"))
     otlp_headers: str = setting(
-        "", "Headers sent along, such as a token: name=value, separated by commas.", "text", maximum=4_000
+        "",
+        "Headers sent along, such as a token: name=value, separated by commas.",
+        "text",
+        maximum=4_000,
+        secret=True,
     )
     jaeger_host: str = setting("127.0.0.1", "Where the Jaeger agent is.", "text", minimum=1, maximum=255)
     jaeger_port: int = setting(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ MAX_FIELDS = 100
 _NEARLY_THE_SAME = 0.66
 """By the share of characters that two names have in common: one slip in three letters, not another word."""
 _SPEC = "goqueue"
+HIDDEN = "***"
+"""In place of a secret."""
+_CREDENTIALS = re.compile(r"//[^/@\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class FieldSpec:
     """True for a setting that cannot change once the topic or group exists."""
     inherits: bool = False
     """True for a group's setting that is the topic's own unless it is set."""
+    secret: bool = False
+    """True for a value that is shown to nobody, such as a token."""
 
     def parse(self, raw: object) -> Any:
         """Turn what a user wrote into the field's value, or raise saying what would be right."""
@@ -73,6 +79,12 @@ class FieldSpec:
             return "true" if value else "false"
         return str(value)
 
+    def displayed(self, value: object) -> str:
+        """The value for other eyes than the broker's: without secrets, and without a password in an address."""
+        if self.secret and value:
+            return HIDDEN
+        return _CREDENTIALS.sub(f"//{HIDDEN}@", self.format(value))
+
     def bounds(self) -> str:
         """The allowed values, for the reference and for error messages."""
         if self.unit == "choice":
@@ -93,13 +105,15 @@ class FieldSpec:
 
     def _parse_text(self, raw: object) -> str:
         if not isinstance(raw, str):
-            raise InvalidRequest(f"{shown(raw)} is not a text; allowed: {self.bounds()}")
+            what = "the value" if self.secret else shown(raw)
+            raise InvalidRequest(f"{what} is not a text; allowed: {self.bounds()}")
         if self.unit == "choice" and raw not in self.choices:
             raise InvalidRequest(f"{shown(raw)} is not one of {self.bounds()}")
         if self.unit == "text" and not self.minimum <= len(raw) <= self.maximum:
             raise InvalidRequest(f"the text has {len(raw)} characters; allowed: {self.bounds()}")
         if not raw.isprintable():
-            raise InvalidRequest(f"{shown(raw)} has a character that cannot be printed; allowed: {self.bounds()}")
+            what = "the text" if self.secret else shown(raw)
+            raise InvalidRequest(f"{what} has a character that cannot be printed; allowed: {self.bounds()}")
         if self.unit == "topic" and raw:
             check_topic_name(raw)
         return raw

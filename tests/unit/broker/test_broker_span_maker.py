@@ -13,6 +13,7 @@ from behaviour.clock import MS, ManualClock
 from behaviour.host import config_for
 from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
+from opentelemetry.semconv._incubating.attributes.messaging_attributes import MessagingOperationTypeValues
 
 from goqueue.broker import span_maker
 from goqueue.broker import tracing as module
@@ -117,9 +118,13 @@ async def test_a_message_is_a_chain_of_spans_from_its_producer_on(tmp_path: Path
     assert {each.parent_id for each in (nacked, rejected, dead)} == {published.span_id}
     assert (redriven.parent_id, acked.parent_id) == (dead.span_id, redriven.span_id)
     assert len({each.span_id for each in spans}) == 6
+    types = [each.attributes["messaging.operation.type"] for each in spans]
+    assert types == ["send", "process", "process", "send", "send", "process"]
+    assert set(types) <= {each.value for each in MessagingOperationTypeValues}
     assert acked.attributes == {
         "messaging.system": "goqueue",
         "messaging.operation.name": "deliver",
+        "messaging.operation.type": "process",
         "messaging.destination.name": "t",
         "messaging.destination.partition.id": "0",
         "messaging.goqueue.offset": 1,

@@ -228,3 +228,20 @@ def test_lanes_are_completed(command: str) -> None:
     asked = {"_GOQUEUE_COMPLETE": "complete_bash", "COMP_WORDS": f"{line}c", "COMP_CWORD": "4"}
     ran = subprocess.run([SCRIPT], capture_output=True, text=True, env=os.environ | asked, check=False)
     assert ran.stdout.split() == ["critical"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_config_prints_no_secret(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {
+        "GOQUEUE_TRACE_OTLP_HEADERS": "authorization=Bearer%20t0ken,x=s3cret",
+        "GOQUEUE_TRACE_OTLP_ENDPOINT": "http://me:passw0rd@collector:4317",
+    }
+    printed = CliRunner().invoke(app, ["config", *arguments], env=given)
+    assert printed.exit_code == 0
+    assert "http://***@collector:4317" in printed.output
+    for secret in ("t0ken", "s3cret", "passw0rd"):
+        assert secret not in printed.output
+    wrong = CliRunner().invoke(app, ["config", *arguments], env=given | {"GOQUEUE_TRACE_OTLP_HEADERS": "x=s3cret\n"})
+    assert wrong.exit_code == 2
+    assert "s3cret" not in wrong.output
