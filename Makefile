@@ -7,7 +7,7 @@ PEERS := $(VENV)/.peers
 DATA ?= ./goqueue-data
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test test-cli test-spark check format docs site site-serve dashboards proto bench bench-growth bench-peers crash clean
+.PHONY: help demo run test test-cli test-spark check format docs disk-sites site site-serve dashboards proto bench bench-growth bench-peers crash clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test-spark: $(READY) ## The pipeline on Spark; a query, its broker and its drive
 test-cli: $(READY) ## The command line; every example, the site, the tour, the README in a fresh copy (six minutes)
 	@$(PYTEST) tests/documentation tests/cli
 
-check: $(READY) ## Format, lint, types, layers, generated files
+check: $(READY) ## Format, lint, types, layers, generated files, places of fsync
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -47,6 +47,7 @@ check: $(READY) ## Format, lint, types, layers, generated files
 	@$(BIN)/python tools/make_reference.py --check
 	@$(BIN)/python tools/generate_proto.py --check
 	@$(BIN)/python tools/make_dashboards.py --check
+	@$(BIN)/python tools/disk_sites.py --check
 
 format: $(READY) ## Put the code into its format
 	@$(BIN)/ruff format .
@@ -65,6 +66,9 @@ site: $(READY) ## Build the documentation as a site in site/; a broken link is a
 
 site-serve: $(READY) ## Show that site at http://127.0.0.1:8000, and follow what is written
 	@$(MKDOCS) serve --dev-addr 127.0.0.1:8000
+
+disk-sites: $(READY) ## Write the list of places that bring something to the disk or wait for it
+	@$(BIN)/python tools/disk_sites.py
 
 dashboards: $(READY) ## Write the Grafana dashboards
 	@$(BIN)/python tools/make_dashboards.py

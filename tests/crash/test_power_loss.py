@@ -1,11 +1,9 @@
-"""No promise of storage is broken by a power loss at any call, and no fsync in the source is there for nothing."""
+"""No promise of storage is broken by a power loss at any call, and no fsync of storage is there for nothing."""
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from doubles import storage_scripts
@@ -14,20 +12,7 @@ from doubles.ledger import Broken
 from doubles.storage_scripts import SCRIPTS, run_script
 from doubles.storage_workload import run_seed
 
-import goqueue
-
-SOURCE = Path(goqueue.__file__).parent
-SYNC = re.compile(r"\.(sync|sync_dir|sync_filesystem)\b")
-
-
-def sync_sites() -> list[str]:
-    """Every line of storage that asks for an fsync, the port itself aside."""
-    return [
-        f"storage/{path.name}:{number}"
-        for path in sorted((SOURCE / "storage").glob("*.py"))
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if SYNC.search(line)
-    ]
+import disk_sites
 
 
 @pytest.fixture(autouse=True)
@@ -49,13 +34,13 @@ def test_every_promise_survives_a_power_loss_at_any_call_of(script: Callable[...
     run_script(script, seed=0)
 
 
-def test_the_workloads_reach_every_fsync_in_the_source() -> None:
+def test_the_workloads_reach_every_fsync_of_storage_and_no_other() -> None:
     reached: set[str] = set()
     for seed in range(60):
         reached |= run_seed(seed).sites
     for script in SCRIPTS:
         reached |= run_script(script, seed=0, outcomes=0)
-    assert reached == set(sync_sites())
+    assert reached == set(disk_sites.shown_by("storage"))
 
 
 LIKELY = {
@@ -75,7 +60,7 @@ RARE = (118,)
 
 
 def _attempts(site: str) -> Iterator[Callable[[], object]]:
-    likely = LIKELY.get(site.partition(":")[0], ())
+    likely = LIKELY.get(disk_sites.module_of(site), ())
     yield from (lambda script=script: run_script(script, 0, outcomes=20, ignored=site) for script in likely)
     yield from (lambda seed=seed: run_seed(seed, ignored=site) for seed in (*RARE, *range(40)))
     for seed in range(4):
@@ -83,7 +68,7 @@ def _attempts(site: str) -> Iterator[Callable[[], object]]:
     yield from (lambda seed=seed: run_seed(seed, ignored=site) for seed in range(40, 300))
 
 
-@pytest.mark.parametrize("site", sync_sites())
+@pytest.mark.parametrize("site", disk_sites.shown_by("storage"))
 def test_every_fsync_is_needed(site: str) -> None:
     for attempt in _attempts(site):
         try:

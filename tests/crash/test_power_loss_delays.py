@@ -12,7 +12,9 @@ from doubles import delay_scripts
 from doubles.delay_scripts import SCRIPTS, Script, do_as_chance_says, run_delay_script
 from doubles.effort import THOROUGH
 from doubles.ledger import Broken
-from doubles.wait_sites import acknowledgement_sites, without
+from doubles.wait_sites import without
+
+import disk_sites
 
 
 @pytest.fixture(autouse=True)
@@ -46,13 +48,13 @@ def scripts_that_reach() -> dict[str, list[Script]]:
     return found
 
 
-LIKELY: dict[str, Script] = {"firing.py": delay_scripts.become_visible}
+LIKELY: dict[str, Script] = {"broker/firing.py": delay_scripts.become_visible}
 """Where to begin: what does not break there is looked for everywhere else."""
 
 
 def breaks_without(site: str) -> bool:
     reaching = scripts_that_reach()[site]
-    likely = LIKELY.get(site.partition(":")[0])
+    likely = LIKELY.get(disk_sites.module_of(site))
     with without(site), suppress(Broken):
         if likely in reaching:
             run_delay_script(likely, seed=0)
@@ -63,7 +65,7 @@ def breaks_without(site: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("site", acknowledgement_sites())
+@pytest.mark.parametrize("site", disk_sites.shown_by("delays"))
 def test_every_wait_for_an_acknowledgement_is_needed(site: str) -> None:
     assert site in scripts_that_reach(), f"{site}: no script comes here"
     assert breaks_without(site), f"{site}: nothing breaks without this wait; test what it protects, or remove it"

@@ -12,11 +12,11 @@ from doubles import group_scripts
 from doubles.effort import THOROUGH
 from doubles.group_scripts import SCRIPTS, Stage, do_as_chance_says, run_clamping, run_group_script
 from doubles.ledger import Broken
-from doubles.wait_sites import wait_sites, without
+from doubles.wait_sites import without
+
+import disk_sites
 
 Script = Callable[[Stage], Awaitable[None]]
-NOT_SHOWN_HERE = {"dead_letters.py"}
-"""Matters only while copying pauses for longer than a redrive waits, which takes longer than a test should."""
 
 
 @pytest.fixture(autouse=True)
@@ -56,8 +56,8 @@ def scripts_that_reach() -> dict[str, list[Script]]:
 
 
 LIKELY: dict[str, tuple[Script, ...]] = {
-    "journal.py": (group_scripts.write_down_what_is_not_durable_yet,),
-    "transfers.py": (
+    "broker/journal.py": (group_scripts.write_down_what_is_not_durable_yet,),
+    "broker/transfers.py": (
         group_scripts.let_the_time_of_messages_run_out,
         group_scripts.give_up_messages_while_the_disk_of_the_dead_letters_fails,
     ),
@@ -67,7 +67,7 @@ LIKELY: dict[str, tuple[Script, ...]] = {
 
 def breaks_without(site: str) -> bool:
     reaching = scripts_that_reach()[site]
-    likely = [script for script in LIKELY.get(site.partition(":")[0], ()) if script in reaching]
+    likely = [script for script in LIKELY.get(disk_sites.module_of(site), ()) if script in reaching]
     with without(site), suppress(Broken):
         for seed in range(3):
             run_clamping(seed)
@@ -83,8 +83,7 @@ def breaks_without(site: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("site", [site for site in wait_sites() if not site.startswith("schema_registry.py:")])
+@pytest.mark.parametrize("site", disk_sites.shown_by("groups"))
 def test_every_wait_for_the_disk_is_needed(site: str) -> None:
     assert site in scripts_that_reach(), f"{site}: no script comes here"
-    if site.partition(":")[0] not in NOT_SHOWN_HERE:
-        assert breaks_without(site), f"{site}: nothing breaks without this wait; test what it protects, or remove it"
+    assert breaks_without(site), f"{site}: nothing breaks without this wait; test what it protects, or remove it"

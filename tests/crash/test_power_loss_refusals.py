@@ -9,7 +9,9 @@ from contextlib import suppress
 import pytest
 from doubles.ledger import Broken
 from doubles.refusal_scripts import SCRIPTS, Script, run_refusal_script
-from doubles.wait_sites import refusal_sites, without
+from doubles.wait_sites import without
+
+import disk_sites
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +39,6 @@ def breaks_without(site: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("site", refusal_sites())
+@pytest.mark.parametrize("site", disk_sites.shown_by("refusals"))
 def test_every_wait_for_dead_letters_is_needed(site: str) -> None:
     assert breaks_without(site), f"{site}: nothing breaks without this wait; test what it protects, or remove it"

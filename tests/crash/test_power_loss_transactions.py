@@ -10,8 +10,10 @@ import pytest
 from doubles import transaction_scripts
 from doubles.effort import THOROUGH
 from doubles.ledger import Broken
-from doubles.transaction_scripts import SCRIPTS, Script, run_transaction_script, transaction_sites
+from doubles.transaction_scripts import SCRIPTS, Script, run_transaction_script
 from doubles.wait_sites import without
+
+import disk_sites
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +51,6 @@ def breaks_without(site: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("site", transaction_sites())
+@pytest.mark.parametrize("site", disk_sites.shown_by("transactions"))
 def test_every_wait_of_a_transaction_is_needed(site: str) -> None:
     assert breaks_without(site), f"{site}: nothing breaks without this wait; test what it protects, or remove it"

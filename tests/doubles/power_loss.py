@@ -17,12 +17,12 @@ from pathlib import Path, PurePosixPath
 from random import Random
 
 from doubles.disk_nodes import Folder, Inode, Naming, Node, Truncate, Write, inodes, survivor
+from doubles.wait_sites import site_of
 from goqueue.model.errors import DataFolderLocked
 from goqueue.storage.files import Buffer
 
-_SOURCE = "/goqueue/"
 Site = str
-"""Where in the source a sync was asked for: ``storage/atomic.py:29``."""
+"""Where in the source a sync was asked for, as in ``disk_sites.txt``."""
 
 
 class PowerLoss(BaseException):
@@ -188,11 +188,11 @@ class PowerLossDisk:
 
     @property
     def sync_dir(self) -> Callable[[Path], None]:
-        return _SyncDir(self, _caller())
+        return _SyncDir(self, site_of(sys._getframe(1), "sync_dir"))
 
     @property
     def sync_filesystem(self) -> Callable[[Path], None]:
-        return _SyncFilesystem(self, _caller())
+        return _SyncFilesystem(self, site_of(sys._getframe(1), "sync_filesystem"))
 
     # Inside
 
@@ -304,7 +304,7 @@ class _OpenFile:
 
     @property
     def sync(self) -> Callable[[], None]:
-        return _SyncFile(self._disk, _caller(), self._inode)
+        return _SyncFile(self._disk, site_of(sys._getframe(1), "sync"), self._inode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,10 +357,3 @@ class _Lock:
 
 def _parts(path: Path) -> tuple[str, ...]:
     return PurePosixPath(path).parts[1:]
-
-
-def _caller() -> Site:
-    """The place in the source under test that asked, or of whoever else did."""
-    frame = sys._getframe(2)
-    before, found, after = frame.f_code.co_filename.rpartition(_SOURCE)
-    return f"{after if found else before}:{frame.f_lineno}"

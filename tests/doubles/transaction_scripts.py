@@ -21,7 +21,6 @@ from doubles.group_scripts import CONFIG
 from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
 from doubles.power_loss import PowerLossDisk
-from doubles.wait_sites import _ACKNOWLEDGEMENT, _WAIT, OF_TRANSACTIONS, _sites
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups import Join
 from goqueue.broker.open_transaction import OpenTransaction, holder_of
@@ -393,11 +392,6 @@ SCRIPTS: tuple[Script, ...] = (
     lose_power_twice,
     second_run_of_a_job,
 )
-
-
-def transaction_sites() -> list[str]:
-    """Every line of the coordinator that waits for the disk."""
-    return _sites(_WAIT, OF_TRANSACTIONS) + _sites(_ACKNOWLEDGEMENT, OF_TRANSACTIONS)
 
 
 def run_transaction_script(script: Script, seed: int, *, outcomes: int = 1, every: int = 1) -> int:

@@ -143,16 +143,21 @@ def test_points_that_cannot_be_written_are_tried_again_and_fail_no_log(caplog: p
     assert any("recovery points cannot be written" in record.getMessage() for record in caplog.records)
 
 
-def test_files_that_cannot_be_synced_fail_their_logs() -> None:
+@pytest.mark.parametrize("count", [1, 20])
+def test_files_that_cannot_be_synced_fail_their_logs(count: int) -> None:
+    """A few are synced one by one, many with their file system."""
+
     async def work(bench: Bench) -> None:
-        log = bench.log("a")
-        log.append(batch_of([b"1"]))
-        await bench.checkpoints.save([log])
-        log.append(batch_of([b"2"]))
+        logs = [bench.log(f"{number}") for number in range(count)]
+        for log in logs:
+            log.append(batch_of([b"1"]))
+        await bench.checkpoints.save(logs)
+        for log in logs:
+            log.append(batch_of([b"2"]))
         bench.disk.sync_fault = lambda site, count: "checkpoints.py" in site
-        await bench.checkpoints.save([log])
-        assert log.failure is not None
-        assert bench.saved() == {"logs/a": 1}
+        await bench.checkpoints.save(logs)
+        assert all(log.failure is not None for log in logs)
+        assert bench.saved() == {f"logs/{number}": 1 for number in range(count)}
 
     with_checkpoints(work)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from typing import Any
 
 import pytest
 from doubles.group_broker import DEAD, GROUP, TOPIC, Desk, config_with, desk
@@ -12,6 +14,8 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker import dead_letters
 from goqueue.broker.dead_letters import Filter, Redriven
+from goqueue.broker.transfer_copies import REDRIVE
+from goqueue.broker.transfers import Transfers
 from goqueue.delivery.events import Moving, Target
 from goqueue.model.errors import DiskFull, GroupConflict, InvalidGroupName, InvalidRequest, TopicNotFound
 from goqueue.wire import internal_headers as system
@@ -302,6 +306,38 @@ async def test_a_dead_letter_goes_back_once() -> None:
         assert (again.redriven, again.already) == (1, 1)
         assert (await redrive(at)).redriven == 0
         assert [each.value for each in await at.poll()] == [b"a", b"b"]
+
+
+@on_a_loop
+async def test_a_redrive_is_answered_when_what_it_decided_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copying may take longer than a redrive waits for it; what was decided is done by the next start at the latest."""
+
+    async def is_not_waited_for(transfers: Transfers, queue: object) -> None:
+        return None
+
+    async with desk() as at:
+        await at.publish(b"v")
+        await at.reject_all()
+        monkeypatch.setattr(Transfers, "finished", is_not_waited_for)
+        commits = at.broker._commits
+        reached, may_sync, carry_out = threading.Event(), threading.Event(), commits._carry_out
+
+        def held(planned: Any) -> Any:
+            reached.set()
+            assert may_sync.wait(60)
+            return carry_out(planned)
+
+        monkeypatch.setattr(commits, "_carry_out", held)
+        redriving = asyncio.create_task(redrive(at))
+        try:
+            assert await asyncio.to_thread(reached.wait, 60)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert not redriving.done()
+            assert any(queue.moving for queue in at.groups.shards.journal(REDRIVE).machine.queues())
+        finally:
+            may_sync.set()
+        assert (await redriving).redriven == 1
 
 
 @on_a_loop

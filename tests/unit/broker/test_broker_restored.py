@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
+from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.schema_registry import SchemaDraft
@@ -13,6 +15,7 @@ from goqueue.coordination.schemas import Schemas
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import CorruptData, ProducerFenced, UnknownProducer
 from goqueue.storage.files import OsFiles
+from goqueue.storage.folder import RESTORED
 
 
 def draft(name: str) -> SchemaDraft:
@@ -105,6 +108,19 @@ async def test_a_first_start_that_is_killed_is_done_again(tmp_path: Path) -> Non
         assert number_of(running, (await running.transactions.init()).producer_id) > 2 << 32
         assert running.schemas.state.last_id > 2_000_000
     assert not (copy / "RESTORED").exists()
+
+
+async def test_the_mark_of_a_copy_is_not_back_after_a_power_loss() -> None:
+    """Ids would be skipped once more, and receipts that were given out since would be void."""
+    disk, root = PowerLossDisk(), Path("/data")
+    async with Broker(root, files=disk):
+        pass
+    disk.open(root / RESTORED, create=True)
+    disk.sync_dir(root)
+    disk.release_locks()
+    async with Broker(root, files=disk):
+        for seed in range(20):
+            assert not disk.crash(Random(seed)).exists(root / RESTORED), f"seed {seed}"
 
 
 async def test_no_broker_starts_where_a_restore_was_broken_off(tmp_path: Path) -> None:

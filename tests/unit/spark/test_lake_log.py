@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles.synced import note_syncs
 
 from goqueue.spark.pipelines import lake as lake_module
 from goqueue.spark.pipelines import lake_log
@@ -70,6 +71,22 @@ def test_of_two_writers_with_the_same_number_the_first_wins(tmp_path: Path) -> N
         other.append(Entry("b", [file_of("b", 0, 1)], ends={"orders": {0: 2}}))
     other.read()
     assert list(other.state.files) == [file_of("a", 0, 1).path]
+
+
+def test_an_entry_is_on_the_disk_before_it_has_its_number_and_then_its_name_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LakeLog(tmp_path)
+    log.append(Entry("a", [file_of("a", 0, 1)], ends={"orders": {0: 2}}))
+    folder = log._folder
+    numbers = {path.name for path in folder.iterdir()}
+
+    def there(path: Path) -> tuple[str, bool]:
+        return path.name, {each.name for each in folder.iterdir() if not each.name.startswith(".")} != numbers
+
+    noted = note_syncs(monkeypatch, there)
+    log.append(Entry("b", [file_of("b", 2, 3)], ends={"orders": {0: 4}}))
+    assert noted == [("..b.new", False), (folder.name, False), (folder.name, True)]
 
 
 def test_one_run_at_a_time_writes(tmp_path: Path) -> None:

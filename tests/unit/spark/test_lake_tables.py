@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from doubles.synced import note_syncs
 
 from goqueue.spark.pipelines.lake_files import staged_files
 from goqueue.spark.pipelines.lake_log import Ends, TopicMark
@@ -51,6 +52,23 @@ def add(
     place.mkdir(parents=True)
     pq.write_table(pa.table(columns), place / "part-0.parquet")
     lake.add(staged, staged_files(folder, staged), MARKS, begun)
+
+
+def test_the_files_of_a_batch_are_on_the_disk_before_they_are_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {
+        "partition": pa.array([0], pa.int32()),
+        "offset": pa.array([7], pa.int64()),
+        "timestamp": pa.array([datetime(2026, 11, 15, 12, tzinfo=UTC)], pa.timestamp("us", tz="UTC")),
+    }
+    place = tmp_path / "topic=orders" / f"day={DAY}"
+    place.mkdir(parents=True)
+    for number in range(2):
+        pq.write_table(pa.table(columns), place / f"part-{number}.parquet")
+    noted = note_syncs(monkeypatch, lambda path: path)
+    assert len(staged_files(tmp_path, "a")) == 2
+    assert noted == [place / "part-0.parquet", place / "part-1.parquet"]
 
 
 def rows(lake: DeltaLake | IcebergLake) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A message that is known by its dedup id counts as stored no sooner than the one that was stored."""
+"""A publish is answered when what it stored is as durable as its topic promises; so is one that is known by its id."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 from behaviour.faulty_files import FaultyFiles, of_topic
 from behaviour.host import config_for
+from doubles.async_tests import until
 from doubles.loop import on_a_loop
 
 from goqueue.broker.broker import Broker
 from goqueue.model.errors import StorageFailed
 from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.wire.batch import join_frames, parse_batch
+from goqueue.wire.frame import encode_frame
 
 QUIET = {"cleanup_interval_ms": 3_600_000, "checkpoint_interval_ms": 3_600_000, "fsync_interval_ms": 60_000}
 
@@ -71,3 +74,24 @@ async def test_a_duplicate_is_not_acknowledged_if_the_first_one_never_becomes_du
         [stored], found = await first, await second
         assert isinstance(stored, StorageFailed)
         assert isinstance(found[again.index("one")], StorageFailed)
+
+
+@on_a_loop
+async def test_a_batch_of_frames_is_not_acknowledged_before_it_is_durable(tmp_path: Path) -> None:
+    disk = FaultyFiles()
+    async with broker_on(tmp_path, disk) as broker:
+        run = parse_batch(join_frames([encode_frame(b"", b"v", b"", broker.clock.now_ns())], 0).to_wire())
+        with disk.hanging(of_topic("t")) as begun:
+            publishing = asyncio.create_task(broker.publish_frames("t", 0, run))
+            assert await asyncio.to_thread(begun.wait, 30)
+            await turns_of_the_loop()
+            assert not publishing.done()
+        assert await publishing == 0
+
+
+@on_a_loop
+async def test_what_nobody_waits_for_is_brought_to_the_disk_by_and_by(tmp_path: Path) -> None:
+    async with Broker(config_for(tmp_path, storage=QUIET | {"fsync_interval_ms": 10})) as broker:
+        await broker.create_topic("t", {"partitions": 1, "fsync": "interval"})
+        await broker.publish("t", [NewMessage(b"v")])
+        await until(lambda: broker.topic("t").partitions[0].log.durable_offset == 1)
