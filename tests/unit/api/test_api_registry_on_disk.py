@@ -24,6 +24,8 @@ PATHS = (
     "/schemas/ids/2/schema",
     "/schemas/ids/2/subjects",
     "/schemas/ids/2/versions",
+    "/schemas/ids/1/subjects",
+    "/schemas/ids/1/versions",
     "/subjects",
     "/subjects/s/versions",
     "/subjects/s/versions/latest",
@@ -49,6 +51,9 @@ async def test_what_is_being_registered_is_told_when_it_is_on_the_disk(
         monkeypatch.setattr(commits, "_carry_out", held)
         registering = asyncio.create_task(broker.schemas.register("s", SchemaDraft('"string"')))
         await until(lambda: 2 in broker.schemas.state.records)
+        # What is known already is being used once more.
+        using = asyncio.create_task(broker.schemas.register("second", SchemaDraft('"int"')))
+        await until(lambda: "second" in broker.schemas.state.names(deleted=False))
         transport: Any = httpx.ASGITransport(create_app(broker, HttpConfig()))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             looks = {path: asyncio.create_task(client.get(path)) for path in PATHS}
@@ -60,5 +65,5 @@ async def test_what_is_being_registered_is_told_when_it_is_on_the_disk(
                 assert [path for path, each in looks.items() if each.done()] == []
             finally:
                 may_sync.set()
-            await registering
+            await asyncio.gather(registering, using)
             assert {(await each).status_code for each in looks.values()} == {200}

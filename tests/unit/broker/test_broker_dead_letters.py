@@ -328,7 +328,8 @@ async def test_a_redrive_is_answered_when_what_it_decided_is_durable(monkeypatch
             return carry_out(planned)
 
         monkeypatch.setattr(commits, "_carry_out", held)
-        redriving = asyncio.create_task(redrive(at))
+        wanted = at.groups.dead_letters.redrive(TOPIC, EVERYTHING, 100, None, dry_run=False)
+        redriving = asyncio.create_task(wanted)
         try:
             assert await asyncio.to_thread(reached.wait, 60)
             for _ in range(50):
