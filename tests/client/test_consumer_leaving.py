@@ -96,19 +96,21 @@ async def test_a_worker_that_stops_gives_back_what_it_has_not_begun_while_its_ha
 
 
 async def test_what_comes_after_taking_has_stopped_is_given_back_as_it_comes(
-    broker: BrokerProcess, topic: str, group: str
+    broker: BrokerProcess, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It need not ask for an id first, so its batch is there before the broker hears of the pause.
-    async with broker.async_client() as client, client.producer(idempotent=False) as producer:
+    async with broker.async_client() as client, client.producer() as producer:
         await producer.send_many(topic, [b"0"])
         async with client.consumer(group, topic) as consumer:
             message = await anext(consumer)
-            consumer.stop_taking()
             arrived = count_arrivals(consumer)
-            # The broker's poll was waiting for these already.
+            # The broker is asked to pause only after it has answered the poll that was waiting.
+            pause = consumer._membership.pause
+            monkeypatch.setattr(consumer._membership, "pause", lambda: None)
+            consumer.stop_taking()
             await producer.send_many(topic, [b"%d" % number for number in range(10)])
             assert [each async for each in consumer] == []
             await until(lambda: arrived)
+            pause()
             await until_so(lambda: _is(in_flight(client, group), 1))
             await message.ack()
         async with client.consumer(group, topic) as again:

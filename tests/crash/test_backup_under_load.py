@@ -38,8 +38,9 @@ BUSY = (
     "--set=topic.segment_bytes=65536",
 )
 OFTEN = """
-from goqueue.broker import broker
-broker._GROUP_SNAPSHOT_EVERY = broker._TRANSACTION_SNAPSHOT_EVERY = 50
+from goqueue.broker.journal import Journal
+assert isinstance(Journal.snapshot_due, property)
+Journal.snapshot_due = property(lambda self: self.log.durable_offset - self._snapshot_at >= 50)
 from goqueue.cli.main import main
 main()
 """
