@@ -98,15 +98,13 @@ class Transfers:
             self.begin(queue)
 
     def _since(self, target: Target) -> _Since:
-        try:
+        """If the topic is another by now, all of that one is looked at."""
+        end = target.end
+        with suppress(TopicNotFound):
             topic = self._host.topic(target.topic)
-        except TopicNotFound:
-            return _Since("", 0)
-        if topic.record.topic_id != target.topic_id:
-            return _Since(topic.record.topic_id, 0)
-        # Its end may have been lost, by damage or as an earlier version noted it: copies go on from where it ends now.
-        end = topic.partitions[target.partition % len(topic.partitions)].log.end_offset
-        return _Since(target.topic_id, min(target.end, end))
+            # Its end may have been lost, by damage or as an earlier version noted it: copies go on from where it is.
+            end = min(end, topic.partitions[target.partition % len(topic.partitions)].log.end_offset)
+        return _Since(target.topic_id, end)
 
     def begin(self, queue: Queue) -> None:
         if queue.key not in self._tasks and not self._stopping.is_set():

@@ -9,15 +9,19 @@ from random import Random
 from typing import Any
 
 import pytest
-from doubles.group_broker import DEAD, Desk, desk
+from doubles.async_tests import until
+from doubles.group_broker import DEAD, GROUP, Desk, desk
 from doubles.group_ledger import settled
 from doubles.loop import on_a_loop
 from doubles.power_loss import PowerLossDisk
 
-from goqueue.broker import dead_letter_topics
+from goqueue.broker import dead_letter_topics, transfers
+from goqueue.broker.partition import Partition
 from goqueue.broker.topic import Topic
-from goqueue.broker.transfers import Transfers
-from goqueue.delivery.events import Target
+from goqueue.broker.transfers import Transfers, _Since
+from goqueue.delivery.events import Moved, Target
+from goqueue.delivery.queue import Queue
+from goqueue.model.message import Message
 from goqueue.model.publishing import NewMessage
 
 NOTHING_PENDING = 0
@@ -122,3 +126,81 @@ async def test_rule_16_a_copy_is_found_behind_a_transaction_that_is_open(monkeyp
         await settled(at.broker)
         await at.broker.transactions.aborting.abort(transaction.transaction_id)
         assert await letters(at) == [b"poison"]
+
+
+@on_a_loop
+async def test_dead_letters_that_were_made_anew_are_looked_through_from_their_beginning() -> None:
+    """What was in doubt lay in the topic before them."""
+    async with desk() as at:
+        await at.broker.create_topic(DEAD, {"partitions": 1})
+        await at.publish(b"theirs", b"theirs", b"theirs", topic=DEAD)
+        await at.publish(b"poison")
+        log = at.broker.topic(DEAD).partitions[0].log
+        log.fail("its disk")
+        await at.settle("reject", await at.poll())
+        await until(lambda: at.groups._transfers.held_up)
+        [queue] = [queue for queue in at.groups.shards.queues_of(at.groups.shards.find(GROUP)) if queue.moving]
+        # As if the failure had come when the copy was written already.
+        at.groups._transfers._progress[queue.key].doubtful[0] = _Since(at.broker.topic(DEAD).record.topic_id, 3)
+        await at.broker.delete_topic(DEAD)
+        await at.broker.create_topic(DEAD, {"partitions": 1})
+        assert await letters(at) == [b"poison"]
+
+
+@on_a_loop
+async def test_dead_letters_that_were_made_anew_before_a_start_are_looked_through_from_their_beginning() -> None:
+    async with desk() as at:
+        await at.broker.create_topic(DEAD, {"partitions": 1})
+        await at.publish(b"theirs", b"theirs", b"theirs", topic=DEAD)
+        await at.publish(b"poison")
+        at.groups._transfers._stopping.set()
+        await at.settle("reject", await at.poll())
+        await at.broker.delete_topic(DEAD)
+        await at.broker.create_topic(DEAD, {"partitions": 1})
+        disk = at.disk
+    async with desk(disk, join=False) as at:
+        assert await letters(at) == [b"poison"]
+
+
+@on_a_loop
+async def test_what_comes_while_the_last_transfer_ends_is_moved_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with desk() as at:
+        await at.publish(b"first", b"second")
+        first, second = await at.poll()
+        run = Transfers._run
+
+        async def run_and_reject(self: Transfers, queue: Queue) -> None:
+            await run(self, queue)
+            if second.receipt not in rejected:
+                rejected.append(second.receipt)
+                await at.settle("reject", [second])
+
+        rejected: list[str] = []
+        monkeypatch.setattr(Transfers, "_run", run_and_reject)
+        await at.settle("reject", [first])
+        await until(lambda: rejected)
+        assert await letters(at) == [b"first", b"second"]
+
+
+@on_a_loop
+async def test_a_message_that_is_done_otherwise_while_it_is_read_is_not_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with desk() as at:
+        await at.publish(b"first", b"second")
+        got = await at.poll()
+        read = transfers._message
+        done: list[int] = []
+
+        async def read_and_be_done(partition: Partition, offset: int) -> Message | None:
+            found = await read(partition, offset)
+            if not done:
+                done.append(offset)
+                [queue] = at.groups.shards.queues_of(at.groups.shards.find(GROUP))
+                at.groups.shards.change(GROUP, [Moved(queue.key, [0, 1])])
+            return found
+
+        monkeypatch.setattr(transfers, "_message", read_and_be_done)
+        await at.settle("reject", got)
+        assert await letters(at) == [b"second"]
+        assert done == [0]

@@ -105,6 +105,27 @@ async def test_a_failed_fsync_is_told_to_waiters_and_never_tried_again(
 
 
 @on_a_loop
+async def test_a_round_that_did_not_come_to_its_end_makes_nothing_durable(
+    disk: PowerLossDisk, open_one: Callable[[str], Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defect(planned: object) -> None:
+        raise RuntimeError("a defect")
+
+    log = open_one("a")
+    async with scheduling(disk) as scheduler:
+        monkeypatch.setattr(scheduler, "_carry_out", defect)
+        log.append(batch_of([b"x"]))
+        waits = scheduler.durable(log, 1)
+        running = scheduler._running
+        assert running is not None
+        with pytest.raises(RuntimeError):
+            await running
+        with pytest.raises(StorageFailed):
+            await waits
+        assert log.durable_offset == 0
+
+
+@on_a_loop
 async def test_reading_goes_on_after_a_failed_fsync(disk: PowerLossDisk, open_one: Callable[[str], Log]) -> None:
     log = open_one("a")
     async with scheduling(disk) as scheduler:
