@@ -15,16 +15,17 @@ Note = Callable[[Path], Any]
 
 
 def note_syncs(monkeypatch: pytest.MonkeyPatch, note: Note) -> list[Any]:
-    """What ``note`` says of each path when it is brought to the disk. ``syncfs`` counts as one of the folder."""
+    """What ``note`` says of each path when it is brought to the disk; of a whole file system by ``{folder}/**``."""
     noted: list[Any] = []
 
-    def noting(sync: Callable[[int], Any]) -> Callable[[int], Any]:
+    def noting(sync: Callable[[int], Any], below: str) -> Callable[[int], Any]:
         def noted_sync(descriptor: int) -> Any:
-            noted.append(note(Path(f"/proc/self/fd/{descriptor}").readlink()))
+            noted.append(note(Path(f"/proc/self/fd/{descriptor}").readlink() / below))
             return sync(descriptor)
 
         return noted_sync
 
-    for holder, name in ((os, "fsync"), (goqueue.storage.files, "_sync_content"), (goqueue.storage.files, "_syncfs")):
-        monkeypatch.setattr(holder, name, noting(getattr(holder, name)))
+    files = goqueue.storage.files
+    for holder, name, below in ((os, "fsync", ""), (files, "_sync_content", ""), (files, "_syncfs", "**")):
+        monkeypatch.setattr(holder, name, noting(getattr(holder, name), below))
     return noted

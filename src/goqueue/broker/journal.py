@@ -159,10 +159,8 @@ class Journal(Generic[Machine]):
                     size = 0
                     await asyncio.sleep(0)
         end = self.log.end_offset
+        # Raises if anything of what was dumped was taken back meanwhile.
         await self.settled()
-        if machine is not self.machine:
-            # What was dumped was taken back meanwhile.
-            return
         snapshot = _Snapshot(begin, end, parts)
         await asyncio.to_thread(_write_snapshot, self.log.open_files.disk, self._snapshot_path, snapshot)
         self._snapshot_at = begin

@@ -39,7 +39,7 @@ from goqueue.delivery.events import (
     Target,
 )
 from goqueue.delivery.lane import lease_in
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import CorruptData, GoQueueError
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.log import LogOptions
@@ -62,7 +62,7 @@ def opened(
     log = open_log(OpenFiles(disk, 100), FOLDER, LogOptions(segment_bytes, 300), Ticking(), point)
     commits = CommitScheduler(disk, ROOT)
     commits._thread = InlineExecutor()  # type: ignore[assignment]
-    return Journal(log, commits, SNAPSHOT, make, events, 50)
+    return Journal(log, commits, SNAPSHOT, make, events, 50, 0 if point is None else point.base + point.count)
 
 
 def shape(machine: Any) -> dict[str, Any]:
@@ -283,6 +283,58 @@ def test_a_journal_begins_where_its_snapshot_began_not_where_that_ended() -> Non
         point = journal.log.recovery_point()
         journal.log.drop_below_start(point.start_offset)
         assert shape(opened(disk, Groups, GroupsEvent, point=point).machine) == shape(journal.machine)
+
+    asyncio.run(run())
+
+
+async def with_a_snapshot_of_events_that_came_meanwhile(disk: PowerLossDisk) -> Journal[Any]:
+    """Two that came between its beginning and its end. Neither knows of itself, or of the other, as durable."""
+    journal = opened(disk, Groups, GroupsEvent)
+    await journal.submit(lambda _: [GroupMade("a", "one", {}, 1)])
+    dump = journal.machine.dump
+
+    def interrupted(part: str) -> bytes | None:
+        if journal.log.end_offset == 1:
+            journal.propose([GroupChanged("a", {"max_in_flight": 11})])
+            journal.propose([GroupChanged("a", {"max_in_flight": 22})])
+        return dump(part)
+
+    journal.machine.dump = interrupted  # type: ignore[method-assign]
+    await journal.snapshot()
+    assert (journal.log.start_offset, journal.log.end_offset) == (1, 3)
+    return journal
+
+
+@pytest.mark.parametrize("damaged", [b"11", b"22"])
+def test_an_event_that_a_snapshot_knows_as_durable_is_never_cut_off(damaged: bytes) -> None:
+    """What follows it does not know that it was durable; and if it is the last, the log ends before the snapshot."""
+
+    async def run() -> None:
+        disk = PowerLossDisk()
+        journal = await with_a_snapshot_of_events_that_came_meanwhile(disk)
+        disk.damage(journal.log.active.log_path, lambda content: content.replace(b":" + damaged, b":99"))
+        with pytest.raises(CorruptData):
+            opened(disk, Groups, GroupsEvent)
+        # What is left is for a person to look at.
+        left = b"".join(disk.content(FOLDER / name) for name in disk.list_dir(FOLDER))
+        assert b":99" in left
+        assert damaged == b"22" or b":22" in disk.content(journal.log.active.log_path)
+
+    asyncio.run(run())
+
+
+def test_a_last_event_that_a_recovery_point_vouches_for_is_never_passed_over() -> None:
+    """The log takes the point's word, and does not look at it again."""
+
+    async def run() -> None:
+        disk = PowerLossDisk()
+        journal = opened(disk, Groups, GroupsEvent)
+        for number in (11, 22):
+            await journal.submit(lambda _, number=number: [GroupMade(f"g{number}", f"id{number}", {}, 1)])
+        point = journal.log.recovery_point()
+        disk.damage(journal.log.active.log_path, lambda content: content.replace(b"id22", b"id99"))
+        with pytest.raises(CorruptData):
+            opened(disk, Groups, GroupsEvent, point=point)
 
     asyncio.run(run())
 

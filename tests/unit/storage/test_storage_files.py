@@ -21,7 +21,7 @@ def test_a_file_its_folder_and_a_file_system_are_brought_to_the_disk(
     file.sync()
     files.sync_dir(tmp_path)
     files.sync_filesystem(tmp_path)
-    assert noted == [tmp_path / "a", tmp_path, tmp_path]
+    assert noted == [tmp_path / "a", tmp_path, tmp_path / "**"]
 
 
 def test_where_there_is_no_syncfs_every_file_and_folder_is_brought_to_the_disk(

@@ -46,6 +46,18 @@ def test_messages_that_a_cut_took_are_not_back_behind_those_that_came_later(disk
         assert left in ([b"kept"], [b"kept", b"later"]), f"seed {seed}"
 
 
+def test_an_fsync_round_that_began_before_a_cut_makes_nothing_durable_that_came_after_it(disk: PowerLossDisk) -> None:
+    log = opened(disk)
+    log.append(batch_of([b"kept", b"cut-1", b"cut-2"]))
+    round_before = log.unsynced()
+    log.truncate_to(1, lambda: None)
+    log.append(batch_of([b"later"]))
+    log.synced(round_before)
+    assert log.durable_offset <= 1
+    log.synced(log.unsynced())
+    assert log.durable_offset == 2
+
+
 def test_a_cut_is_on_the_disk_when_it_is_done(disk: PowerLossDisk) -> None:
     log = opened(disk)
     log.append(batch_of([b"kept"]))
