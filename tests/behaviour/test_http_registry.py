@@ -70,7 +70,9 @@ def test_bodies_of_every_name_for_json_are_taken(client: httpx.Client, name: str
     [
         ("*/*", V1), (V1, V1), (PLAIN, PLAIN), (JSON, JSON), (f"{V1}, {PLAIN}, {JSON}", V1),
         (f"{PLAIN}, {JSON}", PLAIN),
-        ("text/html", V1),
+        ("application/*", V1), (f"{JSON}, */*", JSON), ("*/*;q=0.1", V1), ("", V1), (V1.upper(), V1),
+        (f"{V1};q=0.1, {JSON};q=0.9", JSON), (f"{V1};q=0, */*", PLAIN), (f"{JSON}; charset=utf-8", JSON),
+        ("text/html, application/xml;q=0.9, */*;q=0.8", V1),
     ],
 )  # fmt: skip
 def test_answers_have_the_name_that_is_asked_for(client: httpx.Client, subject: str, accepted: str, told: str) -> None:
@@ -80,7 +82,20 @@ def test_answers_have_the_name_that_is_asked_for(client: httpx.Client, subject: 
         assert (answer.status_code, answer.headers["content-type"]) == (200, told), path
 
 
-@pytest.mark.parametrize(("accepted", "told"), [(V1, V1), (f"{V1}, {JSON}", V1), (JSON, JSON), ("*/*", JSON)])
+@pytest.mark.parametrize("accepted", ["text/html", "application/xml, text/*", f"{V1};q=0", "*/*;q=0"])
+def test_a_client_that_takes_no_name_for_json_is_told_which_there_are(
+    client: httpx.Client, subject: str, accepted: str
+) -> None:
+    for path in ("/subjects", "/schemas/ids/1", f"/v1/subjects/{subject}/versions/1", "/schemas/config"):
+        answer = client.get(path, headers={"Accept": accepted})
+        assert refused(answer) == (406, 406, "not_acceptable"), path
+        assert f"{V1}, {PLAIN}, {JSON}" in answer.json()["message"]
+    assert client.get("/topics", headers={"Accept": accepted}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("accepted", "told"), [(V1, V1), (f"{V1}, {JSON}", V1), (PLAIN, PLAIN), (JSON, JSON), ("*/*", JSON)]
+)
 def test_errors_have_the_name_that_is_asked_for_too(client: httpx.Client, accepted: str, told: str) -> None:
     for path in ("/schemas/ids/99999", "/subjects/none/versions", "/schemas/ids/x/schema"):
         answer = client.get(path, headers={"Accept": accepted})
@@ -179,9 +194,10 @@ def test_what_is_unknown_in_a_query_or_a_body_is_passed_over(client: httpx.Clien
     [
         ("GET", "/schemas/ids/999999", None, (404, 40403, "schema_not_found")),
         ("GET", "/schemas/ids/999999?format=x", None, (404, 40403, "schema_not_found")),
-        ("GET", "/schemas/ids/99999999999999999999", None, (422, 42202, "invalid_version")),
-        ("GET", "/schemas/ids/x", None, (422, 42202, "invalid_version")),
-        ("GET", "/schemas/ids/-1", None, (422, 42202, "invalid_version")),
+        ("GET", "/schemas/ids/99999999999999999999", None, (404, 404, "not_found")),
+        ("GET", "/schemas/ids/abc", None, (404, 404, "not_found")),
+        ("GET", "/schemas/ids/abc/subjects", None, (404, 404, "not_found")),
+        ("GET", "/schemas/ids/-1", None, (404, 40403, "schema_not_found")),
         ("GET", "/schemas/ids/999999/versions", None, (404, 40403, "schema_not_found")),
         ("GET", "/schemas/guids/x", None, (404, 40403, "schema_not_found")),
         ("GET", "/subjects/nobody/versions", None, (404, 40401, "subject_not_found")),
@@ -206,6 +222,7 @@ def test_what_is_unknown_in_a_query_or_a_body_is_passed_over(client: httpx.Clien
         ("POST", "/subjects/{}/versions", {"schema": 3}, (400, 400, "invalid_request")),
         ("POST", "/subjects/%0A/versions", {"schema": SCHEMA}, (422, 42208, "invalid_subject")),
         ("POST", "/compatibility/subjects/{}/versions/7", {"schema": SCHEMA}, (404, 40402, "version_not_found")),
+        ("POST", "/compatibility/subjects/nobody/versions/7", {"schema": SCHEMA}, (404, 40402, "version_not_found")),
         ("POST", "/compatibility/subjects/{}/versions/x", {"schema": SCHEMA}, (422, 42202, "invalid_version")),
         ("POST", "/compatibility/subjects/{}/versions", {"schema": "{"}, (422, 42201, "invalid_schema")),
         ("GET", "/config/{}", None, (404, 40408, "subject_not_configured")),
@@ -222,6 +239,127 @@ def test_every_error_has_its_codes(
     client: httpx.Client, subject: str, method: str, path: str, body: Any, expected: tuple[int, int, str]
 ) -> None:
     assert refused(client.request(method, path.replace("{}", subject), json=body)) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "words"),
+    [
+        ("GET", "/schemas/ids/999999", None, "Schema not found"),
+        ("GET", "/schemas/guids/x", None, "Schema not found"),
+        ("GET", "/schemas/ids/abc", None, "HTTP 404 Not Found"),
+        ("GET", "/subjects/nobody/versions", None, "Subject 'nobody' not found."),
+        ("GET", "/subjects/nobody/versions/1", None, "Subject 'nobody' not found."),
+        ("GET", "/subjects/it's/versions", None, "Subject 'it's' not found."),
+        ("DELETE", "/subjects/nobody", None, "Subject 'nobody' not found."),
+        ("GET", "/subjects/{}/versions/9", None, "Version 9 not found."),
+        ("DELETE", "/subjects/{}/versions/9", None, "Version 9 not found."),
+        ("POST", "/compatibility/subjects/nobody/versions/9", {"schema": SCHEMA}, "Version 9 not found."),
+        ("GET", "/subjects/{}/versions/a", None, "The specified version 'a' is not a valid version id."),
+        ("DELETE", "/subjects/{}?permanent=true", None, "Subject '{}' was not deleted first"),
+        ("DELETE", "/subjects/{}/versions/1?permanent=true", None, "Subject '{}' Version 1 was not deleted first"),
+        ("POST", "/subjects/{}", {"schema": WIDER}, "Schema not found"),
+        ("POST", "/subjects/{}", {"schema": "{"}, "Invalid schema"),
+        ("POST", "/subjects/{}/versions", {"schema": "{"}, "Invalid schema"),
+        ("POST", "/subjects/{}/versions", {}, "Invalid schema"),
+        ("POST", "/subjects/{}/versions", {"schema": SCHEMA, "schemaType": "X"}, "Invalid schema"),
+        (
+            "POST",
+            "/subjects/{}/versions",
+            {"schema": SCHEMA, "references": [{"name": "R", "subject": "nobody", "version": 1}]},
+            "Invalid schema",
+        ),
+        ("POST", "/compatibility/subjects/{}/versions/1", {"schema": "{"}, "Invalid schema"),
+        (
+            "POST",
+            "/subjects/{}/versions",
+            {"schema": OTHER},
+            'Schema being registered is incompatible with an earlier schema for subject "{}"',
+        ),
+        ("POST", "/subjects/{}/versions", {"schema": WIDER, "id": 5}, "Subject {} is not in import mode"),
+        ("GET", "/config/{}", None, "Subject '{}' does not have subject-level compatibility configured"),
+        ("GET", "/mode/{}", None, "Subject '{}' does not have subject-level mode configured"),
+        (
+            "PUT",
+            "/config",
+            {"compatibility": "X"},
+            "Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive, "
+            "forward_transitive, and full_transitive",
+        ),
+        ("PUT", "/mode/{}", {"mode": "X"}, "Invalid mode. Valid values are READWRITE, READONLY"),
+        ("PUT", "/mode", {"mode": "IMPORT"}, "Cannot import since found existing subjects"),
+        ("POST", "/subjects/%0A/versions", {"schema": SCHEMA}, "The specified subject '\\n' is not a valid subject"),
+    ],
+)
+def test_errors_begin_with_the_words_that_clients_of_registries_look_for(
+    client: httpx.Client, subject: str, method: str, path: str, body: Any, words: str
+) -> None:
+    answer = client.request(method, path.replace("{}", subject), json=body)
+    told = answer.json()
+    assert told["message"] == told["error"]
+    assert told["message"].startswith(words.replace("{}", subject)), told
+    assert "Invalid schema: Invalid schema" not in told["message"]
+
+
+def test_deleted_twice_begins_with_the_words_that_clients_look_for(client: httpx.Client, subject: str) -> None:
+    register(client, subject, WIDER)
+    client.delete(f"/subjects/{subject}/versions/2")
+    again = client.delete(f"/subjects/{subject}/versions/2").json()["message"]
+    assert again.startswith(f"Subject '{subject}' Version 2 was soft deleted.")
+    client.delete(f"/subjects/{subject}")
+    assert client.delete(f"/subjects/{subject}").json()["message"].startswith(f"Subject '{subject}' was soft deleted.")
+
+
+def test_what_is_referred_to_and_what_is_read_only_is_told_in_their_words(client: httpx.Client, subject: str) -> None:
+    register(client, f"{subject}-user", '{"type":"array","items":"R"}', references=[_reference(subject)])
+    told = client.delete(f"/subjects/{subject}/versions/1").json()["message"]
+    place = f"{{magic=1,keytype=SCHEMA,subject={subject},version=1}}"
+    assert told.startswith(f"One or more references exist to the schema {place}.")
+    client.put(f"/mode/{subject}", json={"mode": "READONLY"})
+    for answer in (
+        client.delete(f"/subjects/{subject}"),
+        client.post(f"/subjects/{subject}/versions", json={"schema": WIDER}),
+    ):
+        assert answer.json()["message"].startswith(f"Subject {subject} is in read-only mode")
+
+
+def _reference(subject: str) -> dict[str, Any]:
+    return {"name": "R", "subject": subject, "version": 1}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"type": "string"}',
+        '{"type": "string", "name": "Label"}',
+        '{"name": "Label", "namespace": "a.b", "doc": "d", "aliases": ["L"], "type": "string"}',
+        '{"type": {"type": "string", "name": "Label"}}',
+    ],
+)
+def test_a_primitive_type_is_the_same_schema_with_a_name_and_without(
+    client: httpx.Client, name: str, schema: str
+) -> None:
+    plain = register(client, f"{name}-plain", '"string"')
+    assert register(client, name, schema)["id"] == plain["id"]
+    for text in (schema, '"string"'):
+        found = client.post(f"/subjects/{name}", json={"schema": text})
+        assert (found.status_code, found.json()["version"]) == (200, 1)
+
+
+@pytest.mark.parametrize("field", ["validateFields", "normalize"])
+@pytest.mark.parametrize("value", [0, 1])
+def test_a_flag_of_a_configuration_may_be_a_number(client: httpx.Client, subject: str, field: str, value: int) -> None:
+    for path in (f"/config/{subject}", f"/schemas/config/{subject}"):
+        assert client.put(path, json={field: value}).json() == {field: bool(value)}
+        assert client.get(path).json()[field] is bool(value)
+        assert client.delete(path).status_code == 200
+
+
+def test_a_protobuf_schema_keeps_its_package(client: httpx.Client, name: str) -> None:
+    text = 'syntax = "proto3"; package {}; message Order {{ string id = 1; }}'
+    register(client, name, text.format("shop"), schemaType="PROTOBUF")
+    moved = client.post(f"/subjects/{name}/versions", json={"schema": text.format("store"), "schemaType": "PROTOBUF"})
+    assert refused(moved) == (409, 409, "incompatible_schema")
+    assert "PACKAGE_CHANGED at /" in moved.json()["message"]
 
 
 def test_deleted_twice_is_told(client: httpx.Client, subject: str) -> None:

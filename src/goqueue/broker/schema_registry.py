@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,8 @@ from goqueue.coordination.schema_records import (
     Version,
     VersionsDeleted,
     fingerprint_of,
+    one_of,
+    quoted,
 )
 from goqueue.coordination.schemas import Schemas
 from goqueue.model.config import SchemasConfig
@@ -33,6 +36,8 @@ from goqueue.model.errors import (
     InvalidSchema,
     InvalidSubject,
     SchemaNotFound,
+    SubjectNotFound,
+    VersionNotFound,
 )
 from goqueue.model.fields import shown
 from goqueue.schemas.base import MAX_DEPTH, Incompatibility, ParsedSchema
@@ -115,16 +120,17 @@ class SchemaRegistry:
         """The same schema again changes nothing and has the same id."""
         check_subject(subject)
         self._check_open()
-        async with self._places:
-            record, known = await self._fitting(subject, draft, normalize)
-        if known is not None:
-            await self.on_disk()
-            return Registered(self.state.records[known.schema_id], known)
-        # Nothing waits between what was seen last and this decision.
-        await self._add(subject, record, draft.version)
+        with _in_words_of_registries():
+            async with self._places:
+                record, known = await self._fitting(subject, draft, normalize)
+            if known is not None:
+                await self.on_disk()
+                return Registered(self.state.records[known.schema_id], known)
+            # Nothing waits between what was seen last and this decision.
+            await self._add(subject, record, draft.version)
         found = self.state.same_as(subject, record, draft.version)
         if found is None:
-            raise SchemaNotFound(f"the schema was deleted from subject {subject[:300]!r} meanwhile")
+            raise SchemaNotFound(f"Schema not found: it was deleted from subject {quoted(subject)} meanwhile")
         return Registered(self.state.records[found.schema_id], found)
 
     async def _fitting(self, subject: str, draft: SchemaDraft, normalize: bool) -> tuple[SchemaRecord, Version | None]:
@@ -188,10 +194,11 @@ class SchemaRegistry:
         self.state.subject(subject, deleted=deleted)
         normalizes = self._normalizes(subject, normalize)
         async with self._places:
-            record, understood = await self._understood(draft, normalize=normalizes)
+            with _in_words_of_registries():
+                record, understood = await self._understood(draft, normalize=normalizes)
             found = await self._known(subject, record, understood, normalize=normalizes, deleted=deleted)
         if found is None:
-            raise SchemaNotFound(f"subject {subject[:300]!r} has no such schema")
+            raise SchemaNotFound(f"Schema not found: subject {quoted(subject)} has no such schema")
         await self.on_disk()
         return Registered(self.state.records[found.schema_id], found)
 
@@ -257,15 +264,23 @@ class SchemaRegistry:
         """Whether a schema could be registered, compared with one version or with those that matter."""
         check_subject(subject)
         async with self._places:
-            _, understood = await self._understood(draft, normalize=normalize)
+            with _in_words_of_registries():
+                _, understood = await self._understood(draft, normalize=normalize)
             if against_all:
                 versions = self._relevant(subject)
             elif version is None and not self._live(subject):
                 # The first one fits, as registries have it.
                 versions = []
             else:
-                versions = [self.state.version(subject, version)]
+                versions = [self._compared_with(subject, version)]
             return await self._judge(subject, understood.parsed, versions)
+
+    def _compared_with(self, subject: str, version: int | None) -> Version:
+        """Registries miss the version here, also of a subject that is not there."""
+        try:
+            return self.state.version(subject, version)
+        except SubjectNotFound as error:
+            raise VersionNotFound(f"Version {version} not found. {error}") from None
 
     def _live(self, subject: str) -> list[Version]:
         known = self.state.subjects.get(subject)
@@ -310,7 +325,7 @@ class SchemaRegistry:
             properties = (self.state.records[each.schema_id].metadata or {}).get("properties") or {}
             if isinstance(properties, dict) and metadata.items() <= properties.items():
                 return each
-        raise SchemaNotFound(f"subject {subject[:300]!r} has no version with this metadata")
+        raise SchemaNotFound(f"Schema not found: subject {quoted(subject)} has no version with this metadata")
 
     # Settings
 
@@ -336,7 +351,10 @@ class SchemaRegistry:
                 raise InvalidRequest(f"the configuration has more than {_MAX_EXTRA_BYTES} bytes")
             level = config.get("compatibilityLevel")
             if level is not None and level not in COMPATIBILITIES:
-                raise InvalidCompatibility(f"{shown(level)} is no compatibility; {', '.join(COMPATIBILITIES)} are")
+                raise InvalidCompatibility(
+                    f"Invalid compatibility level. Valid values are {one_of(COMPATIBILITIES).lower()}; "
+                    f"not {shown(level)}"
+                )
         await self._journal.submit(lambda schemas: schemas.decide_config(subject, config, limits=self._config))
 
     async def set_mode(self, subject: str, mode: str | None, *, force: bool = False) -> None:
@@ -344,13 +362,25 @@ class SchemaRegistry:
         if subject:
             check_subject(subject)
         if mode is not None and mode not in MODES:
-            raise InvalidMode(f"{shown(mode)} is no mode; {', '.join(MODES)} are")
+            raise InvalidMode(f"Invalid mode. Valid values are {one_of(MODES)}; not {shown(mode)}")
         await self._journal.submit(lambda schemas: schemas.decide_mode(subject, mode, force=force, limits=self._config))
+
+
+@contextmanager
+def _in_words_of_registries() -> Iterator[None]:
+    """Their clients know a schema that cannot be used by how the text begins."""
+    try:
+        yield
+    except InvalidSchema as error:
+        raise InvalidSchema(f"Invalid schema: {error}") from error
 
 
 def check_subject(name: str) -> None:
     if not 1 <= len(name) <= MAX_SUBJECT_LENGTH or not name.isprintable():
-        raise InvalidSubject(f"{shown(name)} is no subject; that has 1 to {MAX_SUBJECT_LENGTH} printable characters")
+        raise InvalidSubject(
+            f"The specified subject {quoted(name)} is not a valid subject; that has 1 to {MAX_SUBJECT_LENGTH} "
+            "printable characters"
+        )
 
 
 def _check_draft(draft: SchemaDraft) -> None:
@@ -400,4 +430,7 @@ def _incompatible(subject: str, level: str, verdict: Verdict) -> IncompatibleSch
     messages = verdict.messages()
     more = "" if len(messages) <= _SHOWN_REASONS else f"; and {len(messages) - _SHOWN_REASONS} more"
     listed = "; ".join(messages[:_SHOWN_REASONS])
-    return IncompatibleSchema(f"the schema is not {level} compatible with subject {subject[:300]!r}: {listed}{more}")
+    return IncompatibleSchema(
+        f'Schema being registered is incompatible with an earlier schema for subject "{subject[:300]}": it is not '
+        f"{level} compatible: {listed}{more}"
+    )

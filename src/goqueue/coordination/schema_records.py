@@ -10,13 +10,13 @@ from uuid import UUID
 import msgspec
 
 COMPATIBILITIES = (
-    "BACKWARD",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD",
-    "FORWARD_TRANSITIVE",
-    "FULL",
-    "FULL_TRANSITIVE",
     "NONE",
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
 )
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
@@ -140,3 +140,15 @@ def context_of(name: str) -> str:
     """Of a subject."""
     context, colon, _ = name[1:].partition(":")
     return context if name.startswith(":.") and colon else "."
+
+
+def quoted(subject: str) -> str:
+    """A subject, or what stands in its place, as registries write it in an error."""
+    text = subject[:300]
+    return f"'{text}'" if text.isprintable() else repr(text)
+
+
+def one_of(choices: Sequence[str]) -> str:
+    """``"a, b, and c"``, as registries list them."""
+    *most, last = choices
+    return f"{', '.join(most)}, and {last}"

@@ -29,6 +29,7 @@ from goqueue.coordination.schema_records import (
     VersionAdded,
     VersionsDeleted,
     context_of,
+    quoted,
 )
 from goqueue.coordination.sorted_set import SortedSet
 from goqueue.model.config import SchemasConfig
@@ -52,6 +53,9 @@ _SETTINGS = "settings "
 _SCHEMA = "schema "
 _SUBJECT = "subject "
 _IDS = "ids"
+_SOFT_DELETED = "was soft deleted.Set permanent=true to delete permanently"
+"""Word for word as registries say it, for clients that look for it."""
+_NOT_DELETED = "was not deleted first before being permanently deleted"
 _RECORD_BYTES = 500
 """What a schema takes beside its text."""
 
@@ -88,7 +92,9 @@ class Schemas:
     def subject(self, name: str, *, deleted: bool = False) -> Subject:
         found = self.subjects.get(name)
         if found is None or not (deleted or name in self._live_names):
-            raise SubjectNotFound(f"subject {name[:300]!r} does not exist")
+            raise SubjectNotFound(
+                f"Subject {quoted(name)} not found. Nothing is registered under it, or all of it is deleted"
+            )
         return found
 
     def versions(self, name: str, *, deleted: bool = False) -> list[Version]:
@@ -108,19 +114,20 @@ class Schemas:
         for each in versions:
             if each.version == version:
                 return each
-        raise VersionNotFound(f"subject {name[:300]!r} has no version {version}")
+        there = "" if deleted else " that is not deleted"
+        raise VersionNotFound(f"Version {version} not found. Subject {quoted(name)} has no such version{there}")
 
     def record(self, schema_id: int) -> SchemaRecord:
         """A schema that some version refers to, be it softly deleted."""
         found = self.records.get(schema_id)
         if found is None or schema_id not in self._uses:
-            raise SchemaNotFound(f"there is no schema with id {schema_id}")
+            raise SchemaNotFound(f"Schema not found: there is none with id {schema_id}")
         return found
 
     def record_by_guid(self, guid: str) -> SchemaRecord:
         schema_id = self._guids.get(guid.lower())
         if schema_id is None:
-            raise SchemaNotFound(f"there is no schema with guid {guid[:100]!r}")
+            raise SchemaNotFound(f"Schema not found: there is none with guid {guid[:100]!r}")
         return self.record(schema_id)
 
     @property
@@ -205,7 +212,9 @@ class Schemas:
         if schema_id is None:
             schema_id = record.schema_id or self._last_id + 1
             if schema_id in self.records:
-                raise SchemaIdTaken(f"id {schema_id} stands for another schema already")
+                raise SchemaIdTaken(
+                    f"Overwrite new schema with id {schema_id} is not permitted: the id stands for another one already"
+                )
             if schema_id > MAX_ID:
                 raise InvalidRequest(f"the last id is {self._last_id}, and ids go up to {MAX_ID}")
             events.append(SchemaAdded(msgspec.structs.replace(record, schema_id=schema_id)))
@@ -232,11 +241,9 @@ class Schemas:
         self._check_writable(name)
         found = self.version(name, version, deleted=True)
         if found.deleted and not permanent:
-            raise VersionSoftDeleted(f"version {found.version} of subject {name[:300]!r} is deleted already")
+            raise VersionSoftDeleted(f"Subject {quoted(name)} Version {found.version} {_SOFT_DELETED}")
         if permanent and not found.deleted:
-            raise VersionNotSoftDeleted(
-                f"version {found.version} of subject {name[:300]!r} is in use; delete it without permanent=true first"
-            )
+            raise VersionNotSoftDeleted(f"Subject {quoted(name)} Version {found.version} {_NOT_DELETED}")
         return self._deletion(name, [found.version], permanent=permanent)
 
     def decide_delete_subject(self, name: str, *, permanent: bool) -> list[SchemasEvent]:
@@ -244,9 +251,9 @@ class Schemas:
         subject = self.subject(name, deleted=True)
         live = [each.version for each in subject.live()]
         if permanent and live:
-            raise SubjectNotSoftDeleted(f"subject {name[:300]!r} is in use; delete it without permanent=true first")
+            raise SubjectNotSoftDeleted(f"Subject {quoted(name)} {_NOT_DELETED}")
         if not permanent and not live:
-            raise SubjectSoftDeleted(f"subject {name[:300]!r} is deleted already")
+            raise SubjectSoftDeleted(f"Subject {quoted(name)} {_SOFT_DELETED}")
         versions = sorted(subject.versions) if permanent else sorted(live)
         return self._deletion(name, versions, permanent=permanent)
 
@@ -255,7 +262,8 @@ class Schemas:
             # One that is softly deleted can still be asked for, and is then read with all that it refers to.
             if referring := self.referencing(name, version, deleted=permanent):
                 raise SchemaIsReferenced(
-                    f"version {version} of subject {name[:300]!r} is referred to by schemas "
+                    "One or more references exist to the schema "
+                    f"{{magic=1,keytype=SCHEMA,subject={name[:300]},version={version}}}. These schemas refer to it: "
                     f"{', '.join(map(str, referring[:10]))}"
                 )
         events: list[SchemasEvent] = [VersionsDeleted(name, versions, permanent)]
@@ -277,7 +285,8 @@ class Schemas:
             self._check_room_for_settings(name, limits)
         if mode == "IMPORT" and not force and self._has_schemas(name):
             raise SubjectReadOnly(
-                "mode IMPORT needs a registry, or a subject, without schemas; force=true changes it anyway"
+                "Cannot import since found existing subjects; mode IMPORT needs a registry, or a subject, without "
+                "schemas; force=true changes it anyway"
             )
         return [ModeSet(name, mode)]
 
@@ -317,19 +326,25 @@ class Schemas:
     def _check_writable(self, name: str) -> None:
         mode = self.mode(name)
         if mode in READ_ONLY:
-            raise SubjectReadOnly(f"subject {name[:300]!r} is in mode {mode}: nothing can be deleted")
+            raise SubjectReadOnly(
+                f"Subject {name[:300]} is in read-only mode: it is in mode {mode}, and nothing can be deleted"
+            )
 
     def _check_can_register(self, name: str, *, has_place: bool) -> None:
         mode = self.mode(name)
         if mode in READ_ONLY:
-            raise SubjectReadOnly(f"subject {name[:300]!r} is in mode {mode}: nothing can be registered")
+            raise SubjectReadOnly(
+                f"Subject {name[:300]} is in read-only mode: it is in mode {mode}, and nothing can be registered"
+            )
         if has_place and mode != "IMPORT":
             raise SubjectReadOnly(
-                f"an id or a version can be given in mode IMPORT only; subject {name[:300]!r} is in mode {mode}"
+                f"Subject {name[:300]} is not in import mode: it is in mode {mode}, and an id or a version can be "
+                "given in IMPORT only"
             )
         if mode == "IMPORT" and not has_place:
             raise SubjectReadOnly(
-                f"subject {name[:300]!r} is in mode IMPORT: schemas can be registered with the id that they have only"
+                f"Subject {name[:300]} is not in read-write mode: it is in mode IMPORT, and schemas can be registered "
+                "with the id that they have only"
             )
 
     def _check_references(self, record: SchemaRecord) -> None:
@@ -338,7 +353,9 @@ class Schemas:
             try:
                 found = self.version(each.subject, each.version)
                 if found.schema_id != each.schema_id:
-                    raise VersionNotFound(f"version {each.version} of subject {each.subject[:300]!r} was deleted")
+                    raise VersionNotFound(
+                        f"Version {each.version} not found. It was deleted from subject {quoted(each.subject)}"
+                    )
             except GoQueueError as error:
                 raise InvalidSchema(f"reference {each.name[:300]!r}: {error}") from None
 

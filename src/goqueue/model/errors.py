@@ -47,7 +47,7 @@
     ├── TooManyTransactions
     ├── TooManyDedupIds
     ├── OffsetOutOfRange
-    ├── NotFound / MethodNotAllowed / UnsupportedMediaType / UnsupportedFeature
+    ├── NotFound / MethodNotAllowed / UnsupportedMediaType / NotAcceptable / UnsupportedFeature
     ├── CrossOrigin / HostNotAllowed
     ├── RequestTimeout
     ├── Overloaded
@@ -633,6 +633,15 @@ class UnsupportedMediaType(GoQueueError):
     http_status = 415
     grpc_status = "INVALID_ARGUMENT"
     remedy = "Send the content type that the message names."
+
+
+class NotAcceptable(GoQueueError):
+    """The client takes none of the content types that this path can answer with."""
+
+    code = "not_acceptable"
+    http_status = 406
+    grpc_status = "INVALID_ARGUMENT"
+    remedy = "Accept one of the content types that the message names."
 
 
 class UnsupportedFeature(GoQueueError):

@@ -11,6 +11,9 @@ _KEY_ORDER = ("type", "name", "namespace", "doc", "aliases", "fields", "items", 
 _FIELD_KEY_ORDER = ("name", "type", "doc", "default")
 _NAMED = ("record", "error", "enum", "fixed")
 _KEYWORDS = (*_NAMED, "array", "map")
+_WITHOUT_NAME = {*PRIMITIVES, "array", "map"}
+_PART_OF = {"array": "items", "map": "values"}
+_OF_NAMED = {"name", "namespace", "doc", "aliases", "fields", "symbols", "size", *_PART_OF.values()}
 
 Definitions = dict[str, dict[str, object]]
 """Plain named types by their full names."""
@@ -31,6 +34,9 @@ def plain(raw: object, known: Collection[str], namespace: str = "") -> object:
     if not isinstance(raw, dict):
         return raw
     kind = raw.get("type")
+    if isinstance(kind, str) and kind in _WITHOUT_NAME:
+        # Avro's own libraries pass over these as well: it is the same type.
+        raw = {key: value for key, value in raw.items() if key not in _OF_NAMED or key == _PART_OF.get(kind)}
     if set(raw) == {"type"}:
         return plain(kind, known, namespace)
     if kind in _NAMED:

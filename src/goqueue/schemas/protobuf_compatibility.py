@@ -1,9 +1,9 @@
 """Whether data written with one Protobuf schema can be read with another.
 
 The rules and their names are those of Confluent's registry, so that a change which is accepted there is accepted here.
-Fields are compared by their numbers, messages by their names within the package. Always compatible are: another
-package; messages, enums and their values that come; fields that are not required that come or go; other names of
-fields; a string or bytes that becomes a list or stops being one; a field that leaves a oneof, and a oneof that goes
+Fields are compared by their numbers, messages by their names within the package, and the package must stay. Always
+compatible are: messages, enums and their values that come; fields that are not required that come or go; other names
+of fields; a string or bytes that becomes a list or stops being one; a field that leaves a oneof, and a oneof that goes
 with all its fields.
 
 Two of these rules are more lenient than the data deserves, and are kept since users rely on them: a proto3 number
@@ -141,6 +141,14 @@ class _Comparison:
 
     def _start(self) -> None:
         """Pairs up the messages of the two files by their names."""
+        was, now = self._writer.file.package, self._reader.file.package
+        if was != now:
+            self._add(
+                "PACKAGE_CHANGED",
+                "/",
+                f"the writer's package is {was or 'not named'}, the reader's {now or 'not named'}; keep it: it is "
+                "a part of every message's name",
+            )
         readers = {found.local_name: name for name, found in self._reader.own.items()}
         gone: list[str] = []
         # In reverse, since what is put last is compared first.

@@ -89,6 +89,11 @@ CHANGES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"avro": avro(A), "protobuf": proto3("int32 a = 1;")},
         {"avro": avro(A, name="S", aliases=["R"]), "protobuf": proto3("int32 a = 1;", name="N")},
     ),
+    "another namespace or package": (
+        {"avro": avro(A, name="p.R"), "protobuf": proto3("int32 a = 1;")},
+        {"avro": avro(A, name="q.R"),
+         "protobuf": proto3("int32 a = 1;").replace("message", "package q; message", 1)},
+    ),
 }  # fmt: skip
 CHANGES["remove a field that may be missing"] = CHANGES["add a field that may be missing"][::-1]
 CHANGES["remove a field that must be there"] = CHANGES["add a field that must be there"][::-1]

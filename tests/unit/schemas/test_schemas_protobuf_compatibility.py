@@ -209,12 +209,13 @@ ONEOFS = [
 A = "message A { int32 x = 1; } "
 B = "message B { int32 x = 1; } "
 TYPES = [
-    ("PACKAGE_CHANGED", P3 + "package p; " + A, P3 + "package q; " + A, []),
+    ("PACKAGE_CHANGED", P3 + "package p; " + A, P3 + "package q; " + A, ["PACKAGE_CHANGED"]),
+    ("PACKAGE_CHANGED to none", P3 + "package p; " + A, P3 + A, ["PACKAGE_CHANGED"]),
     (
         "PACKAGE_CHANGED with types of its own",
         P3 + "package p; message A { A a = 1; B b = 2; message B {} }",
         P3 + "package q; message A { A a = 1; B b = 2; message B {} }",
-        [],
+        ["PACKAGE_CHANGED"],
     ),
     ("MESSAGE_ADDED", P3 + A, P3 + A + B, []),
     ("MESSAGE_REMOVED", P3 + A + B, P3 + A, ["MESSAGE_REMOVED"]),

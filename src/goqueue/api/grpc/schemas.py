@@ -165,7 +165,7 @@ def _draft(schema: pb.Schema, *, registers: bool = False) -> SchemaDraft:
     if registers and schema.id:
         raise InvalidRequest("a schema's id is given by the registry; leave it out")
     if len(schema.references) > MAX_REFERENCES:
-        raise InvalidSchema(f"the schema has {len(schema.references)} references; {MAX_REFERENCES} are allowed")
+        raise InvalidSchema(f"Invalid schema: it has {len(schema.references)} references; {MAX_REFERENCES} are allowed")
     references = [Reference(each.name, each.subject, each.version) for each in schema.references]
     return SchemaDraft(schema.text, schema.kind or None, references)
 

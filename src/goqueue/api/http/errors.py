@@ -12,7 +12,7 @@ from litestar.openapi.datastructures import ResponseSpec
 
 from goqueue.api.http.methods import allowed
 from goqueue.api.http.query import LENIENT
-from goqueue.api.http.registry_schemas import REGISTRY_JSON
+from goqueue.api.http.registry_media import named
 from goqueue.api.http.schemas import ErrorResponse
 from goqueue.model.errors import (
     BodyTooLarge,
@@ -40,6 +40,7 @@ _MEANINGS = {
     400: "The request is wrong; nothing was changed.",
     403: "The name is kept for the broker, or the request comes from another site's page or is for another host.",
     404: "There is no such topic, partition, group, member, delayed message, producer or transaction.",
+    406: "The client takes none of the names for JSON that the registry has.",
     409: "It exists already, or is not as the request takes it to be.",
     410: "The receipt is void: the message was settled, or delivered again.",
     413: "A message or the body is too large.",
@@ -82,10 +83,8 @@ def answer_error(request: Request[Any, Any, Any], error: GoQueueError) -> Respon
 
 
 def error_media_type(headers: RawHeaders, *, to_registry: bool) -> str:
-    """Clients of the registry that ask for its own name for JSON get it for errors as well."""
-    wanted = REGISTRY_JSON.encode()
-    accepted = to_registry and any(name == b"accept" and wanted in value for name, value in headers)
-    return REGISTRY_JSON if accepted else "application/json"
+    """Clients of the registry that ask for one of its names for JSON get it for errors as well."""
+    return named(headers) if to_registry else "application/json"
 
 
 def answer_framework_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:

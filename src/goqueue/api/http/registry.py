@@ -34,12 +34,12 @@ def registry_routes(broker: Broker) -> list[HTTPRouteHandler]:
 def _about_routes() -> list[HTTPRouteHandler]:
     """What clients ask to find out whether there is a registry, and which."""
 
-    @get("/metadata/id", **DEFAULTS, responses=documented(), summary="Which registry it is")
+    @get("/metadata/id", **DEFAULTS, responses=documented(406), summary="Which registry it is")
     async def get_registry_id() -> dict[str, Any]:
         """The name of its cluster, as registries tell it."""
         return {"id": "", "scope": {"path": [], "clusters": {"schema-registry-cluster": "goqueue"}}}
 
-    @get("/metadata/version", **DEFAULTS, responses=documented(), summary="The version of the registry")
+    @get("/metadata/version", **DEFAULTS, responses=documented(406), summary="The version of the registry")
     async def get_registry_version() -> dict[str, str]:
         """That of the broker, which the registry is part of."""
         return {"version": goqueue.__version__, "commitId": ""}
@@ -55,7 +55,7 @@ def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:
         **DEFAULTS,
         status_code=200,
         request_max_body_size=MAX_BODY,
-        responses=documented(404, 422),
+        responses=documented(406, 404, 422),
         summary="Whether a schema fits to a version",
     )
     async def check_version(
@@ -77,7 +77,7 @@ def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:
         **DEFAULTS,
         status_code=200,
         request_max_body_size=MAX_BODY,
-        responses=documented(404, 422),
+        responses=documented(406, 404, 422),
         summary="Whether a schema fits to a subject",
     )
     async def check_subject_versions(

@@ -20,8 +20,8 @@ from goqueue.api.http.registry_schemas import (
     references_of,
 )
 from goqueue.broker.schema_registry import Registered, SchemaDraft, SchemaRegistry
-from goqueue.coordination.schema_records import SchemaRecord
-from goqueue.model.errors import InvalidSchema, InvalidVersion
+from goqueue.coordination.schema_records import SchemaRecord, quoted
+from goqueue.model.errors import InvalidSchema, InvalidVersion, NotFound
 from goqueue.model.fields import shown
 from goqueue.schemas.formats import formatted
 
@@ -45,7 +45,7 @@ def both(path: str) -> list[str]:
 
 def draft_of(request: Request[Any, Any, Any], body: RegisterSchemaRequest) -> SchemaDraft:
     if body.schema is UNSET:
-        raise InvalidSchema("the body has no field 'schema'")
+        raise InvalidSchema("Invalid schema: the body has no field 'schema'")
     return SchemaDraft(
         body.schema,
         body.schemaType or _usual_kind(request),
@@ -68,13 +68,17 @@ def version_number(text: str) -> int | None:
         return None
     if text.isascii() and text.isdigit() and len(text) < 11 and 0 < int(text) < 1 << 31:
         return int(text)
-    raise InvalidVersion(f"{shown(text)} is no version; a number from 1 to 2147483647 is, and 'latest'")
+    raise InvalidVersion(
+        f"The specified version {quoted(text)} is not a valid version id. Allowed values are between [1, 2^31-1] and "
+        'the string "latest"'
+    )
 
 
 def id_number(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 11:
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(digits) < 11:
         return int(text)
-    raise InvalidVersion(f"{shown(text)} is no id of a schema; that is a number")
+    raise NotFound(f"HTTP 404 Not Found: {shown(text)} is no id of a schema; that is a number")
 
 
 def paged(items: list[Item], offset: int, limit: int) -> list[Item]:

@@ -45,12 +45,12 @@ from goqueue.schemas.base import KINDS
 def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
     registry = broker.schemas
 
-    @get("/schemas/types", **DEFAULTS, responses=documented(), summary="Which kinds of schemas there are")
+    @get("/schemas/types", **DEFAULTS, responses=documented(406), summary="Which kinds of schemas there are")
     async def schema_types() -> list[str]:
         """The names that schemaType may have."""
         return list(KINDS)
 
-    @get("/schemas/ids/{schema_id:str}", **DEFAULTS, responses=documented(404, 422), summary="A schema by its id")
+    @get("/schemas/ids/{schema_id:str}", **DEFAULTS, responses=documented(406, 404, 422), summary="A schema by its id")
     async def get_schema(
         schema_id: SchemaIdPath,
         subject: PassedOver = "",
@@ -65,21 +65,26 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
         told = described(record) | {"schema": await text_of(registry, record, format)}
         return SchemaBody(**told, guid=record.guid, maxId=biggest)
 
-    @get("/schemas/guids/{guid:str}", **DEFAULTS, responses=documented(404), summary="A schema by its guid")
+    @get("/schemas/guids/{guid:str}", **DEFAULTS, responses=documented(406, 404), summary="A schema by its guid")
     async def get_schema_by_guid(guid: GuidPath, format: Format = "") -> SchemaVersion:
         """As a version of one of the subjects that use it."""
         record = registry.state.record_by_guid(guid)
         subject, version = next(registry.state.used_by(record.schema_id, deleted=True))
         return await version_told(registry, subject, await registry.version(subject, version, deleted=True), format)
 
-    @get("/schemas/ids/{schema_id:str}/schema", **DEFAULTS, responses=documented(404, 422), summary="Its text alone")
+    @get(
+        "/schemas/ids/{schema_id:str}/schema", **DEFAULTS, responses=documented(406, 404, 422), summary="Its text alone"
+    )
     async def get_schema_text(schema_id: SchemaIdPath, subject: PassedOver = "", format: Format = "") -> Response[Any]:
         """As it was registered first, unless another format is asked for."""
         record = await registry.record(id_number(schema_id))
         return Response((await text_of(registry, record, format)).encode(), media_type=REGISTRY_JSON)
 
     @get(
-        "/schemas/ids/{schema_id:str}/subjects", **DEFAULTS, responses=documented(404, 422), summary="Where it is used"
+        "/schemas/ids/{schema_id:str}/subjects",
+        **DEFAULTS,
+        responses=documented(406, 404, 422),
+        summary="Where it is used",
     )
     async def subjects_of_schema(
         schema_id: SchemaIdPath,
@@ -100,7 +105,7 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
     @get(
         "/schemas/ids/{schema_id:str}/versions",
         **DEFAULTS,
-        responses=documented(404, 422),
+        responses=documented(406, 404, 422),
         summary="The versions that it is",
     )
     async def versions_of_schema(
@@ -117,7 +122,7 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
         await registry.on_disk()
         return [SubjectVersion(name, version) for name, version in found]
 
-    @get("/schemas", **DEFAULTS, responses=documented(), summary="List versions of all subjects")
+    @get("/schemas", **DEFAULTS, responses=documented(406), summary="List versions of all subjects")
     async def list_schemas(
         subjectPrefix: Prefix = "",  # noqa: N803
         deleted: Deleted = False,

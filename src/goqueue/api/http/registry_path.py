@@ -20,14 +20,14 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from goqueue.api.http.encoded_path import decode_parameters, decoded_parts, encoded, has_encoded_slash
 from goqueue.api.http.errors import error_body, error_media_type
+from goqueue.api.http.registry_media import OFFERED, accepted
 from goqueue.api.http.registry_schemas import REGISTRY_JSON, SchemaBody, described
 from goqueue.broker.schema_registry import SchemaRegistry
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import GoQueueError, NotAcceptable
 
 _IDS = "/schemas/ids/"
 _TEMPLATE = "/schemas/ids/{schema_id}"
 _ROOTS = {"subjects", "compatibility", "config", "mode", "contexts", "schemas", "metadata"}
-_OTHER_JSON = (b"application/vnd.schemaregistry+json", b"application/json")
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -42,7 +42,10 @@ class RegistryPath:
         if not _is_registry(scope["path"]):
             await self._rest(scope, receive, send)
             return
-        told = _told_as(scope)
+        told = accepted(scope["headers"])
+        if told is None:
+            await _refuse(scope, send)
+            return
         schema_id = _schema_id(scope)
         if schema_id is not None:
             await self._answer(schema_id, told, scope, send)
@@ -60,9 +63,19 @@ class RegistryPath:
         except GoQueueError as error:
             status, content = error.http_status, error_body(error)
             kind = error_media_type(scope["headers"], to_registry=True)
-        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(content)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": content, "more_body": False})
+        await _send_whole(send, status, kind, content)
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    error = NotAcceptable(f"HTTP 406 Not Acceptable: the answer is {', '.join(OFFERED)}; accept one of these")
+    kind = error_media_type(scope["headers"], to_registry=True)
+    await _send_whole(send, error.http_status, kind, error_body(error, to_registry=True))
+
+
+async def _send_whole(send: Send, status: int, kind: str, content: bytes) -> None:
+    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(content)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content, "more_body": False})
 
 
 def _is_registry(path: str) -> bool:
@@ -120,16 +133,6 @@ async def decoded(request: Request[Any, Any, Any]) -> None:
 
 
 # Content types
-
-
-def _told_as(scope: Scope) -> str:
-    """The name under which the client would like its JSON."""
-    for name, value in scope["headers"]:
-        if name == b"accept" and REGISTRY_JSON.encode() not in value:
-            for kind in _OTHER_JSON:
-                if kind in value:
-                    return kind.decode()
-    return REGISTRY_JSON
 
 
 def _retold(send: Send, told: str) -> Callable[[Any], Awaitable[None]]:

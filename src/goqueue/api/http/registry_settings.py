@@ -15,7 +15,7 @@ from goqueue.api.http.registry_common import DEFAULTS, both
 from goqueue.api.http.registry_parameters import Force, OrGlobal, SubjectPath
 from goqueue.api.http.registry_schemas import ConfigBody, ModeBody
 from goqueue.broker.broker import Broker
-from goqueue.coordination.schema_records import GLOBAL
+from goqueue.coordination.schema_records import GLOBAL, quoted
 from goqueue.model.errors import ModeNotConfigured, SubjectNotConfigured
 
 
@@ -44,34 +44,36 @@ def _config_routes(broker: Broker) -> list[HTTPRouteHandler]:
             told["compatibility"] = told["compatibilityLevel"]
         return ConfigBody(**told)
 
-    @get(both("/config"), **DEFAULTS, responses=documented(), summary="What holds unless a subject says otherwise")
+    @get(both("/config"), **DEFAULTS, responses=documented(406), summary="What holds unless a subject says otherwise")
     async def get_config() -> ConfigBody:
         """The compatibility that new versions must have, and what clients have set besides."""
         return ConfigBody(**registry.state.config(GLOBAL))
 
-    @put(both("/config"), **DEFAULTS, responses=documented(422), summary="Change it")
+    @put(both("/config"), **DEFAULTS, responses=documented(406, 422), summary="Change it")
     async def set_config(data: JSONBody[ConfigBody]) -> ConfigBody:
         """What is left out stays as it is."""
         return await change(GLOBAL, data)
 
-    @delete(both("/config"), **DEFAULTS, status_code=200, responses=documented(), summary="Go back to the default")
+    @delete(both("/config"), **DEFAULTS, status_code=200, responses=documented(406), summary="Go back to the default")
     async def delete_config() -> ConfigBody:
         """Answers with what held before."""
         before = registry.state.config(GLOBAL)
         await registry.configure(GLOBAL, None)
         return ConfigBody(**before)
 
-    @get(both("/config/{subject:str}"), **DEFAULTS, responses=documented(404), summary="What holds for a subject")
+    @get(both("/config/{subject:str}"), **DEFAULTS, responses=documented(406, 404), summary="What holds for a subject")
     async def get_subject_config(
         subject: SubjectPath,
         defaultToGlobal: OrGlobal = False,  # noqa: N803
     ) -> ConfigBody:
         """It is an error if the subject has none of its own, unless it is to default to the registry's."""
         if registry.state.own_config(subject) is None and not defaultToGlobal:
-            raise SubjectNotConfigured(f"subject {subject[:300]!r} has no configuration of its own")
+            raise SubjectNotConfigured(
+                f"Subject {quoted(subject)} does not have subject-level compatibility configured"
+            )
         return ConfigBody(**registry.state.config(subject))
 
-    @put(both("/config/{subject:str}"), **DEFAULTS, responses=documented(422), summary="Change it for a subject")
+    @put(both("/config/{subject:str}"), **DEFAULTS, responses=documented(406, 422), summary="Change it for a subject")
     async def set_subject_config(subject: SubjectPath, data: JSONBody[ConfigBody]) -> ConfigBody:
         """What is left out stays as it is."""
         return await change(subject, data)
@@ -80,13 +82,15 @@ def _config_routes(broker: Broker) -> list[HTTPRouteHandler]:
         both("/config/{subject:str}"),
         **DEFAULTS,
         status_code=200,
-        responses=documented(404),
+        responses=documented(406, 404),
         summary="Let a subject follow the others",
     )
     async def delete_subject_config(subject: SubjectPath) -> ConfigBody:
         """Answers with what held before."""
         if registry.state.own_config(subject) is None:
-            raise SubjectNotConfigured(f"subject {subject[:300]!r} has no configuration of its own")
+            raise SubjectNotConfigured(
+                f"Subject {quoted(subject)} does not have subject-level compatibility configured"
+            )
         before = registry.state.config(subject)
         await registry.configure(subject, None)
         return ConfigBody(**before)
@@ -97,25 +101,25 @@ def _config_routes(broker: Broker) -> list[HTTPRouteHandler]:
 def _mode_routes(broker: Broker) -> list[HTTPRouteHandler]:
     registry = broker.schemas
 
-    @get(both("/mode"), **DEFAULTS, responses=documented(), summary="What may be done with schemas")
+    @get(both("/mode"), **DEFAULTS, responses=documented(406), summary="What may be done with schemas")
     async def get_mode() -> ModeBody:
         """The mode of the whole registry."""
         return ModeBody(registry.state.mode(GLOBAL))
 
-    @put(both("/mode"), **DEFAULTS, responses=documented(422), summary="Change it")
+    @put(both("/mode"), **DEFAULTS, responses=documented(406, 422), summary="Change it")
     async def set_mode(data: JSONBody[ModeBody], force: Force = False) -> ModeBody:
         """For all subjects that have none of their own."""
         await registry.set_mode(GLOBAL, data.mode.upper(), force=force)
         return ModeBody(data.mode.upper())
 
-    @delete(both("/mode"), **DEFAULTS, status_code=200, responses=documented(), summary="Go back to the default")
+    @delete(both("/mode"), **DEFAULTS, status_code=200, responses=documented(406), summary="Go back to the default")
     async def delete_mode() -> ModeBody:
         """Answers with the mode that held before."""
         before = registry.state.mode(GLOBAL)
         await registry.set_mode(GLOBAL, None)
         return ModeBody(before)
 
-    @get(both("/mode/{subject:str}"), **DEFAULTS, responses=documented(404), summary="The same for a subject")
+    @get(both("/mode/{subject:str}"), **DEFAULTS, responses=documented(406, 404), summary="The same for a subject")
     async def get_subject_mode(
         subject: SubjectPath,
         defaultToGlobal: OrGlobal = False,  # noqa: N803
@@ -123,10 +127,10 @@ def _mode_routes(broker: Broker) -> list[HTTPRouteHandler]:
         """It is an error if the subject has none of its own, unless it is to default to the registry's."""
         found = registry.state.mode(subject) if defaultToGlobal else registry.state.own_mode(subject)
         if found is None:
-            raise ModeNotConfigured(f"subject {subject[:300]!r} has no mode of its own")
+            raise ModeNotConfigured(f"Subject {quoted(subject)} does not have subject-level mode configured")
         return ModeBody(found)
 
-    @put(both("/mode/{subject:str}"), **DEFAULTS, responses=documented(422), summary="Change it for a subject")
+    @put(both("/mode/{subject:str}"), **DEFAULTS, responses=documented(406, 422), summary="Change it for a subject")
     async def set_subject_mode(subject: SubjectPath, data: JSONBody[ModeBody], force: Force = False) -> ModeBody:
         """For this subject only."""
         await registry.set_mode(subject, data.mode.upper(), force=force)
@@ -136,14 +140,14 @@ def _mode_routes(broker: Broker) -> list[HTTPRouteHandler]:
         both("/mode/{subject:str}"),
         **DEFAULTS,
         status_code=200,
-        responses=documented(404),
+        responses=documented(406, 404),
         summary="Let a subject follow the others",
     )
     async def delete_subject_mode(subject: SubjectPath) -> ModeBody:
         """Answers with the mode that held before."""
         before = registry.state.own_mode(subject)
         if before is None:
-            raise ModeNotConfigured(f"subject {subject[:300]!r} has no mode of its own")
+            raise ModeNotConfigured(f"Subject {quoted(subject)} does not have subject-level mode configured")
         await registry.set_mode(subject, None)
         return ModeBody(before)
 

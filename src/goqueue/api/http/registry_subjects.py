@@ -53,7 +53,7 @@ def registry_subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
 def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
     registry = broker.schemas
 
-    @get(both("/subjects"), **DEFAULTS, responses=documented(), summary="List subjects")
+    @get(both("/subjects"), **DEFAULTS, responses=documented(406), summary="List subjects")
     async def list_subjects(
         subjectPrefix: Prefix = "",  # noqa: N803
         deleted: Deleted = False,
@@ -76,7 +76,7 @@ def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
         **DEFAULTS,
         status_code=200,
         request_max_body_size=MAX_BODY,
-        responses=documented(404, 422),
+        responses=documented(406, 404, 422),
         summary="Find the version of a subject that is a schema",
     )
     async def find_schema(
@@ -95,19 +95,19 @@ def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
         both("/subjects/{subject:str}"),
         **DEFAULTS,
         status_code=200,
-        responses=documented(404, 422),
+        responses=documented(406, 404, 422),
         summary="Delete a subject",
     )
     async def delete_subject(subject: SubjectPath, permanent: Permanent = False) -> list[int]:
         """Softly, unless it is to be for good; answers with the versions that were deleted."""
         return await registry.delete_subject(subject, permanent=permanent)
 
-    @get(both("/contexts"), **DEFAULTS, responses=documented(), summary="List contexts")
+    @get(both("/contexts"), **DEFAULTS, responses=documented(406), summary="List contexts")
     async def list_contexts(offset: Skip = 0, limit: Limit = -1) -> list[str]:
         """Their names, as many as are asked for."""
         return paged(registry.state.contexts(), offset, limit)
 
-    @get("/schemas/stats", **DEFAULTS, responses=documented(), summary="How much is registered")
+    @get("/schemas/stats", **DEFAULTS, responses=documented(406), summary="How much is registered")
     async def schema_stats() -> SchemaStats:
         """How many subjects, schemas and versions are not deleted."""
         state = registry.state
@@ -124,7 +124,7 @@ def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
 def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
     registry = broker.schemas
 
-    @get(both("/subjects/{subject:str}/versions"), **DEFAULTS, responses=documented(404), summary="List versions")
+    @get(both("/subjects/{subject:str}/versions"), **DEFAULTS, responses=documented(406, 404), summary="List versions")
     async def list_versions(
         subject: SubjectPath,
         deleted: Deleted = False,
@@ -144,7 +144,7 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         **DEFAULTS,
         status_code=200,
         request_max_body_size=MAX_BODY,
-        responses=documented(409, 422),
+        responses=documented(406, 409, 422),
         summary="Register a schema",
     )
     async def register_schema(
@@ -162,7 +162,7 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
     @get(
         both("/subjects/{subject:str}/versions/{version:str}"),
         **DEFAULTS,
-        responses=documented(404, 422),
+        responses=documented(406, 404, 422),
         summary="Look at a version",
     )
     async def get_version(
@@ -175,7 +175,7 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
     @get(
         both("/subjects/{subject:str}/versions/{version:str}/schema"),
         **DEFAULTS,
-        responses=documented(404, 422),
+        responses=documented(406, 404, 422),
         summary="The schema of a version, and nothing else",
     )
     async def get_version_text(
@@ -188,7 +188,7 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
     @get(
         both("/subjects/{subject:str}/versions/{version:str}/referencedby"),
         **DEFAULTS,
-        responses=documented(404, 422),
+        responses=documented(406, 404, 422),
         summary="Schemas that refer to a version",
     )
     async def referenced_by(
@@ -202,7 +202,7 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         both("/subjects/{subject:str}/versions/{version:str}"),
         **DEFAULTS,
         status_code=200,
-        responses=documented(404, 422),
+        responses=documented(406, 404, 422),
         summary="Delete a version",
     )
     async def delete_version(subject: SubjectPath, version: VersionPath, permanent: Permanent = False) -> int:
@@ -212,7 +212,7 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
     @get(
         both("/subjects/{subject:str}/metadata"),
         **DEFAULTS,
-        responses=documented(404),
+        responses=documented(406, 404),
         summary="The latest version with this metadata",
     )
     async def latest_with_metadata(
