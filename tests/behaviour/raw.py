@@ -44,14 +44,14 @@ class RawConnection:
         self._socket.close()
 
     def answer(self, *, bodyless: bool = False) -> Answer:
-        """The next answer; ``bodyless`` for one to HEAD."""
+        """The next answer, without the body if it is sent in chunks; ``bodyless`` for one to HEAD."""
         while b"\r\n\r\n" not in self._buffer:
             self._read()
         head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
         status_line, *lines = head.decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         status = int(status_line.split(" ")[1])
-        length = 0 if bodyless or status in {100, 204} else int(headers["content-length"])
+        length = 0 if bodyless or status in {100, 204} else int(headers.get("content-length", 0))
         while len(self._buffer) < length:
             self._read()
         body, self._buffer = self._buffer[:length], self._buffer[length:]

@@ -8,6 +8,7 @@ from goqueue.model.errors import DiskFull
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import NANOS_PER_MS, Clock
 from goqueue.model.units import format_size_bytes
+from goqueue.storage.disk_errors import told
 from goqueue.storage.files import Files
 
 log = get_logger(__name__)
@@ -46,7 +47,10 @@ class DiskGuard:
     def look(self) -> int:
         """Look at the disk now; return how many bytes are free."""
         self._looked_at_ns = self._clock.monotonic_ns()
-        self.free_bytes = self._files.free_bytes(self._root)
+        try:
+            self.free_bytes = self._files.free_bytes(self._root)
+        except OSError as error:
+            raise told(error, "looking at the data folder") from error
         full = self.free_bytes < self.min_free_bytes
         if full != self.full:
             self.full = full

@@ -19,6 +19,7 @@ from goqueue.broker.topic import Topic
 from goqueue.broker.tracing import Tracing
 from goqueue.broker.transactions import TransactionService
 from goqueue.broker.upkeep import Upkeep
+from goqueue.model.errors import GoQueueError
 from goqueue.model.ports import NANOS_PER_SECOND, Clock
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.log import Log
@@ -154,10 +155,8 @@ class Health:
         began_ns = perf_counter_ns()
         try:
             is_full = disk.is_full()
-        except OSError as error:
-            return Check(
-                "fail", f"the data folder cannot be looked at ({error.strerror or error}): is it still mounted?"
-            )
+        except GoQueueError as error:
+            return Check("fail", f"{error}: is the data folder still mounted?")
         took_ns = perf_counter_ns() - began_ns
         free, least = _size(disk.free_bytes), _size(disk.min_free_bytes)
         room = "delete topics, keep messages for less time (retention_ms, retention_bytes), or give it a larger disk"

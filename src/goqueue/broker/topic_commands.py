@@ -19,6 +19,7 @@ from goqueue.model.ids import check_topic_name
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import Clock, Randomness
 from goqueue.model.settings import check_unset, parse_topic_settings
+from goqueue.storage.disk_errors import told
 from goqueue.storage.folder import DataFolder
 
 log = get_logger(__name__)
@@ -79,18 +80,20 @@ class TopicCommands:
         # Looked at before any folder is made, and again when it is: another create may come in between.
         await self._catalog.submit(lambda catalog: decide(catalog)[:0])
         folder = self._folder.topic_folder(name, topic_id)
-        await asyncio.to_thread(self._folder.create_partitions, folder, partitions)
         # Everything that can fail comes before the event: a topic that exists is one that works.
         topic = None
         try:
+            await asyncio.to_thread(self._folder.create_partitions, folder, partitions)
             topic = await self._opener.open(record)
             # A backup has the event and the topic, or neither: it is known in the step in which this block ends.
             async with self._stillness.changing():
                 await self._catalog.submit(decide)
-        except BaseException:
+        except BaseException as error:
             if topic is not None:
                 self._opener.close(topic)
             await asyncio.to_thread(self._folder.files.remove_tree, folder)
+            if isinstance(error, OSError):
+                raise told(error, f"making the folders of topic {name!r}") from error
             raise
         self._topics.add(topic)
         self.on_created(topic)

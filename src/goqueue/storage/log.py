@@ -6,7 +6,6 @@ handed out: ``Slice.load`` for long reads, ``unsynced`` for fsync.
 
 from __future__ import annotations
 
-import errno
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,11 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from goqueue.model.errors import DiskFull, OffsetOutOfRange, Overloaded, StorageFailed
+from goqueue.model.errors import DiskFull, OffsetOutOfRange, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Priority
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.storage.checkpoint import RecoveryPoint
+from goqueue.storage.disk_errors import told
 from goqueue.storage.open_files import OpenFiles
 from goqueue.storage.segment import Segment, Slice
 from goqueue.storage.swap import revoke_swaps
@@ -27,9 +27,7 @@ from goqueue.wire.internal_headers import producer_stamp
 
 log = get_logger(__name__)
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 _NORMAL = int(Priority.NORMAL)
-_SHORT_OF = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +160,12 @@ class Log:
             raise StorageFailed(f"this partition takes no more writes: {self.failure}")
 
     def _write_error(self, error: OSError) -> Exception:
-        if error.errno in _FULL:
+        refusal = told(error, "writing")
+        if isinstance(refusal, DiskFull):
             self.open_files.no_room_at_ns = self.now_ns()
-            return DiskFull(f"the disk is full: {error.strerror}", retry_after_s=1)
-        if error.errno in _SHORT_OF:
-            return Overloaded(f"the system is short of files or memory: {error.strerror}", retry_after_s=1)
-        self.fail(f"{error.strerror or error} while writing")
-        return StorageFailed(f"writing failed: {error.strerror or error}")
+        elif isinstance(refusal, StorageFailed):
+            self.fail(f"{error.strerror or error} while writing")
+        return refusal
 
     # Durability
 

@@ -9,6 +9,7 @@ import grpc.aio
 
 from goqueue.model.errors import GoQueueError, InternalError, SchemaViolation
 from goqueue.model.logging import get_logger, tracing
+from goqueue.storage.disk_errors import is_of_the_disk, told
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.trace_context import TRACEPARENT, parse_traceparent
 
@@ -47,9 +48,12 @@ async def abort(context: Context, error: GoQueueError) -> None:
     await context.abort(grpc.StatusCode[error.grpc_status], text, trailing_metadata=tuple(metadata))
 
 
-def unexpected(error: Exception, method: str, context: Context) -> InternalError:
-    """A defect: the log has the story, the caller gets no internals."""
+def unexpected(error: Exception, method: str, context: Context) -> GoQueueError:
+    """A failing disk is told as such; all else is a defect: the log has the story, the caller gets no internals."""
     with tracing(_trace_id(context)):
+        if isinstance(error, OSError) and is_of_the_disk(error):
+            log.error("the disk failed a call", error=error.strerror or str(error), method=method)
+            return told(error, "reading or writing")
         log.error("call failed", exc_info=error, method=method)
     return InternalError("the broker could not answer; its log tells why")
 

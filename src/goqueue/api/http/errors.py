@@ -24,6 +24,7 @@ from goqueue.model.errors import (
     UnsupportedMediaType,
 )
 from goqueue.model.logging import get_logger, tracing
+from goqueue.storage.disk_errors import is_of_the_disk, told
 from goqueue.wire.trace_context import parse_traceparent
 
 log = get_logger(__name__)
@@ -102,12 +103,15 @@ def answer_framework_error(request: Request[Any, Any, Any], error: HTTPException
 
 
 def answer_unexpected(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    return answer_error(request, internal_error(error, request.method, request.url.path, request.scope["headers"]))
+    return answer_error(request, unexpected(error, request.method, request.url.path, request.scope["headers"]))
 
 
-def internal_error(error: Exception, method: str, path: str, headers: RawHeaders) -> InternalError:
-    """A defect: the log has the story, the caller gets no internals."""
+def unexpected(error: Exception, method: str, path: str, headers: RawHeaders) -> GoQueueError:
+    """A failing disk is told as such; all else is a defect: the log has the story, the caller gets no internals."""
     with tracing(_trace_id(headers)):
+        if isinstance(error, OSError) and is_of_the_disk(error):
+            log.error("the disk failed a request", error=error.strerror or str(error), method=method, path=path)
+            return told(error, "reading or writing")
         log.error("request failed", exc_info=error, method=method, path=path)
     return InternalError("the broker could not answer; its log tells why")
 

@@ -17,7 +17,7 @@ from litestar.utils.path import normalize_path
 from msgspec.structs import replace
 
 from goqueue.api.http.convert import to_new_message, to_result
-from goqueue.api.http.errors import error_body, error_headers, internal_error
+from goqueue.api.http.errors import error_body, error_headers, unexpected
 from goqueue.api.http.schemas import PublishMessage, PublishRequest, PublishResponse
 from goqueue.broker.broker import Broker
 from goqueue.broker.pacing import in_stretches
@@ -153,8 +153,8 @@ class PublishPath:
         except GoQueueError as error:
             status, headers, content = error.http_status, error_headers(error), error_body(error)
         except Exception as error:
-            failed = internal_error(error, "POST", scope["path"], scope["headers"])
-            status, headers, content = failed.http_status, {}, error_body(failed)
+            failed = unexpected(error, "POST", scope["path"], scope["headers"])
+            status, headers, content = failed.http_status, error_headers(failed), error_body(failed)
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         raw += [_JSON, (b"content-length", str(len(content)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": raw})

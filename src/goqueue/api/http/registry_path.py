@@ -19,7 +19,7 @@ from litestar import Request
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from goqueue.api.http.encoded_path import decode_parameters, decoded_parts, encoded, has_encoded_slash
-from goqueue.api.http.errors import error_body, error_media_type
+from goqueue.api.http.errors import error_body, error_media_type, unexpected
 from goqueue.api.http.registry_media import OFFERED, accepted
 from goqueue.api.http.registry_schemas import REGISTRY_JSON, SchemaBody, described
 from goqueue.broker.schema_registry import SchemaRegistry
@@ -60,8 +60,12 @@ class RegistryPath:
         try:
             record = await self._registry.record(schema_id)
             content = _ENCODER.encode(SchemaBody(**described(record), guid=record.guid))
-        except GoQueueError as error:
-            status, content = error.http_status, error_body(error)
+        except Exception as error:
+            if isinstance(error, GoQueueError):
+                failed = error
+            else:
+                failed = unexpected(error, "GET", scope["path"], scope["headers"])
+            status, content = failed.http_status, error_body(failed)
             kind = error_media_type(scope["headers"], to_registry=True)
         await _send_whole(send, status, kind, content)
 
