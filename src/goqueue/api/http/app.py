@@ -63,7 +63,7 @@ def create_app(broker: Broker, config: HttpConfig, grpc_port: int = 0, crowd: Cr
         *registry_routes(broker),
     ]
     app = Litestar(
-        route_handlers=[*routes, *documentation_routes(routes)],
+        route_handlers=[*routes, *documentation_routes(routes, broker.config)],
         before_request=refuse_unknown_parameters,
         exception_handlers=EXCEPTION_HANDLERS,
         openapi_config=None,

@@ -15,6 +15,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
 import goqueue
+from goqueue.api.http.openapi_bounds import bound
+from goqueue.model.config import Config
 
 _PARAMETER_TYPE = re.compile(r":\w+}")
 
@@ -32,7 +34,7 @@ def answer(body: type, description: str, example: dict[str, Any]) -> ResponseSpe
     return ResponseSpec(body, description=description, generate_examples=False, examples=[Example(value=example)])
 
 
-def document(routes: list[HTTPRouteHandler]) -> bytes:
+def document(routes: list[HTTPRouteHandler], config: Config) -> bytes:
     """Made once, by an application that serves nothing: the framework's own pages would answer errors in HTML."""
     described = Litestar(
         routes,
@@ -47,12 +49,13 @@ def document(routes: list[HTTPRouteHandler]) -> bytes:
     made = described.openapi_schema.to_schema()
     # The framework has the paths of a route in a set, which every process orders otherwise.
     order = [_PARAMETER_TYPE.sub("}", path) for route in routes for path in sorted(route.paths)]
-    return msgspec.json.encode({**made, "paths": {path: made["paths"][path] for path in order}})
+    made["paths"] = {path: made["paths"][path] for path in order}
+    return msgspec.json.encode(bound(made, config))
 
 
-def documentation_routes(routes: list[HTTPRouteHandler]) -> list[HTTPRouteHandler]:
+def documentation_routes(routes: list[HTTPRouteHandler], config: Config) -> list[HTTPRouteHandler]:
     # Made when someone asks: it takes longer than everything else that a start does.
-    openapi = cache(lambda: document(routes))
+    openapi = cache(lambda: document(routes, config))
     page = files("goqueue.api.http").joinpath("try.html").read_bytes()
 
     @get("/openapi.json", include_in_schema=False, sync_to_thread=True)
