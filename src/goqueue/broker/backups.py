@@ -26,6 +26,7 @@ from goqueue.storage.files import Files
 from goqueue.storage.folder import FORMAT_VERSION, DataFolder
 from goqueue.storage.index_file import LANE_ENTRY, POSITION, TIME_ENTRY
 from goqueue.storage.log import Log
+from goqueue.storage.lost import FILE_NAME
 from goqueue.storage.segment import Segment
 
 log = get_logger(__name__)
@@ -34,7 +35,7 @@ STALL_S = 60.0
 """A reader that takes no piece for so long is given up."""
 _BYTES_PER_S = 400e6
 """No faster, not counting the time that reading and sending take."""
-_BESIDE_LOGS = ("delays", "producers")
+_BESIDE_LOGS = ("delays", "producers", FILE_NAME)
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS}
 
 

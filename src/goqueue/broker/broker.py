@@ -17,6 +17,7 @@ from goqueue.broker.appending import Appended, Appender
 from goqueue.broker.backups import Backups
 from goqueue.broker.checkpoints import Checkpoints
 from goqueue.broker.clockwork import Clockwork
+from goqueue.broker.damage import Loss, acknowledge, losses
 from goqueue.broker.dead_letter_topics import dead_letter_topic, find_or_make
 from goqueue.broker.delays import Delays
 from goqueue.broker.disk_guard import DiskGuard
@@ -328,6 +329,15 @@ class Broker:
         """Remove the messages that are there now, or those before an instant; they are gone for good afterwards."""
         self.check_open()
         return await self._to_the_end(purge(self, self._checkpoints, name, partition, before_ns))
+
+    def losses(self, name: str | None = None, partition: int | None = None) -> list[Loss]:
+        """What was found to be lost, acknowledged or not; of one topic or partition, or of all."""
+        return losses(self, name, partition)
+
+    async def acknowledge_losses(self, name: str, partition: int | None = None) -> list[Loss]:
+        """Accept what a topic or one of its partitions has lost: readers step over it, and it is no damage any more."""
+        self.check_open()
+        return await self._to_the_end(acknowledge(self, self._stillness, name, partition))
 
     async def _to_the_end(self, command: Coroutine[Any, Any, Result]) -> Result:
         """Carry a command out whole even if the one who asked goes away: it may already be decided."""

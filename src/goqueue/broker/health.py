@@ -12,6 +12,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Final, Literal, Protocol
 
+from goqueue.broker.damage import told_of_loss
 from goqueue.broker.delays import Delays
 from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.groups import GroupService
@@ -128,8 +129,7 @@ class Health:
         found = []
         for topic in self._broker.running_topics():
             for number, partition in enumerate(topic.partitions):
-                if partition.log.missing is not None:
-                    found.append(f"{topic.name}/{number}: {partition.log.missing}")
+                found += [f"{topic.name}/{number}: {told}" for told in told_of_loss(partition.log)]
                 if partition.damaged:
                     found.append(f"{topic.name}/{number}: {len(partition.damaged)} damaged messages were left out")
         return found
@@ -250,7 +250,10 @@ class Health:
         found = self.damage()
         if not found:
             return Check()
-        advice = "the others can be read; restore the data folder from a backup if these are needed"
+        advice = (
+            "the others can be read; restore the data folder from a backup if these are needed, or accept the loss of "
+            "what is gone with 'goqueue damage acknowledge'"
+        )
         return Check("warn", f"messages are damaged or gone: {_first(found)}; {advice}")
 
 

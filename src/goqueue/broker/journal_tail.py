@@ -3,6 +3,9 @@
 Every record says up to where the log was on the disk when it was written. If records are missing and one behind them
 knows them as durable, somebody was told of them, and the journal is corrupt. If none does, they and all that follow
 were never durable, so nobody was told of any of them.
+
+Nothing tells so of the last record, or of those in its round of fsync. But no torn write leaves a frame in its full
+length and without a hole: one that is not valid all the same has been changed since, and the log has noted it as lost.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ def cut_torn_tail(journal: Log, missing_at: int, durable_below: int, forget_poin
 
     ``durable_below`` is what others vouch for: a snapshot, a recovery point. ``forget_point`` as in ``truncate_to``.
     """
-    if missing_at < max(durable_below, _known_durable(journal, missing_at)):
+    if missing_at < max(durable_below, _known_durable(journal, missing_at)) or journal.lost.covers(missing_at):
         raise corrupt(journal, missing_at)
     log.warning(
         "events that were written and not yet durable are cut off; nobody was told of them",

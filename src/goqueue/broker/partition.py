@@ -19,8 +19,10 @@ from goqueue.storage import lanes
 from goqueue.storage.commit import CommitScheduler
 from goqueue.storage.lanes import LaneSlice
 from goqueue.storage.log import Log
+from goqueue.storage.lost import lost_frames
 from goqueue.storage.segment import Slice
 from goqueue.wire.batch import CheckedBatch, FrameRun, keep_frames
+from goqueue.wire.frame import HEADER_SIZE
 from goqueue.wire.stamped import aborted_among
 
 log = get_logger(__name__)
@@ -113,11 +115,17 @@ class Partition:
         if self.closed:
             raise _deleted()
         limit = self.stable_end if limit is None else limit
-        found = self.log.locate(offset, max_bytes, max_messages, limit)
-        if found is None:
-            # Offsets that compaction has emptied, up to the limit, are not worth asking for again.
-            return None, max(offset, limit)
-        return await self.load(found, offset), found.next_offset
+        lost = self.log.lost.next_open(offset)
+        is_near = lost is not None and lost.first < limit
+        stop = max(offset, lost.first) if lost is not None and is_near else limit
+        found = self.log.locate(offset, max_bytes, max_messages, stop)
+        if found is not None:
+            return await self.load(found, offset), min(found.next_offset, stop) if is_near else found.next_offset
+        if lost is not None and is_near and stop < limit:
+            end = min(lost.end, limit, stop + max(1, min(max_messages, max_bytes // HEADER_SIZE)))
+            return lost_frames(stop, end), end
+        # Offsets that compaction has emptied, up to the limit, are not worth asking for again.
+        return None, max(offset, limit)
 
     async def load(self, found: Slice | LaneSlice, offset: int, on_loop_bytes: int = _ON_LOOP_BYTES) -> FrameRun:
         """Read what was found from ``offset`` on: in a thread, unless it is small and was written lately."""
@@ -156,7 +164,12 @@ class Partition:
         limit, aborted = self.stable_end, self.producers.state.aborted
         while most_steps > 0 and not self.closed and self.log.start_offset <= offset < limit:
             most_steps -= 1
-            offset = min(lanes.next_visible(self.log, offset, limit), limit)
+            lost = self.log.lost.next_open(offset)
+            at = min(lanes.next_visible(self.log, offset, limit), limit)
+            if lost is not None and lost.first < at:
+                # Readers are to meet it.
+                return max(offset, lost.first)
+            offset = at
             behind = aborted.end_of(offset)
             if behind == offset:
                 break
@@ -164,7 +177,7 @@ class Partition:
         return offset
 
     def note_damage(self, offsets: list[int]) -> None:
-        new = set(offsets) - self.damaged
+        new = {each for each in offsets if not self.log.lost.covers(each)} - self.damaged
         if new and len(self.damaged) < _MOST_DAMAGED:
             self.damaged |= new
             log.error("messages fail their checksum", folder=str(self.log.folder), offsets=sorted(new)[:20])

@@ -21,6 +21,7 @@ from goqueue.cli.bench import bench
 from goqueue.cli.consume import EXAMPLES as _CONSUME_EXAMPLES
 from goqueue.cli.consume import consume
 from goqueue.cli.context import app as context_app
+from goqueue.cli.damage import app as damage_app
 from goqueue.cli.delay import app as delay_app
 from goqueue.cli.dlq import app as dlq_app
 from goqueue.cli.doctor import EXAMPLES as _DOCTOR_EXAMPLES
@@ -191,6 +192,7 @@ app.add_typer(pipeline_app, name="pipeline")
 app.command(epilog=_BACKUP_EXAMPLES)(backup)
 app.command(epilog=_RESTORE_EXAMPLES)(restore)
 app.command(epilog=_DOCTOR_EXAMPLES)(doctor)
+app.add_typer(damage_app, name="damage")
 app.command(epilog=_DUMP_EXAMPLES)(dump)
 
 

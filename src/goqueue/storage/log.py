@@ -19,6 +19,7 @@ from goqueue.model.message import Priority
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.disk_errors import told
+from goqueue.storage.lost import Lost
 from goqueue.storage.open_files import OpenFiles
 from goqueue.storage.segment import Segment, Slice
 from goqueue.storage.swap import revoke_swaps
@@ -62,6 +63,7 @@ class Log:
         segments: list[Segment],
         start_offset: int,
         cleaned_to: int,
+        lost: Lost,
     ) -> None:
         self.open_files = open_files
         self.folder = folder
@@ -77,6 +79,7 @@ class Log:
         self.failure: str | None = None
         self.missing: str | None = None
         """What a start found to be gone, if anything."""
+        self.lost = lost
         self.on_durable: Callable[[], None] = _nothing
         """Called when ``durable_offset`` has moved."""
         self._unsynced: list[Segment] = []
@@ -284,6 +287,8 @@ class Log:
         forget_point()
         self.truncations += 1
         try:
+            # First: what is lost beyond the end would be taken for given out.
+            self.lost.clip(offset)
             self._cut(offset)
         except OSError as error:
             self.fail(f"{error.strerror or error} while cutting")
@@ -385,7 +390,7 @@ class Log:
         """Put what compaction made in the place of what it read. The files were renamed just now."""
         first, low, high = self.segments.index(old[0]), old[0].base, old[-1].below
         if fresh:
-            fresh.below = old[-1].below
+            fresh.below, fresh.lost = old[-1].below, self.lost
         for segment in old:
             segment.close()
         self.segments[first : first + len(old)] = [fresh] if fresh else []

@@ -10,10 +10,11 @@ import numpy as np
 from goqueue.model.errors import OffsetOutOfRange, StorageFailed
 from goqueue.model.offset_runs import OffsetRuns
 from goqueue.storage.checkpoint import RecoveryPoint
-from goqueue.storage.reader_files import Listing, Vanished, list_segments, points_for
+from goqueue.storage.lost import Lost, lost_frames
+from goqueue.storage.reader_files import DISK, Listing, Vanished, list_segments, points_for
 from goqueue.storage.reader_segment import SegmentView
 from goqueue.wire.batch import FrameRun, keep_frames
-from goqueue.wire.frame import INVISIBLE
+from goqueue.wire.frame import HEADER_SIZE, INVISIBLE
 from goqueue.wire.stamped import aborted_among
 
 RUN_BYTES = 4 << 20
@@ -33,9 +34,10 @@ def read_runs(
 ) -> Iterator[FrameRun]:
     """The messages of the partition in ``folder`` from ``low`` to before ``high`` that readers see, in order.
 
-    In runs of about ``max_bytes``, each from one segment. Checksums are not verified. Control and delayed records are
-    left out, and so are the offsets in ``aborted``, unless what is not committed is wanted as well. Whoever plans a
-    read takes ``high`` and ``aborted`` from a ``LogReader``, or from a broker. Raises ``OffsetOutOfRange`` if retention
+    In runs of about ``max_bytes``, each from one segment. Checksums are not verified; frames that fail them stand for
+    what is lost and not acknowledged. Control and delayed records are left out, and so are the offsets in ``aborted``,
+    unless what is not committed is wanted as well. Whoever plans a read takes ``high`` and ``aborted`` from a
+    ``LogReader``, or from a broker. Raises ``OffsetOutOfRange`` if retention
     has removed something of it.
     """
     points = points_for(folder)
@@ -51,7 +53,7 @@ def read_runs(
             )
         return point
 
-    for run in every_run(folder, low, high, check, max_bytes):
+    for run in every_run(folder, low, high, check, max_bytes, with_lost=True):
         hidden = run.flags() & _INVISIBLE != 0
         if len(never_seen) and (among := aborted_among(never_seen, run)) is not None:
             hidden |= among
@@ -67,22 +69,44 @@ def start_of(listing: Listing, point: RecoveryPoint | None) -> int:
 
 
 def every_run(
-    folder: Path, low: int, high: int, check: Callable[[int, Listing], RecoveryPoint | None], max_bytes: int
+    folder: Path,
+    low: int,
+    high: int,
+    check: Callable[[int, Listing], RecoveryPoint | None],
+    max_bytes: int,
+    *,
+    with_lost: bool = False,
 ) -> Iterator[FrameRun]:
     """All frames between two offsets, seen by readers or not. ``check`` is called whenever the names were read, with
-    the offset that comes next; it tells the log's recovery point, or raises."""
+    the offset that comes next; it tells the log's recovery point, or raises. ``with_lost``: frames that fail their
+    checksums stand for what is lost, unless it was acknowledged."""
     at, looks = low, 0
     listing = None
     while at < high:
         if listing is None:
             listing = list_segments(folder)
             point = check(at, listing)
+            lost = Lost(DISK, folder)
+        gap = lost.next_open(at) if with_lost else None
+        stop = high if gap is None else min(high, max(at, gap.first))
+        if gap is not None and stop == at:
+            stop = min(high, gap.end, at + max(1, max_bytes // HEADER_SIZE))
+            yield lost_frames(at, stop)
+            at = stop
+            continue
         place = listing.next_from(at)
-        if place is None or place.base >= high:
-            return
+        if place is None or place.base >= stop:
+            if stop == high:
+                return
+            at = stop
+            continue
         try:
             view = SegmentView(place, point)
-            first, until = view.place_of(at), view.place_of(high)
+            if with_lost and not all(map(lost.has_all, view.lost)):
+                for found in view.lost:
+                    lost.note(*found)
+                continue
+            first, until = view.place_of(at), view.place_of(stop)
             while first < until:
                 run = view.load(first, until, max_bytes)
                 at, first = run.offset_at(-1) + 1, first + len(run)
@@ -93,4 +117,4 @@ def every_run(
                 raise StorageFailed(f"{folder} changes faster than it can be read: {error}") from error
             listing = None
             continue
-        at = max(at, place.below)
+        at = max(at, min(place.below, stop))

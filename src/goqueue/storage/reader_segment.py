@@ -23,6 +23,7 @@ from goqueue.storage.index_file import (
     verified_count,
 )
 from goqueue.storage.known_offsets import Known, Within, as_placed
+from goqueue.storage.lost import lost_ranges
 from goqueue.storage.reader_files import SegmentPlace, Vanished
 from goqueue.storage.scan import FrameScanner, Scan
 from goqueue.wire.batch import FrameRun, header_columns
@@ -57,6 +58,8 @@ class SegmentView:
         self._log = place.open(".log")
         self._index = self._opened(".index")
         self._scan: Scan | None = None
+        self.lost: list[tuple[int, int]] = []
+        """Offsets, from the first to before the second, that a start would find damaged, and note as lost."""
         self._scan_positions = self._scan_ends = np.empty(0, np.uint32)
         self.log_size = self._log.size()
         count = None
@@ -155,6 +158,7 @@ class SegmentView:
         found = scanner.scan(self._indexed_end, self.base + self._indexed, durable_to=self._durable_to)
         found.drop_open_batch()
         self._scan = found
+        self.lost = lost_ranges(found, self.log_size, self.place.below, self._durable_to)
         self._scan_positions = found.position_array()
         ends = np.append(self._scan_positions[1:], np.uint32(found.end))[: len(self._scan_positions)]
         for damage in found.damage:
@@ -176,7 +180,8 @@ class SegmentView:
 
     @property
     def end_offset(self) -> int:
-        return self.offset_of(self.count - 1) + 1 if self.count else self.base
+        end = self.offset_of(self.count - 1) + 1 if self.count else self.base
+        return max([end, *(lost for _, lost in self.lost)])
 
     def indexed(self) -> Indexed:
         return Indexed(self._inode(), self._indexed, self._indexed_end)

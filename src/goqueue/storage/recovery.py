@@ -13,6 +13,7 @@ from goqueue.storage.checkpoint import RecoveryPoint, durable_bytes
 from goqueue.storage.files import Files
 from goqueue.storage.index_file import LANE_ENTRY, POSITION, TIME_ENTRY, checksum_of
 from goqueue.storage.log import Log, LogOptions
+from goqueue.storage.lost import Lost, record_lost
 from goqueue.storage.open_files import SUFFIXES, OpenFiles
 from goqueue.storage.repair import cut_tail, make_whole
 from goqueue.storage.scan import MOST_OFFSETS, FrameScanner
@@ -44,13 +45,17 @@ def open_log(
     if point is not None and point.base not in bases and (bases or given_out != start):
         # Not an error in itself: files are made by the first append, and compaction joins segments.
         log.warning("recovery point names a segment that is not there; scanning everything", folder=str(folder))
+    lost = Lost(files, folder)
     missing = _missing_segments(bases, point, options)
+    if missing is not None and point is not None:
+        _record_gaps(lost, [_sealed(open_files, folder, base, now_ns, lost) for base in bases], point, now_ns)
     segments: list[Segment] = []
     scanned = False
     trusted_below = point.base if point is not None and point.base in bases else 0
     for base, below in zip(bases, _limits(files, folder, bases), strict=True):
         if base < trusted_below:
-            segments.append(Segment(open_files, folder, base, now_ns, sealed=True))
+            segments.append(_sealed(open_files, folder, base, now_ns, lost))
+            segments[-1].below = below
             continue
         segment = Segment(open_files, folder, base, now_ns)
         segment.below = below
@@ -58,13 +63,13 @@ def open_log(
         if last and segments and _is_stray(files, segment, segments[-1]):
             _remove_segment(files, folder, base)
             continue
-        scanned |= _recover(segment, files, point if point and base == point.base else None, last=last)
+        scanned |= _recover(segment, files, point if point and base == point.base else None, lost, now_ns, last=last)
         segments.append(segment)
     if scanned:
         # A process that was killed may have left names in memory only; from here on the segments count as durable.
         files.sync_dir(folder)
     needed_from = min(point.start_offset, point.delays_from) if point else 0
-    missing = _end_with_active(segments, open_files, folder, now_ns, given_out, needed_from) or missing
+    missing = _end_with_active(segments, open_files, folder, now_ns, given_out, needed_from, lost) or missing
     for segment, following in pairwise(segments):
         segment.below = following.base
     opened = Log(
@@ -75,6 +80,7 @@ def open_log(
         segments,
         start_offset=segments[0].base if start is None else start,
         cleaned_to=point.cleaned_to if point else 0,
+        lost=lost,
     )
     if missing is not None:
         opened.missing = missing
@@ -92,6 +98,22 @@ def _missing_segments(bases: list[int], point: RecoveryPoint | None, options: Lo
     return f"{point.segments - found} of {point.segments} segments below offset {point.base + point.count} are gone"
 
 
+def _record_gaps(lost: Lost, segments: list[Segment], point: RecoveryPoint, now_ns: Callable[[], int]) -> None:
+    """The offsets of segments that are gone: those that none of the others has."""
+    at = point.start_offset
+    for segment in segments:
+        if at < segment.base <= point.base:
+            lost.record(at, segment.base, now_ns())
+        if segment.base < point.base and (last := segment.last_offset()) is not None:
+            at = max(at, last + 1)
+
+
+def _sealed(open_files: OpenFiles, folder: Path, base: int, now_ns: Callable[[], int], lost: Lost) -> Segment:
+    segment = Segment(open_files, folder, base, now_ns, sealed=True)
+    segment.lost = lost
+    return segment
+
+
 def _end_with_active(
     segments: list[Segment],
     open_files: OpenFiles,
@@ -99,19 +121,26 @@ def _end_with_active(
     now_ns: Callable[[], int],
     given_out: int,
     needed_from: int,
+    lost: Lost,
 ) -> str | None:
     """Make sure that the last segment takes appends, and gives out no offset that a recovery point has seen used."""
     if not segments:
-        segments.append(Segment(open_files, folder, given_out, now_ns))
-        # If nothing was needed any more, retention has removed it, and an empty segment's name was not on the disk.
-        return f"everything below offset {given_out} is gone" if given_out > needed_from else None
+        segments.append(Segment(open_files, folder, max(given_out, lost.end), now_ns))
+        if given_out <= needed_from:
+            # Nothing was needed any more: retention has removed it, and an empty segment's name was not on the disk.
+            return None
+        lost.record(needed_from, given_out, now_ns())
+        return f"everything below offset {given_out} is gone"
     last = segments[-1]
     last_offset = last.last_offset() if last.sealed else last.base + last.count - 1
     end = last.base if last_offset is None else last_offset + 1
-    if not last.sealed and end >= given_out:
+    if not last.sealed and end >= max(given_out, lost.end):
         return None
     missing = None
+    # What was lost at the end is not given out again either.
+    end = max(end, lost.end)
     if end < given_out:
+        lost.record(end, given_out, now_ns())
         missing = f"offsets {end} to {given_out - 1}, at the end, are gone"
         end = given_out
     if not last.sealed:
@@ -142,7 +171,15 @@ def _is_stray(files: Files, segment: Segment, before: Segment) -> bool:
     return False
 
 
-def _recover(segment: Segment, files: Files, point: RecoveryPoint | None, *, last: bool) -> bool:
+def _recover(
+    segment: Segment,
+    files: Files,
+    point: RecoveryPoint | None,
+    lost: Lost,
+    now_ns: Callable[[], int],
+    *,
+    last: bool,
+) -> bool:
     """Make a segment whole and its content durable. Returns whether it had to be looked at."""
     size = files.size(segment.log_path)
     # One that was closed may have gaps, and is the last only because the file of the next one is gone.
@@ -161,6 +198,8 @@ def _recover(segment: Segment, files: Files, point: RecoveryPoint | None, *, las
     if last or found.end != size or not segment.has_footer(size):
         # Behind a footer a batch may be incomplete because compaction took its other messages.
         found.drop_open_batch()
+    # Before anything is taken out: from then on only this tells of it.
+    record_lost(lost, found, size, segment.below, durable_to, now_ns())
     if last and not found.damage:
         cut_tail(files, segment.log_path, found.end)
     elif found.damage or found.end != size:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+from itertools import pairwise
 from struct import Struct
+from struct import error as StructError  # noqa: N812
 
 import numpy as np
 from crc32c import crc32c
@@ -15,13 +17,15 @@ from goqueue.storage.files import File
 from goqueue.storage.index_file import read_positions
 from goqueue.storage.lane_index import lane_column
 from goqueue.wire.batch import FrameRun, is_whole
-from goqueue.wire.frame import CHECKSUM_FROM, HEADER_SIZE, INVISIBLE, MAGIC, VERSION
+from goqueue.wire.frame import CHECKSUM_AT, CHECKSUM_FROM, HEADER_SIZE, INVISIBLE, MAGIC, VERSION
 from goqueue.wire.internal_headers import PRODUCER, producer_stamp
 
 _HEADER = Struct(">2sBBIqqBBHIH")
 _START = MAGIC + bytes([VERSION])
 _WINDOW = 4 << 20
 _RUN_FRAMES = 8_192
+_SECTOR = 512
+_LENGTHS_FROM, _LENGTHS = 26, Struct(">HIH")
 _INVISIBLE = int(INVISIBLE)
 _LANE_OF = bytes(priority if priority < HIDDEN else Priority.NORMAL for priority in range(256))
 MOST_OFFSETS = 1 << 62
@@ -31,10 +35,15 @@ _SEARCH_BUDGET = 512 << 20
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes ``start`` to ``end`` of a segment that are no frames, with valid frames after them."""
+    """Bytes ``start`` to ``end`` of a segment that are no frames."""
 
     start: int
     end: int
+    first_offset: int = 0
+    end_offset: int = 0
+    """The offsets that they had, up to but without this one."""
+    is_lost: bool = False
+    """Whether they had been written. Else a power loss may have kept them from the disk: nobody was told of them."""
 
 
 @dataclass(slots=True)
@@ -97,26 +106,73 @@ class FrameScanner:
             batch_until = self._walk(found)
             if found.end == self._size:
                 break
-            if found.end < durable_to:
+            damaged_from, first_offset, behind = found.end, found.next_offset, found.next_offset + 1
+            written_to, resume = self._written_to(damaged_from), self._next_valid(found, damaged_from)
+            was_durable = damaged_from < durable_to
+            is_lost = was_durable or written_to is not None
+            is_lost = is_lost or (resume is not None and self._has_one_wrong_length(damaged_from, resume))
+            if was_durable:
                 # The whole batch was there, so no producer will send it again: what is left of it counts.
                 found.open_batch = None
             if found.open_batch is not None:
                 # A torn write took a part of a batch, which is there as a whole or not at all: the rest goes with it.
-                damaged_from = found.end
                 found.drop_open_batch()
-                cut_at, found.next_offset = found.next_offset, batch_until
+                first_offset, found.next_offset = found.next_offset, batch_until
                 resume = self._next_valid(found, damaged_from)
-                if resume is None:
-                    found.next_offset = cut_at
+                found.next_offset = first_offset
+            if resume is not None:
+                # The offset after damage cannot be foretold; the frame there was checked by _next_valid.
+                behind = self._offset_at(resume)
+            elif written_to is not None:
+                resume = written_to
             else:
-                resume = self._next_valid(found, found.end)
-            if resume is None:
                 break
-            found.damage.append(Damage(found.end, resume))
-            found.end = resume
-            # The offset after damage cannot be foretold; the frame there was checked by _next_valid.
-            found.next_offset = self._offset_at(resume)
+            found.damage.append(Damage(found.end, resume, first_offset, behind, is_lost))
+            found.end, found.next_offset = resume, behind
         return found
+
+    def _written_to(self, start: int) -> int | None:
+        """Where a frame ends that is not valid and was written whole: something has changed it since.
+
+        A write that was torn looks otherwise. It is short; or what is missing of it reads as zeros, from its beginning,
+        up to its end, or over whole sectors. ``None``: so does this one.
+        """
+        view = self._at(start, HEADER_SIZE)
+        if len(view) < HEADER_SIZE:
+            return None
+        begins_well = view[: len(_START)] == _START
+        claimed = start + HEADER_SIZE + sum(_LENGTHS.unpack_from(view, _LENGTHS_FROM))
+        if claimed != self._size and self._has_one_wrong_length(start, self._size):
+            return self._size
+        is_there = claimed == self._size or (begins_well and claimed < self._size)
+        return claimed if is_there and self._has_no_holes(start, claimed) else None
+
+    def _has_no_holes(self, start: int, end: int) -> bool:
+        data = self._at(start, end - start)[: end - start]
+        if not data[0] or not data[-1]:
+            return False
+        edges = [0, *range(_SECTOR - start % _SECTOR, len(data), _SECTOR), len(data)]
+        return all(any(data[low:high]) for low, high in pairwise(edges))
+
+    def _has_one_wrong_length(self, start: int, end: int) -> bool:
+        """Whether what lies there is a frame by its checksum, once one of its lengths is made to fit."""
+        size = end - start
+        if size > self._search_budget or not self._has_no_holes(start, end):
+            return False
+        self._search_budget -= size
+        frame = bytearray(self._at(start, size)[:size])
+        checksum = int.from_bytes(frame[CHECKSUM_AT : CHECKSUM_AT + 4])
+        lengths = _LENGTHS.unpack_from(frame, _LENGTHS_FROM)
+        for which in range(len(lengths)):
+            fitting = list(lengths)
+            fitting[which] += size - HEADER_SIZE - sum(lengths)
+            try:
+                _LENGTHS.pack_into(frame, _LENGTHS_FROM, *fitting)
+            except StructError:
+                continue
+            if crc32c(frame[CHECKSUM_FROM:]) == checksum:
+                return True
+        return False
 
     def _take_indexed(self, found: Scan, index: File, place: int) -> None:
         """Whole runs that an index points out, four times faster than walking. It is believed in nothing.

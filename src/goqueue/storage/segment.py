@@ -43,6 +43,7 @@ from goqueue.storage.index_file import (
 )
 from goqueue.storage.known_offsets import Known, Offsets, Within, as_placed
 from goqueue.storage.lane_index import LaneMap, lane_column
+from goqueue.storage.lost import Lost, record_lost
 from goqueue.storage.open_files import SUFFIXES, OpenFiles, SegmentFiles
 from goqueue.storage.repair import make_whole
 from goqueue.storage.scan import MOST_OFFSETS, FrameScanner, Scan
@@ -90,6 +91,8 @@ class Segment:
         self.base = base
         self.below = MOST_OFFSETS
         """Where the next segment begins, once there is one."""
+        self.lost: Lost | None = None
+        """Where to note what is found damaged and taken out."""
         self.sealed = sealed
         self.size = open_files.disk.size(self.log_path) if sealed else 0
         self.count = 0
@@ -283,6 +286,8 @@ class Segment:
         log.warning("index files missing or damaged, rebuilding them from the log", segment=str(self.log_path))
         # All of it was on the disk when it was closed.
         found = FrameScanner(self.files().log, dense=False, below=self.below).scan(0, self.base, durable_to=self.size)
+        if self.lost is not None:
+            record_lost(self.lost, found, self.size, self.below, self.size, self._now_ns())
         found = make_whole(self._open_files.disk, self.log_path, found, self.base, self.below)
         self.close()
         self.install(found)

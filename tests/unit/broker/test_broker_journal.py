@@ -333,13 +333,19 @@ def test_the_events_of_one_decision_are_all_there_after_a_crash_or_none() -> Non
     with_bench(read, disk)
 
 
-def damage_record(disk: PowerLossDisk, value: bytes) -> None:
-    """Turn one byte over in the record that holds ``value``."""
+def damage_record(disk: PowerLossDisk, value: bytes, *, is_torn: bool = False) -> None:
+    """Turn one byte over in the record that holds ``value``; or let it lack its beginning, as after a power loss."""
+
+    def change(content: bytes) -> bytes:
+        at = content.index(value)
+        start = content.rindex(b"GQ", 0, at)
+        if is_torn:
+            return content[:start] + bytes(at - start) + content[at:]
+        return content[:at] + b"#" + content[at + 1 :]
+
     for name in disk.list_dir(FOLDER):
-        content = disk.content(FOLDER / name)
-        at = content.find(value)
-        if name.endswith(".log") and at >= 0:
-            disk.damage(FOLDER / name, lambda content, at=at: content[:at] + b"#" + content[at + 1 :])
+        if name.endswith(".log") and value in disk.content(FOLDER / name):
+            disk.damage(FOLDER / name, change)
             return
     raise AssertionError("there is no such record")
 
@@ -353,7 +359,7 @@ def test_events_that_a_power_loss_tore_and_all_behind_them_are_cut_off() -> None
         bench.journal.propose([Added(300)])
 
     disk = with_bench(write)
-    damage_record(disk, b"20")
+    damage_record(disk, b"20", is_torn=True)
 
     async def go_on(bench: Bench) -> None:
         assert (bench.total, bench.log.end_offset) == (1, 1)

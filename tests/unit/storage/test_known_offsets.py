@@ -1,4 +1,4 @@
-"""A frame's offset is outside of its checksum: where the frame lies decides what its offset is."""
+"""A frame's offset is outside of its checksum: its place says what its offset is, whatever it says itself."""
 
 from __future__ import annotations
 
@@ -93,9 +93,8 @@ def by_files(log: Log) -> Read:
 WAYS = [by_log, one_by_one, by_lane, by_files]
 
 
-@pytest.mark.parametrize(
-    ("way", "base"), [(way, base) for way in WAYS for base in (0, 4, 8) if (way, base) != (by_files, 8)]
-)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("base", [0, 4, 8])
 def test_a_flipped_offset_is_never_served(tmp_path: Path, way: Callable[[Log], Read], base: int) -> None:
     """In a sealed segment, and in the one that grows."""
     log = filled(tmp_path, gaps=False)
@@ -137,7 +136,7 @@ def test_after_a_restart_as_well(tmp_path: Path) -> None:
     assert by_log(again) == ([2, 8, 9, 10, 11], [7])
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [by_log, by_lane, by_files])
 def test_an_index_of_an_earlier_version_still_opens(tmp_path: Path, way: Callable[[Log], Read]) -> None:
     """It tells no offsets. Then those count that rise and leave room for one another."""
     log = filled(tmp_path, gaps=True)

@@ -72,13 +72,21 @@ def partition(tmp_path: Path) -> Partition:
 
 def read(folder: Path, low: int = 0, high: int = 1 << 40, **options: int) -> list[int]:
     """The offsets of what is there; every message must be the one that was published."""
-    found = []
+    found, damaged = read_with_damage(folder, low, high, **options)
+    assert not damaged
+    return found
+
+
+def read_with_damage(folder: Path, low: int = 0, high: int = 1 << 40, **options: int) -> tuple[list[int], list[int]]:
+    """The same, and the offsets of frames that fail their checksums."""
+    found: list[int] = []
+    hurt: list[int] = []
     for run in read_runs(folder, low, high, **options):  # type: ignore[arg-type]
         messages, damaged = decode_run(run)
-        assert not damaged
+        hurt += run.columns()["offset"][damaged].tolist()
         assert all(each.value == b"%04d" % each.offset * (len(each.value) // 4) for each in messages)
         found += [each.offset for each in messages]
-    return found
+    return found, hurt
 
 
 def state_of(root: Path) -> Iterator[tuple[str, int, int, str]]:
@@ -148,11 +156,24 @@ def test_a_whole_message_without_an_index_entry_is_there(partition: Partition) -
     assert partition.opened().end_offset == 4
 
 
-def test_one_with_a_wrong_checksum_without_an_index_entry_is_not_there(partition: Partition) -> None:
+def test_one_that_was_torn_without_an_index_entry_is_not_there(partition: Partition) -> None:
     partition.publish(3)
-    partition.tail(encode_frame(b"", b"0003", b"", START_NS, offset=3)[:-1] + b"!")
+    partition.tail(encode_frame(b"", b"0003", b"", START_NS, offset=3)[:-1] + b"\0")
     assert LogReader(partition.folder).end_offset == 3
     assert partition.opened().end_offset == 3
+
+
+def test_one_that_was_changed_since_is_told_of_as_a_start_does(partition: Partition) -> None:
+    partition.publish(3)
+    partition.tail(encode_frame(b"", b"0003", b"", START_NS, offset=3)[:-1] + b"!")
+    assert LogReader(partition.folder).end_offset == 4
+    assert read_with_damage(partition.folder) == ([0, 1, 2], [3])
+    started = partition.opened()
+    assert (started.end_offset, [(each.first, each.end) for each in started.lost.open]) == (4, [(3, 4)])
+    assert read_with_damage(partition.folder) == ([0, 1, 2], [3])
+    started.lost.save(ranges := started.lost.acknowledged(1))
+    started.lost.saved(ranges)
+    assert read_with_damage(partition.folder) == ([0, 1, 2], [])
 
 
 def test_a_batch_whose_end_is_missing_is_not_there(partition: Partition) -> None:
@@ -212,7 +233,7 @@ def test_what_lies_around_damage_is_read_where_no_index_tells_of_it(partition: P
     with partition.path(0, LOG).open("r+b") as file:
         file.seek(2 * 74 + 50)
         file.write(b"!")
-    assert read(partition.folder) == [0, 1, 3, 4, 5, 6, 7]
+    assert read_with_damage(partition.folder) == ([0, 1, 3, 4, 5, 6, 7], [2])
     assert LogReader(partition.folder).end_offset == 8
 
 
@@ -246,7 +267,7 @@ def test_a_swap_that_was_decided_counts_as_carried_out(partition: Partition) -> 
     assert read(partition.folder) == [*range(53, 60)]
     # A manifest that cannot be read is none.
     manifests[0].write_bytes(b"damaged")
-    assert read(partition.folder, reader.start_offset)[-7:] == [*range(53, 60)]
+    assert read_with_damage(partition.folder, reader.start_offset)[0][-7:] == [*range(53, 60)]
 
 
 def test_what_retention_has_removed_is_an_error_that_names_the_earliest(partition: Partition) -> None:

@@ -79,9 +79,11 @@ def test_damage_in_a_log_file_costs_no_message_but_the_damaged(
         assert lost == expected, place
         assert all(found[offset] == VALUES[offset] for offset in found)
         on_boundary = damages is each_length_of and place % frame == 0
-        # At the very end damage cannot be told from a write that was torn.
-        at_end = first_hit == MESSAGES - 1 or (base == LAST and damages is each_length_of)
-        told = "an unfinished write was cut off the end" if at_end else "bytes that are no whole message were taken out"
+        # What lacks its end is what a write looks like that was torn.
+        is_torn = base == LAST and damages is each_length_of
+        told = (
+            "an unfinished write was cut off the end" if is_torn else "bytes that are no whole message were taken out"
+        )
         assert on_boundary or f"{told} of a segment" in events(caplog)
 
 

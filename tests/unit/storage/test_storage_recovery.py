@@ -192,9 +192,10 @@ def test_damage_inside_a_batch_that_may_never_have_been_whole_takes_all_of_it(re
     log.append(batch_of([b"one", b"two", b"three"], stamped=True))
     log.append(batch_of([b"after"]))
     path = log.active.log_path
-    path.write_bytes(path.read_bytes().replace(b"two", b"tWo"))
+    # As after a power loss: what was not written reads as zeros.
+    path.write_bytes(path.read_bytes().replace(b"two", bytes(3)))
     assert values_of(reopen(segment_bytes=10_000)) == [b"before", b"after"]
-    assert all(word in sides(folder)[0] for word in (b"one", b"tWo", b"three"))
+    assert all(word in sides(folder)[0] for word in (b"one", b"three"))
 
 
 @pytest.mark.parametrize(

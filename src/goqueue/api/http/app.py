@@ -8,6 +8,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from goqueue.api.http.admission import Admission
 from goqueue.api.http.backup import backup_routes
 from goqueue.api.http.crowd import Crowd
+from goqueue.api.http.damage import damage_routes
 from goqueue.api.http.dead_letters import dead_letter_routes
 from goqueue.api.http.delays import delay_routes
 from goqueue.api.http.encoded_path import keeping_slashes
@@ -48,6 +49,7 @@ def create_app(broker: Broker, config: HttpConfig, grpc_port: int = 0, crowd: Cr
         *backup_routes(broker),
         *topic_routes(broker),
         *purge_routes(broker),
+        *damage_routes(broker),
         *message_routes(broker, admission, config, publish),
         *group_routes(broker),
         *poll_routes(broker, admission, config),

@@ -222,6 +222,10 @@ class PollResponse(Struct, omit_defaults=True):
         OffsetsByTopic | UnsetType,
         Meta(description="By topic and partition: what a stream commits when it is done with these messages."),
     ] = UNSET
+    damaged: Annotated[
+        dict[str, dict[str, list[int]]] | UnsetType,
+        Meta(description="By topic and partition: offsets that were left out because they are damaged or lost."),
+    ] = UNSET
 
 
 class OffsetsResponse(Struct):

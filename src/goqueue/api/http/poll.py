@@ -65,24 +65,27 @@ def poll_routes(broker: Broker, admission: Admission, config: HttpConfig) -> lis
         polling = broker.groups.polling.poll(group_id, member_id, limits)
         found = await (admission.waiting_read(request.receive, polling) if limits.wait_ms else polling)
         page = Page(encoding, config.max_read_bytes)
+        damaged: dict[str, dict[str, list[int]]] = {}
         for delivery in found:
-            await _write(broker, page, delivery)
-        return PollResponse(page.messages, _next_offsets(found))
+            if hurt := await _write(broker, page, delivery):
+                damaged.setdefault(delivery.topic, {}).setdefault(str(delivery.partition), []).extend(hurt)
+        return PollResponse(page.messages, _next_offsets(found), damaged or UNSET)
 
     return [poll]
 
 
-async def _write(broker: Broker, page: Page, delivery: Delivery) -> None:
-    """All of it: what is not in the answer would stay hidden from everyone until its time is over."""
+async def _write(broker: Broker, page: Page, delivery: Delivery) -> list[int]:
+    """All of it: what is not in the answer would stay hidden from everyone until its time is over. Returns the offsets
+    of what is damaged."""
     messages, damaged = decode_run(delivery.run)
+    hurt: list[int] = delivery.run.columns()["offset"][damaged].tolist() if damaged else []
     max_message_bytes = broker.config.topic.max_message_bytes
     with suppress(TopicNotFound):
         # It may have been deleted a moment ago; the messages are here all the same.
         topic = broker.topic(delivery.topic)
         max_message_bytes = topic.settings.max_message_bytes
         if damaged:
-            offsets = delivery.run.columns()["offset"].tolist()
-            topic.partition(delivery.partition).note_damage([offsets[place] for place in damaged])
+            topic.partition(delivery.partition).note_damage(hurt)
     async for part in in_stretches(messages):
         for message in part:
             receipt = delivery.receipt(message.offset)
@@ -97,6 +100,7 @@ async def _write(broker: Broker, page: Page, delivery: Delivery) -> None:
             if message.compressed:
                 # Unpacking takes as long as the producer likes.
                 await asyncio.sleep(0)
+    return hurt
 
 
 def _next_offsets(found: list[Delivery]) -> dict[str, dict[str, int]] | UnsetType:

@@ -1,0 +1,118 @@
+"""``goqueue damage``: what a running broker has lost, and accepting it.
+
+What draws and what asks is imported when it is needed: asking for the version must not load it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from goqueue.cli.asking import confirmed
+from goqueue.cli.failures import EXIT_FAILED, EXIT_PROBLEMS, reported
+from goqueue.cli.lines import put_json
+from goqueue.cli.target import (
+    DEFAULT_TIMEOUT,
+    JsonOption,
+    ServerOption,
+    TimeoutOption,
+    TopicArgument,
+    YesOption,
+    broker_at,
+)
+from goqueue.observe.logs import escape
+
+_EXAMPLES = """\b
+Examples:
+  goqueue damage list                       what was lost, and nobody has acknowledged
+  goqueue damage acknowledge orders --yes   accept it: readers step over what is gone
+"""
+
+AllOption = Annotated[bool, typer.Option("--all", help="Also what was acknowledged.")]
+PartitionOption = Annotated[int | None, typer.Option("--partition", min=0, metavar="N", help="Only of this partition.")]
+
+app = typer.Typer(
+    help="See which messages were lost to damage, and accept that.",
+    epilog=_EXAMPLES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list")
+@reported
+def list_damage(
+    show_all: AllOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """List messages that were damaged or gone when the broker started, or met them.
+
+    The status is 5 while there are any that nobody has acknowledged.
+    """
+    from goqueue.cli import lines
+
+    answer = broker_at(server, timeout).get("/admin/damage", {"all": "true"} if show_all else {})
+    found = answer["damage"]
+    is_open = any("acknowledged_at" not in each for each in found)
+    if as_json:
+        put_json(answer)
+    elif found:
+        lines.put(_listed(found))
+        if answer["total"] > len(found):
+            typer.echo(f"{answer['total'] - len(found)} more", err=True)
+    else:
+        typer.echo("nothing is lost", err=True)
+    return EXIT_PROBLEMS if is_open else 0
+
+
+@app.command(short_help="Accept what a topic has lost: readers step over it.")
+@reported
+def acknowledge(
+    topic: TopicArgument,
+    partition: PartitionOption = None,
+    yes: YesOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Accept what a topic has lost. Readers step over it from then on, and the broker is not degraded by it.
+
+    Restore the folder from a backup instead if the messages matter.
+    """
+    where = escape(topic) if partition is None else f"{escape(topic)}/{partition}"
+    if not confirmed(f"Let readers of {where} step over what is lost?", yes):
+        return EXIT_FAILED
+    body = {} if partition is None else {"partition": partition}
+    path = ["admin", "topics", topic, "damage", "acknowledge"]
+    answer = broker_at(server, timeout).send("POST", path, body=body)
+    if as_json:
+        put_json(answer)
+        return 0
+    from goqueue.cli import lines
+
+    if not answer["damage"]:
+        typer.echo(f"nothing was lost in {where} that nobody had acknowledged", err=True)
+    else:
+        lines.put(_listed(answer["damage"]))
+    return 0
+
+
+def _listed(found: list[dict[str, Any]]) -> Any:
+    from goqueue.cli import tables
+
+    titles = ["topic", "partition", "first offset", "last offset", "found", "acknowledged"]
+    rows = [
+        [
+            escape(each["topic"]),
+            str(each["partition"]),
+            str(each["first_offset"]),
+            str(each["last_offset"]),
+            each["found_at"],
+            each.get("acknowledged_at", "no"),
+        ]
+        for each in found
+    ]
+    return tables.table(titles, rows)
