@@ -13,6 +13,8 @@ from goqueue.storage.checkpoint import RecoveryPoint
 from goqueue.storage.checkup_segment import SegmentCheck, check_segment
 from goqueue.storage.findings import BACKUP, Finding, PartitionReport, Severity, note
 from goqueue.storage.log import Log, LogOptions
+from goqueue.storage.lost import FILE_NAME as LOST
+from goqueue.storage.lost import Lost
 from goqueue.storage.open_files import OpenFiles
 from goqueue.storage.reader_files import DISK, Listing, list_segments
 from goqueue.storage.reader_runs import start_of
@@ -26,6 +28,10 @@ _INDEX = re.compile(r"(\d{20})\.index")
 _NO_SETTINGS = LogOptions()
 _MOST_OPEN_FILES = 200
 _MOST_GAPS = 20
+_ACCEPT = (
+    "Restore the folder from a backup if the messages matter. If they do not: goqueue damage acknowledge TOPIC, while "
+    "the broker runs."
+)
 DELAYS = "delays"
 UNLESS_COMPACTED = ", unless the topic is compacted by the broker's configuration (then give that: --config)"
 
@@ -77,6 +83,7 @@ def check_log(
         report.findings += made.findings
         on_segment(made.size)
     _check_leftovers(report, names)
+    _check_lost(report)
     gaps = _Gaps(report, listing, names, point, may_have_gaps=may_have_gaps, is_guess=is_guess)
     is_compacted = may_have_gaps or (is_guess and gaps.look_compacted(checks))
     if not may_have_gaps:
@@ -103,6 +110,31 @@ def _check_leftovers(report: PartitionReport, names: list[str]) -> None:
                     "Look at it (goqueue dump), and delete it when you do not need it.",
                 )
             )
+
+
+def _check_lost(report: PartitionReport) -> None:
+    """What was found lost before. That is so until somebody accepts it, be the damaged bytes out of the way."""
+    lost = Lost(DISK, report.folder)
+    path = report.folder / LOST
+    if lost.is_unreadable:
+        report.findings.append(
+            Finding(
+                Severity.DAMAGE, path, "the file that tells what was lost is damaged",
+                "what nobody has acknowledged is not known any more", _ACCEPT,
+            )
+        )  # fmt: skip
+    for each in lost.ranges:
+        if each.acknowledged_ns:
+            meaning = "its messages were damaged or gone, and somebody has acknowledged that"
+            report.findings.append(note(path, f"{each.shown()} lost", meaning, "Nothing needs to be done."))
+            continue
+        report.findings.append(
+            Finding(
+                Severity.DAMAGE, path, f"{each.shown()} lost",
+                "the messages were damaged or gone when somebody looked; a broker is degraded until it is accepted",
+                _ACCEPT, first_offset=each.first, last_offset=each.end - 1,
+            )
+        )  # fmt: skip
 
 
 class _Gaps:
