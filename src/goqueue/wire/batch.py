@@ -93,8 +93,15 @@ class FrameRun:
 
     def said_offsets(self) -> NDArray[np.int64]:
         """What the frames say of their offsets, with the bytes in the order in which they lie there."""
+        positions, step = self.positions, len(self.frames) // len(self.positions)
+        if (
+            positions[-1] == step * (len(positions) - 1)
+            and (positions == np.arange(0, step * len(positions), step, dtype=np.uint32)).all()
+        ):
+            # Frames of one size, as most are: there is nothing to gather, which takes half the time.
+            return np.ndarray(len(positions), np.int64, self.frames, _OFFSET_AT, (step,))
         every = np.ndarray(len(self.frames) - _OFFSET_AT - 7, np.int64, self.frames, _OFFSET_AT, (1,))
-        return every[self.positions]
+        return every[positions]
 
     def offset_at(self, place: int) -> int:
         """What the frame at a place says of its offset."""

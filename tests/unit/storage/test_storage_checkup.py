@@ -177,6 +177,12 @@ def test_a_segment_that_is_gone_is_missed(whole: Log, folder: Path, base: str) -
         assert looked_at(folder, compacted=True) == [], "compaction makes gaps"
 
 
+def acknowledge(log: Log) -> None:
+    """Somebody accepts what is lost."""
+    log.lost.save(ranges := log.lost.acknowledged(1))
+    log.lost.saved(ranges)
+
+
 def test_what_was_set_aside_explains_what_is_missing(whole: Log, folder: Path, reopen: OpenLog) -> None:
     path = folder / f"{MIDDLE}.log"
     content = bytearray(path.read_bytes())
@@ -184,6 +190,9 @@ def test_what_was_set_aside_explains_what_is_missing(whole: Log, folder: Path, r
     path.write_bytes(content)
     log = reopen(segment_bytes=300)
     assert len(values_of(log)) == MESSAGES - 1
+    (loss,) = [each for each in looked_at(folder) if each.severity is not NOTE]
+    assert (loss.severity, loss.first_offset, loss.last_offset) == (DAMAGE, 5, 5)
+    acknowledge(log)
     found = looked_at(folder)
     assert {each.severity for each in found} == {NOTE}
     assert any("offset 5 is missing" in each.what for each in found)
@@ -273,7 +282,9 @@ def test_a_segment_of_which_nothing_is_left_is_explained_by_what_was_set_aside(
     path.write_bytes(content)
     path.with_suffix(".index").unlink()
     assert DAMAGE in {each.severity for each in looked_at(folder, point)}
-    reopen(point, segment_bytes=300)
+    log = reopen(point, segment_bytes=300)
+    assert [each.what for each in looked_at(folder) if each.severity is not NOTE] == ["offset 14 is lost"]
+    acknowledge(log)
     found = looked_at(folder, None)
     assert {each.severity for each in found} == {NOTE}
     assert any("offset 14 is missing" in each.what for each in found), found
