@@ -148,3 +148,24 @@ def test_a_partition_whose_disk_failed_and_damaged_messages_are_counted(tmp_path
             assert (found("failed_partitions"), found("ready"), found("damaged_messages")) == (1, 0, 2)
 
     uvloop.run(run())
+
+
+def test_a_group_shows_times_and_lanes_once_it_has_got_something(tmp_path: Path) -> None:
+    """Thousands of groups that only exist must not make a scrape large."""
+
+    async def run() -> None:
+        async with capped(tmp_path) as broker:
+            await create(broker, "t", 1)
+            await broker.groups.join("idle", Join("test", ["t"], {}))
+            await publish(broker, "t", b"x", 0)
+            await take(broker, "busy", ["t"], 1)
+            found = await scrape(broker)
+            assert found.all("group_members", "group") == {"idle": 1, "busy": 1}
+            assert found.all("group_lag_messages", "group") == {"idle": 1, "busy": 1}
+            assert found.all("lane_delivered_total", "lane", group="busy") == {"normal": 1}
+            assert found.all("lane_delivered_total", "lane", group="idle") == {}
+            assert found.all("end_to_end_seconds_count", "group") == {"busy": 1}
+            lines = (await broker.metrics.scrape(openmetrics=False)).decode().splitlines()
+            assert sum('group="idle"' in line for line in lines) <= 15
+
+    uvloop.run(run())

@@ -7,6 +7,7 @@ that is cancelled or rescheduled meanwhile is left out at the last moment: nothi
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -61,13 +62,24 @@ class Waiting:
     partition: Partition
     delays: PartitionDelays
     number: int = -1
-    due: list[Entries] = field(default_factory=list)
-    """Taken from the wheel and not visible yet."""
+    due: deque[Entries] = field(default_factory=deque)
+    """Taken from the wheel and not visible yet: a piece for each time that the wheel gave some."""
     trouble: str = ""
     """Why the last try to make some visible failed."""
 
     def wants(self, entries: Entries) -> NDArray[np.bool_]:
         return self.delays.is_due(entries[:, 2], entries[:, 0])
+
+    def take(self, most: int) -> Entries:
+        """The first of what is due. Of a large backlog nothing else is touched."""
+        taken: list[Entries] = []
+        while self.due and most > 0:
+            piece = self.due.popleft()
+            if len(piece) > most:
+                self.due.appendleft(piece[most:])
+            taken.append(piece[:most])
+            most -= len(taken[-1])
+        return np.concatenate(taken)
 
     def is_late(self, before_ns: int) -> bool:
         """Whether the first of what is due was due before that instant, and nobody has cancelled it since."""
@@ -164,9 +176,7 @@ class Firing:
         if not waiting.due:
             # Given up since, because the partition cannot be written.
             return True
-        due = waiting.due[0] if len(waiting.due) == 1 else np.concatenate(waiting.due)
-        now, later = due[:_AT_A_STRETCH], due[_AT_A_STRETCH:]
-        waiting.due = [later] if len(later) else []
+        now = waiting.take(_AT_A_STRETCH)
         now = _once(now[waiting.wants(now)])
         if not len(now) or waiting.partition.closed:
             return True
@@ -179,7 +189,7 @@ class Firing:
                 log.error(
                     "delayed messages wait: their partition cannot be written", error=str(error), **_place(waiting)
                 )
-            waiting.due = []
+            waiting.due.clear()
             return True
         except Exception as error:
             waiting.trouble = str(error)
@@ -191,11 +201,11 @@ class Firing:
                     exc_info=error,
                     **_place(waiting),
                 )
-            waiting.due.insert(0, now)
+            waiting.due.appendleft(now)
             return False
         waiting.trouble = ""
         if len(left):
-            waiting.due.insert(0, left)
+            waiting.due.appendleft(left)
         return True
 
     async def _append(self, waiting: Waiting, due: Entries) -> Entries:

@@ -223,13 +223,17 @@ class GroupMetrics:
             ("goqueue_group_rebalances_total", series.group, group.state.generation)
         ]
         for lane, labels in enumerate(series.lanes):
+            if not runtime.lane_delivered[lane]:
+                # Most groups use one lane. There may be thousands of groups, and a scrape should stay small.
+                continue
             waited_s = runtime.lane_wait_ns[lane] / NANOS_PER_SECOND
             counters.append(("goqueue_lane_delivered_total", labels, runtime.lane_delivered[lane]))
             counters.append(("goqueue_lane_wait_seconds_total", labels, waited_s))
         if series.is_own:
             for name, labels, value in counters:
                 figures.add(name, value, labels)
-            figures.add_histogram(_END_TO_END, runtime.end_to_end, series.group)
+            if any(runtime.end_to_end.counts):
+                figures.add_histogram(_END_TO_END, runtime.end_to_end, series.group)
         else:
             who = group.state.identity
             for name, labels, value in counters:

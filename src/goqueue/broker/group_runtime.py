@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from goqueue.broker.rounds import Rounds
 from goqueue.delivery.receipts import Seal
 from goqueue.delivery.turns import LaneTurns
 from goqueue.model.group_settings import GroupSettings
@@ -17,6 +18,9 @@ from goqueue.observe.rates import Rate
 _END_TO_END_BOUNDS_S = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0
 )  # fmt: skip
+
+_FEW_MEMBERS = 50
+_PAUSE_S_EACH = 0.003
 
 
 @dataclass(eq=False, slots=True)
@@ -82,10 +86,11 @@ class Served:
 class GroupRuntime:
     """Lost with the process: after a restart every member gets a new session."""
 
-    def __init__(self, name: str, takers: dict[str, GroupRuntime]) -> None:
+    def __init__(self, name: str, takers: dict[str, GroupRuntime], waking: Rounds[asyncio.Future[None]]) -> None:
         self._name = name
         self._takers = takers
         """Of all groups, those with a waiter who can take something: a partition's news concerns no others."""
+        self._waking = waking
         self._waiting_takers = 0
         self.sessions: dict[str, Session] = {}
         self.waiters: dict[Waiter, None] = {}
@@ -106,7 +111,10 @@ class GroupRuntime:
         """The same by lane only, and for good: what was delivered from topics that are gone counts as well."""
         self.end_to_end = Histogram(_END_TO_END_BOUNDS_S)
         """From the timestamps of messages to their delivery."""
-        self._changed: set[asyncio.Future[None]] = set()
+        self._changed: dict[asyncio.Future[None], None] = {}
+        self._told_s = -float("inf")
+        """When members were last told of a change, by the loop's clock."""
+        self._telling: asyncio.TimerHandle | None = None
 
     def note_end_to_end(self, count: int, first_ns: int, last_ns: int) -> None:
         """So many messages were delivered at once: how long the first and the last of them had been on their way."""
@@ -128,25 +136,47 @@ class GroupRuntime:
         return found
 
     def changed(self) -> None:
-        """Someone owns something else now: polls look again, and streams tell their members."""
+        """Someone owns something else now: polls look again, and streams tell their members.
+
+        All members have to hear of it. If many join one after the other, each of these would be told of each of those:
+        so members of a large group are told of several changes at once, with a pause that is as long as they are many.
+        """
         self.version += 1
         self.shares.clear()
-        for waiter in self.waiters:
-            waiter.wake()
-        for each in self._changed:
-            if not each.done():
-                each.set_result(None)
-        self._changed.clear()
+        if self._telling is not None:
+            return
+        if len(self.sessions) > _FEW_MEMBERS:
+            loop = asyncio.get_running_loop()
+            next_s = self._told_s + len(self.sessions) * _PAUSE_S_EACH
+            if next_s > loop.time():
+                self._telling = loop.call_at(next_s, self._tell)
+                return
+            self._told_s = loop.time()
+        self._tell()
+
+    def ended(self) -> None:
+        """There is no such group any more, or the broker stops: nobody waits here any longer."""
+        self.version += 1
+        self.shares.clear()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._told_s, self._telling = self._telling.when(), None
+        self.wake_all()
+        changed, self._changed = self._changed, {}
+        self._waking.add(changed)
 
     async def wait_for_change(self, seen: int) -> int:
         """Return the version when it is another than ``seen``."""
         while self.version == seen:
             change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._changed.add(change)
+            self._changed[change] = None
             try:
                 await change
             finally:
-                self._changed.discard(change)
+                self._changed.pop(change, None)
         return self.version
 
     def wait(self, waiter: Waiter) -> None:
@@ -186,5 +216,4 @@ class GroupRuntime:
                 waiter.wake()
 
     def wake_all(self) -> None:
-        for waiter in self.waiters:
-            waiter.wake()
+        self._waking.add([waiter.woken for waiter in self.waiters])

@@ -6,6 +6,7 @@ decided is appended, applied, and its consequences (alarms, those who wait) are 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from goqueue.broker.group_runtime import GroupRuntime, Share
 from goqueue.broker.journal import Journal
 from goqueue.broker.notes import INTERNAL, Notes
 from goqueue.broker.partition import Partition
+from goqueue.broker.rounds import Rounds, wake
 from goqueue.broker.topic import Topic
 from goqueue.broker.undone import foreseen
 from goqueue.coordination.group import AnyGroupEvent, Group, HandedOver, Rebalanced
@@ -83,6 +85,9 @@ class GroupShards:
         self._runtimes: dict[str, GroupRuntime] = {}
         self._takers: dict[str, GroupRuntime] = {}
         """By group, where someone waits who can take something."""
+        self._waking: Rounds[asyncio.Future[None]] = Rounds(wake)
+        self._told: Rounds[tuple[str, str]] = Rounds(self._tell)
+        """Groups that are to hear of the news of a partition."""
         self._watched: set[Partition] = set()
         self._special: set[str] = set()
         """Partitions that have, or may have, messages outside of lane normal."""
@@ -130,7 +135,7 @@ class GroupShards:
         found = self._runtimes.get(name)
         if found is None:
             self.journal(name).machine.find(name)
-            found = self._runtimes[name] = GroupRuntime(name, self._takers)
+            found = self._runtimes[name] = GroupRuntime(name, self._takers, self._waking)
         return found
 
     def queue(self, group: Group, topic_id: str, partition: int) -> Queue | None:
@@ -258,7 +263,7 @@ class GroupShards:
             self.notes.forget_group(name)
             gone = self._runtimes.pop(name, None)
             if gone is not None:
-                gone.changed()
+                gone.ended()
             for watching in self._groups_on.values():
                 watching.discard(name)
             return
@@ -284,6 +289,8 @@ class GroupShards:
     def _prune_positions(self, group: Group, runtime: GroupRuntime) -> None:
         owners, identity = group.state.owners, group.state.identity
         for member, session in runtime.sessions.items():
+            if not session.positions:
+                continue
             for key in [each for each in session.positions if owners.get(_partition(each, identity)) != member]:
                 del session.positions[key]
 
@@ -315,7 +322,7 @@ class GroupShards:
 
     def stop(self) -> None:
         for runtime in self._runtimes.values():
-            runtime.changed()
+            runtime.ended()
 
     # News from partitions
 
@@ -347,8 +354,13 @@ class GroupShards:
         if partition.log.special_end and name not in self._special:
             self._special.add(name)
         # As many steps as the fewer of the two have: groups that only exist cost a publish nothing.
-        for group in self._groups_on.get(name, set()) & self._takers.keys():
-            self._takers[group].wake_one(name)
+        self._told.add([(group, name) for group in self._groups_on.get(name, set()) & self._takers.keys()])
+
+    def _tell(self, group_and_partition: tuple[str, str]) -> None:
+        group, name = group_and_partition
+        taker = self._takers.get(group)
+        if taker is not None:
+            taker.wake_one(name)
 
 
 def partition_name(topic_id: str, partition: int) -> str:

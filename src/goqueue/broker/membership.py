@@ -111,7 +111,8 @@ class Membership:
         self._subscriptions.watch(group, topics)
         session = self._shards.runtime(name).session(member.member_id, self._clock.monotonic_ns())
         session.committed_at_ns = session.heard_ns
-        self.arm(group)
+        # The others are looked at when their time comes: nothing has changed for them.
+        self._arm_member(group, member)
         self._subscriptions.release_idle(group)
         await journal.settled()
         return self.assignment(name, member.member_id)
@@ -253,19 +254,20 @@ class Membership:
 
     def arm(self, group: Group) -> None:
         """When to look at the group again: a session may be over, or the group itself."""
-        now_ns = self._clock.now_ns()
-        runtime = self._shards.runtime(group.name)
-        heard_ns = self._clock.monotonic_ns()
         for member in group.state.members.values():
-            session = runtime.session_or_new(member.member_id, heard_ns)
-            # One that has a call open is heard of all the time.
-            ends_ns = (heard_ns if session.calls else session.heard_ns) + member.session_timeout_ms * NANOS_PER_MS
-            self._shards.group_times.set(group.name, now_ns + max(0, ends_ns - heard_ns))
+            self._arm_member(group, member)
         for handover in group.state.handovers.values():
             self._shards.group_times.set(group.name, handover.deadline_ns)
         ends_at_ns = self._ends_at_ns(group)
         if ends_at_ns is not None:
             self._shards.group_times.set(group.name, ends_at_ns)
+
+    def _arm_member(self, group: Group, member: Member) -> None:
+        heard_ns = self._clock.monotonic_ns()
+        session = self._shards.runtime(group.name).session_or_new(member.member_id, heard_ns)
+        # One that has a call open is heard of all the time.
+        ends_ns = (heard_ns if session.calls else session.heard_ns) + member.session_timeout_ms * NANOS_PER_MS
+        self._shards.group_times.set(group.name, self._clock.now_ns() + max(0, ends_ns - heard_ns))
 
     def _ends_at_ns(self, group: Group) -> int | None:
         """When a group that nobody uses is deleted."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from goqueue.broker.pacing import Stretch
 from goqueue.broker.partition import Partition
 from goqueue.broker.soundness import unsound_places
 from goqueue.wire.batch import FrameRun
@@ -26,7 +27,11 @@ async def read_originals(
     found: dict[int, memoryview] = {}
     wanted = set(offsets)
     looked, size = 0, 0
+    stretch = Stretch()
     while looked < len(offsets) and (not looked or size < max_bytes):
+        if stretch.is_over:
+            # What is due next may have been published anywhere: each of hundreds is then read for itself.
+            await stretch.rest()
         last = looked
         while last + 1 < len(offsets) and offsets[last + 1] - offsets[last] <= _CLOSE:
             last += 1

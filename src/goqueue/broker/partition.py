@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goqueue.broker.partition_producers import PartitionProducers
+from goqueue.broker.rounds import Rounds, wake
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
@@ -50,7 +51,8 @@ class Partition:
         self._shown = 0
         """What readers could see when the policy was changed, they can see under the next one."""
         self._commits = commits
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        self._waking: Rounds[asyncio.Future[None]] | None = None
         self.watcher: Callable[[], None] | None = None
         """Called whenever those who wait are woken."""
         self.arrivals = [Rate() for _ in range(HIDDEN)]
@@ -194,17 +196,18 @@ class Partition:
 
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
         """``waiter`` is done when there may be news. The caller must ``remove_waiter`` in any case."""
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
 
     def remove_waiter(self, waiter: asyncio.Future[None]) -> None:
-        self._waiters.discard(waiter)
+        self._waiters.pop(waiter, None)
 
     def wake(self) -> None:
         """Let everyone who waits look again."""
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
+        if self._waiters:
+            waiters, self._waiters = self._waiters, {}
+            if self._waking is None:
+                self._waking = Rounds(wake)
+            self._waking.add(waiters)
         if self.watcher is not None:
             self.watcher()
 

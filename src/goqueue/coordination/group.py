@@ -119,6 +119,7 @@ class Group:
         self.state = state
         self.in_flight = in_flight
         """How many messages each member has in flight; kept by the group's queues."""
+        self._owned: tuple[Mapping[str, str], Mapping[str, Handover], dict[str, list[str]]] | None = None
 
     @property
     def name(self) -> str:
@@ -149,12 +150,16 @@ class Group:
         found: dict[str, list[str]] = {member_id: [] for member_id in self.state.members}
         for partition, owner in self.state.owners.items():
             if partition not in self.state.handovers:
-                found[owner].append(partition)
+                found.setdefault(owner, []).append(partition)
         return found
 
     def owned_by(self, member_id: str) -> list[str]:
-        state = self.state
-        return [each for each, owner in state.owners.items() if owner == member_id and each not in state.handovers]
+        """``owned`` of one member. All members of a group ask for it after every change."""
+        owners, handovers = self.state.owners, self.state.handovers
+        if self._owned is None or self._owned[0] is not owners or self._owned[1] is not handovers:
+            # Neither is ever altered, only replaced.
+            self._owned = owners, handovers, self.owned()
+        return self._owned[2].get(member_id, [])
 
     def leaving(self, member_id: str) -> list[str]:
         """What a member is to let go of."""

@@ -84,7 +84,7 @@ def test_a_wait_over_several_partitions_ends_with_the_first_that_has_something()
         await settle()
         await store(second, b"a")
         assert await waiting
-        assert first._waiters == second._waiters == set()
+        assert not first._waiters and not second._waiters
 
     with_partitions(work)
 
@@ -92,7 +92,7 @@ def test_a_wait_over_several_partitions_ends_with_the_first_that_has_something()
 def test_a_wait_that_times_out_leaves_nothing_behind() -> None:
     async def work(partition: Partition, _: Partition) -> None:
         assert not await wait_for_any([(partition, 0)], 10)
-        assert partition._waiters == set()
+        assert not partition._waiters
 
     with_partitions(work)
 
@@ -104,7 +104,7 @@ def test_a_wait_that_is_cancelled_leaves_nothing_behind() -> None:
         assert len(partition._waiters) == 1
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        assert partition._waiters == set()
+        assert not partition._waiters
 
     with_partitions(work)
 

@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from behaviour.clock import MS
 from doubles.async_tests import until
@@ -15,6 +16,7 @@ from doubles.loop import on_a_loop
 
 from goqueue.broker import clockwork as clockwork_module
 from goqueue.broker import firing as firing_module
+from goqueue.broker.firing import Waiting
 from goqueue.broker.partition import Partition
 from goqueue.broker.partition_delays import FILE_NAME
 from goqueue.broker.read import Bounds
@@ -293,3 +295,16 @@ async def test_a_clock_that_jumps_is_noticed_by_looking_at_it_now_and_then(monke
     await until(lambda: stage.broker.delays.pending == 0)
     assert (await stage.look()).values == [b"v001"]
     await stage.broker.close()
+
+
+def test_of_a_large_backlog_only_what_is_taken_is_touched() -> None:
+    pieces = [np.full((size, 3), number, np.int64) for number, size in enumerate((3, 300, 4_000, 5, 6))]
+    waiting = Waiting(None, None)  # type: ignore[arg-type]
+    waiting.due.extend(pieces)
+    taken = waiting.take(500)
+    assert taken[:, 0].tolist() == [0] * 3 + [1] * 300 + [2] * 197
+    assert [len(each) for each in waiting.due] == [3_803, 5, 6]
+    # What is left is no copy.
+    assert waiting.due[0].base is pieces[2]
+    assert all(left is piece for left, piece in zip(list(waiting.due)[1:], pieces[3:], strict=True))
+    assert len(waiting.take(10_000)) == 3_814 and not waiting.due

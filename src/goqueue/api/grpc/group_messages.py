@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from itertools import pairwise
 from typing import cast
 
@@ -38,7 +39,9 @@ _VERBS: dict[int, Verb] = {
 }
 
 
-def shown_settings(settings: GroupSettings) -> dict[str, str]:
+@lru_cache(maxsize=1_000)
+def shown_settings(settings: GroupSettings) -> Mapping[str, str]:
+    """As text. Every change of a group tells them to every member."""
     declared = specs(GroupSettings)
     return {name: declared[name].format(value) for name, value in asdict(settings).items()}
 
