@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.growth import backlog, groups, partitions, sizes, words
+from bench.growth import backlog, delayed, groups, members, partitions, sizes, starts, waiting, words
 from bench.growth.curve import Axis, Point
 from bench.growth.page import write_pages
 from bench.growth.results import Results
@@ -19,7 +19,9 @@ from bench.growth.table import print_table
 from bench.peers.machine import machine
 from bench.report import note
 
-AXES: dict[str, Axis] = {axis.key: axis for axis in (backlog.AXIS, partitions.AXIS, groups.AXIS, sizes.AXIS)}
+AXES: dict[str, Axis] = {
+    each.AXIS.key: each.AXIS for each in (backlog, partitions, groups, sizes, members, waiting, delayed, starts)
+}
 _FOLDER = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
 _TERMINATED = 128 + signal.SIGTERM
 
