@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -85,6 +86,22 @@ def test_a_broker_that_stays_away_is_told_once_and_nothing_goes_on() -> None:
     assert said.startswith(f"no answer from {broker.url} for 2 s; waiting for it, up to 5s (--timeout). ")
     assert said.count("no answer from") == 1 and "going on" not in said
     assert "[delivery_timeout]\n" in said
+
+
+def test_a_full_disk_is_told_as_what_it_is_and_not_as_silence(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker, broker.client() as client:
+        client.create_topic("t", partitions=1)
+    with running_broker(tmp_path, settings={"storage.min_free_bytes": 1 << 44}) as broker:
+        with producing(broker, "--timeout", "5s") as ran:
+            _, said = ran.communicate("one\n", timeout=PATIENCE_S)
+        assert "no answer from" not in said
+        assert re.match(
+            rf"{broker.url} answers, and has not done this for 2 s: .* free, less than storage\.min_free_bytes .*; "
+            r"trying again, up to 5s \(--timeout\)",
+            said,
+        )
+    assert ran.returncode == 1
+    assert re.search(r"error: not acknowledged within 5000 ms; .* GiB free, .* \[disk_full\]\nhint: Make room", said)
 
 
 def test_an_interrupt_before_anything_is_sent_ends_it_at_once(broker: BrokerProcess) -> None:

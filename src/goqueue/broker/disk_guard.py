@@ -7,7 +7,6 @@ from pathlib import Path
 from goqueue.model.errors import DiskFull
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import NANOS_PER_MS, Clock
-from goqueue.model.units import format_size_bytes
 from goqueue.storage.disk_errors import told
 from goqueue.storage.files import Files
 
@@ -32,8 +31,8 @@ class DiskGuard:
         """Raise ``DiskFull`` while there is less room than the watermark."""
         if self.is_full():
             raise DiskFull(
-                f"the disk has {format_size_bytes(self.free_bytes)} free, less than storage.min_free_bytes "
-                f"({format_size_bytes(self.min_free_bytes)}); publishing is refused until there is room",
+                f"the disk has {shown_size(self.free_bytes)} free, less than storage.min_free_bytes "
+                f"({shown_size(self.min_free_bytes)}); publishing is refused until there is room",
                 retry_after_s=1,
             )
 
@@ -59,3 +58,11 @@ class DiskGuard:
             else:
                 log.info("disk has room again, publishing goes on", free_bytes=self.free_bytes)
         return self.free_bytes
+
+
+def shown_size(size_bytes: int) -> str:
+    """As far as it is of interest how much room there is."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes} bytes"

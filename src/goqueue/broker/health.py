@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol
 
 from goqueue.broker.damage import told_of_loss
 from goqueue.broker.delays import Delays
-from goqueue.broker.disk_guard import DiskGuard
+from goqueue.broker.disk_guard import DiskGuard, shown_size
 from goqueue.broker.groups import GroupService
 from goqueue.broker.topic import Topic
 from goqueue.broker.tracing import Tracing
@@ -158,7 +158,7 @@ class Health:
         except GoQueueError as error:
             return Check("fail", f"{error}: is the data folder still mounted?")
         took_ns = perf_counter_ns() - began_ns
-        free, least = _size(disk.free_bytes), _size(disk.min_free_bytes)
+        free, least = shown_size(disk.free_bytes), shown_size(disk.min_free_bytes)
         room = "delete topics, keep messages for less time (retention_ms, retention_bytes), or give it a larger disk"
         if is_full:
             told = f"{free} free, less than storage.min_free_bytes ({least}): publishing is refused until there is room"
@@ -269,10 +269,3 @@ def _first(named: list[str]) -> str:
 
 def _counted(found: list[str], what: str) -> str:
     return f"1 {what} takes" if len(found) == 1 else f"{len(found)} {what}s take"
-
-
-def _size(size_bytes: int) -> str:
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.1f} {unit}"
-    return f"{size_bytes} bytes"

@@ -10,7 +10,7 @@ import typer
 
 from goqueue.cli import interrupts
 from goqueue.cli.asking import for_command
-from goqueue.cli.hints import at_a_terminal
+from goqueue.cli.hints import at_a_terminal, is_silence
 from goqueue.cli.interrupts import EXIT_INTERRUPTED as EXIT_INTERRUPTED
 from goqueue.model.errors import BrokerUnavailable, DeliveryTimeout, GoQueueError, InvalidRequest, OffsetOutOfRange
 
@@ -61,11 +61,9 @@ def _status_of(error: GoQueueError) -> int:
 
 
 def _is_unanswered(error: GoQueueError) -> bool:
-    """Whether the time ran out because no broker answered. One that answered and refused is there."""
+    """Whether the time ran out because no broker answered."""
     why = error.__cause__
-    return isinstance(error, DeliveryTimeout) and (
-        not isinstance(why, GoQueueError) or isinstance(why, BrokerUnavailable | DeliveryTimeout)
-    )
+    return isinstance(error, DeliveryTimeout) and (not isinstance(why, GoQueueError) or is_silence(why))
 
 
 def _status(command: Callable[[], int]) -> int:
@@ -73,7 +71,7 @@ def _status(command: Callable[[], int]) -> int:
         return command()
     except GoQueueError as error:
         told = at_a_terminal(error)
-        tell_error(str(told), error.code, told.remedy)
+        tell_error(str(told), told.code, told.remedy)
         return _status_of(error)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from goqueue.model.errors import (
     AmbiguousOffset,
+    BrokerUnavailable,
     DelayedNotFound,
     DeliveryTimeout,
     GoQueueError,
@@ -103,7 +104,18 @@ _AT_A_TERMINAL: dict[type[GoQueueError], type[GoQueueError]] = {
 }
 
 
+def is_silence(error: GoQueueError) -> bool:
+    """Whether no broker answered. One that answered and refused is there."""
+    return isinstance(error, BrokerUnavailable | DeliveryTimeout)
+
+
 def at_a_terminal(error: GoQueueError) -> GoQueueError:
-    """The same error, with a hint for the command line if there is a better one. Others stay as they are."""
+    """The same error, with a hint for the command line if there is a better one. Others stay as they are.
+
+    Where the time ran out because a broker refused again and again, it is the refusal that is to be mended.
+    """
+    why = error.__cause__
+    if isinstance(error, DeliveryTimeout) and isinstance(why, GoQueueError) and not is_silence(why):
+        return at_a_terminal(type(why)(str(error), retry_after_s=why.retry_after_s))
     kind = _AT_A_TERMINAL.get(type(error))
     return error if kind is None else kind(str(error), retry_after_s=error.retry_after_s)

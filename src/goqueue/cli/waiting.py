@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread, Timer
 
@@ -12,8 +12,10 @@ from goqueue.cli.progress import remark
 from goqueue.model.errors import GoQueueError
 from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.model.units import format_instant_ns
+from goqueue.observe.logs import escape
 
 _PATIENCE_S = 2.0
+_ASKED_WITHIN_S = 1.0
 
 
 class _Outage:
@@ -24,9 +26,17 @@ class _Outage:
         self._is_told = False
 
     def tell(self, since: str, what_now: str) -> None:
+        self._tell_once(f"no answer from {self._server} {since}; {what_now}")
+
+    def tell_of_problems(self, problems: Sequence[str], since: str, what_now: str) -> None:
+        """Of a broker that answers, and does not do what it is asked for."""
+        why = f": {'; '.join(map(escape, problems))}" if problems else ""
+        self._tell_once(f"{self._server} answers, and has not done this {since}{why}; {what_now}")
+
+    def _tell_once(self, remarked: str) -> None:
         if not self._is_told:
             self._is_told = True
-            remark(f"no answer from {self._server} {since}; {what_now}")
+            remark(remarked)
 
     def is_over(self) -> None:
         if self._is_told:
@@ -34,10 +44,20 @@ class _Outage:
             remark(f"{self._server} answers; going on")
 
 
+def _problems_at(server: str) -> Sequence[str] | None:
+    """What a broker says is wrong with it; ``None`` if it says nothing."""
+    try:
+        found = BrokerHttp(server, _ASKED_WITHIN_S).get("/health")
+    except GoQueueError:
+        return None
+    return [str(each) for each in found.get("problems", ())]
+
+
 class Waiting:
     """For the calls of one command, one at a time. An outage is told once, however many calls it lasts."""
 
     def __init__(self, server: str, timeout: str, *, is_told: bool) -> None:
+        self._server = server
         self._outage = _Outage(server)
         self._timeout = timeout
         self._is_told = is_told
@@ -60,10 +80,13 @@ class Waiting:
         self._outage.is_over()
 
     def _tell(self, when_interrupted: str) -> None:
-        self._outage.tell(
-            f"for {_PATIENCE_S:g} s",
-            f"waiting for it, up to {self._timeout} (--timeout). Ctrl-C is safe: {when_interrupted}",
-        )
+        since = f"for {_PATIENCE_S:g} s"
+        limit = f"up to {self._timeout} (--timeout). Ctrl-C is safe: {when_interrupted}"
+        problems = _problems_at(self._server)
+        if problems is None:
+            self._outage.tell(since, f"waiting for it, {limit}")
+        else:
+            self._outage.tell_of_problems(problems, since, f"trying again, {limit}")
 
 
 @contextmanager

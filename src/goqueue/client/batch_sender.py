@@ -37,6 +37,7 @@ from goqueue.model.errors import (
     TransactionConflict,
     TransactionNotFound,
     UnknownProducer,
+    WrongPort,
 )
 from goqueue.model.logging import get_logger
 from goqueue.wire.batch import FrameRun, envelope, positions_in
@@ -64,6 +65,7 @@ _REFUSALS = (
     TransactionConflict,
     TransactionNotFound,
     UnknownProducer,
+    WrongPort,
 )
 """After these the attempt has stored nothing. After any other it may have."""
 _OUT_OF_STEP = (OutOfOrderSequence, ProducerFenced, UnknownProducer)

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from goqueue.client.config import ClientConfig
+from goqueue.client.wrong_port import SPEAKS_HTTP
 from goqueue.model.errors import (
     BrokerUnavailable,
     ClientClosed,
@@ -19,6 +20,7 @@ from goqueue.model.errors import (
     GoQueueError,
     MessageTooLarge,
     SchemaViolation,
+    WrongPort,
     error_from,
 )
 from goqueue.wire.carrying import FETCH_RESPONSE, PUBLISH_REQUEST, Piece
@@ -308,10 +310,17 @@ def to_error(error: grpc.aio.AioRpcError, address: str) -> GoQueueError:
             return MessageTooLarge(f"{address}: {details} (grpc.max_message_bytes, or the client's max_message_bytes)")
         return error_from("overloaded", f"{address}: {details}", 1)
     if error.code() in _LOST and _NO_CONNECTION in details:
-        return NotConnected(f"{address} cannot be reached: {details}")
+        if SPEAKS_HTTP in details:
+            return WrongPort(f"{address} speaks HTTP, and not gRPC")
+        return NotConnected(f"{address} cannot be reached: {_reason(details)}")
     if error.code() in _LOST:
         return BrokerUnavailable(f"{address} cannot be reached: {details}")
     return error_from("internal_error", f"{address}: {details}")
+
+
+def _reason(details: str) -> str:
+    """What is wrong, without where gRPC has found it: ``…: Failed to connect to remote host: Connection refused``."""
+    return details.rpartition("remote host: ")[2] or details
 
 
 def to_exception(error: pb.Error) -> GoQueueError:

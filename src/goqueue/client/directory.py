@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from goqueue.client.backoff import Backoff
 from goqueue.client.config import ClientConfig
 from goqueue.client.connection import Connection, NotConnected, to_exception
+from goqueue.client.wrong_port import with_right_port
 from goqueue.model.errors import (
     BrokerUnavailable,
     ClientClosed,
@@ -19,6 +20,7 @@ from goqueue.model.errors import (
     PartitionNotFound,
     ShuttingDown,
     TopicNotFound,
+    WrongPort,
 )
 from goqueue.wire.proto import goqueue_pb2 as pb
 
@@ -67,6 +69,8 @@ class Directory:
         self._known: dict[str, _Known] = {}
         self._asking: dict[str, asyncio.Task[_Known]] = {}
         self._errands: set[asyncio.Task[None]] = set()
+        self._trouble: GoQueueError | None = None
+        """Why the last broker that was asked did not answer."""
         self._closed = False
 
     def backoff(self) -> Backoff:
@@ -99,8 +103,12 @@ class Directory:
                 share_ms = max(1, int((deadline - loop.time()) * 1_000 / left))
                 try:
                     return await ask(Attempt(self.connection(address), share_ms, left == 1, maybe_done))
+                except WrongPort:
+                    # Trying again does not help, and the broker notes each attempt.
+                    raise await with_right_port(address) from None
                 except (BrokerUnavailable, ShuttingDown, Overloaded) as error:
                     last: GoQueueError = error
+                    self._trouble = error
                     maybe_done |= isinstance(error, BrokerUnavailable) and not isinstance(error, NotConnected)
                     # Whoever asks next begins with another.
                     self._addresses.remove(address)
@@ -119,12 +127,19 @@ class Directory:
         if self._addresses[0] == connection.address:
             self._addresses.append(self._addresses.pop(0))
 
-    async def partitions(self, topic: str) -> int:
+    async def partitions(self, topic: str, within_ms: int | None = None) -> int:
         """How many a topic has. Does not wait for a broker once that is known, so that routing goes on without one."""
         self.check_open()
         known = self._known.get(topic)
         if known is None:
-            known = await self._learn(topic)
+            try:
+                async with asyncio.timeout(None if within_ms is None else within_ms / 1_000):
+                    known = await self._learn(topic)
+            except TimeoutError:
+                raise NotConnected(
+                    f"nothing was sent: no broker told within {within_ms} ms how many partitions {topic!r} has"
+                    + (f" ({self._trouble})" if self._trouble is not None else "")
+                ) from self._trouble
         elif known.doubted_at <= asyncio.get_running_loop().time():
             self._ask(topic)
         return len(known.leaders)

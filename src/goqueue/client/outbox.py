@@ -92,7 +92,7 @@ class Outbox:
         encoder = self._encoder if self._encoder.is_bound else await self._encoder.bound(topic)
         message, trace = traced(encoder.keyed(message), self._trace())
         frame, lane = encoder.encode(message, self.flags, leave_room=self.is_numbered)
-        number = self.route(topic, message, await self._directory.partitions(topic))
+        number = self.route(topic, message, await self._directory.partitions(topic, self._config.delivery_timeout_ms))
         delivery: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
 
         def settle(done: asyncio.Future[Stored]) -> None:
@@ -123,7 +123,7 @@ class Outbox:
     async def send_many(self, topic: str, messages: Given) -> list[Sent]:
         self._check_open()
         encoder = self._encoder if self._encoder.is_bound else await self._encoder.bound(topic)
-        partitions = await self._directory.partitions(topic)
+        partitions = await self._directory.partitions(topic, self._config.delivery_timeout_ms)
         sending = SendMany(self, encoder, topic, partitions, self._trace())
         try:
             await sending.take_in(messages)

@@ -37,7 +37,8 @@ class AsyncSender:
         ttl: timedelta | None = None,
         dedup_id: str | None = None,
     ) -> asyncio.Future[Sent]:
-        """Hand a message over. Waits only for room in the buffer; the future tells where the message is stored.
+        """Hand a message over. Waits for room in the buffer, and before the first message of a topic for
+        its number of partitions; the future tells where the message is stored.
 
         With a ``delay``, or before ``deliver_at``, nobody sees it yet; by its place it can be cancelled until then.
         With a ``dedup_id`` that the topic has got within its ``dedup_window_ms`` it is not stored again: the answer is

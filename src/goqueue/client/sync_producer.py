@@ -48,7 +48,12 @@ class Sender:
         ttl: timedelta | None = None,
         dedup_id: str | None = None,
     ) -> concurrent.futures.Future[Sent]:
-        """Hand a message over; ``.result()`` of the future waits until it is stored. Blocks only for room."""
+        """Hand a message over; ``.result()`` of the future waits until it is stored.
+
+        Blocks for room in the buffer; and, before the first message of a topic, until a broker has told how many
+        partitions it has: no longer than the producer's ``delivery_timeout_ms``, nor the client's
+        ``connect_timeout_ms``, and raises ``BrokerUnavailable`` then.
+        """
         return self._thread.run(
             self._send(
                 topic,

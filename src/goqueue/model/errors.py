@@ -62,6 +62,7 @@
     ├── ClientError              raised by a client, never sent by a broker
     │   ├── MissingDependency
     │   ├── BrokerUnavailable
+    │   ├── WrongPort
     │   ├── DeliveryTimeout
     │   ├── BufferFull
     │   ├── NotAllStored
@@ -794,6 +795,14 @@ class BrokerUnavailable(ClientError):
     grpc_status = "UNAVAILABLE"
     retriable = True
     remedy = "Check the address and that the broker runs; clients try again by themselves until their timeout."
+
+
+class WrongPort(ClientError):
+    """A client was given the address of a port that speaks HTTP, and not gRPC. Nothing was sent."""
+
+    code = "wrong_port"
+    grpc_status = "UNAVAILABLE"
+    remedy = "Give the client the address that the message names; GET /version tells it as grpc_port."
 
 
 class DeliveryTimeout(ClientError):

@@ -15,6 +15,7 @@ from goqueue.cli.failures import reported
 from goqueue.model.errors import (
     BrokerUnavailable,
     DeliveryTimeout,
+    DiskFull,
     GoQueueError,
     GroupNotFound,
     Overloaded,
@@ -32,6 +33,15 @@ def test_every_hint_is_used_and_names_no_path(kind: type[GoQueueError]) -> None:
     told = hints.at_a_terminal(error_from(kind.code, "so it is"))
     assert (type(told), str(told)) == (kind, "so it is")
     assert not re.search(r"\b(GET|PUT|POST) /|\?partition", told.remedy)
+
+
+def test_a_refusal_that_lasted_until_the_time_ran_out_is_what_is_to_be_mended() -> None:
+    late = DeliveryTimeout("not acknowledged within 5 ms; the last attempt said: no room")
+    late.__cause__ = DiskFull("no room")
+    told = hints.at_a_terminal(late)
+    assert (told.code, str(told), told.remedy) == ("disk_full", str(late), DiskFull.remedy)
+    late.__cause__ = BrokerUnavailable("it is away")
+    assert hints.at_a_terminal(late).code == "delivery_timeout"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,4 +94,6 @@ def test_a_broker_that_does_not_answer_is_not_there(why: GoQueueError | None, st
 
     ran = CliRunner().invoke(command, [])
     assert ran.exit_code == status
-    assert "--timeout" in ran.stderr and "delivery_timeout_ms" not in ran.stderr
+    # One that refuses has a hint of its own.
+    assert ("--timeout" in ran.stderr) == (status == 3)
+    assert "delivery_timeout_ms" not in ran.stderr
