@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable
 from collections.abc import Sequence as Pieces
 from dataclasses import dataclass, field
+from functools import partial
 
 from goqueue.client.accumulator import PartitionQueue
 from goqueue.client.buffer import Buffer
 from goqueue.client.config import ProducerConfig
 from goqueue.client.connection import NotConnected
+from goqueue.client.deliveries import Delivery
 from goqueue.client.directory import Directory, error_no_partition
 from goqueue.client.given import Given
 from goqueue.client.outgoing import Encoder, Outgoing, Sent, key_bytes, traced
@@ -93,7 +95,7 @@ class Outbox:
         message, trace = traced(encoder.keyed(message), self._trace())
         frame, lane = encoder.encode(message, self.flags, leave_room=self.is_numbered)
         number = self.route(topic, message, await self._directory.partitions(topic, self._config.delivery_timeout_ms))
-        delivery: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        delivery = Delivery(loop=asyncio.get_running_loop())
 
         def settle(done: asyncio.Future[Stored]) -> None:
             error = done.exception()
@@ -105,17 +107,16 @@ class Outbox:
                 is_known = bool(stored.duplicates)
                 delivery.set_result(Sent(partition, offset, lane, stored.due(0), is_known, topic, trace))
             else:
+                # Not without a word if nobody asks.
+                delivery.tell = partial(self.warn, topic, number)
                 delivery.set_exception(error)
-                # Seen here, so that a message nobody asked about does not fail without a word.
-                delivery.exception()
-                self.warn(topic, number, error)
 
         dedup_ids = None if message.dedup_id is None else frozenset((message.dedup_id,))
         (await self.enqueue(topic, number, FrameRun.of_one(frame), dedup_ids)).add_done_callback(settle)
         return delivery
 
     def warn(self, topic: str, number: int, error: BaseException, messages: int = 1) -> None:
-        """Of messages that nobody may have asked about."""
+        """Of messages that nobody has asked about."""
         if not self._transaction_id:
             # Of a transaction its end tells.
             log.warning("message not delivered", topic=topic, partition=number, messages=messages, error=str(error))

@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from goqueue.client.deliveries import SyncDelivery
 from goqueue.client.delivery import ReceivedMessage
 from goqueue.client.given import GivenElsewhere
 from goqueue.client.instants import Instant, Span
@@ -72,7 +73,7 @@ class Sender:
 
     async def _send(self, topic: str, value: Any, **fields: Any) -> concurrent.futures.Future[Sent]:
         sent = await self._sender.send(topic, value, **fields)
-        delivery: concurrent.futures.Future[Sent] = concurrent.futures.Future()
+        delivery = SyncDelivery()
         sent.add_done_callback(lambda done: _copy_outcome(done, delivery))
         return delivery
 
@@ -182,11 +183,12 @@ def _begun(block: TransactionBlock, thread: LoopThread) -> Transaction:
         raise
 
 
-def _copy_outcome(done: asyncio.Future[Sent], delivery: concurrent.futures.Future[Sent]) -> None:
+def _copy_outcome(done: asyncio.Future[Sent], delivery: SyncDelivery) -> None:
     if not delivery.set_running_or_notify_cancel():
         return
     error = done.exception()
     if error is None:
         delivery.set_result(done.result())
     else:
+        delivery.tell = getattr(done, "tell", None)
         delivery.set_exception(error)

@@ -38,7 +38,7 @@ class Leader:
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
-    async def partitions(self, topic: str) -> int:
+    async def partitions(self, topic: str, within_ms: int | None = None) -> int:
         return self._partitions
 
     async def leader(self, topic: str, number: int) -> Leader:
