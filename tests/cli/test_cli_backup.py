@@ -51,10 +51,35 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def test_a_folder_that_was_just_restored_is_healthy_and_named_in_the_same_way_everywhere(here: Path) -> None:
+    with running_broker() as own, own.client() as client:
+        client.create_topic("paid", partitions=1)
+        with client.producer() as producer:
+            for number in range(5):
+                with producer.transaction() as transaction:
+                    transaction.send("paid", f"{number}")
+        told = run(own, "backup", "a.tar").stdout
+    # A marker of each transaction lies beside its message.
+    assert told.startswith("a.tar: 1 topic with up to 10 messages in 1 partition, ")
+    assert run(None, "restore", "a.tar", "--data", "restored").exit_code == 0
+    # Only what a backup leaves out is missing.
+    assert not list(Path("restored/logs/").glob("paid~*/0/*.timeindex"))
+    for arguments in (["--data", "restored"], ["restored"]):
+        checked = run(None, "doctor", *arguments)
+        assert checked.exit_code == 0
+        assert checked.stdout.endswith("\nhealthy\n") and "note" not in checked.stdout
+    Path("restored/RESTORED").unlink()
+    assert "healthy (" in run(None, "doctor", "--data", "restored").stdout
+    for command in (["doctor", "restored"], ["restore", "a.tar", "again"]):
+        twice = run(None, *command, "--data", "other")
+        assert (twice.exit_code, "DATA and --data name the same thing; use one of them" in twice.stderr) == (2, True)
+    assert run(None, "restore", "a.tar", "again").exit_code == 0
+
+
 def test_a_backup_is_restored_and_tells_what_is_in_it(broker: BrokerProcess, here: Path) -> None:
     told = run(broker, "backup", "a.tar")
     assert told.exit_code == 0, told.output
-    assert told.stdout.startswith("a.tar: 1 topic with 300 messages in 2 partitions, ")
+    assert told.stdout.startswith("a.tar: 1 topic with up to 300 messages in 2 partitions, ")
     facts = json.loads(run(broker, "backup", "a.tar.zst", "--json").stdout)
     assert (facts["topics"], facts["partitions"], facts["messages"], facts["compressed"]) == (1, 2, 300, True)
     assert facts["file_bytes"] == Path("a.tar.zst").stat().st_size < facts["bytes"] < Path("a.tar").stat().st_size
@@ -129,8 +154,8 @@ def test_pipes_carry_backups(broker: BrokerProcess, here: Path) -> None:
     line = f"{sys.executable} -m goqueue backup - --compress | {sys.executable} -m goqueue restore - data"
     piped = subprocess.run(line, shell=True, capture_output=True, text=True, env=environment, timeout=PATIENCE_S)
     assert piped.returncode == 0, piped.stderr
-    assert "data: 1 topic with 300 messages" in piped.stdout
-    assert "standard output: 1 topic with 300 messages" in piped.stderr
+    assert "data: 1 topic with up to 300 messages" in piped.stdout
+    assert "standard output: 1 topic with up to 300 messages" in piped.stderr
     assert names(here) == ["data"]
 
 

@@ -159,7 +159,7 @@ def test_what_is_shown_is_a_table_and_a_verdict(stopped: Path) -> None:
     result = run(stopped)
     assert result.exit_code == 0
     titles, *rows = result.stdout.splitlines()
-    assert titles.split() == ["topic", "partitions", "segments", "messages", "size", "findings"]
+    assert titles.split() == ["topic", "partitions", "segments", "records", "size", "findings"]
     assert next(row for row in rows if row.startswith("orders ")).endswith("ok")
     assert rows[-1] == "healthy"
     assert re.search(r"^orders +\d+ +\d+ +[\d,]+ +[\d.]+ KB +ok$", result.stdout, re.M)

@@ -10,7 +10,9 @@ from typer.testing import CliRunner, Result
 
 from goqueue.cli import broker_figures
 from goqueue.cli.app import app
+from goqueue.cli.broker_http import BrokerHttp
 from goqueue.cli.lines import plain
+from goqueue.cli.stats import gathered
 from goqueue.cli.stats_view import described
 from goqueue.testing import BrokerProcess, running_broker
 
@@ -84,7 +86,7 @@ def test_beside_one_topic_what_is_of_all_topics_is_said_to_be(broker: BrokerProc
         assert one["broker"][name] == whole["broker"][name]
     assert one["topic"] == "clicks" and whole["topic"] is None
     text = stats(broker, "clicks").stdout
-    assert "\n  all topics: messages 37, stored " in text
+    assert "\n  all topics: offsets 37, stored " in text
     before, _, after = text.partition("\nof all topics\n")
     assert "waiting by lane  " in before and "delays " not in before
     assert "delays        waiting 1" in after and "deliveries    acked 4" in after
@@ -138,3 +140,25 @@ def test_large_counts_have_their_digits_in_threes(broker: BrokerProcess) -> None
     found = json.loads(stats(broker, "--json").stdout)
     found["waiting_by_lane"] = {"normal": 6_596_509}
     assert "waiting by lane  normal 6,596,509\n" in plain(described(found, 10)) + "\n"
+
+
+def test_lines_that_are_too_wide_are_broken_between_figures_and_nowhere_else(broker: BrokerProcess) -> None:
+    found = gathered(BrokerHttp(broker.url, 60), None)
+    found["server"] = "http://a-broker-of-a-shop.in-some-data-centre.example:8080"
+    wide = plain(described(found, 20)).splitlines()
+    narrow = plain(described(found, 20, 80)).splitlines()
+    assert max(map(len, wide)) > 80 >= max(map(len, narrow))
+    assert " ".join(wide).split() == " ".join(narrow).split()
+    assert any(line.endswith(",") for line in narrow)
+
+
+def test_markers_of_transactions_do_not_pass_for_messages() -> None:
+    with running_broker() as own, own.client() as client:
+        client.create_topic("paid", partitions=1)
+        with client.producer() as producer:
+            for number in range(5):
+                with producer.transaction() as transaction:
+                    transaction.send("paid", f"{number}")
+        shown = stats(own).stdout
+        assert next(row for row in cells(shown) if row[:1] == ["topic"])[:3] == ["topic", "partitions", "offsets"]
+        assert "offsets " in shown and "messages 10" not in shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from goqueue.cli.figure_words import size
+from goqueue.cli.topic_view import up_to
 from goqueue.model.ids import INTERNAL_PREFIX
 from goqueue.observe.logs import escape
 
@@ -29,7 +30,7 @@ def facts(manifest: Manifest) -> dict[str, object]:
 def sentence(manifest: Manifest) -> str:
     users = _of_users(manifest)
     topics, messages = len({each.topic for each in users}), sum(each.records for each in users)
-    held = f"{_counted(topics, 'topic')} with {_counted(messages, 'message')} in {_counted(len(users), 'partition')}"
+    held = f"{_counted(topics, 'topic')} with {up_to(messages)} in {_counted(len(users), 'partition')}"
     return f"{held}, {size(manifest.head.size_bytes)}, as of {escape(manifest.head.instant)}"
 
 

@@ -12,7 +12,7 @@ import typer
 
 from goqueue.cli.asking import confirmed
 from goqueue.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PROBLEMS, reported
-from goqueue.cli.options import ConfigOption, load
+from goqueue.cli.options import ConfigOption, DataOption, data_folder, load
 from goqueue.cli.target import JsonOption, YesOption
 from goqueue.model.errors import DataFolderLocked, NotFound, TopicNotFound
 from goqueue.observe.logs import escape
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   goqueue doctor                                    check ./goqueue-data
-  goqueue doctor ./goqueue-data --topic orders      only one topic
+  goqueue doctor --data /var/lib/goqueue --topic orders   only one topic
   goqueue doctor --quick                            believe indexes that are whole
   goqueue doctor --json
   goqueue doctor --repair --yes                     make whole what can be made whole
@@ -52,7 +52,8 @@ class NotInFolder(TopicNotFound):
 @reported
 def doctor(
     data: Annotated[
-        str | None, typer.Argument(metavar="DATA", help="The data folder; else storage.path of the configuration.")
+        str | None,
+        typer.Argument(metavar="DATA", help="The same as --data; else storage.path of the configuration."),
     ] = None,
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only this one, and what the folder needs.")
@@ -62,13 +63,14 @@ def doctor(
     ] = False,
     repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired; asks first.")] = False,
     yes: YesOption = False,
+    data_option: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Check a data folder while no broker uses it. Nothing is changed unless --repair says so."""
     from goqueue.cli import doctor_view, lines
 
-    root, options = _prepared(data, topic, config, quick=quick)
+    root, options = _prepared(data_folder(data, data_option), topic, config, quick=quick)
     repaired = None
     # What is repaired is what was found: nobody may use the folder between the two, however long the question waits.
     with _locked(root) if repair else nullcontext():

@@ -15,7 +15,7 @@ from goqueue.storage.findings import Finding, PartitionReport, Report, Severity
 if TYPE_CHECKING:
     from goqueue.broker.checkup_repair import Repaired
 
-_TITLES = ["topic", "partitions", "segments", "messages", "size", "findings"]
+_TITLES = ["topic", "partitions", "segments", "records", "size", "findings"]
 _STYLES = {Severity.NOTE: "dim", Severity.REPAIRABLE: "yellow", Severity.DAMAGE: "bold red"}
 _WORST_FIRST = [Severity.DAMAGE, Severity.REPAIRABLE, Severity.NOTE]
 

@@ -58,3 +58,10 @@ def load(path: str | None, named: dict[str, str | None], assignments: list[str] 
                 f"{setting} is given twice, as {flags[setting]!r} and as {raw!r}", param_hint="--set"
             )
     return load_config(path=path, environ=os.environ, flags=flags)
+
+
+def data_folder(argument: str | None, option: str | None) -> str | None:
+    """Of commands that take it by ``--data``, as all do, and by its place as well."""
+    if argument is not None and option is not None:
+        raise typer.BadParameter("DATA and --data name the same thing; use one of them")
+    return option if argument is None else argument

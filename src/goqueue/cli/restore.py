@@ -11,6 +11,7 @@ import typer
 
 from goqueue.cli.failures import EXIT_INTERRUPTED, reported
 from goqueue.cli.lines import put_json
+from goqueue.cli.options import data_folder
 from goqueue.cli.target import JsonOption
 
 if TYPE_CHECKING:
@@ -20,22 +21,27 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  goqueue backup - | goqueue restore - ./restored                 a copy of what runs; files work as well
+  goqueue backup - | goqueue restore - --data ./restored          a copy of what runs; files work as well
   goqueue backup - | goqueue restore - --check                    is it whole? writes nothing
-  goqueue backup - --data ./goqueue-data | goqueue restore - ./moved --json
+  goqueue backup - --data ./goqueue-data | goqueue restore - --data ./moved --json
 """
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The backup, packed or not; - for standard input.")]
-DataArgument = Annotated[
-    Path | None,
-    typer.Argument(metavar="DATA", help="The data folder to make. It must not exist, or be empty.", show_default=False),
+DataArgument = Annotated[str | None, typer.Argument(metavar="DATA", help="The same as --data.", show_default=False)]
+NewFolderOption = Annotated[
+    str | None,
+    typer.Option("--data", metavar="DIR", help="The data folder to make. It must not exist, or be empty."),
 ]
 CheckOption = Annotated[bool, typer.Option("--check", help="Only look whether the backup is whole; write nothing.")]
 
 
 @reported
 def restore(
-    file: FileArgument, data: DataArgument = None, check: CheckOption = False, as_json: JsonOption = False
+    file: FileArgument,
+    data_argument: DataArgument = None,
+    data_option: NewFolderOption = None,
+    check: CheckOption = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Make a data folder from a backup.
 
@@ -50,8 +56,10 @@ def restore(
 
     if not file:
         raise typer.BadParameter("it is empty; give the backup's name, or - for standard input", param_hint="FILE")
+    named = data_folder(data_argument, data_option)
+    data = None if named is None else Path(named)
     if check == (data is not None):
-        raise typer.BadParameter("give the data folder to make, or --check to make none", param_hint="DATA")
+        raise typer.BadParameter("give the data folder to make, or --check to make none", param_hint="--data")
     began = time.monotonic()
     try:
         with ExitStack() as stack:

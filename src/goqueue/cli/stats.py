@@ -5,6 +5,8 @@ What draws and what asks is imported when it is needed: asking for the version m
 
 from __future__ import annotations
 
+import sys
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,6 +56,9 @@ def stats(
 ) -> int:
     """Show what a broker holds and how it is: health, topics, groups and their lag, lanes, delays, transactions.
 
+    Offsets are how many a topic spans: messages, and what is stored beside them (markers of transactions, what was
+    delayed). The "messages" of --json is the same number.
+
     Ends with status 5 if the broker says that something is wrong, or takes no messages. Counts are since its start.
     """
     from goqueue.cli import lines
@@ -63,7 +68,7 @@ def stats(
     if as_json:
         put_json(found)
     else:
-        lines.put(described(found, limit))
+        lines.put(described(found, limit, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize))
     is_well = found["health"]["status"] == "ok" and found["readiness"]["status"] == "pass"
     return 0 if is_well else EXIT_PROBLEMS
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,9 +35,12 @@ _TRANSACTIONS = {name: word for name, word in TRANSACTION_WORDS.items() if name.
 """The counts; how long they took is told by ``goqueue txn stats``."""
 
 
-def described(found: dict[str, Any], limit: int) -> Iterator[Line]:
-    """``limit`` topics and as many groups, the largest first; how many more there are is said."""
-    yield from _broker(found)
+def described(found: dict[str, Any], limit: int, width: int = sys.maxsize) -> Iterator[Line]:
+    """``limit`` topics and as many groups, the largest first; how many more there are is said.
+
+    Lists of figures go on in another line where one would be wider than ``width``.
+    """
+    yield from _broker(found, width)
     yield []
     yield from _topics(found["topics"], limit)
     if found["groups"]:
@@ -55,19 +59,32 @@ def described(found: dict[str, Any], limit: int) -> Iterator[Line]:
         ("deliveries", _listed(_named(found["reliability"], _COUNTS))),
     ]
     if found["topic"] is None:
-        yield from _aligned(here + everywhere)
+        yield from _aligned(here + everywhere, width)
         return
-    yield from _aligned(here)
+    yield from _aligned(here, width)
     yield []
     # A broker counts these for all topics together.
     yield [("of all topics", "bold")]
-    yield from _aligned(everywhere)
+    yield from _aligned(everywhere, width)
 
 
-def _aligned(rows: Sequence[tuple[str, str]]) -> Iterator[Line]:
-    width = max((len(name) for name, _ in rows), default=0)
+def _aligned(rows: Sequence[tuple[str, str]], width: int) -> Iterator[Line]:
+    for_names = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
-        yield [(f"{name.ljust(width)}{GAP}", "dim"), (escape(text), "")]
+        for number, part in enumerate(_folded(escape(text), width - for_names - len(GAP))):
+            yield [(f"{('' if number else name).ljust(for_names)}{GAP}", "dim"), (part, "")]
+
+
+def _folded(text: str, width: int) -> Iterator[str]:
+    """A list in lines of its own, broken behind its commas alone."""
+    line = ""
+    for part in text.split(", "):
+        if line and len(line) + len(", ") + len(part) + len(",") > width:
+            yield f"{line},"
+            line = part
+        else:
+            line = f"{line}, {part}" if line else part
+    yield line
 
 
 def _of_how_many(found: Mapping[str, Any]) -> str:
@@ -76,24 +93,29 @@ def _of_how_many(found: Mapping[str, Any]) -> str:
     return "" if counted is None else f" (in the first {counted:,} of {found['partitions']:,} partitions)"
 
 
-def _broker(found: dict[str, Any]) -> Iterator[Line]:
+def _broker(found: dict[str, Any], width: int) -> Iterator[Line]:
     health, ready, held = found["health"], found["readiness"], found["broker"]
     is_ok = health["status"] == "ok"
     uptime_s = parse_duration_ms(held["uptime"]) / 1_000
     takes = "takes messages" if ready["status"] == "pass" else "TAKES NO MESSAGES"
-    yield [
+    state: Line = [
         (f"{escape(found['server'])}{GAP}", "bold"),
         (escape(health["status"]), "green" if is_ok else "bold red"),
         (f", {takes}", "" if ready["status"] == "pass" else "bold red"),
-        (f"{GAP}version {escape(found['version'])}{GAP}up {words.seconds(uptime_s)}", ""),
     ]
+    since = f"{GAP}version {escape(found['version'])}{GAP}up {words.seconds(uptime_s)}"
+    if sum(len(text) for text, _ in state) + len(since) <= width:
+        yield [*state, (since, "")]
+    else:
+        yield state
+        yield [(since, "")]
     for problem in health["problems"]:
         yield [(f"{GAP}problem: {escape(problem)}", "bold red")]
     for name, check in ready.get("checks", {}).items():
         if check["status"] != "pass" and check["message"] not in health["problems"]:
             yield [(f"{GAP}{escape(check['status'])}: {escape(name)}: {escape(check['message'])}", "yellow")]
     facts = {
-        "messages": words.count(held["messages"]),
+        "offsets": words.count(held["messages"]),
         "stored": words.size(held["total_size_bytes"]),
         "disk free": words.size(held["disk_free_bytes"]),
         "fsync rounds": words.count(held["fsync_rounds"]),
@@ -101,7 +123,8 @@ def _broker(found: dict[str, Any]) -> Iterator[Line]:
         "connections": f"{sum(held['connections'].values()):,}",
     }
     of_all = "" if found["topic"] is None else "all topics: "
-    yield [(GAP + of_all + _listed(facts), "")]
+    for part in _folded(of_all + _listed(facts), width - len(GAP)):
+        yield [(GAP + part, "")]
 
 
 def _topics(topics: dict[str, Any], limit: int) -> Iterator[Line]:
@@ -121,7 +144,7 @@ def _topics(topics: dict[str, Any], limit: int) -> Iterator[Line]:
         ]
         for name, each in ordered[:limit]
     ]
-    yield from table(["topic", "partitions", "messages", "size", "segments", "damaged"], rows)
+    yield from table(["topic", "partitions", "offsets", "size", "segments", "damaged"], rows)
     yield from _more(len(topics), limit, "topics")
 
 

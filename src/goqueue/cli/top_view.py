@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from goqueue.cli import figure_words as words
 from goqueue.cli.figure_rates import GroupReading, Latency, Reading
 from goqueue.cli.lines import Line
+from goqueue.cli.tables import GAP
 from goqueue.cli.trace_words import shortened
 from goqueue.observe.logs import escape
 
@@ -87,7 +89,7 @@ class Watched:
 
 def drawn(watched: Watched, width: int, height: int, *, keys: str = "") -> list[Line]:
     """At most ``height`` lines, none of them wider than ``width``. What does not fit is left out from the end."""
-    lines = [_head(watched)]
+    lines = [*_head(watched, width)]
     if watched.away:
         lines.append([(f"no answer since {clock(watched.away_since)}, trying again: {escape(watched.away)}", _BAD)])
     elif watched.notes:
@@ -132,7 +134,7 @@ def _body(watched: Watched, width: int, spark_room: int) -> Iterator[Line]:
     yield _latency("publish", now.publish, words.sparkline(watched.history["publish"], spark))
     yield _latency("end to end", now.end_to_end)
     rounds = "" if rates is None else f"{words.count(rates.fsync_rounds)} rounds/s"
-    yield _latency("fsync", now.fsync, rounds)
+    yield _latency("fsync", now.fsync, rounds, width)
     yield _latency("loop delay", now.loop_delay)
     yield from _facts(
         width,
@@ -170,23 +172,40 @@ def cut(line: Line, width: int) -> Line:
     return kept
 
 
-def _head(watched: Watched) -> Line:
+def _head(watched: Watched, width: int) -> Iterator[Line]:
     now = watched.reading
-    line: Line = [("goqueue top  ", _BOLD), (escape(watched.server), "")]
+    parts: Line = [("goqueue top", _BOLD), (escape(watched.server), "")]
     if now is None:
-        return [*line, ("  looking", _DIM)]
+        return _flowing([*parts, ("looking", _DIM)], width)
     state = ("ready", _GOOD) if now.ready else ("NOT READY", _BAD)
     if watched.away:
         state = ("AWAY", _BAD)
-    line += [(f"  {escape(now.version)}  up {words.seconds(now.uptime_s)}  ", ""), state]
+    parts += [(escape(now.version), ""), (f"up {words.seconds(now.uptime_s)}", ""), state]
     if now.failed_partitions:
-        line.append((f"  {now.failed_partitions} partitions failed", _BAD))
+        parts.append((f"{now.failed_partitions} partitions failed", _BAD))
     if now.damaged_messages:
-        line.append((f"  {now.damaged_messages} messages damaged", _BAD))
-    line.append((f"  {clock(now.at)}", _DIM))
+        parts.append((f"{now.damaged_messages} messages damaged", _BAD))
+    parts.append((clock(now.at), _DIM))
     if now.look_s >= 0.1:
-        line.append((f"  a look takes {words.seconds(now.look_s)}", "yellow"))
-    return line
+        parts.append((f"a look takes {words.seconds(now.look_s)}", "yellow"))
+    return _flowing(parts, width)
+
+
+def _flowing(parts: Line, width: int) -> Iterator[Line]:
+    """As many of them in a line as fit; none is broken."""
+    line: Line = []
+    used = 0
+    for text, style in parts:
+        wide = cell_len(text)
+        if line and used + len(GAP) + wide > width:
+            yield line
+            line, used = [], 0
+        if line:
+            line.append((GAP, ""))
+            used += len(GAP)
+        line.append((text, style))
+        used += wide
+    yield line
 
 
 def clock(at: str) -> str:
@@ -194,11 +213,12 @@ def clock(at: str) -> str:
     return datetime.fromisoformat(at[:19] + "+00:00").astimezone().strftime("%H:%M:%S")
 
 
-def _latency(name: str, found: Latency, more: str = "") -> Line:
+def _latency(name: str, found: Latency, more: str = "", width: int = sys.maxsize) -> Line:
+    """``more`` only where there is room for it."""
     return [
         (f"{name:12}{words.latency(found.p50_s, is_at_least=found.p50_is_at_least):>12}", ""),
         (f"{words.latency(found.p99_s, is_at_least=found.p99_is_at_least):>11}   ", _BOLD),
-        (more, "cyan"),
+        (more if _FIGURES_WIDTH + cell_len(more) <= width else "", "cyan"),
     ]
 
 

@@ -37,6 +37,15 @@ _WHAT = {
 }
 
 
+_MISSING = "is missing"
+
+
+def is_missing_index(finding: Finding) -> bool:
+    """Whether it says no more than that an index will be made anew."""
+    suffix = finding.path.suffix
+    return finding.severity is Severity.NOTE and finding.what == f"{_WHAT.get(suffix)} {_MISSING}"
+
+
 def check_indexes(place: SegmentPlace, found: Scan, point: RecoveryPoint | None, *, is_torn: bool) -> list[Finding]:
     """``is_torn``: bytes follow that are no frames, so the files may know of more than there is. ``point`` is that of
     this very segment."""
@@ -123,7 +132,7 @@ class _Check:
         try:
             file = self._place.open(suffix)
         except Vanished:
-            self._add(Severity.NOTE, suffix, "is missing", "it is only slower until it is made anew", REBUILT)
+            self._add(Severity.NOTE, suffix, _MISSING, "it is only slower until it is made anew", REBUILT)
             return None
         return file, file.size()
 

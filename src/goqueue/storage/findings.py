@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -69,6 +70,11 @@ class Report:
 
     def every_finding(self) -> list[Finding]:
         return [*self.findings, *(each for partition in self.partitions for each in partition.findings)]
+
+    def leave_out(self, is_expected: Callable[[Finding], bool]) -> None:
+        self.findings = [each for each in self.findings if not is_expected(each)]
+        for partition in self.partitions:
+            partition.findings = [each for each in partition.findings if not is_expected(each)]
 
     def is_healthy(self) -> bool:
         """Whether nothing is wrong but what is harmless."""

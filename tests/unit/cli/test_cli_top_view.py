@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from goqueue.cli.figure_rates import GroupReading, Latency, Rates, Reading, TopicReading
 from goqueue.cli.lines import plain
-from goqueue.cli.top_view import HISTORY, SORTS, Away, Watched, drawn
+from goqueue.cli.top_view import HISTORY, SORTS, Away, Watched, clock, drawn
 
 RATES = Rates(1.0, 1_234.0, 250_000.0, 900.0, 3.0, 800.0, 0.0, 10.0, 2_000.0, 40.0, 12.0)
 
@@ -92,6 +92,17 @@ def test_everything_that_matters_is_on_a_screen_of_80_by_24() -> None:
     ):  # fmt: skip
         assert wanted in text, wanted
     assert text.splitlines()[-1] == "q quits"
+
+
+def test_on_40_columns_nothing_is_cut_and_the_state_is_seen() -> None:
+    lines = plain(drawn(watched(now(), now()), 40, 24)).splitlines()
+    assert lines[:2] == [
+        "goqueue top  http://127.0.0.1:8080",
+        f"0.1.0  up 1m01s  ready  {clock('2026-01-31T12:00:00')}",
+    ]
+    (fsync,) = [line for line in lines if line.startswith("fsync")]
+    assert fsync.split() == ["fsync", "0.7", "ms", "3.0", "ms"]
+    assert any(line.endswith("40 rounds/s") for line in plain(drawn(watched(now(), now()), 60, 24)).splitlines())
 
 
 def test_figures_that_do_not_fit_a_line_go_into_the_next() -> None:
