@@ -31,6 +31,7 @@ _OF_UNIT: dict[str, Any] = {
     "count": int,
     "ratio": float,
     "text": str,
+    "topic": str,
     "flag": bool,
 }
 
