@@ -25,6 +25,16 @@ def test_members_and_what_they_have_are_kept(start: Start) -> None:
     assert [member.heartbeat().generation for member in members] == [before.generation] * 2
 
 
+def test_a_kind_that_was_changed_is_kept(start: Start) -> None:
+    driver = start()
+    filled(driver, "t", "a", "b")
+    Member(driver, "g", "t").leave()
+    driver.groups.configure("g", kind="shared")
+    driver.restart()
+    assert driver.groups.describe("g").settings["kind"] == "shared"
+    assert [Member(driver, "g", "t").next().value for _ in range(2)] == [b"a", b"b"]
+
+
 def test_acks_and_delivery_counts_and_receipts_are_kept(start: Start) -> None:
     driver = start()
     filled(driver, "t", *"abcd")

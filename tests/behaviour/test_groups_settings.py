@@ -76,6 +76,45 @@ def test_what_is_fixed_cannot_be_changed_by_a_join_or_afterwards(
     assert shared.groups.describe(name) == before
 
 
+def test_the_kind_can_be_changed_while_nobody_is_in_the_group_and_what_it_knows_stays(
+    shared: Driver, name: str
+) -> None:
+    filled(shared, name, *"abcd")
+    member = Member(shared, name)
+    member.ack(member.next())
+    member.leave()
+    changed = shared.groups.configure(name, kind="shared")
+    assert (changed.settings["kind"], "kind" in changed.overrides) == ("shared", True)
+    # Of three members each has something of the only partition.
+    members = [Member(shared, name) for _ in range(3)]
+    assert [each.next().value for each in members] == [b"b", b"c", b"d"]
+    for each in members:
+        each.leave()
+    one, other = Member(shared, name, kind="sticky"), Member(shared, name)
+    assert shared.groups.describe(name).settings["kind"] == "sticky"
+    assert sorted([one.partitions(), other.partitions()]) == [[], [0]]
+
+
+def test_mode_and_ordering_cannot_be_changed_even_then_nor_can_a_stream_be_shared(shared: Driver, name: str) -> None:
+    filled(shared, name)
+    shared.groups.configure(name, mode="stream")
+    before = shared.groups.describe(name)
+    for setting in ({"mode": "queue"}, {"ordering": "key"}):
+        with refusal("group_conflict"):
+            shared.groups.configure(name, **setting)
+    with refusal("invalid_settings"):
+        shared.groups.configure(name, kind="shared")
+    with refusal("invalid_settings"):
+        Member(shared, name, kind="shared")
+    assert shared.groups.describe(name) == before
+
+
+def test_a_join_that_names_no_kind_makes_a_group_that_splits_partitions(shared: Driver, name: str) -> None:
+    filled(shared, name)
+    Member(shared, name)
+    assert shared.groups.describe(name).settings["kind"] == "range"
+
+
 def test_who_joins_later_may_name_what_the_group_is(shared: Driver, name: str) -> None:
     filled(shared, name)
     Member(shared, name)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from doubles.async_tests import until
 from doubles.timed_broker import TimedBroker
+from fetched import fetched
 
 from goqueue import AsyncClient, Outgoing
 from goqueue.model.errors import StaleReceipt
@@ -28,7 +29,8 @@ async def test_a_slow_handler_keeps_its_message(timed_broker: TimedBroker) -> No
     async with timed_broker.async_client() as client:
         await fill(client, 20)
         async with client.consumer(GROUP, TOPIC, visibility_timeout_ms=1_000) as slow:
-            [first, *_] = await slow.poll(1)
+            await fetched(slow, 20)
+            [first] = await slow.poll(1)
             # Those that wait behind it are kept as well: for longer than the timeout, all in all.
             for _ in range(4):
                 await until_extended(client, 20)
@@ -74,6 +76,7 @@ async def test_a_message_that_is_lost_knows_it_and_those_behind_it_are_dropped(t
     async with timed_broker.async_client() as client:
         await fill(client, 3)
         async with client.consumer(GROUP, TOPIC, visibility_timeout_ms=200) as consumer:
+            await fetched(consumer, 3)
             [first] = await consumer.poll(1)
             await client.reset_offsets(GROUP, TOPIC, "earliest")
             await until(lambda: first.lost)
@@ -100,7 +103,7 @@ async def test_one_request_extends_everything(timed_broker: TimedBroker) -> None
                 return await settle(request)  # type: ignore[arg-type]
 
             consumer._keeper._settle = counting  # type: ignore[assignment]
-            await consumer.poll(1)
+            await fetched(consumer, 40)
             await until(lambda: len(asked) >= 3)
             assert asked[-1] == len(consumer._keeper) > 1
 

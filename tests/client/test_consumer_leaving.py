@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from doubles.async_tests import until
+from fetched import wants
 
 from goqueue import AsyncClient, AsyncConsumer, AsyncReceivedMessage, Outgoing, TopicPartition
 from goqueue.testing import BrokerProcess
@@ -101,6 +102,7 @@ async def test_what_comes_after_taking_has_stopped_is_given_back_as_it_comes(
     async with broker.async_client() as client, client.producer() as producer:
         await producer.send_many(topic, [b"0"])
         async with client.consumer(group, topic) as consumer:
+            await wants(consumer, 100)
             message = await anext(consumer)
             arrived = count_arrivals(consumer)
             # The broker is asked to pause only after it has answered the poll that was waiting.

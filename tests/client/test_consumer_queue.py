@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from doubles.async_tests import until
+from fetched import fetched
 
 from goqueue import AsyncClient, AsyncConsumer, Outgoing, Priority, Reject, Retry, from_json, to_json
 from goqueue.model.errors import (
@@ -263,6 +264,7 @@ async def test_polling_without_waiting_gives_what_is_there(broker: BrokerProcess
     async with broker.async_client() as client:
         await fill(client, topic, 10)
         async with client.consumer(group, topic) as consumer:
+            await fetched(consumer, 10)
             assert len(await consumer.poll(1)) == 1
             assert len(await consumer.poll(100, timeout=0)) == 9
             assert await consumer.poll(timeout=timedelta(0)) == []

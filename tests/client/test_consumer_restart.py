@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from doubles.async_tests import until
+from fetched import fetched
 
 from goqueue import AsyncClient
 from goqueue.client.connection import Connection
@@ -216,6 +217,7 @@ async def test_a_member_that_was_silent_for_too_long_joins_anew(
         await fill(client, topic, 3)
         async with client.consumer(group, topic, session_timeout_ms=1_000) as consumer:
             member = consumer.member_id
+            await fetched(consumer, 3)
             assert len(await consumer.poll(1)) == 1
             subscribe = Connection.subscribe
 

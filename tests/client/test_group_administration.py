@@ -42,7 +42,7 @@ async def test_a_group_is_listed_described_changed_and_deleted(broker: BrokerPro
         changed = await client.configure_group(group, max_retries=None)
         assert changed.settings["max_retries"] == "topic"
         with pytest.raises(GroupConflict):
-            await client.configure_group(group, kind="range")
+            await client.configure_group(group, ordering="key")
         with pytest.raises(InvalidSettings, match="nonsense"):
             await client.configure_group(group, nonsense=1)
 

@@ -243,6 +243,9 @@ async def make_change_and_delete_a_group(stage: Stage) -> None:
     stage.told.overrides = None
     await stage.broker.groups.configure(GROUP, {"max_in_flight": 7})
     stage.told.overrides = {"kind": "shared", "max_in_flight": 7}
+    stage.told.overrides = None
+    await stage.broker.groups.configure(GROUP, {"kind": "sticky"})
+    stage.told.overrides = {"kind": "sticky", "max_in_flight": 7}
     stage.told.exists, stage.told.overrides = False, None
     await stage.broker.groups.delete(GROUP)
     stage.told.may_exist = False

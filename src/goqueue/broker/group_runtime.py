@@ -46,6 +46,8 @@ class Session:
     turn: int = 0
     """Which of its partitions comes first in the next poll."""
     committed_at_ns: int = 0
+    window: int | None = None
+    """How many messages the member wants in flight for now; ``None``: as many as it may."""
     positions: dict[str, int] = field(default_factory=dict)
     """Of a stream member: the next offset to read, by queue."""
     turns: LaneTurns = field(default_factory=LaneTurns)

@@ -139,6 +139,10 @@ class GroupService:
         """What the member has, when that is news to someone who knows version ``seen``."""
         return await self._membership.next_assignment(name, member_id, seen)
 
+    def set_window(self, name: str, member_id: str, messages: int | None) -> None:
+        """How many messages of a queue a member wants in flight from now on; ``None``: as many as it may have."""
+        self._membership.set_window(name, member_id, messages)
+
     def attach(self, name: str, member_id: str, change: int) -> None:
         """A stream of the member's has begun (1) or ended (-1): as long as it is there, so is the member."""
         self._membership.attach(name, member_id, change)

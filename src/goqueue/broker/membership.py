@@ -12,7 +12,7 @@ from goqueue.broker.settling import Settling
 from goqueue.broker.subscriptions import Subscriptions
 from goqueue.coordination.group import Group, GroupChanged, GroupDeleted, GroupMade, Member, new_state
 from goqueue.coordination.groups import GroupsEvent
-from goqueue.model.errors import GroupConflict, InvalidRequest
+from goqueue.model.errors import GroupConflict, InvalidRequest, InvalidSettings
 from goqueue.model.fields import shown, specs
 from goqueue.model.group_settings import GroupSettings, check_together, parse_group_settings
 from goqueue.model.ids import check_group_name
@@ -37,6 +37,8 @@ class Join:
     session_timeout_ms: int | None = None
     instance_id: str = ""
     auto_commit: bool = False
+    initial_settings: Mapping[str, object] = field(default_factory=dict)
+    """More for a group that this join makes; one that is there stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,14 @@ class Membership:
     async def join(self, name: str, request: Join) -> Assignment:
         check_group_name(name)
         settings = parse_group_settings(dict(request.settings))
+        initial = parse_group_settings(dict(request.initial_settings))
         self._check_join(request)
         topics = [self._host.topic(each) for each in dict.fromkeys(request.topics)]
         journal = self._shards.journal(name)
         group = journal.machine.get(name)
         events: list[GroupsEvent] = []
         if group is None:
-            made = self.made(name, settings)
+            made = self.made(name, self._begun_with(initial, settings))
             events.append(made)
             group = Group(new_state(made), {})
         else:
@@ -117,6 +120,16 @@ class Membership:
         await journal.settled()
         return self.assignment(name, member.member_id)
 
+    def _begun_with(self, initial: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+        """What a group begins with, unless that does not go together with what was asked for, or with the defaults."""
+        both = initial | settings
+        chosen = self._host.config.group.with_overrides(both)
+        try:
+            check_together(chosen.kind, chosen.mode, chosen.ordering)
+        except InvalidSettings:
+            return settings
+        return both
+
     def made(self, name: str, settings: dict[str, Any]) -> GroupMade:
         """A new group, if there is room for one more."""
         limit = self._host.config.limits.max_groups
@@ -129,14 +142,24 @@ class Membership:
         return GroupMade(name, self._new_id(), settings, self._clock.now_ns(), fixed)
 
     def check_fits(self, group: Group, settings: dict[str, Any]) -> None:
-        """Whoever joins an existing group may name its fixed settings, not change them."""
+        """Whoever joins an existing group may name its fixed settings, and change those that its members go by only
+        while there are none."""
         effective = self._shards.settings(group)
         for each, spec in specs(GroupSettings).items():
-            if each in settings and spec.fixed and getattr(effective, each) != settings[each]:
+            if each not in settings or not spec.fixed or getattr(effective, each) == settings[each]:
+                continue
+            if not spec.while_empty:
                 raise GroupConflict(
                     f"group {group.name!r} has {each} {getattr(effective, each)!r}, which cannot be changed to "
                     f"{settings[each]!r}"
                 )
+            if group.state.members:
+                raise GroupConflict(
+                    f"group {group.name!r} has {each} {getattr(effective, each)!r}, which can be changed to "
+                    f"{settings[each]!r} only while it has no members; it has {len(group.state.members)}"
+                )
+        wanted = effective.with_overrides(settings)
+        check_together(wanted.kind, wanted.mode, wanted.ordering)
 
     def changed(self, group: Group, settings: dict[str, Any]) -> list[GroupChanged]:
         """What is not fixed is as the last one who named it wants it."""
@@ -234,6 +257,16 @@ class Membership:
         await self._shards.runtime(name).wait_for_change(seen)
         await self._shards.journal(name).settled()
         return self.assignment(name, member_id)
+
+    def set_window(self, name: str, member_id: str, messages: int | None) -> None:
+        """The member was heard of before; one that is gone meanwhile wants nothing."""
+        if self._shards.journal(name).machine.get(name) is None:
+            return
+        runtime = self._shards.runtime(name)
+        session = runtime.sessions.get(member_id)
+        if session is not None:
+            session.window = messages
+            runtime.wake_member(member_id)
 
     def attach(self, name: str, member_id: str, change: int) -> None:
         if self._shards.journal(name).machine.get(name) is None:

@@ -129,6 +129,9 @@ class Polling:
         most = settings.max_in_flight
         if bounds.max_in_flight is not None:
             most = min(most, bounds.max_in_flight)
+        session = self._shards.runtime(group.name).sessions.get(member_id)
+        if session is not None and session.window is not None:
+            most = min(most, session.window)
         return min(bounds.max_messages, most - group.in_flight.get(member_id, 0))
 
     def pause_s(self, name: str, member_id: str, bounds: PollBounds) -> float:

@@ -84,7 +84,7 @@ def configuration_page() -> str:
     for section, kind in SECTIONS.items():
         parts += [f"## `[{section}]`", _sentence(kind)]
         declared = specs(kind)
-        if fixed := [f"`{name}`" for name, spec in declared.items() if spec.fixed]:
+        if fixed := [f"`{name}`" for name, spec in declared.items() if spec.fixed and not spec.while_empty]:
             parts.append(_FIXED_NOTE.format(kind=section, names=", ".join(fixed)))
         rows = [_setting_row(section, name, spec) for name, spec in declared.items()]
         parts.append(_table(("Setting", "Variable", "Default", "Allowed", "Meaning"), rows))
@@ -142,7 +142,9 @@ def main(arguments: Sequence[str], folder: Path = Path("docs")) -> int:
 
 def _setting_row(section: str, name: str, spec: FieldSpec) -> tuple[str, ...]:
     default = spec.format(getattr(getattr(Config(), section), name))
-    meaning = spec.doc + (f" Cannot be changed once the {section} exists." if spec.fixed else "")
+    meaning = spec.doc + (
+        f" Cannot be changed once the {section} exists." if spec.fixed and not spec.while_empty else ""
+    )
     return (f"`{name}`", f"`{env_name(f'{section}.{name}')}`", f"`{default}`", spec.bounds(), meaning)
 
 

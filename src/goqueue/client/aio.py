@@ -142,9 +142,9 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
     ) -> AsyncConsumer:
         """A member of a group. ``options`` are those of ``ConsumerConfig``, and settings of the group.
 
-        The settings make the group if it does not exist; if it does, those that are fixed must fit, and the others are
-        changed. With an ``instance_id`` it stays a member when it is closed, until its session is over. Closed with
-        the client, or by its own context.
+        The settings make the group if it does not exist, and a queue is then ``shared`` unless a ``kind`` is given; if
+        it does, those that are fixed must fit, and the others are changed. With an ``instance_id`` it stays a member
+        when it is closed, until its session is over. Closed with the client, or by its own context.
         """
         fixed = {"kind": kind, "mode": mode, "ordering": ordering, "start": start}
         given: dict[str, Any] = {**options} | {name: value for name, value in fixed.items() if value is not None}
@@ -167,7 +167,9 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         config = ConsumerConfig(**{name: value for name, value in options.items() if name in own})
         settings = {name: value for name, value in options.items() if name not in own}
         listed = [topics] if isinstance(topics, str) else _listed(topics)
-        terms = JoinTerms(group, listed, to_group_settings(settings), instance_id, config)
+        # Of a queue everyone works on everything; a group that is there keeps the kind that it has.
+        initial = {} if settings.get("mode") == "stream" else {"kind": "shared"}
+        terms = JoinTerms(group, listed, to_group_settings(settings), instance_id, config, initial)
         consumer = AsyncConsumer(self._directory, terms, closed=self._consumers.discard, **more)
         self._consumers.add(consumer)
         return consumer

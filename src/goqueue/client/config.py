@@ -119,7 +119,8 @@ class ConsumerConfig(_Checked):
     max_in_flight: int = setting(
         1_000,
         "How many messages of a queue the consumer has at most, waiting in it or being handled; never more than the "
-        "group's max_in_flight.",
+        "group's max_in_flight. It fetches as many as it is asked for, and ahead of that what it handles within a "
+        "quarter of a second.",
         "count",
         minimum=1,
         maximum=100_000,

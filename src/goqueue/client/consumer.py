@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from goqueue.client.delivery import AsyncReceivedMessage, claims_of
 from goqueue.client.directory import Directory
+from goqueue.client.fetch_ahead import FetchAhead
 from goqueue.client.instants import Span
 from goqueue.client.intake import Intake, Parcel
 from goqueue.client.leases import LeaseKeeper
@@ -58,10 +59,13 @@ class AsyncConsumer:
         self._deserializer = deserializer
         self._membership = Membership(directory, terms, self)
         self._progress = Progress()
-        self._intake = Intake(self._progress, deserializer, self._taken_up)
-        self._rebalancer = Rebalancer(self._intake, self._progress, on_assigned, on_revoked, self._commit_finished)
         self._keeper = LeaseKeeper(self._membership.settle, terms.config.max_lease_ms / 1_000)
-        self._settler = Settler(self._membership.settle, self._keeper)
+        self._fetching = FetchAhead(
+            terms.config.max_in_flight, self._keeper, self._membership.set_window, self._give_back
+        )
+        self._intake = Intake(self._progress, deserializer, self._taken_up, self._fetching)
+        self._rebalancer = Rebalancer(self._intake, self._progress, on_assigned, on_revoked, self._commit_finished)
+        self._settler = Settler(self._membership.settle, self._keeper, self._fetching.finished)
         self._queue_side: QueueSide | None = None
         self._is_stream: bool | None = None
         self._arrived_to: dict[TopicPartition, int] = {}
@@ -109,6 +113,8 @@ class AsyncConsumer:
         self._keeper.start()
         if self._is_stream and self._config.auto_commit:
             self._committing = asyncio.create_task(self._commit_regularly())
+        if not self._is_stream:
+            self._fetching.start(self._intake)
         await self._rebalancer.up_to_date.wait()
         self._is_started = True
 
@@ -137,6 +143,7 @@ class AsyncConsumer:
     async def _close(self) -> None:
         self._intake.end()
         self._membership.pause()
+        await self._fetching.stop()
         timeout_s, in_time = self._config.close_timeout_ms / 1_000, False
         try:
             if self._starting is not None:
@@ -148,7 +155,7 @@ class AsyncConsumer:
             self._gives_back = False
             is_there = not self._is_stream and await self._membership.end_stream()
             if is_there:
-                self._release(claims_of(self._intake.take_back()))
+                self._give_back(self._intake.take_back())
             await self._rebalancer.stop()
             if self._committing is not None:
                 self._committing.cancel()
@@ -248,7 +255,7 @@ class AsyncConsumer:
         self._membership.pause()
         if not self._is_stream:
             self._gives_back = True
-            self._release(claims_of(self._intake.take_back()))
+            self._give_back(self._intake.take_back())
 
     # Settling
 
@@ -272,6 +279,9 @@ class AsyncConsumer:
         else:
             done.set_result(None)
         return done
+
+    def _give_back(self, messages: list[Any]) -> None:
+        self._release(claims_of(messages))
 
     def _release(self, claims: list[Claim]) -> None:
         """Unseen by anyone, or as good as that."""
@@ -399,7 +409,7 @@ class AsyncConsumer:
     def _take_queued(self, parcels: list[QueueParcel]) -> None:
         for parcel in parcels:
             if self._gives_back:
-                self._release(claims_of(parcel.open(None)))
+                self._give_back(list(parcel.open(None)))
             else:
                 self._intake.put(parcel)
 

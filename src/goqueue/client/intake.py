@@ -39,6 +39,22 @@ class Parcel(Protocol):
     def open(self, deserializer: Deserializer | None) -> Iterator[Any]: ...
 
 
+class Demand:
+    """Who waits for messages, and for how many. This one does not care."""
+
+    def begins(self, messages: int) -> None:
+        """Nothing is here, and somebody waits for so many."""
+
+    def met(self, messages: int) -> None:
+        """Something has come for him."""
+
+    def given_up(self, messages: int) -> None:
+        """His time is over."""
+
+
+NO_DEMAND = Demand()
+
+
 class Intake:
     """Parcels are opened one after the other. Several tasks may take from it.
 
@@ -47,8 +63,14 @@ class Intake:
     """
 
     def __init__(
-        self, progress: Progress, deserializer: Deserializer | None, taken_up: Callable[[Parcel], None]
+        self,
+        progress: Progress,
+        deserializer: Deserializer | None,
+        taken_up: Callable[[Parcel], None],
+        demand: Demand = NO_DEMAND,
     ) -> None:
+        """``demand`` hears of those who wait."""
+        self._demand = demand
         self._progress = progress
         self._deserializer = deserializer
         self._unlearned: list[Parcel] | None = [] if isinstance(deserializer, SchemaReader) else None
@@ -165,7 +187,7 @@ class Intake:
             self._finish()
             # Others have their turn, also when there is always something here.
             await asyncio.sleep(0)
-            if not await self._advance():
+            if not await self._advance(1):
                 return None
 
     async def take(self, most: int) -> list[Any]:
@@ -196,7 +218,7 @@ class Intake:
             if some:
                 continue
             self._close_current()
-            if (found and not self._parcels) or not await self._advance():
+            if (found and not self._parcels) or not await self._advance(most - len(found)):
                 break
         return found
 
@@ -221,8 +243,8 @@ class Intake:
         self._progress.in_hand.clear()
         self._moved.set()
 
-    async def _advance(self) -> bool:
-        """Open the next parcel, waiting for one; whether there is one."""
+    async def _advance(self, wanted: int) -> bool:
+        """Open the next parcel, waiting for one; whether there is one. ``wanted``: how many messages are waited for."""
         while not self._ended:
             if self._failure is not None:
                 raise self._failure
@@ -232,7 +254,13 @@ class Intake:
             if self._open_next():
                 return True
             self._arrived.clear()
-            await self._arrived.wait()
+            self._demand.begins(wanted)
+            try:
+                await self._arrived.wait()
+            except BaseException:
+                self._demand.given_up(wanted)
+                raise
+            self._demand.met(wanted)
         return False
 
     async def _learn_schemas(self, unlearned: list[Parcel]) -> None:
@@ -270,6 +298,26 @@ class Intake:
         return parcel.rest
 
     # Looking
+
+    @property
+    def waiting(self) -> int:
+        """Of a queue: how many messages have come and were not handed out."""
+        return sum(each.waiting for each in self._in_order())
+
+    def _in_order(self) -> list[Any]:
+        return [*([] if self._current is None else [self._current]), *self._parcels]
+
+    def take_beyond(self, keep: int) -> list[Any]:
+        """Of a queue: what waits behind the first so many, and is not here any more from now on."""
+        beyond: list[Any] = []
+        for parcel in self._in_order():
+            gone = parcel.cut(max(0, keep))
+            if gone and self._current is not None and parcel is self._current:
+                self.records = self._rest_of(parcel)
+            beyond += gone
+            keep -= parcel.waiting
+        self._parcels.set([each for each in self._parcels if each.has_more])
+        return beyond
 
     def positions(self, *, finished: bool) -> dict[TopicPartition, int]:
         return self._progress.positions(self.last, finished=finished)

@@ -123,6 +123,11 @@ class LeaseKeeper:
         """Those of which something is neither settled nor lost, as far as is known here."""
         return {lease for lease in (*self._leases, *self._given_up) if lease.left}
 
+    @property
+    def messages(self) -> int:
+        """How many messages are neither settled nor lost."""
+        return sum(len(lease.left) for lease in self.open())
+
     def start(self) -> None:
         if self._max_lease_s > 0:
             self._keeping = asyncio.create_task(self._keep())

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from goqueue.client.config import ConsumerConfig
@@ -42,8 +42,10 @@ class JoinTerms:
     settings: Mapping[str, str]
     instance_id: str
     config: ConsumerConfig
+    initial_settings: Mapping[str, str] = field(default_factory=dict)
+    """Of a group that is not there yet."""
 
-    def request(self, member_id: str, held: Iterable[pb.HeldLease]) -> pb.JoinRequest:
+    def request(self, member_id: str, held: Iterable[pb.HeldLease], window: int = 0) -> pb.JoinRequest:
         config = self.config
         return pb.JoinRequest(
             group=self.group,
@@ -56,6 +58,8 @@ class JoinTerms:
             held=held,
             max_in_flight=config.max_in_flight,
             credit=config.prefetch_batches,
+            initial_settings=self.initial_settings,
+            window=window,
         )
 
 
@@ -91,6 +95,7 @@ class Membership:
         self._failure: GoQueueError | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._is_paused = False
+        self._window = 0
         self._parted_from: Connection | None = None
         """Whose stream was ended here, and who is asked call by call since."""
         self._request_s = directory.config.request_timeout_ms / 1_000
@@ -125,7 +130,7 @@ class Membership:
         try:
             subscription = Subscription(connection, self)
             held = self._host.held() if self._member_id else ()
-            await subscription.join(self._terms.request(self._member_id, held), self._request_s)
+            await subscription.join(self._terms.request(self._member_id, held, self._window), self._request_s)
         except GoQueueError:
             self._directory.pass_over(connection)
             raise
@@ -205,6 +210,12 @@ class Membership:
         if self._subscription is not None:
             self._subscription.connection.was_cut_short()
             self._subscription.abandon()
+
+    def set_window(self, messages: int) -> None:
+        """Of a queue: how many messages may be in flight, in this stream and in those that follow."""
+        self._window = messages
+        if self._subscription is not None:
+            self._subscription.tell(pb.SubscribeRequest(window=pb.Window(messages=messages)))
 
     def give_credit(self, answers: int) -> None:
         """After a break this is not needed: a new stream begins with credit of its own."""
@@ -286,11 +297,12 @@ class Membership:
     async def _disown_what_was_under_way(self, broker: Connection) -> None:
         """What the broker was about to send when the stream ended has arrived nowhere, and is not to count as a try.
 
-        Whoever comes back names what has arrived. With room for one message, and one or more in hand, nothing is sent.
+        Whoever comes back names what has arrived. Without room for any message nothing is sent.
         """
         request = self._terms.request(self._member_id, self._host.held())
         if not request.held:
             return
+        # For a broker that knows of no window.
         request.max_in_flight = 1
         try:
             subscription = Subscription(broker, self)

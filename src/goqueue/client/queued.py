@@ -48,6 +48,21 @@ class QueueParcel:
     def has_more(self) -> bool:
         return length_hint(self._coming) > 0
 
+    @property
+    def waiting(self) -> int:
+        return length_hint(self._coming)
+
+    def cut(self, keep: int) -> list[Received[Any]]:
+        """What comes behind the next so many is not in it any more."""
+        if self.waiting <= keep:
+            return []
+        coming = list(self._coming)
+        self._messages, beyond = coming[:keep], coming[keep:]
+        self._coming, self.left = iter(self._messages), min(self.left, keep)
+        if self.rest is not None:
+            self.rest = filter(_is_ours, self._coming)
+        return beyond
+
     def schema_ids(self) -> Collection[int]:
         """Which schemas its values were written with, if anyone wants to know."""
         return self._ids

@@ -30,6 +30,8 @@ _SMALL_BYTES = 256 << 10
 _TURN = 100
 """So many messages are encoded one by one before others have a turn of the loop."""
 _FEW = 16
+_LEAST_TURN = 8
+"""A partition gets no fewer messages without a key in its turn, or little would leave in many pieces."""
 _NORMAL = int(Priority.NORMAL)
 
 
@@ -79,6 +81,9 @@ class SendMany:
         self._named_traces: dict[int, str] = {}
         """By place, of those that carry one."""
         self._keyless: int | None = None
+        self._turn_left = 0
+        """How many more messages without a key go there."""
+        self._turn = _LEAST_TURN
         self._failures: dict[int, Exception] = {}
         """By place, of those that were not handed over."""
         self._refusal: GoQueueError | None = None
@@ -86,6 +91,8 @@ class SendMany:
 
     async def take_in(self, chunks: AsyncIterator[Sequence[Any]]) -> None:
         async for chunk in chunks:
+            # All partitions have the same share of it, so that all who work on the topic have something to do.
+            self._turn = max(_LEAST_TURN, -(-len(chunk) // self._partitions))
             if self._refusal is None and self._is_plain(chunk):
                 await self._take_values(chunk)
                 continue
@@ -113,7 +120,9 @@ class SendMany:
         self._lanes += repeat(_NORMAL, len(values))
         if self._own_trace is not None:
             self._named_traces.update(dict.fromkeys(range(place, place + len(values)), self._own_trace))
-        for some in _parts(values, HEADER_SIZE + len(self._trace_headers), self._parcel_bytes):
+        around_each = HEADER_SIZE + len(self._trace_headers)
+        turns = (values[first : first + self._turn] for first in range(0, len(values), self._turn))
+        for some in (part for turn in turns for part in _parts(turn, around_each, self._parcel_bytes)):
             number = self._next_keyless()
             self._keyless = None
             if number in self._shares:
@@ -185,9 +194,11 @@ class SendMany:
         return self._outbox.route(self._topic, message, self._partitions)
 
     def _next_keyless(self) -> int:
-        """Messages without a key stay together until their share leaves."""
-        if self._keyless is None:
+        """Messages without a key stay together for a turn, or until their share leaves."""
+        if self._keyless is None or not self._turn_left:
             self._keyless = self._outbox.next_keyless(self._topic, self._partitions)
+            self._turn_left = self._turn
+        self._turn_left -= 1
         return self._keyless
 
     def _close_all(self) -> None:

@@ -51,7 +51,14 @@ class _Parcel:
 class Settler:
     """Calls of one turn of the loop leave together, one request for each verb; one of a verb is under way at a time."""
 
-    def __init__(self, settle: Callable[[pb.SettleRequest], Awaitable[pb.SettleResponse]], keeper: LeaseKeeper) -> None:
+    def __init__(
+        self,
+        settle: Callable[[pb.SettleRequest], Awaitable[pb.SettleResponse]],
+        keeper: LeaseKeeper,
+        finished: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """``finished`` hears how many messages were settled by those who had them in hand."""
+        self._finished = finished
         self._settle = settle
         self._keeper = keeper
         self._gathering: dict[pb.Verb.ValueType, dict[Order, _Parcel]] = {}
@@ -72,7 +79,7 @@ class Settler:
         if parcel is None:
             parcel = alike[order] = _Parcel(order)
         keeps = order.verb == pb.VERB_EXTEND
-        lost = 0
+        lost = settled = 0
         for lease, offsets in claims:
             there = offsets
             if not lease.left.issuperset(offsets):
@@ -82,6 +89,7 @@ class Settler:
                 continue
             parcel.by_lease.setdefault(lease, []).extend(there)
             parcel.count += len(there)
+            settled += len(there)
             if not keeps:
                 lease.left.difference_update(there)
                 if not lease.left:
@@ -91,6 +99,8 @@ class Settler:
             self._pop(order)
             self._conclude(order, done, problem or StaleReceipt("there is nothing to settle"))
             return
+        if not keeps and order.verb != pb.VERB_RELEASE:
+            self._finished(settled)
         parcel.waiting.append((done, claims, problem))
         if parcel.count >= _MOST_MESSAGES:
             self._send(self._pop(order))
@@ -104,6 +114,7 @@ class Settler:
             lease.left.difference_update(offsets)
             if not lease.left:
                 self._keeper.drop(lease)
+        self._finished(sum(len(offsets) for _, offsets in claims))
 
     def check_in_hand(self, claims: Sequence[Claim]) -> None:
         """Raises if any of the messages is settled or lost."""

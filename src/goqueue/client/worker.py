@@ -72,6 +72,7 @@ class _Worker:
             consumer._use_threads()
             self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="goqueue-worker")
         try:
+            consumer._fetching.pace.takers = self._concurrency
             await consumer.start()
             if consumer._is_stream:
                 raise InvalidRequest("a worker handles messages of a queue in any order; iterate over a stream")

@@ -50,6 +50,8 @@ class FieldSpec:
     unlimited: bool = False
     fixed: bool = False
     """True for a setting that cannot change once the topic or group exists."""
+    while_empty: bool = False
+    """True for one of these that a group may change all the same while it has no members."""
     inherits: bool = False
     """True for a group's setting that is the topic's own unless it is set."""
     secret: bool = False

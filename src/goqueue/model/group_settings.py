@@ -25,10 +25,12 @@ class GroupSettings:
     kind: GroupKind = setting(
         "range",
         "How members share the work: 'range' splits each topic's partitions among them; 'sticky' does, and moves as "
-        "few as it can while the others go on; 'shared' gives every member messages of every partition.",
+        "few as it can while the others go on; 'shared' gives every member messages of every partition. It can be "
+        "changed while the group has no members.",
         "choice",
         choices=("range", "sticky", "shared"),
         fixed=True,
+        while_empty=True,
     )
     mode: GroupMode = setting(
         "queue",

@@ -54,6 +54,7 @@ def to_join(request: pb.JoinRequest) -> Join:
         request.session_timeout_ms or None,
         request.instance_id,
         request.auto_commit,
+        settings_of(request.initial_settings),
     )
 
 

@@ -88,6 +88,8 @@ class Subscription:
             self._broker.groups.attach(*who, -1)
             if others.get(who) is task:
                 del others[who]
+                # Whoever polls by himself from now on asks for what he wants each time.
+                self._broker.groups.set_window(*who, None)
 
     async def _join(self, request: pb.JoinRequest) -> Assignment:
         limit = self._broker.config.limits.max_poll_messages
@@ -108,6 +110,8 @@ class Subscription:
         if joined is None:
             joined = await groups.join(request.group, to_join(request))
         self._member, self._mode = joined.member_id, joined.settings.mode
+        window = request.window if request.HasField("window") else None
+        groups.set_window(self._group, self._member, window)
         self._give(request.credit)
         return joined
 
@@ -143,6 +147,8 @@ class Subscription:
                     await self._answer(self._commit, request.commit)
                 case "credit":
                     self._give(request.credit.answers)
+                case "window":
+                    self._broker.groups.set_window(self._group, self._member, request.window.messages)
                 case "pause" if request.pause.paused:
                     self._flowing.clear()
                 case "pause":
@@ -151,7 +157,7 @@ class Subscription:
                     await self._settled()
                     return True
                 case _:
-                    raise InvalidRequest("a member settles, commits, gives credit, pauses or leaves")
+                    raise InvalidRequest("a member settles, commits, gives credit, sets its window, pauses or leaves")
         await self._settled()
         return False
 

@@ -67,7 +67,7 @@ def _routes_of_groups(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Make a group, or change its settings",
     )
     async def configure_group(group_id: GroupPath, data: JSONBody[ConfigureGroupRequest]) -> GroupDetails:
-        """Settings that are not named stay; kind, mode and ordering cannot be changed once there is a group."""
+        """Settings that are not named stay; mode and ordering never change, kind only while nobody is in the group."""
         await groups.configure(group_id, data.settings)
         return details(broker, group_id)
 

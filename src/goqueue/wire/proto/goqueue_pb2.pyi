@@ -952,6 +952,26 @@ class JoinRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class InitialSettingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     GROUP_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
@@ -964,6 +984,8 @@ class JoinRequest(_message.Message):
     MAX_MESSAGES_FIELD_NUMBER: _builtins.int
     CREDIT_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    INITIAL_SETTINGS_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     client_id: _builtins.str
     session_timeout_ms: _builtins.int
@@ -982,6 +1004,10 @@ class JoinRequest(_message.Message):
     """Subscribe only: how many messages one answer may hold; 0: the broker's limit."""
     credit: _builtins.int
     """Subscribe only, in a stream: how many answers with messages may come before more credit is given."""
+    window: _builtins.int
+    """Subscribe only, of a queue: how many messages the member wants in flight until it sends another Window.
+    Not set: max_in_flight.
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -993,6 +1019,10 @@ class JoinRequest(_message.Message):
     @_builtins.property
     def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldLease]:
         """Subscribe only, with member_id: the leases that have arrived."""
+
+    @_builtins.property
+    def initial_settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """More settings for a group that this join makes. A group that exists stays as it is."""
 
     def __init__(
         self,
@@ -1009,12 +1039,16 @@ class JoinRequest(_message.Message):
         max_messages: _builtins.int = ...,
         credit: _builtins.int = ...,
         held: _abc.Iterable[Global___HeldLease] | None = ...,
+        initial_settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        window: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_window", b"_window", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_commit", b"auto_commit", "client_id", b"client_id", "credit", b"credit", "group", b"group", "held", b"held", "instance_id", b"instance_id", "max_in_flight", b"max_in_flight", "max_messages", b"max_messages", "member_id", b"member_id", "session_timeout_ms", b"session_timeout_ms", "settings", b"settings", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_window", b"_window", "auto_commit", b"auto_commit", "client_id", b"client_id", "credit", b"credit", "group", b"group", "held", b"held", "initial_settings", b"initial_settings", "instance_id", b"instance_id", "max_in_flight", b"max_in_flight", "max_messages", b"max_messages", "member_id", b"member_id", "session_timeout_ms", b"session_timeout_ms", "settings", b"settings", "topics", b"topics", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__window: _TypeAlias = _typing.Literal["window"]  # noqa: Y015
+    _WhichOneofArgType__window: _TypeAlias = _typing.Literal["_window", b"_window"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__window) -> _WhichOneofReturnType__window | None: ...
 
 Global___JoinRequest: _TypeAlias = JoinRequest  # noqa: Y015
 
@@ -1555,6 +1589,29 @@ class Pause(_message.Message):
 Global___Pause: _TypeAlias = Pause  # noqa: Y015
 
 @_typing.final
+class Window(_message.Message):
+    """How many messages of a queue the member wants in flight from now on, never more than its max_in_flight and the group's.
+    0: none for now. A member that asks for little leaves the rest to others.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    messages: _builtins.int
+    def __init__(
+        self,
+        *,
+        messages: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Window: _TypeAlias = Window  # noqa: Y015
+
+@_typing.final
 class SubscribeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1564,6 +1621,7 @@ class SubscribeRequest(_message.Message):
     CREDIT_FIELD_NUMBER: _builtins.int
     LEAVE_FIELD_NUMBER: _builtins.int
     PAUSE_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def join(self) -> Global___JoinRequest: ...
     @_builtins.property
@@ -1576,6 +1634,8 @@ class SubscribeRequest(_message.Message):
     def leave(self) -> Global___LeaveRequest: ...
     @_builtins.property
     def pause(self) -> Global___Pause: ...
+    @_builtins.property
+    def window(self) -> Global___Window: ...
     def __init__(
         self,
         *,
@@ -1585,12 +1645,13 @@ class SubscribeRequest(_message.Message):
         credit: Global___Credit | None = ...,
         leave: Global___LeaveRequest | None = ...,
         pause: Global___Pause | None = ...,
+        window: Global___Window | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "credit", b"credit", "join", b"join", "leave", b"leave", "pause", b"pause", "request", b"request", "settle", b"settle"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "credit", b"credit", "join", b"join", "leave", b"leave", "pause", b"pause", "request", b"request", "settle", b"settle", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "credit", b"credit", "join", b"join", "leave", b"leave", "pause", b"pause", "request", b"request", "settle", b"settle"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "credit", b"credit", "join", b"join", "leave", b"leave", "pause", b"pause", "request", b"request", "settle", b"settle", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["join", "settle", "commit", "credit", "leave", "pause"]  # noqa: Y015
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["join", "settle", "commit", "credit", "leave", "pause", "window"]  # noqa: Y015
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
