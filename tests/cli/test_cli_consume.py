@@ -217,7 +217,7 @@ def test_a_queue_gets_what_is_printed_acked(broker: BrokerProcess, client: Clien
     rest = run(broker, topic, *quick, "--limit", "3").stdout
     assert sorted(rest.splitlines()) == ["job 2", "job 3", "job 4"]
     described = client.describe_group(group)
-    assert (described.lag, described.settings["kind"]) == (0, "range")
+    assert (described.lag, described.settings["kind"]) == (0, "shared")
 
 
 def test_a_stream_goes_on_behind_what_was_printed(broker: BrokerProcess, client: Client) -> None:
