@@ -135,6 +135,27 @@ def by_stream(broker: BrokerProcess) -> tuple[list[int], list[int]]:
     return whole, [committed]
 
 
+def posted(broker: BrokerProcess, path: str, body: dict[str, object]) -> Any:
+    data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(f"{broker.url}{path}", data, headers), timeout=60) as answer:
+        return json.load(answer)
+
+
+def by_http_stream(broker: BrokerProcess) -> tuple[list[int], list[int]]:
+    settings = {"mode": "stream"}
+    member = posted(broker, "/groups/web/join", {"client_id": "c", "topics": ["t"], "settings": settings})["member_id"]
+    at, whole, damaged = 0, [], []
+    while at < 5:
+        found = json.loads(asked(broker, f"/groups/web/poll?member_id={member}")[0])
+        whole += [each["offset"] for each in found["messages"]]
+        damaged += found.get("damaged", {}).get("t", {}).get("0", [])
+        at = found["next_offsets"]["t"]["0"]
+    posted(broker, "/groups/web/leave", {"member_id": member})
+    with broker.client() as client:
+        client.delete_group("web")
+    return whole, damaged
+
+
 READERS: list[Callable[[BrokerProcess], tuple[list[int], list[int]]]] = [by_json, by_frames, by_client]
 
 
@@ -152,6 +173,7 @@ def test_a_flipped_bit_in_an_offset_is_damage_to_every_reader(plain: BrokerProce
     assert health_of(plain) == "ok"
     flip(path, 2 * FRAME + 15, mask)
     assert by_stream(plain) == ([0, 1], [2])
+    assert by_http_stream(plain) == ([0, 1, 3, 4], [2])
     until(lambda: health_of(plain) == "degraded")
     assert [read(plain) for read in READERS] == [([0, 1, 3, 4], [2])] * 3
 
@@ -175,6 +197,7 @@ def test_what_a_start_has_taken_out_is_told_of_until_somebody_accepts_it(tmp_pat
             assert "t/0: offset 2 is gone" in asked(broker, "/health")[0].decode()
             assert [read(broker) for read in READERS] == [([0, 1, 3], [2, 4])] * 3
             assert by_stream(broker) == ([0, 1], [2])
+            assert by_http_stream(broker) == ([0, 1, 3], [2, 4])
             listed = ran(broker, "list")
             found = [(each["first_offset"], each["last_offset"]) for each in json.loads(listed.stdout)["damage"]]
             assert (listed.exit_code, found) == (5, [(2, 2), (4, 4)])

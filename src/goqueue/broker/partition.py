@@ -125,7 +125,7 @@ class Partition:
             return await self.load(found, offset), min(found.next_offset, stop) if is_near else found.next_offset
         if lost is not None and is_near and stop < limit:
             end = min(lost.end, limit, stop + max(1, min(max_messages, max_bytes // HEADER_SIZE)))
-            return lost_frames(stop, end), end
+            return lost_frames(lost, stop, end), end
         # Offsets that compaction has emptied, up to the limit, are not worth asking for again.
         return None, max(offset, limit)
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from crc32c import crc32c
 
 from goqueue.model.errors import CorruptData
 from goqueue.model.logging import get_logger
@@ -22,7 +21,7 @@ from goqueue.storage.atomic import read_checked, write_atomically
 from goqueue.storage.files import Files
 from goqueue.storage.scan import MOST_OFFSETS, Scan
 from goqueue.wire.batch import HEADER_COLUMNS, FrameRun
-from goqueue.wire.frame import CHECKSUM_FROM, HEADER_SIZE, MAGIC, VERSION
+from goqueue.wire.frame import HEADER_SIZE, encode_frame
 
 log = get_logger(__name__)
 
@@ -162,11 +161,11 @@ def encoded(ranges: Sequence[LostRange]) -> bytes:
     return msgspec.json.encode(ranges)
 
 
-def lost_frames(first: int, end: int) -> FrameRun:
-    """What stands for offsets ``first`` to before ``end``: frames without content that fail their checksums."""
-    columns = np.zeros(end - first, HEADER_COLUMNS)
-    columns["magic"], columns["version"] = int.from_bytes(MAGIC), VERSION
-    columns["checksum"] = ~crc32c(bytes(HEADER_SIZE - CHECKSUM_FROM)) & 0xFFFFFFFF
+def lost_frames(of: LostRange, first: int, end: int) -> FrameRun:
+    """What stands for offsets ``first`` to before ``end``: frames without content that fail their checksums. Their time
+    is when the loss was found."""
+    columns = np.frombuffer(encode_frame(b"", b"", b"", of.found_ns) * (end - first), HEADER_COLUMNS).copy()
+    columns["checksum"] ^= 0xFFFFFFFF
     columns["offset"] = np.arange(first, end)
     positions = np.arange(0, len(columns) * HEADER_SIZE, HEADER_SIZE, dtype=np.uint32)
     return FrameRun(memoryview(columns.tobytes()), positions)

@@ -91,7 +91,7 @@ def every_run(
         stop = high if gap is None else min(high, max(at, gap.first))
         if gap is not None and stop == at:
             stop = min(high, gap.end, at + max(1, max_bytes // HEADER_SIZE))
-            yield lost_frames(at, stop)
+            yield lost_frames(gap, at, stop)
             at = stop
             continue
         place = listing.next_from(at)

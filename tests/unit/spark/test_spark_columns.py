@@ -14,6 +14,7 @@ from goqueue.client.reader import Batch, Record
 from goqueue.model.errors import CorruptData
 from goqueue.model.message import Headers
 from goqueue.spark.columns import NAMES, TYPES, Decoder
+from goqueue.storage.lost import LostRange, lost_frames
 from goqueue.wire.batch import FrameRun, join_frames
 from goqueue.wire.frame import HEADER_SIZE, Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import DELAYED_OFFSET, TRACE, ProducerStamp
@@ -172,6 +173,13 @@ def test_the_error_of_a_damaged_message_tells_what_lies_before_it() -> None:
     broken[int(run.positions[2]) + HEADER_SIZE] ^= 1
     with pytest.raises(CorruptData, match="behind offset 11 "):
         decoded(FrameRun(memoryview(broken), run.positions))
+
+
+def test_what_is_lost_raises_or_is_left_out() -> None:
+    run = lost_frames(LostRange(7, 9, 1), 7, 9)
+    with pytest.raises(CorruptData, match="behind offset 6 fails its checksum"):
+        list(Decoder(TOPIC, PARTITION, EVERYTHING).decode(run))
+    assert list(Decoder(TOPIC, PARTITION, EVERYTHING, skip_damaged=True).decode(run)) == []
 
 
 def test_a_value_that_cannot_be_unpacked_raises_where_it_is_and_can_be_left_out() -> None:

@@ -12,7 +12,7 @@ from random import Random
 import msgspec
 import pytest
 
-from goqueue.storage.backup_format import BadBackup, Head, Manifest, seal, unseal
+from goqueue.storage.backup_format import BadBackup, Head, Manifest, is_of_backup, seal, unseal
 from goqueue.storage.backup_reader import read_backup
 from goqueue.storage.backup_writer import SourceFile, archive
 from goqueue.storage.files import OsFiles
@@ -222,3 +222,7 @@ def test_nothing_hides_behind_the_end_of_a_file(backup: bytes) -> None:
     assert backup[at : at + 2] == b"2\0"
     with pytest.raises(BadBackup, match="behind the end of 'FORMAT'"):
         read(backup[: at + 1] + b"x" + backup[at + 2 :])
+
+
+def test_what_a_log_has_lost_is_told_in_backups_as_well() -> None:
+    assert is_of_backup(f"logs/t~{'0' * 32}/0/damage")
