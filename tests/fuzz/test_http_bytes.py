@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import os
 from collections.abc import Iterator
@@ -22,6 +23,10 @@ SEEDS = [
     request("POST", "/topics/t/partitions/0/messages", wire_batch([b"a", b"b"]), kind="application/octet-stream"),
     request("POST", "/topics", b'{"name": "n", "num_partitions": 1, "settings": {"retention_ms": "1h"}}'),
     request("DELETE", "/topics/n"),
+    request("POST", "/topics/t/messages", BODY, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c"),
+    request("HEAD", "/topics", b"", "Accept-Encoding: gzip", "Origin: http://localhost"),
+    request("OPTIONS", "/topics/t"),
+    request("POST", "/topics/t/messages", gzip.compress(BODY), "Content-Encoding: gzip"),
     request(
         "POST", "/groups/g/join", b'{"client_id": "c", "topics": ["t"], "session_timeout": "30s", "kind": "shared"}'
     ),
