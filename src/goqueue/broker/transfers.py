@@ -28,6 +28,7 @@ from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
 from goqueue.model.runs import to_runs
+from goqueue.storage import disk_errors
 from goqueue.storage.commit import CommitScheduler
 from goqueue.wire import internal_headers as system
 from goqueue.wire.batch import MAX_BATCH_BYTES, join_frames
@@ -146,8 +147,11 @@ class Transfers:
                 await self._some(queue)
                 failures = 0
                 self.held_up.pop(queue.key, None)
-            except Exception as error:
+            except Exception as met:
                 # Whatever it was: what is known of copies that were made must not be forgotten, and nothing given up.
+                error = met
+                if isinstance(met, OSError) and disk_errors.is_of_the_disk(met):
+                    error = disk_errors.told(met, "reading or writing")
                 self.held_up[queue.key] = HeldUp(queue.group, len(queue.moving), str(error))
                 told: dict[str, Any] = {"group": queue.group, "messages": len(queue.moving), "error": str(error)}
                 if isinstance(error, GoQueueError):
