@@ -54,7 +54,7 @@ def send_packed(host: Host, body: bytes, coding: str, path: str = PUBLISH, *, ki
 
 
 @pytest.mark.parametrize(
-    "path", ["/topics", "/v1/topics/t", READ, "/livez", "/schemas/ids/1", "/docs", "/openapi.json"]
+    "path", ["/topics", "/v1/topics/t", READ, "/version", "/schemas/ids/1", "/docs", "/openapi.json"]
 )
 def test_head_answers_as_get_does_without_the_body(host: Host, path: str) -> None:
     whole = ask(host.port, request("GET", path))
