@@ -322,7 +322,7 @@ def test_transaction_stats(client: httpx.Client) -> None:
 
 
 def test_openapi_and_the_page_to_try_it_are_served(host: Host) -> None:
-    with httpx.Client(base_url=host.url, trust_env=False) as client:
+    with httpx.Client(base_url=host.url, timeout=30, trust_env=False) as client:
         document = client.get("/openapi.json")
         assert document.headers["content-type"].startswith("application/json")
         assert document.json()["openapi"].startswith("3.1")
