@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 from goqueue.api.http.registry_schemas import REGISTRY_JSON
 
@@ -10,6 +12,7 @@ OFFERED = (REGISTRY_JSON, "application/vnd.schemaregistry+json", "application/js
 _ANY = {"*/*", "application/*"}
 _MAX_RANGES = 32
 """More are not looked at: a header may have thousands."""
+_REMEMBERED_BYTES = 512
 
 
 def accepted(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
@@ -17,25 +20,44 @@ def accepted(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
     A client that does not say takes the first.
     """
-    ranges = dict(_ranges(headers))
-    if not ranges:
-        return OFFERED[0]
-    anything = max((ranges[each] for each in _ANY if each in ranges), default=0.0)
-    ranked = [(ranges.get(kind, anything), kind in ranges, -place) for place, kind in enumerate(OFFERED)]
-    best = max(ranked)
-    return OFFERED[-best[2]] if best[0] > 0 else None
+    return _read(headers).best
 
 
 def named(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """The same for errors, which are plain JSON to all that have not asked for another name."""
-    kept = list(headers)
-    found = accepted(kept)
-    return found if found is not None and found in dict(_ranges(kept)) else OFFERED[-1]
+    wish = _read(headers)
+    return wish.best if wish.best is not None and wish.is_named else OFFERED[-1]
 
 
-def _ranges(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, float]]:
-    """What is accepted, and how much it is liked."""
+class _Wish(NamedTuple):
+    best: str | None
+    is_named: bool
+
+
+def _read(headers: Iterable[tuple[bytes, bytes]]) -> _Wish:
     given = b",".join(value for name, value in headers if name == b"accept")
+    return _known(given) if len(given) <= _REMEMBERED_BYTES else _wish(given)
+
+
+@lru_cache(maxsize=64)
+def _known(given: bytes) -> _Wish:
+    """Clients say the same with every request."""
+    return _wish(given)
+
+
+def _wish(given: bytes) -> _Wish:
+    ranges = dict(_ranges(given))
+    if not ranges:
+        return _Wish(OFFERED[0], is_named=False)
+    anything = max((ranges[each] for each in _ANY if each in ranges), default=0.0)
+    weight, is_named, place = max(
+        (ranges.get(kind, anything), kind in ranges, -place) for place, kind in enumerate(OFFERED)
+    )
+    return _Wish(OFFERED[-place] if weight > 0 else None, is_named)
+
+
+def _ranges(given: bytes) -> Iterator[tuple[str, float]]:
+    """What is accepted, and how much it is liked."""
     for each in given.decode("latin-1").lower().split(",", _MAX_RANGES)[:_MAX_RANGES]:
         kind, *parameters = (part.strip() for part in each.split(";"))
         if kind:
