@@ -244,7 +244,8 @@ class _Chooser:
             columns = run.columns()
             flags, offsets = columns["flags"], columns["offset"].astype(np.int64)
             newest = np.array([latest.offsets.get(key, -1) for key in _keys(run, columns["key_length"])], np.int64)
-            keep = (newest <= offsets) | (offsets >= latest.until)
+            # What lies behind all that was learnt stays by this as well.
+            keep = newest <= offsets
             tombstones: list[int] = []
             if self._drop_tombstones:
                 old = ((flags & np.uint8(Flag.TOMBSTONE)) != 0) & (offsets < latest.until)

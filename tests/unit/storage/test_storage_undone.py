@@ -123,3 +123,17 @@ def test_a_manifest_that_was_obeyed_is_not_back_after_a_power_loss(disk: PowerLo
     assert values_of(log) == [b"3"]
     for seed in range(CRASHES):
         assert not [name for name in disk.crash(Random(seed)).list_dir(HOME) if name.endswith(MANIFEST)], f"seed {seed}"
+
+
+def test_segments_that_compaction_joined_after_the_recovery_point_are_not_missing(disk: PowerLossDisk) -> None:
+    options = LogOptions(1 << 20, compacted=True)
+    log = open_log(OpenFiles(disk, 30), HOME, options, Ticking())
+    for number in range(4):
+        log.append(batch_of([b"%d" % number], keys=[b"k"]))
+        log.roll()
+    point = log.recovery_point()
+    for step in compact(log, CompactionRules(log.end_offset, 10**9, 1_000)):
+        if step is not None:
+            step()
+    again = open_log(OpenFiles(disk, 30), HOME, options, Ticking(), point)
+    assert (values_of(again), again.missing) == ([b"3"], None)
