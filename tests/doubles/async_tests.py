@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from doubles.patience import PATIENCE_S, patience
+from doubles.virtual_time import VirtualTimeLoop
 
 _WHOLE_TEST_S = 110.0
 
@@ -18,7 +19,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     wanted = pyfuncitem._fixtureinfo.argnames
-    asyncio.run(_within_patience(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted})))
+    loop = VirtualTimeLoop if pyfuncitem.get_closest_marker("virtual_time") else None
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(_within_patience(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted})))
     return True
 
 

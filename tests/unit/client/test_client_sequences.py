@@ -40,6 +40,8 @@ from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.stamped import stamp_of
 
+pytestmark = pytest.mark.virtual_time
+
 
 class Ids:
     """The first is everyone's; each fresh one is the next number."""
