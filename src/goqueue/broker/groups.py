@@ -175,6 +175,10 @@ class GroupService:
         """Where the group is in each of its partitions."""
         return self._offsets.lag(name)
 
+    async def lag_in_stretches(self, name: str) -> list[PartitionLag]:
+        """The same, giving way to others meanwhile: there may be thousands."""
+        return await self._offsets.lag_in_stretches(name)
+
     # Groups
 
     def state(self, name: str) -> GroupStateName:

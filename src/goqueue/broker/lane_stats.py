@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from goqueue.broker.backlog import LANES, waiting
 from goqueue.broker.group_runtime import Served
 from goqueue.broker.group_shards import GroupShards
+from goqueue.broker.pacing import Stretch
 from goqueue.broker.partition import Partition
 from goqueue.delivery.lane import lane_of
 from goqueue.delivery.queue import Queue
@@ -58,11 +58,17 @@ async def lane_stats(shards: GroupShards, topic: str | None, now_ns: int) -> lis
     """Of every partition, or of those of one topic, in order."""
     topics = [shards.host.topic(topic)] if topic is not None else list(shards.host.running_topics())
     queues: dict[Partition, list[Queue]] = {}
+    stretch = Stretch()
     for name in shards.names():
-        for queue in shards.queues_of(shards.find(name)):
+        group = shards.journal(name).machine.get(name)
+        if group is None or shards.settings(group).mode != "queue":
+            continue
+        for queue in shards.queues_of(group):
             place = shards.place(queue)
-            if place is not None and shards.settings(shards.find(name)).mode == "queue":
+            if place is not None:
                 queues.setdefault(place[1], []).append(queue)
+            if stretch.is_over:
+                await stretch.rest()
     found = []
     for each in sorted(topics, key=lambda one: one.name):
         for number, partition in enumerate(each.partitions):
@@ -75,7 +81,8 @@ async def lane_stats(shards: GroupShards, topic: str | None, now_ns: int) -> lis
             ]
             found.append(PartitionLanes(each.name, number, _of_partition(partition, now_ns), groups))
             # Index files of old segments may have to be read.
-            await asyncio.sleep(0)
+            if stretch.is_over:
+                await stretch.rest()
     return found
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from goqueue.broker.backlog import lag
 from goqueue.broker.group_shards import GroupShards, partition_name
+from goqueue.broker.pacing import Stretch
 from goqueue.broker.partition import Partition
 from goqueue.broker.settling import Settling
 from goqueue.broker.subscriptions import Subscriptions
@@ -21,6 +23,7 @@ from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
 
+_PARTITIONS_AT_A_STRETCH = 500
 Offsets = Mapping[str, Mapping[int, int]]
 """By topic and partition."""
 
@@ -125,17 +128,18 @@ class GroupOffsets:
         if topic is not None:
             self._host.topic(topic)
         found: dict[str, dict[int, int]] = {}
-        for each in self.lag(name):
+        for each in await self.lag_in_stretches(name):
             if topic is None or each.topic == topic:
                 found.setdefault(each.topic, {})[each.partition] = each.committed
         await self._shards.journal(name).settled()
         return found
 
     async def reset(self, name: str, offsets: Offsets) -> None:
+        """What is wrong is found before anything is changed; of very many partitions some are changed after others."""
         group = self._shards.find(name)
         events: list[GroupsEvent] = []
         topics = [self._host.topic(each) for each in offsets]
-        events += self._subscriptions.opened(group, topics, self._shards.settings(group))
+        stretch = Stretch()
         for topic in topics:
             for number, offset in offsets[topic.name].items():
                 partition = topic.partition(number)
@@ -143,32 +147,52 @@ class GroupOffsets:
                 if not start <= offset <= end:
                     raise OffsetOutOfRange(f"offset {shown(offset)} is not there; there are {start} to {end}")
                 events.append(ResetTo(queue_key(group.state.identity, topic.record.topic_id, number), offset))
-        self._shards.change(name, events)
+                if stretch.is_over:
+                    await stretch.rest()
+        # It may have been deleted meanwhile, or know other topics.
+        group = self._shards.find(name)
+        self._shards.change(name, self._subscriptions.opened(group, topics, self._shards.settings(group)))
+        for start in range(0, len(events), _PARTITIONS_AT_A_STRETCH):
+            if start:
+                await asyncio.sleep(0)
+                self._shards.find(name)
+            self._shards.change(name, events[start : start + _PARTITIONS_AT_A_STRETCH])
         self._subscriptions.watch(group, topics)
         self._shards.runtime(name).wake_all()
         await self._shards.journal(name).settled()
         log.info("a group was set to other offsets", group=name, topics=sorted(offsets)[:10])
 
     def lag(self, name: str) -> list[PartitionLag]:
-        group = self._shards.find(name)
+        return sorted(self._lags(name), key=_place)
+
+    async def lag_in_stretches(self, name: str) -> list[PartitionLag]:
         found = []
+        stretch = Stretch()
+        for each in self._lags(name):
+            found.append(each)
+            if stretch.is_over:
+                await stretch.rest()
+        return sorted(found, key=_place)
+
+    def _lags(self, name: str) -> Iterator[PartitionLag]:
+        group = self._shards.find(name)
         for queue in self._shards.queues_of(group):
             place = self._shards.place(queue)
             if place is None:
                 continue
             topic, partition = place
             in_flight = queue.in_flight
-            latest = partition.high_watermark
-            found.append(
-                PartitionLag(
-                    topic.name,
-                    queue.partition,
-                    queue.committed,
-                    latest,
-                    lag(queue, partition),
-                    in_flight,
-                    queue.outstanding - in_flight,
-                    group.state.owners.get(partition_name(queue.topic_id, queue.partition)),
-                )
+            yield PartitionLag(
+                topic.name,
+                queue.partition,
+                queue.committed,
+                partition.high_watermark,
+                lag(queue, partition),
+                in_flight,
+                queue.outstanding - in_flight,
+                group.state.owners.get(partition_name(queue.topic_id, queue.partition)),
             )
-        return sorted(found, key=lambda each: (each.topic, each.partition))
+
+
+def _place(lag: PartitionLag) -> tuple[str, int]:
+    return lag.topic, lag.partition

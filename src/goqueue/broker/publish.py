@@ -11,7 +11,7 @@ from goqueue.broker.appending import Appended, Appender
 from goqueue.broker.delays import Delays, due_time
 from goqueue.broker.disk_guard import DiskGuard
 from goqueue.broker.open_transaction import OpenTransaction
-from goqueue.broker.pacing import in_stretches
+from goqueue.broker.pacing import Stretch
 from goqueue.broker.partition import Partition
 from goqueue.broker.refused import Refusals, Refused
 from goqueue.broker.schema_check import Problems
@@ -40,8 +40,8 @@ from goqueue.wire.internal_headers import (
     TTL,
     ProducerStamp,
 )
-from goqueue.wire.stamped import MAX_STAMPED_HEADERS_BYTES, dedup_ids, stamp_batch
-from goqueue.wire.verify import FrameRules, verify_batch
+from goqueue.wire.stamped import MAX_STAMPED_HEADERS_BYTES, dedup_ids, each_dedup_id, stamp_batch
+from goqueue.wire.verify import FrameRules, has_many_headers, header_checks, verify_batch
 
 _LARGE_BATCH_BYTES = 256 << 10
 _PARTITIONS_AT_A_STRETCH = 8
@@ -130,7 +130,10 @@ class Publisher:
                         # Its time has come since it was encoded.
                         del share.dues[at]
                 written.append((share, began_ns, appended))
+        stretch = Stretch()
         for share, began_ns, appended in written:
+            if stretch.is_over:
+                await stretch.rest()
             try:
                 await appended.acknowledged
             except GoQueueError as error:
@@ -155,7 +158,12 @@ class Publisher:
 
     async def refused_frames(self, topic: Topic, run: FrameRun, *, in_transaction: bool = False) -> Refused:
         """The part of ``publish_frames`` that comes first: what of a batch does not fit its topic's schema."""
-        return await self._refusals.among_frames(topic, run, may_bury=not in_transaction)
+        if len(run.frames) > MAX_BATCH_BYTES:
+            # A single message that took long to read, and takes long to be written.
+            await asyncio.sleep(0)
+        ids = await _looked_through(run) if has_many_headers(run) else None
+        refused = await self._refusals.among_frames(topic, run, may_bury=not in_transaction)
+        return refused if ids is None else replace(refused, dedup_ids=ids)
 
     def append_frames(
         self, topic: Topic, number: int, run: FrameRun, refused: Refused, transaction: OpenTransaction | None = None
@@ -171,10 +179,13 @@ class Publisher:
             latest_timestamp_ns=self._clock.now_ns() + settings.max_timestamp_ahead_ms * NANOS_PER_MS,
             needs_key=settings.cleanup == "compact",
             in_transaction=transaction is not None,
+            headers_were_checked=refused.dedup_ids is not None,
         )
         batch = verify_batch(run, rules)
         began_ns = self._clock.monotonic_ns()
-        ids = dedup_ids(run) if batch.has_headers else {}
+        ids = refused.dedup_ids
+        if ids is None:
+            ids = dedup_ids(run) if batch.has_headers else {}
         appended = self._appender.append(topic, number, batch, refused, ids, transaction)
         if appended.acknowledged.done():
             self._note_time(began_ns, len(batch))
@@ -203,52 +214,68 @@ class Publisher:
         keyless: int | None = None
         place, delayed = -1, 0
         pending: int | None = None
-        async for part in in_stretches(messages):
-            for message in part:
-                place += 1
-                if outcomes[place] is not None:
-                    continue
-                try:
-                    due_ns = due_time(now_ns, message.delay_ms, message.deliver_at_ns)
-                    if due_ns is not None and due_ns <= now_ns:
-                        due_ns = None
-                    if due_ns is not None:
-                        pending = self._delays.pending if pending is None else pending
-                        self._delays.check_room(delayed + 1, pending)
-                    frame = _encode_one(topic, message, now_ns, due_ns, more_flags)
-                    if message.partition is not None:
-                        number = message.partition
-                        topic.partition(number)
-                    elif message.key:
-                        number = topic.partition_for_key(message.key)
-                    else:
-                        if keyless is None:
-                            keyless = topic.next_keyless_partition()
-                        number = keyless
-                except GoQueueError as error:
-                    outcomes[place] = error
-                    continue
-                share = current.get(number)
-                is_full = share is not None and (
-                    share.size + len(frame) > MAX_BATCH_BYTES or message.dedup_id in share.has_id
-                )
-                if share is None or is_full:
-                    share = current[number] = _Share(number)
-                    shares.append(share)
-                if place in refused:
-                    share.refused[len(share.frames)] = refused[place]
-                elif due_ns is not None:
-                    delayed += 1
-                    share.dues[len(share.frames)] = due_ns
-                if message.dedup_id is not None:
-                    share.ids[len(share.frames)] = message.dedup_id.encode()
-                    share.has_id.add(message.dedup_id)
-                share.frames.append(frame)
-                share.size += len(frame)
-                share.places.append(place)
-                timestamp_ns = now_ns if message.timestamp_ns is None else message.timestamp_ns
-                share.max_timestamp_ns = max(share.max_timestamp_ns, timestamp_ns)
+        stretch = Stretch()
+        for message in messages:
+            if stretch.is_over:
+                await stretch.rest()
+            place += 1
+            if outcomes[place] is not None:
+                continue
+            try:
+                due_ns = due_time(now_ns, message.delay_ms, message.deliver_at_ns)
+                if due_ns is not None and due_ns <= now_ns:
+                    due_ns = None
+                if due_ns is not None:
+                    pending = self._delays.pending if pending is None else pending
+                    self._delays.check_room(delayed + 1, pending)
+                frame = _encode_one(topic, message, now_ns, due_ns, more_flags)
+                if message.partition is not None:
+                    number = message.partition
+                    topic.partition(number)
+                elif message.key:
+                    number = topic.partition_for_key(message.key)
+                else:
+                    if keyless is None:
+                        keyless = topic.next_keyless_partition()
+                    number = keyless
+            except GoQueueError as error:
+                outcomes[place] = error
+                continue
+            share = current.get(number)
+            is_full = share is not None and (
+                share.size + len(frame) > MAX_BATCH_BYTES or message.dedup_id in share.has_id
+            )
+            if share is None or is_full:
+                share = current[number] = _Share(number)
+                shares.append(share)
+            if place in refused:
+                share.refused[len(share.frames)] = refused[place]
+            elif due_ns is not None:
+                delayed += 1
+                share.dues[len(share.frames)] = due_ns
+            if message.dedup_id is not None:
+                share.ids[len(share.frames)] = message.dedup_id.encode()
+                share.has_id.add(message.dedup_id)
+            share.frames.append(frame)
+            share.size += len(frame)
+            share.places.append(place)
+            timestamp_ns = now_ns if message.timestamp_ns is None else message.timestamp_ns
+            share.max_timestamp_ns = max(share.max_timestamp_ns, timestamp_ns)
         return shares
+
+
+async def _looked_through(run: FrameRun) -> dict[int, bytes]:
+    """Check the headers of many messages, and find their dedup ids, giving way to others meanwhile."""
+    stretch = Stretch()
+    for _ in header_checks(run):
+        if stretch.is_over:
+            await stretch.rest()
+    found: dict[int, bytes] = {}
+    for place, dedup_id in each_dedup_id(run):
+        found[place] = dedup_id
+        if stretch.is_over:
+            await stretch.rest()
+    return found
 
 
 def _values(topic: Topic, messages: Sequence[NewMessage]) -> Iterator[bytes | None]:

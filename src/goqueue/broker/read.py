@@ -15,6 +15,10 @@ from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import INVISIBLE
 from goqueue.wire.stamped import aborted_among
 
+_MESSAGES_AT_A_STRETCH = 2_000
+_BYTES_AT_A_STRETCH = 64 << 10
+"""Of headers: these may be empty, and then it is thousands."""
+
 UNBOUNDED = 1 << 30
 _INVISIBLE = np.uint8(INVISIBLE)
 
@@ -117,15 +121,35 @@ async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> Me
         if messages and len(found.run.frames) > left_bytes:
             break
         offset, wait_ms = found.next_offset, 0
-        decoded, damaged = decode_run(found.run)
+        more, damaged = await decoded(found.run)
         if damaged:
             left_out += _offsets_of(found.run, damaged)
             partition.note_damage(left_out)
-        messages += decoded
+        messages += more
         left_bytes -= len(found.run.frames)
         left_messages -= len(found.run)
     size_bytes = bounds.max_bytes - left_bytes
     return MessagesRead(messages, offset, partition.high_watermark, left_out, size_bytes, partition.stable_end)
+
+
+async def decoded(run: FrameRun) -> tuple[list[Message], list[int]]:
+    """As ``decode_run``, giving way to others meanwhile: there may be thousands of messages, or of headers."""
+    if len(run) <= _MESSAGES_AT_A_STRETCH and len(run.frames) <= _BYTES_AT_A_STRETCH:
+        return decode_run(run)
+    messages: list[Message] = []
+    damaged: list[int] = []
+    ends = np.cumsum(run.columns()["headers_length"])
+    first = 0
+    while first < len(run):
+        before = int(ends[first - 1]) if first else 0
+        end = max(first + 1, int(np.searchsorted(ends, before + _BYTES_AT_A_STRETCH, side="right")))
+        end = min(end, first + _MESSAGES_AT_A_STRETCH)
+        more, places = decode_run(run.part(first, end))
+        messages += more
+        damaged += [first + place for place in places]
+        first = end
+        await asyncio.sleep(0)
+    return messages, damaged
 
 
 def note_damage_in(partition: Partition, run: FrameRun) -> None:

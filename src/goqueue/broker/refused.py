@@ -49,6 +49,8 @@ class Refused:
 
     reasons: Problems = field(default_factory=dict)
     target: Topic | None = None
+    dedup_ids: dict[int, bytes] | None = None
+    """By place in the batch, where there were so many headers that all of them were looked at beforehand."""
 
 
 ALL_FIT = Refused()

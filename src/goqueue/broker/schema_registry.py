@@ -40,13 +40,17 @@ from goqueue.model.errors import (
     VersionNotFound,
 )
 from goqueue.model.fields import shown
-from goqueue.schemas.base import MAX_DEPTH, Incompatibility, ParsedSchema
+from goqueue.schemas.base import MAX_DEPTH, TOO_COMPLEX, Incompatibility, ParsedSchema
 from goqueue.schemas.parsing import schema_kind
 
 MAX_SUBJECT_LENGTH = 1_000
 MAX_REFERENCES = 1_000
 _MAX_EXTRA_BYTES = 256 << 10
 _SHOWN_REASONS = 10
+_MOST_REASONS = 1_000
+MOST_COMPARED = 8 << 20
+"""How many characters all versions may have that one schema is compared with."""
+_COMPARED_AT_ONCE = 20
 _AT_ONCE = 4
 """How many requests with a schema are looked at; their schemas take memory, and others wait for their turn."""
 
@@ -296,12 +300,22 @@ class SchemaRegistry:
 
     async def _judge(self, subject: str, parsed: ParsedSchema, versions: Sequence[Version]) -> Verdict:
         level = self.state.compatibility(subject)
+        size = sum(len(self.state.records[each.schema_id].text) for each in versions)
+        if len(versions) > 1 and size > MOST_COMPARED:
+            raise InvalidSchema(
+                f"subject {subject[:300]!r} has {len(versions)} versions with {size} characters in all to compare "
+                f"with; {MOST_COMPARED} are allowed. Delete versions that nobody needs, or set a compatibility level "
+                "that is not transitive"
+            )
         problems: dict[int, list[Incompatibility]] = {}
-        for each in versions:
-            older = await self._parsed.get(each.schema_id)
-            found = await self.in_thread(_differences, level, parsed, older)
-            if found:
-                problems[each.version] = found
+        for start in range(0, len(versions), _COMPARED_AT_ONCE):
+            some = versions[start : start + _COMPARED_AT_ONCE]
+            older = {each.version: await self._parsed.get(each.schema_id) for each in some}
+            problems |= await self.in_thread(_all_differences, level, parsed, older)
+            reasons = [reason for found in problems.values() for reason in found]
+            if len(reasons) >= _MOST_REASONS or any(reason.rule == TOO_COMPLEX for reason in reasons):
+                # It does not fit, whatever the others say.
+                break
         return Verdict(problems)
 
     # Using
@@ -407,6 +421,13 @@ def _may_be(record: SchemaRecord, other: SchemaRecord, *, normalize: bool) -> bo
 
 def _by_name(reference: Reference) -> str:
     return reference.name
+
+
+def _all_differences(
+    level: str, new: ParsedSchema, versions: dict[int, ParsedSchema]
+) -> dict[int, list[Incompatibility]]:
+    """By version, of those that differ."""
+    return {version: found for version, old in versions.items() if (found := _differences(level, new, old))}
 
 
 def _differences(level: str, new: ParsedSchema, old: ParsedSchema) -> list[Incompatibility]:

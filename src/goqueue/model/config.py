@@ -102,7 +102,13 @@ class HttpConfig:
         "text",
         maximum=4_000,
     )
-    max_body_bytes: int = setting(32 << 20, "The largest request body.", "bytes", minimum=1 << 10, maximum=1 << 30)
+    max_body_bytes: int = setting(
+        24 << 20,
+        "The largest request body. The loop is held while a body is read, about 40 ms for the largest.",
+        "bytes",
+        minimum=1 << 10,
+        maximum=1 << 30,
+    )
     max_header_bytes: int = setting(
         64 << 10,
         "The largest request line and headers together.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from goqueue.schemas.avro_types import Array, AvroType, Enum, Fixed, Map, Named, Primitive, Record, Union, shown
-from goqueue.schemas.base import Incompatibility
+from goqueue.schemas.base import TOO_COMPLEX, Incompatibility
 
 MOST_REASONS = 100
 _MOST_STEPS = 300_000
@@ -64,7 +64,7 @@ class AvroReading:
         except _TooMuch:
             return [
                 Incompatibility(
-                    "TOO_COMPLEX", "/", "the schemas take too long to be compared; give fewer types the same name"
+                    TOO_COMPLEX, "/", "the schemas take too long to be compared; give fewer types the same name"
                 )
             ]
 

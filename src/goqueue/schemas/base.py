@@ -16,6 +16,10 @@ MAX_NODES = 100_000
 """How many parts a schema may have, references included."""
 
 
+TOO_COMPLEX = "TOO_COMPLEX"
+"""The rule of two schemas that would take too long to be compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
     """Why data of one schema cannot be read with another."""

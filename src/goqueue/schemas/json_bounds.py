@@ -12,6 +12,8 @@ MOST_WORK_AT_ONCE = 100_000
 """What looking at one place may cost, in units of about ten nanoseconds."""
 MOST_PATTERNS = 400
 """How many regular expressions a schema may have; each costs about a millisecond at most to make."""
+MOST_PATTERN_BYTES = 32 << 10
+"""How long all of them together may be: nobody else runs while they are made."""
 
 
 class SchemaGraph:
@@ -46,6 +48,12 @@ class SchemaGraph:
                 patterns.update(by_pattern)
         if len(patterns) > MOST_PATTERNS:
             raise InvalidSchema(f"the schema has {len(patterns)} regular expressions; it may have {MOST_PATTERNS}")
+        length = sum(len(each.encode(errors="surrogatepass")) for each in patterns)
+        if length > MOST_PATTERN_BYTES:
+            raise InvalidSchema(
+                f"the schema's regular expressions ('pattern', 'patternProperties') have {length} bytes in all; "
+                f"{MOST_PATTERN_BYTES} are allowed"
+            )
         self._check_endless()
         ways: dict[int, int] = {}
         for node in self._order:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import jsonschema_rs
 
 from goqueue.schemas import json_compare_values as rules
-from goqueue.schemas.base import Incompatibility
+from goqueue.schemas.base import TOO_COMPLEX, Incompatibility
 from goqueue.schemas.json_compare_arrays import arrays
 from goqueue.schemas.json_compare_objects import ObjectRules
 from goqueue.schemas.json_engine import compile_alone
@@ -19,10 +19,12 @@ from goqueue.schemas.json_written import Knowledge, Written, list_size
 
 MOST_REASONS = 100
 MOST_WORK = 100_000
-"""Units of work for one comparison; a pair of schemas costs ten."""
+"""Units of work for one comparison, each a few microseconds; a pair of schemas costs ten."""
 _PAIR = 10
-_PER_PART = 20
+_PER_PART = 8
 """What each part of the two schemas may cost besides: large schemas are no problem, but those that multiply are."""
+MOST_WORK_IN_ALL = 500_000
+"""However large they are: about two seconds."""
 _MOST_DEPTH = 110
 
 _OF_TYPE = {
@@ -56,6 +58,7 @@ class JsonReading:
 
     def cannot_read(self, reader: Node, writer: Node) -> list[Incompatibility]:
         self._left += _PER_PART * (reader.document.size + writer.document.size)
+        self._left = min(self._left, MOST_WORK_IN_ALL)
         try:
             if self.is_same(reader, writer):
                 return []
@@ -63,7 +66,7 @@ class JsonReading:
         except (_TooComplex, RecursionError):
             return [
                 Incompatibility(
-                    "TOO_COMPLEX",
+                    TOO_COMPLEX,
                     "/",
                     "the schemas combine too many alternatives to be compared; use fewer within one another, or turn "
                     "the check off for this change",

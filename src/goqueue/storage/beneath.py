@@ -23,35 +23,52 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _IS_LINK = {errno.ELOOP, errno.ENOTDIR}
 
 
+class _Entered:
+    """An open folder. It is closed when nobody refers to it any more: a thread may still use it."""
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
 class Beneath:
     """Names below ``root``. Others, and all of them without a root, are looked up as the system does it; then only a
     link at the very end is refused."""
 
     def __init__(self, root: Path | None = None) -> None:
         self._root = root
-        self._root_fd = -1
-
-    def __del__(self) -> None:
-        if self._root_fd >= 0:
-            os.close(self._root_fd)
+        # Without a root no path begins so.
+        self._prefix = f"{root}/" if root is not None else "\0"
+        self._entered_root: _Entered | None = None
+        self._last: _Entered | None = None
+        """The files of a segment are opened one after the other."""
 
     @contextmanager
     def parent(self, path: Path) -> Iterator[tuple[int | None, str]]:
         """For a call that takes a folder's descriptor and a name. Errors name the whole path."""
-        folders = self._folders(path)
+        text = str(path)
         try:
-            if not folders:
-                yield None, str(path)
+            if not text.startswith(self._prefix):
+                yield None, text
                 return
-            fd = self._enter(path, folders[:-1])
-            try:
-                yield fd, folders[-1]
-            finally:
-                self._leave(fd)
+            folder, _, name = text.rpartition("/")
+            entered = self._last
+            if entered is None or entered.path != folder:
+                entered = self._last = self._enter(path, folder)
+            yield entered.fd, name
         except OSError as error:
             if error.filename is not None:
-                error.filename = str(path)
+                error.filename = text
             raise
+
+    def forget(self) -> None:
+        """Folders have become others."""
+        self._last = None
 
     @contextmanager
     def folder(self, path: Path) -> Iterator[int]:
@@ -110,29 +127,17 @@ class Beneath:
                 names.append(entry.name)
             return names
 
-    def _folders(self, path: Path) -> tuple[str, ...]:
-        if self._root is None or path == self._root or not path.is_relative_to(self._root):
-            return ()
-        parts = path.relative_to(self._root).parts
-        if ".." in parts:
-            raise OSError(errno.EINVAL, "It leads out of the data folder", str(path))
-        return parts
-
-    def _enter(self, path: Path, folders: tuple[str, ...]) -> int:
-        if self._root_fd < 0 and self._root is not None:
-            self._root_fd = os.open(self._root, _FOLDER)
-        fd = self._root_fd
-        for name in folders:
-            try:
-                entered = self._open(path, name, _FOLDER | os.O_NOFOLLOW, fd)
-            finally:
-                self._leave(fd)
-            fd = entered
-        return fd
-
-    def _leave(self, fd: int) -> None:
-        if fd != self._root_fd:
-            os.close(fd)
+    def _enter(self, path: Path, folder: str) -> _Entered:
+        if self._entered_root is None:
+            self._entered_root = _Entered(str(self._root), os.open(str(self._root), _FOLDER))
+        entered = self._entered_root
+        for name in folder[len(self._prefix) :].split("/"):
+            if name == "..":
+                raise OSError(errno.EINVAL, "It leads out of the data folder", str(path))
+            if name:
+                # The one before is closed when nobody refers to it any more.
+                entered = _Entered(folder, self._open(path, name, _FOLDER | os.O_NOFOLLOW, entered.fd))
+        return entered
 
     @staticmethod
     def _open(path: Path, name: str, flags: int, parent: int | None) -> int:

@@ -142,6 +142,7 @@ class OsFiles:
     def rename(self, source: Path, target: Path) -> None:
         with self._beneath.parent(source) as (source_fd, old), self._beneath.parent(target) as (target_fd, new):
             os.replace(old, new, src_dir_fd=source_fd, dst_dir_fd=target_fd)
+        self._beneath.forget()
 
     def link(self, source: Path, target: Path) -> None:
         with self._beneath.parent(source) as (source_fd, old), self._beneath.parent(target) as (target_fd, new):
@@ -154,6 +155,7 @@ class OsFiles:
     def remove_tree(self, path: Path) -> None:
         with suppress(FileNotFoundError), self._beneath.parent(path) as (parent, name):
             shutil.rmtree(name, ignore_errors=True, dir_fd=parent)
+        self._beneath.forget()
 
     def sync_dir(self, path: Path) -> None:
         with self._beneath.folder(path) as fd:

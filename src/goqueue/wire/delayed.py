@@ -12,7 +12,8 @@ A producer may send ``goqueue-due-in`` in its place. Both names have the same le
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from struct import Struct
 
 import numpy as np
@@ -93,13 +94,20 @@ def check_delays(run: FrameRun, columns: Columns) -> None:
 
     Lengths and checksums were checked before.
     """
+    deque(delay_checks(run, columns), 0)
+
+
+def delay_checks(run: FrameRun, columns: Columns) -> Iterator[None]:
+    """The same one message after the other, for those who give way to others meanwhile."""
     is_delayed = columns["flags"] & np.uint8(Flag.DELAYED) != 0
     if not is_delayed.any() and _ANY_DUE.search(run.frames) is None:
         return
     lengths = columns["headers_length"].tolist()
     rows = zip(run.ends().tolist(), lengths, is_delayed.tolist(), strict=True)
+    data = bytes(run.frames)
     for place, (end, length, delayed) in enumerate(rows):
-        packed = bytes(run.frames[end - length : end])
+        yield
+        packed = data[end - length : end]
         if delayed:
             _check_delayed(place, packed)
         elif _ANY_DUE.search(packed) is not None:

@@ -34,6 +34,8 @@ PRIORITY_AT = 24
 FLAGS_AGAIN_AT = 25
 MAX_KEY_BYTES = 0xFFFF
 MAX_HEADERS_BYTES = 0xFFFF
+MAX_HEADERS = (MAX_HEADERS_BYTES - 2) // 4
+"""No more fit, be they empty: each takes the lengths of its name and its value."""
 
 _BEFORE_CHECKSUM = Struct(">2sBB")
 _STAMP = Struct(">Iq")

@@ -7,7 +7,8 @@ sequence it lies, and how many frames belong to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -148,28 +149,32 @@ def has_only_stamp(run: FrameRun, headers_bytes: int) -> bool:
 
 def dedup_ids(run: FrameRun) -> dict[int, bytes]:
     """The dedup ids of frames that were checked, by place. A message that the broker has copied has none."""
+    return dict(each_dedup_id(run))
+
+
+def each_dedup_id(run: FrameRun) -> Iterator[tuple[int, bytes]]:
+    """The same one after the other, for those who give way to others meanwhile."""
     match = _ANY_DEDUP_ID.search(run.frames)
     if match is None:
-        return {}
-    found: dict[int, bytes] = {}
-    ends, lengths = run.ends(), run.columns()["headers_length"]
+        return
+    data = bytes(run.frames)
+    ends = run.ends().tolist()
+    headers_at = (run.ends() - run.columns()["headers_length"]).tolist()
     while match is not None:
-        place = int(np.searchsorted(run.positions, match.start(), side="right")) - 1
-        end = int(ends[place])
-        headers_at = end - int(lengths[place])
-        if match.start() < headers_at:
+        place = bisect_right(ends, match.start())
+        end = ends[place]
+        if match.start() < headers_at[place]:
             # In the value it may stand any number of times.
-            match = _ANY_DEDUP_ID.search(run.frames, headers_at)
+            match = _ANY_DEDUP_ID.search(data, headers_at[place])
             continue
         try:
-            headers = dict(decode_headers(bytes(run.frames[headers_at:end])))
+            headers = dict(decode_headers(data[headers_at[place] : end]))
         except InvalidFrame:
             # Only of frames that nobody has checked.
             headers = {}
         if DEDUP_ID in headers and COPY_OF not in headers:
-            found[place] = headers[DEDUP_ID]
-        match = _ANY_DEDUP_ID.search(run.frames, end)
-    return found
+            yield place, headers[DEDUP_ID]
+        match = _ANY_DEDUP_ID.search(data, end)
 
 
 def aborted_among(aborted: OffsetRuns, run: FrameRun) -> NDArray[np.bool_] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,7 @@ from goqueue.model.errors import (
 )
 from goqueue.model.message import PRIORITY_LABELS, Headers
 from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, check_layout, lanes_of
-from goqueue.wire.delayed import check_delays, is_only_due
+from goqueue.wire.delayed import check_delays, delay_checks, is_only_due
 from goqueue.wire.frame import Flag, decode_headers, read_whole
 from goqueue.wire.internal_headers import (
     DEDUP_ID,
@@ -36,6 +38,7 @@ _ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE | Flag.DELAYED | Flag.TRAN
 _OF_DELAYS = {DUE_AT, DUE_IN}
 """Looked at by ``check_delays``."""
 _RESERVED = RESERVED_PREFIX.encode()
+_FEW_HEADER_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,24 @@ class FrameRules:
     latest_timestamp_ns: int
     needs_key: bool = False
     in_transaction: bool = False
+    headers_were_checked: bool = False
+    """By ``header_checks``, and the layout with them."""
+
+
+def has_many_headers(run: FrameRun) -> bool:
+    """Whether checking what a batch has in its headers takes more than a few milliseconds."""
+    lengths = run.columns()["headers_length"]
+    return len(run) > 1 and int(lengths.sum()) > _FEW_HEADER_BYTES
+
+
+def header_checks(run: FrameRun) -> Iterator[None]:
+    """What ``verify_batch`` looks at in headers, one message at a time, for those who give way to others meanwhile."""
+    columns = run.columns()
+    check_layout(run, columns)
+    yield
+    stamp = check_stamp(run, int(columns["headers_length"][0]))
+    yield from _check_headers(run, columns, stamp is not None)
+    yield from delay_checks(run, columns)
 
 
 def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
@@ -53,7 +74,8 @@ def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     if len(run) == 1 and (only := _plain_one(run, rules)) is not None:
         return only
     columns = run.columns()
-    check_layout(run, columns)
+    if not rules.headers_were_checked:
+        check_layout(run, columns)
     flags = columns["flags"]
     has_flags = bool(flags.any())
     if has_flags:
@@ -64,10 +86,11 @@ def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     if has_flags or rules.in_transaction:
         _check_transaction(columns, stamp, rules)
     _check_bounds(columns, rules)
-    if has_headers:
-        _check_headers(run, columns, stamp is not None)
-    if has_headers or (has_flags and (flags & np.uint8(Flag.DELAYED)).any()):
-        check_delays(run, columns)
+    if not rules.headers_were_checked:
+        if has_headers:
+            deque(_check_headers(run, columns, stamp is not None), 0)
+        if has_headers or (has_flags and (flags & np.uint8(Flag.DELAYED)).any()):
+            check_delays(run, columns)
     lanes = lanes_of(columns["priority"], flags if has_flags else None)
     latest_ns = int(columns["timestamp"].max())
     return CheckedBatch(bytearray(run.frames), run.positions, latest_ns, lanes, stamp, has_headers)
@@ -145,13 +168,16 @@ def _check_bounds(columns: Columns, rules: FrameRules) -> None:
     raise problem
 
 
-def _check_headers(run: FrameRun, columns: Columns, is_stamped: bool) -> None:
+def _check_headers(run: FrameRun, columns: Columns, is_stamped: bool) -> Iterator[None]:
+    """One message after the other."""
     lengths = columns["headers_length"]
     with_headers = np.flatnonzero(lengths)
     ends = run.ends()[with_headers].tolist()
     sizes = lengths[with_headers].tolist()
+    data = bytes(run.frames)
     for place, end, size in zip(with_headers.tolist(), ends, sizes, strict=True):
-        packed = bytes(run.frames[end - size : end])
+        yield
+        packed = data[end - size : end]
         if is_only_due(packed):
             continue
         try:

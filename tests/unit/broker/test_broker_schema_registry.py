@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from goqueue.broker import schema_registry
 from goqueue.broker.broker import Broker
 from goqueue.broker.schema_registry import SchemaDraft, SchemaRegistry
 from goqueue.coordination.schema_records import Reference
@@ -61,6 +62,47 @@ async def running(path: Path, **schemas: int) -> AsyncIterator[Broker]:
 def described(registry: SchemaRegistry) -> object:
     state = registry.state
     return state.records, {name: each.versions for name, each in state.subjects.items()}, state.configs
+
+
+async def _registered(registry: SchemaRegistry, count: int, doc: str) -> None:
+    await registry.configure("s", {"compatibilityLevel": "BACKWARD_TRANSITIVE"})
+    for number in range(count):
+        await registry.register("s", draft("a", f"b{number}=", doc=doc))
+
+
+def test_a_schema_is_compared_with_no_more_than_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use() -> None:
+        monkeypatch.setattr(schema_registry, "MOST_COMPARED", 1_000)
+        async with running(tmp_path) as broker:
+            # One version is always compared with, however large it is.
+            await _registered(broker.schemas, 2, "x" * 1_000)
+            with pytest.raises(InvalidSchema, match=r"2 versions with 2\d{3} characters in all to compare with"):
+                await broker.schemas.register("s", draft("a", "c="))
+            await broker.schemas.configure("s", {"compatibilityLevel": "BACKWARD"})
+            await broker.schemas.register("s", draft("a", "c="))
+
+    asyncio.run(use())
+
+
+def test_many_versions_are_compared_in_few_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step is a hand-over to a thread, which costs more than comparing two small schemas."""
+
+    async def use() -> None:
+        async with running(tmp_path) as broker:
+            await _registered(broker.schemas, 40, "")
+            steps = 0
+            in_thread = SchemaRegistry.in_thread
+
+            async def counted(self: SchemaRegistry, work: Any, *arguments: Any) -> Any:
+                nonlocal steps
+                steps += 1
+                return await in_thread(self, work, *arguments)
+
+            monkeypatch.setattr(SchemaRegistry, "in_thread", counted)
+            await broker.schemas.register("s", draft("a", "c="))
+            assert 0 < steps <= 3
+
+    asyncio.run(use())
 
 
 def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:

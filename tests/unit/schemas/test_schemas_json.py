@@ -53,6 +53,11 @@ WRONG: dict[str, tuple[str, str]] = {
     "an unknown draft": ('{"$schema": "http://json-schema.org/draft-03/schema#"}', "/$schema"),
     "a part of another draft": (f'{{"properties": {{"a": {{"$schema": "{LATEST}"}}}}}}', "/properties/a/$schema"),
     "a regular expression that is none": ('{"pattern": "(a"}', "/pattern"),
+    "regular expressions that are too long": (json.dumps({"pattern": "(a|b)*" * 80_000}), "32768 are allowed"),
+    "regular expressions that are too long together": (
+        json.dumps({"patternProperties": {f"{at}{'a' * 300}": True for at in range(110)}}),
+        "in all; 32768 are allowed",
+    ),
     "a regular expression that is too large": ('{"pattern": "((a{100}){100}){100}"}', "/pattern"),
     "a reference to nothing": ('{"properties": {"a": {"$ref": "#/definitions/x"}}}', "'#/definitions/x'"),
     "a reference to no schema": ('{"required": ["a"], "items": {"$ref": "#/required"}}', "'#/required'"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from goqueue.schemas.json_compatibility import MOST_WORK_IN_ALL, JsonReading
 from goqueue.schemas.json_schema import JsonSchema, parse_json_schema
 
 S, I, N, NULL = {"type": "string"}, {"type": "integer"}, {"type": "number"}, {"type": "null"}  # noqa: E741
@@ -425,6 +426,32 @@ def test_alternatives_within_alternatives_end_in_bounded_time() -> None:
     started = time.process_time()
     found = schema(nested(4, I)).cannot_read(schema(nested(4, N)))
     assert found and time.process_time() - started < 5
+
+
+def test_a_comparison_ends_after_a_number_of_steps_however_large_the_schemas_are() -> None:
+    def tagged(more: int) -> dict[str, Any]:
+        fields = {f"p{at}": {"type": "string", "minLength": at + more} for at in range(20)}
+        return {"oneOf": [{"type": "object", "properties": {"k": {"const": f"v{at}"}, **fields}} for at in range(490)]}
+
+    steps = 0
+
+    class Counted(JsonReading):
+        def spend(self, units: int) -> None:
+            nonlocal steps
+            steps += units
+            super().spend(units)
+
+    [found] = Counted().cannot_read(schema(tagged(1)).document.root, schema(tagged(0)).document.root)
+    assert found.rule == "TOO_COMPLEX"
+    assert steps <= MOST_WORK_IN_ALL + 1_000
+
+
+def test_large_schemas_that_do_not_multiply_are_compared() -> None:
+    def flat(longest: int) -> dict[str, Any]:
+        return {"properties": {f"f{at}": {"type": "string", "maxLength": longest} for at in range(15_000)}}
+
+    assert rules(flat(5), flat(6)) == []
+    assert set(rules(flat(6), flat(5))) == {"MAX_LENGTH_DECREASED"}
 
 
 def test_too_complex_is_a_reason() -> None:

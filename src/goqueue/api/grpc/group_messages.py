@@ -13,6 +13,8 @@ from goqueue.api.grpc.settings import settings_of
 from goqueue.broker.broker import Broker
 from goqueue.broker.dead_letters import DeadLetter, Filter, Redriven
 from goqueue.broker.groups import Assignment, Join
+from goqueue.broker.membership import MAX_TOPICS
+from goqueue.broker.pacing import Stretch
 from goqueue.broker.peeking import Peek, PeekPage, PeekState
 from goqueue.broker.polling import Delivery
 from goqueue.broker.settling import LeaseClaim, Order, Verb
@@ -47,6 +49,8 @@ def shown_settings(settings: GroupSettings) -> Mapping[str, str]:
 
 
 def to_join(request: pb.JoinRequest) -> Join:
+    if len(request.topics) > MAX_TOPICS:
+        raise InvalidRequest(f"topics must name 1 to {MAX_TOPICS} topics")
     return Join(
         request.client_id,
         list(request.topics),
@@ -103,9 +107,12 @@ async def settle(broker: Broker, request: pb.SettleRequest) -> pb.SettleResponse
             if error is not None:
                 response.refusals.append(pb.Refusal(lease=place, runs=runs, error=to_error(error)))
     if request.receipts:
-        for place, problem in enumerate(await settling.settle_receipts(list(request.receipts), order)):
+        stretch = Stretch()
+        for place, problem in enumerate(await settling.settle_many_receipts(list(request.receipts), order)):
             if problem is not None:
                 response.refusals.append(pb.Refusal(receipt=place, error=to_error(problem)))
+            if stretch.is_over:
+                await stretch.rest()
     return response
 
 
@@ -123,9 +130,10 @@ def _order(request: pb.SettleRequest) -> Order:
 
 def to_claims(request: pb.SettleRequest | pb.AddAcksRequest) -> list[LeaseClaim]:
     """The leases that are meant, which are none too many."""
-    claims = [_claim(request.group, each) for each in request.leases]
-    if len(claims) + len(request.receipts) > MAX_CLAIMED or sum(len(each.runs) for each in claims) > 2 * MAX_CLAIMED:
+    too_many = len(request.leases) + len(request.receipts) > MAX_CLAIMED
+    if too_many or sum(len(each.runs) for each in request.leases) > 2 * MAX_CLAIMED:
         raise InvalidRequest(f"a request settles at most {MAX_CLAIMED} leases, runs and receipts")
+    claims = [_claim(request.group, each) for each in request.leases]
     if sum(size_of(each.runs) for each in claims) > _MAX_MESSAGES:
         raise InvalidRequest(f"a request settles at most {_MAX_MESSAGES} messages")
     return claims
@@ -164,8 +172,9 @@ def from_offsets(offsets: Mapping[str, Mapping[int, int]]) -> pb.FetchOffsetsRes
     )
 
 
-def describe(broker: Broker, name: str) -> pb.Group:
+async def describe(broker: Broker, name: str) -> pb.Group:
     groups = broker.groups
+    lags = await groups.lag_in_stretches(name)
     group = groups.shards.find(name)
     state = group.state
     return pb.Group(
@@ -196,7 +205,7 @@ def describe(broker: Broker, name: str) -> pb.Group:
                 waiting=each.waiting,
                 owner=each.owner or "",
             )
-            for each in groups.lag(name)
+            for each in lags
         ],
         created_at_ns=state.created_at_ns,
     )

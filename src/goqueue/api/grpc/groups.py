@@ -8,6 +8,7 @@ from typing import Any
 from goqueue.api.grpc.calls import Calls, answered, streamed
 from goqueue.api.grpc.errors import Context
 from goqueue.api.grpc.group_messages import (
+    MAX_CLAIMED,
     describe,
     from_offsets,
     put_deliveries,
@@ -26,6 +27,7 @@ from goqueue.api.grpc.messages import find_offset
 from goqueue.api.grpc.settings import settings_of
 from goqueue.api.grpc.subscription import Subscription
 from goqueue.broker.broker import Broker
+from goqueue.broker.pacing import Stretch
 from goqueue.broker.polling import PollBounds
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import InvalidRequest, Overloaded
@@ -114,12 +116,15 @@ class GroupsService(pb_grpc.GroupsServicer):
         self, request: pb.ResetOffsetsRequest, context: Context
     ) -> pb.FetchOffsetsResponse:
         topic = self._broker.topic(request.topic)
-        numbers = dict.fromkeys(request.partitions) or range(len(topic.partitions))
-        offsets = {
-            request.topic: {
-                number: find_offset(self._broker, request.topic, number, request.start) for number in numbers
-            }
-        }
+        if len(request.partitions) > MAX_CLAIMED:
+            raise InvalidRequest(f"a request names {len(request.partitions)} partitions; {MAX_CLAIMED} are allowed")
+        places: dict[int, int] = {}
+        stretch = Stretch()
+        for number in dict.fromkeys(request.partitions) or range(len(topic.partitions)):
+            places[number] = find_offset(self._broker, request.topic, number, request.start)
+            if stretch.is_over:
+                await stretch.rest()
+        offsets = {request.topic: places}
         await self._broker.groups.reset(request.group, offsets)
         return from_offsets(offsets)
 
@@ -129,7 +134,7 @@ class GroupsService(pb_grpc.GroupsServicer):
 
     @answered
     async def DescribeGroup(self, request: pb.DescribeGroupRequest, context: Context) -> pb.Group:  # noqa: N802
-        return describe(self._broker, request.name)
+        return await describe(self._broker, request.name)
 
     @answered
     async def PeekGroup(self, request: pb.PeekGroupRequest, context: Context) -> pb.PeekGroupResponse:  # noqa: N802
@@ -139,7 +144,7 @@ class GroupsService(pb_grpc.GroupsServicer):
     @answered
     async def ConfigureGroup(self, request: pb.ConfigureGroupRequest, context: Context) -> pb.Group:  # noqa: N802
         await self._broker.groups.configure(request.name, settings_of(request.settings))
-        return describe(self._broker, request.name)
+        return await describe(self._broker, request.name)
 
     @answered
     async def DeleteGroup(self, request: pb.DeleteGroupRequest, context: Context) -> pb.DeleteGroupResponse:  # noqa: N802

@@ -11,15 +11,29 @@ from typing import Any, NamedTuple
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from goqueue.model.errors import InvalidRequest
+from goqueue.model.errors import BodyTooLarge, InvalidRequest
 
 _OURS = "/goqueue."
+
+
+MOST_BYTES = 2 << 20
+"""Of a request that carries no messages. Everyone waits while it is read: 20 ms for each megabyte at the worst."""
+MOST_BYTES_OF_SETTINGS = 128 << 10
+MOST_BYTES_OF_MEMBERS = 768 << 10
+"""Maps, in which settings come, take several times as long."""
+_WITH_MESSAGES = ("/goqueue.v1.Messages/Publish", "/goqueue.v1.Messages/PublishStream")
+_WITH_SETTINGS = (
+    "/goqueue.v1.Topics/CreateTopic",
+    "/goqueue.v1.Topics/ChangeTopic",
+    "/goqueue.v1.Groups/ConfigureGroup",
+)
+_OF_MEMBERS = ("/goqueue.v1.Groups/Join", "/goqueue.v1.Groups/Subscribe")
 
 
 class Unreadable(NamedTuple):
     """In place of a request."""
 
-    reason: str
+    error: InvalidRequest
 
 
 class HandOverUnreadable(grpc.aio.ServerInterceptor):
@@ -33,20 +47,34 @@ class HandOverUnreadable(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or not handler_call_details.method.startswith(_OURS):
             return handler
-        return handler._replace(request_deserializer=_or_unreadable(handler.request_deserializer))
+        most = _most_bytes(handler_call_details.method)
+        return handler._replace(request_deserializer=_or_unreadable(handler.request_deserializer, most))
 
 
-def _or_unreadable(load: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _most_bytes(method: str) -> int | None:
+    """``None``: as many as the server takes (``grpc.max_message_bytes``)."""
+    if method in _WITH_MESSAGES:
+        return None
+    if method in _OF_MEMBERS:
+        return MOST_BYTES_OF_MEMBERS
+    return MOST_BYTES_OF_SETTINGS if method in _WITH_SETTINGS else MOST_BYTES
+
+
+def _or_unreadable(load: Callable[[bytes], Any], most_bytes: int | None) -> Callable[[bytes], Any]:
     def loaded(data: bytes) -> Any:
+        if most_bytes is not None and len(data) > most_bytes:
+            return Unreadable(
+                BodyTooLarge(f"the request has {len(data)} bytes; {most_bytes} are allowed for this call")
+            )
         try:
             return load(data)
         except DecodeError as error:
-            return Unreadable(str(error))
+            return Unreadable(InvalidRequest(f"the request is no message of the kind that this call takes: {error}"))
 
     return loaded
 
 
 def check_readable(request: Any) -> Any:
     if type(request) is Unreadable:
-        raise InvalidRequest(f"the request is no message of the kind that this call takes: {request.reason}")
+        raise request.error
     return request

@@ -12,11 +12,12 @@ from msgspec import UNSET
 from goqueue.api.http.durations import bounded_ms, due
 from goqueue.api.http.fields import Encoding, HeaderValues
 from goqueue.api.http.schemas import PublishMessage, PublishResult
-from goqueue.model.errors import CorruptData, InvalidMessage
+from goqueue.model.errors import CorruptData, InvalidMessage, MessageTooLarge
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers, Message, Priority, parse_priority
 from goqueue.model.publishing import NewMessage, Outcome, Published
 from goqueue.model.units import format_instant_ns, parse_instant_ns
 from goqueue.wire.compression import decompress_within
+from goqueue.wire.frame import MAX_HEADERS, MAX_HEADERS_BYTES
 from goqueue.wire.internal_headers import (
     DEDUP_ID,
     DELAYED_OFFSET,
@@ -79,6 +80,10 @@ def _to_headers(given: dict[str, HeaderValues], encoding: Encoding) -> Headers:
     for name, values in given.items():
         _to_utf8("headers", name)
         several = [values] if isinstance(values, str) else values
+        if len(pairs) + len(several) > MAX_HEADERS:
+            raise MessageTooLarge(
+                f"the message has more than {MAX_HEADERS} headers, which do not fit into {MAX_HEADERS_BYTES} bytes"
+            )
         pairs += [(name, convert(f"headers.{name[:40]}", value)) for value in several]
     return tuple(pairs)
 
@@ -164,8 +169,10 @@ def _as_consumed(
         before, written = headers.get(name), write(content)
         if before is None:
             headers[name] = written
+        elif isinstance(before, str):
+            headers[name] = [before, written]
         else:
-            headers[name] = [*([before] if isinstance(before, str) else before), written]
+            before.append(written)
     return make(
         offset=message.offset,
         timestamp=format_instant_ns(message.timestamp_ns),

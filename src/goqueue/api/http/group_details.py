@@ -10,6 +10,7 @@ from goqueue.api.http.group_schemas import GroupDetails, GroupMember, LagOfParti
 from goqueue.broker.broker import Broker
 from goqueue.broker.group_shards import partition_name
 from goqueue.broker.groups import PartitionLag
+from goqueue.broker.pacing import Stretch
 from goqueue.broker.partition import Partition
 from goqueue.coordination.group import Group
 from goqueue.model.units import format_duration_ms
@@ -34,11 +35,16 @@ def heartbeat_interval(session_ms: int) -> str:
     return format_duration_ms(min(_HEARTBEAT_MS, session_ms // _HEARTBEATS_A_SESSION))
 
 
-def details(broker: Broker, name: str) -> GroupDetails:
+async def details(broker: Broker, name: str) -> GroupDetails:
+    lag = await broker.groups.lag_in_stretches(name)
+    held_back = []
+    stretch = Stretch()
+    for each in lag:
+        held_back.append(_held_back(broker.topic(each.topic).partition(each.partition)))
+        if stretch.is_over:
+            await stretch.rest()
     group = broker.groups.shards.find(name)
     settings = broker.groups.shards.settings(group)
-    lag = broker.groups.lag(name)
-    held_back = [_held_back(broker.topic(each.topic).partition(each.partition)) for each in lag]
     return GroupDetails(
         group_id=name,
         state=state_of(broker, name),

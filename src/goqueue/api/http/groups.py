@@ -32,6 +32,7 @@ from goqueue.api.http.parameters import GroupPath
 from goqueue.api.http.settings import with_fields
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups import Join
+from goqueue.broker.pacing import Stretch
 from goqueue.broker.partition import Partition
 from goqueue.broker.read import start_of
 from goqueue.model.errors import InvalidRequest
@@ -58,7 +59,7 @@ def _routes_of_groups(broker: Broker) -> list[HTTPRouteHandler]:
     @get("/groups/{group_id:str}", tags=_TAGS, responses=documented(404), summary="Look at a group and its lag")
     async def describe_group(group_id: GroupPath) -> GroupDetails:
         """Its settings in effect, who works for it, and how far it is in each partition."""
-        return details(broker, group_id)
+        return await details(broker, group_id)
 
     @put(
         "/groups/{group_id:str}",
@@ -69,7 +70,7 @@ def _routes_of_groups(broker: Broker) -> list[HTTPRouteHandler]:
     async def configure_group(group_id: GroupPath, data: JSONBody[ConfigureGroupRequest]) -> GroupDetails:
         """Settings that are not named stay; mode and ordering never change, kind only while nobody is in the group."""
         await groups.configure(group_id, data.settings)
-        return details(broker, group_id)
+        return await details(broker, group_id)
 
     @delete(
         "/groups/{group_id:str}",
@@ -188,7 +189,13 @@ def _routes_of_offsets(broker: Broker) -> list[HTTPRouteHandler]:
         groups.shards.find(group_id)
         topic = broker.topic(data.topic)
         numbers = range(len(topic.partitions)) if data.partitions is None else data.partitions
-        places = {data.topic: {number: _beginning(topic.partition(number), data) for number in numbers}}
+        beginnings: dict[int, int] = {}
+        stretch = Stretch()
+        for number in numbers:
+            beginnings[number] = _beginning(topic.partition(number), data)
+            if stretch.is_over:
+                await stretch.rest()
+        places = {data.topic: beginnings}
         await groups.reset(group_id, places)
         return ResetOffsetsResponse(reset=True, offsets=_in_text(places))
 

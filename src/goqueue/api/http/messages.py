@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -32,7 +31,7 @@ from goqueue.api.http.schemas import (
     PublishResponse,
 )
 from goqueue.broker.broker import Broker
-from goqueue.broker.pacing import in_stretches
+from goqueue.broker.pacing import Stretch
 from goqueue.broker.read import UNBOUNDED, Bounds, MessagesRead, start_of
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, UnsupportedMediaType
@@ -112,13 +111,12 @@ def message_routes(
         """Add what fits; return where to go on."""
         max_message_bytes = broker.topic(topic_name).settings.max_message_bytes
         make = partial(ConsumeMessage, number)
-        async for part in in_stretches(read.messages):
-            for message in part:
-                if not page.add(message, max_message_bytes, make):
-                    return message.offset
-                if message.compressed:
-                    # Unpacking takes as long as the producer likes.
-                    await asyncio.sleep(0)
+        stretch = Stretch()
+        for message in read.messages:
+            if not page.add(message, max_message_bytes, make):
+                return message.offset
+            if stretch.is_over:
+                await stretch.rest()
         return read.next_offset
 
     async def read_one(
@@ -185,7 +183,10 @@ def message_routes(
         page = Page(encoding, config.max_read_bytes)
         everything = ConsumeAllResponse(page.messages, {}, {})
         partitions = broker.topic(topic_name).partitions
+        stretch = Stretch()
         for number, each in enumerate(partitions):
+            if stretch.is_over:
+                await stretch.rest()
             share = -(-(limit - len(everything.messages)) // (len(partitions) - number))
             begin = start_of(each, None, instant(offset, from_time))
             everything.next_offsets[str(number)] = begin

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
@@ -19,12 +18,12 @@ from goqueue.api.http.errors import documented
 from goqueue.api.http.group_schemas import PollMessage, PollResponse
 from goqueue.api.http.parameters import EncodingParameter, GroupPath
 from goqueue.broker.broker import Broker
-from goqueue.broker.pacing import in_stretches
+from goqueue.broker.pacing import Stretch
 from goqueue.broker.polling import Delivery, PollBounds
+from goqueue.broker.read import decoded
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import InvalidRequest, TopicNotFound
 from goqueue.model.fields import shown
-from goqueue.wire.decoding import decode_run
 
 Page = PageOfMessages[PollMessage]
 _DEFAULT_WAIT_MS = 30_000
@@ -77,7 +76,7 @@ def poll_routes(broker: Broker, admission: Admission, config: HttpConfig) -> lis
 async def _write(broker: Broker, page: Page, delivery: Delivery) -> list[int]:
     """All of it: what is not in the answer would stay hidden from everyone until its time is over. Returns the offsets
     of what is damaged."""
-    messages, damaged = decode_run(delivery.run)
+    messages, damaged = await decoded(delivery.run)
     hurt: list[int] = delivery.run.columns()["offset"][damaged].tolist() if damaged else []
     max_message_bytes = broker.config.topic.max_message_bytes
     with suppress(TopicNotFound):
@@ -86,20 +85,19 @@ async def _write(broker: Broker, page: Page, delivery: Delivery) -> list[int]:
         max_message_bytes = topic.settings.max_message_bytes
         if damaged:
             topic.partition(delivery.partition).note_damage(hurt)
-    async for part in in_stretches(messages):
-        for message in part:
-            receipt = delivery.receipt(message.offset)
-            make = partial(
-                PollMessage,
-                topic=delivery.topic,
-                partition=delivery.partition,
-                deliveries=delivery.count if receipt else UNSET,
-                receipt_handle=receipt or UNSET,
-            )
-            page.add(message, max_message_bytes, make, must=True)
-            if message.compressed:
-                # Unpacking takes as long as the producer likes.
-                await asyncio.sleep(0)
+    stretch = Stretch()
+    for message in messages:
+        receipt = delivery.receipt(message.offset)
+        make = partial(
+            PollMessage,
+            topic=delivery.topic,
+            partition=delivery.partition,
+            deliveries=delivery.count if receipt else UNSET,
+            receipt_handle=receipt or UNSET,
+        )
+        page.add(message, max_message_bytes, make, must=True)
+        if stretch.is_over:
+            await stretch.rest()
     return hurt
 
 

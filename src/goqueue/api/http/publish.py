@@ -7,9 +7,11 @@ same ``publish_json``, for OpenAPI.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 from litestar.types import ASGIApp, Receive, Scope, Send
@@ -18,16 +20,26 @@ from msgspec.structs import replace
 
 from goqueue.api.http.convert import to_new_message, to_result
 from goqueue.api.http.errors import error_body, error_headers, unexpected
-from goqueue.api.http.schemas import PublishMessage, PublishRequest, PublishResponse
+from goqueue.api.http.fields import HeaderValues
+from goqueue.api.http.schemas import PublishMessage, PublishRequest, PublishResponse, PublishResult
 from goqueue.broker.broker import Broker
-from goqueue.broker.pacing import in_stretches
+from goqueue.broker.pacing import Stretch
 from goqueue.model.config import HttpConfig
-from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.model.errors import GoQueueError, InvalidRequest, MessageTooLarge
 from goqueue.model.message import NO_HEADERS, Headers
 from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.wire.frame import MAX_HEADERS_BYTES
 from goqueue.wire.trace_context import parse_traceparent
 from goqueue.wire.trace_headers import in_trace, trace_headers
 
+_SMALL_BODY_BYTES = 256 << 10
+"""So much is read within a few milliseconds, whatever it is."""
+MAX_REQUEST_HEADERS = 200_000
+"""Of all messages together: ten times what bodies of such a size have."""
+_LONGEST_HEADERS = 512 << 10
+"""Of one message in JSON, where a byte takes up to six characters."""
+_HEADERS: msgspec.json.Decoder[dict[str, HeaderValues] | None] = msgspec.json.Decoder(dict[str, HeaderValues] | None)
+_NULL = b"null"
 _SHORTEST_MESSAGE = len('{"value":""},')
 _ENCODER = msgspec.json.Encoder()
 _JSON = (b"content-type", b"application/json")
@@ -48,7 +60,11 @@ Publish = Callable[[str, PublishRequest, Headers], Awaitable[Answer]]
 
 
 class Decoder:
-    """Stops at the first message that is too many, instead of making all of them and counting then."""
+    """Bounds what a body may hold while it is read, instead of making all of it and counting then.
+
+    Reading a body cannot be interrupted. Of a large one headers are left as they are, since nothing else in it can have
+    many parts; they are read message by message, and only if they are not too long.
+    """
 
     def __init__(self, max_messages: int) -> None:
         def count(message: PublishMessage) -> None:
@@ -57,24 +73,64 @@ class Decoder:
                 raise InvalidRequest(f"the request has too many messages; http.max_publish_messages is {max_messages}")
 
         counted = msgspec.defstruct(
-            "CountedMessage", [], bases=(PublishMessage,), namespace={"__post_init__": count}, gc=False
+            "CountedMessage",
+            [("headers", msgspec.Raw, msgspec.Raw(_NULL))],
+            bases=(PublishMessage,),
+            namespace={"__post_init__": count},
+            gc=False,
         )
         messages = Annotated[list[counted], msgspec.Meta(min_length=1)]  # type: ignore[valid-type]
         many = msgspec.defstruct("ManyMessages", [("messages", messages)], bases=(PublishRequest,))
         self._left = 0
         self._max_messages = max_messages
-        self._few = msgspec.json.Decoder(PublishRequest)
-        self._many: msgspec.json.Decoder[PublishRequest] = msgspec.json.Decoder(many)
+        self._small = msgspec.json.Decoder(PublishRequest)
+        self._large: msgspec.json.Decoder[PublishRequest] = msgspec.json.Decoder(many)
 
-    def decode(self, body: bytes) -> PublishRequest:
-        self._left = self._max_messages
+    async def decode(self, body: bytes) -> PublishRequest:
         fits = len(body) <= self._max_messages * _SHORTEST_MESSAGE
-        try:
-            return (self._few if fits else self._many).decode(body)
-        except msgspec.MsgspecError as error:
-            raise InvalidRequest(f"the body is not a publish request: {error}") from None
-        except UnicodeDecodeError:
-            raise InvalidRequest("the body is not UTF-8") from None
+        if fits and len(body) <= _SMALL_BODY_BYTES:
+            with _unreadable():
+                return self._small.decode(body)
+        self._left = self._max_messages
+        with _unreadable():
+            request = self._large.decode(body)
+        headers, stretch = 0, Stretch()
+        for place, message in enumerate(request.messages):
+            if stretch.is_over:
+                await stretch.rest()
+            message.headers = _headers(place, cast("msgspec.Raw", message.headers))
+            if message.headers:
+                headers += sum(1 if isinstance(each, str) else len(each) for each in message.headers.values())
+            if headers > MAX_REQUEST_HEADERS:
+                raise InvalidRequest(
+                    f"the request has more than {MAX_REQUEST_HEADERS} headers in all; send fewer messages at once"
+                )
+        return request
+
+
+@contextmanager
+def _unreadable(where: str = "$") -> Iterator[None]:
+    """``where``: what is read, as a path into the body."""
+    try:
+        yield
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest(f"the body is not a publish request: {str(error).replace('`$', f'`{where}')}") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest("the body is not UTF-8") from None
+
+
+def _headers(place: int, written: msgspec.Raw) -> dict[str, HeaderValues] | None:
+    size = len(memoryview(written))
+    if size == len(_NULL) and bytes(written) == _NULL:
+        return None
+    where = f"$.messages[{place}].headers"
+    if size > _LONGEST_HEADERS:
+        raise MessageTooLarge(
+            f"{where} has {size} bytes of JSON; at most {_LONGEST_HEADERS} are read, since a message has room for "
+            f"{MAX_HEADERS_BYTES} bytes of headers"
+        )
+    with _unreadable(where):
+        return _HEADERS.decode(written)
 
 
 def publish_json(broker: Broker, config: HttpConfig) -> Publish:
@@ -89,11 +145,14 @@ def publish_json(broker: Broker, config: HttpConfig) -> Publish:
         broker.topic(topic_name)
         now_ns = broker.clock.now_ns()
         given: list[NewMessage | GoQueueError] = []
-        async for part in in_stretches(request.messages):
-            given += [_converted(message, now_ns, trace) for message in part]
+        stretch = Stretch()
+        for message in request.messages:
+            given.append(_converted(message, now_ns, trace))
+            if stretch.is_over:
+                await stretch.rest()
         accepted = [each for each in given if isinstance(each, NewMessage)]
         stored = iter(await broker.publish(topic_name, accepted) if accepted else [])
-        return _answer([each if isinstance(each, GoQueueError) else next(stored) for each in given])
+        return await _answer([each if isinstance(each, GoQueueError) else next(stored) for each in given])
 
     return publish
 
@@ -119,9 +178,14 @@ def trace_of(request_headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     return trace_headers(parent, b",".join(value for name, value in request_headers if name == b"tracestate"))
 
 
-def _answer(outcomes: list[Outcome]) -> Answer:
+async def _answer(outcomes: list[Outcome]) -> Answer:
     """200 if anything was stored, else the status of the first error: nobody takes a refusal for a success."""
-    results = [to_result(outcome) for outcome in outcomes]
+    results: list[PublishResult] = []
+    stretch = Stretch()
+    for outcome in outcomes:
+        results.append(to_result(outcome))
+        if stretch.is_over:
+            await stretch.rest()
     if any(isinstance(outcome, Published) for outcome in outcomes):
         return Answer(PublishResponse(results))
     first = next(outcome for outcome in outcomes if isinstance(outcome, GoQueueError))
@@ -148,7 +212,10 @@ class PublishPath:
             body = await _whole_body(receive)
             if body is None:
                 return
-            answer = await self._publish(name, self._decode(body), trace_of(scope["headers"]))
+            if len(body) > _SMALL_BODY_BYTES:
+                # Putting it together took a while already.
+                await asyncio.sleep(0)
+            answer = await self._publish(name, await self._decode(body), trace_of(scope["headers"]))
             status, headers, content = answer.status, answer.headers, _ENCODER.encode(answer.body)
         except GoQueueError as error:
             status, headers, content = error.http_status, error_headers(error), error_body(error)

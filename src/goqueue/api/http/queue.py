@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
@@ -36,8 +34,6 @@ from goqueue.model.units import format_instant_ns
 
 _TAGS = ["Queue"]
 _MAX_BODY_BYTES = MAX_RECEIPTS * (MAX_RECEIPT_LENGTH + len('"",')) + (64 << 10)
-_AT_A_STRETCH = 100
-"""Receipts: a millisecond or two to prove and to settle."""
 
 
 def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
@@ -53,7 +49,7 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
                 raise refusal
             return UNSET
         receipts = data.receipt_handles or []
-        outcomes = await _settle_all(broker, receipts, order)
+        outcomes = await settling.settle_many_receipts(receipts, order)
         results = [_result(outcome) for outcome in outcomes]
         if order.verb == "reject":
             _tell_dead_letter_topics(broker, receipts, results)
@@ -133,22 +129,6 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
         )
 
     return [ack, nack, reject, extend_visibility, reliability_stats]
-
-
-async def _settle_all(broker: Broker, receipts: list[str], order: Order) -> list[GoQueueError | None]:
-    """In stretches, so that others have their turn; they wait for the disk together."""
-    under_way = []
-    for start in range(0, len(receipts), _AT_A_STRETCH):
-        some = receipts[start : start + _AT_A_STRETCH]
-        under_way.append(asyncio.create_task(broker.groups.settling.settle_receipts(some, order)))
-        await asyncio.sleep(0)
-    outcomes: list[GoQueueError | None] = []
-    for settled in await asyncio.gather(*under_way, return_exceptions=True):
-        if isinstance(settled, BaseException):
-            # Such as a disk that failed. All of them may be sent again: what was done stays done.
-            raise settled
-        outcomes += settled
-    return outcomes
 
 
 def _result(outcome: GoQueueError | None) -> SettleResult:

@@ -28,7 +28,7 @@ from goqueue.api.http.transaction_control_schemas import (
 from goqueue.api.http.transaction_schemas import AbortTransactionResponse
 from goqueue.broker.broker import Broker
 from goqueue.broker.open_transaction import OpenTransaction
-from goqueue.broker.pacing import in_stretches
+from goqueue.broker.pacing import Stretch
 from goqueue.broker.transaction_aborting import OPERATOR_ASKED
 from goqueue.broker.transaction_keys import MAX_AT_ONCE, MAX_KEY_LENGTH, ManyCommitted
 from goqueue.delivery.queue import total
@@ -95,8 +95,11 @@ def _routes_of_looking(broker: Broker) -> list[HTTPRouteHandler]:
         """Readers of the partitions that the oldest has written to wait for it."""
         found = transactions.open_transactions()
         listed: list[TransactionInfo] = []
-        async for part in in_stretches(found[:limit]):
-            listed += [_info(each) for each in part]
+        stretch = Stretch()
+        for each in found[:limit]:
+            listed.append(_info(each))
+            if stretch.is_over:
+                await stretch.rest()
         return TransactionListResponse(listed, len(found))
 
     @get(
