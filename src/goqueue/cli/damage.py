@@ -40,7 +40,7 @@ app = typer.Typer(
 )
 
 
-@app.command("list")
+@app.command("list", short_help="List messages that were lost to damage.")
 @reported
 def list_damage(
     show_all: AllOption = False,
@@ -48,9 +48,9 @@ def list_damage(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """List messages that were damaged or gone when the broker started, or met them.
+    """List messages that were lost to damage: found when the broker started, or when it read them.
 
-    The status is 5 while there are any that nobody has acknowledged.
+    The status is 5 while any of them is not acknowledged.
     """
     from goqueue.cli import lines
 

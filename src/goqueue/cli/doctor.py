@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  goqueue doctor                                    check ./goqueue-data
-  goqueue doctor --data /var/lib/goqueue --topic orders   only one topic
-  goqueue doctor --quick                            believe indexes that are whole
+  goqueue doctor                                       check ./goqueue-data
+  goqueue doctor --data ./goqueue-data --topic orders  only one topic
+  goqueue doctor --quick                               believe indexes that are whole
   goqueue doctor --json
-  goqueue doctor --repair --yes                     make whole what can be made whole
+  goqueue doctor --repair --yes                        make whole what can be made whole
 """
 
 
