@@ -259,13 +259,13 @@ async def test_a_delayed_message_that_was_cancelled_is_not_late(
 @on_a_loop
 async def test_dead_letters_that_cannot_be_moved_are_a_warning() -> None:
     async with desk() as at:
-        transfers = at.groups._transfers
+        transfers, settling = at.groups._transfers, at.groups.settling
         create = transfers._create
 
         async def refuse(name: str, settings: dict[str, object]) -> Any:
             raise DiskFull("no room for it", retry_after_s=1)
 
-        transfers._create = refuse
+        transfers._create = settling._create = refuse
         await at.publish(b"v", b"w")
         await at.settle("reject", await at.poll())
         await until(lambda: at.groups.held_up())
