@@ -128,7 +128,7 @@ class ParsedSchemas:
     async def _read(self, schema_id: int, held: dict[int, ParsedSchema]) -> ParsedSchema:
         record = self._record_of(schema_id)
         used = await self._referred(record.references, held)
-        parsed = await self.in_thread(parse_schema, schema_kind(record.kind), record.text, used)
+        parsed = await self.in_thread(parse_schema, schema_kind(record.kind), record.text, used, is_registered=True)
         self._keep(schema_id, parsed)
         return parsed
 

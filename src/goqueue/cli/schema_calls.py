@@ -205,7 +205,7 @@ class Registry:
                 found = known(self.version(each.subject, version, deleted=True), Schema)
                 seen[place] = self._parsed(found, depth + 1, seen)
             references[each.name] = seen[place]
-        return parse_schema(schema_kind(schema.kind), schema.text, references)
+        return parse_schema(schema_kind(schema.kind), schema.text, references, is_registered=True)
 
 
 def _flag(value: bool) -> str:

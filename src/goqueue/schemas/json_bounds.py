@@ -39,21 +39,28 @@ class SchemaGraph:
     def is_circle(self, node: Node) -> bool:
         return self._circle[id(node)] != 0
 
-    def check(self) -> None:
+    def check_new(self) -> None:
+        """Bounds that came later: what was registered before need not keep them."""
+        length = sum(len(each.encode(errors="surrogatepass")) for each in self._patterns())
+        if length > MOST_PATTERN_BYTES:
+            raise InvalidSchema(
+                f"the schema's regular expressions ('pattern', 'patternProperties') have {length} bytes in all; "
+                f"{MOST_PATTERN_BYTES} are allowed"
+            )
+
+    def _patterns(self) -> set[str]:
         patterns: set[str] = set()
         for node in self._order:
             if isinstance(text := node.get("pattern"), str):
                 patterns.add(text)
             if isinstance(by_pattern := node.get("patternProperties"), dict):
                 patterns.update(by_pattern)
+        return patterns
+
+    def check(self) -> None:
+        patterns = self._patterns()
         if len(patterns) > MOST_PATTERNS:
             raise InvalidSchema(f"the schema has {len(patterns)} regular expressions; it may have {MOST_PATTERNS}")
-        length = sum(len(each.encode(errors="surrogatepass")) for each in patterns)
-        if length > MOST_PATTERN_BYTES:
-            raise InvalidSchema(
-                f"the schema's regular expressions ('pattern', 'patternProperties') have {length} bytes in all; "
-                f"{MOST_PATTERN_BYTES} are allowed"
-            )
         self._check_endless()
         ways: dict[int, int] = {}
         for node in self._order:

@@ -70,7 +70,7 @@ class JsonSchema:
         return JsonValidator(self._compiled, self._graph)
 
 
-def parse_json_schema(text: str, references: References) -> JsonSchema:
+def parse_json_schema(text: str, references: References, *, is_registered: bool = False) -> JsonSchema:
     """Read a schema; ``InvalidSchema`` says where it is wrong."""
     raw = _load(text)
     draft = _draft(raw)
@@ -86,6 +86,8 @@ def parse_json_schema(text: str, references: References) -> JsonSchema:
         raise InvalidSchema(f"the schema and its references have more than {MAX_NODES} parts")
     graph = SchemaGraph(document.root)
     graph.check()
+    if not is_registered:
+        graph.check_new()
     compiled = _compile(document, known)
     schema = JsonSchema(document, known, compiled, graph)
     schema.canonical()

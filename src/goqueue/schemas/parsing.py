@@ -15,8 +15,11 @@ def schema_kind(text: str | None) -> SchemaKind:
     raise InvalidSchema(f"{shown(text)} is no kind of schema; {', '.join(KINDS)} are")
 
 
-def parse_schema(kind: SchemaKind, text: str, references: References) -> ParsedSchema:
-    """Read a schema; ``InvalidSchema`` says where it is wrong."""
+def parse_schema(kind: SchemaKind, text: str, references: References, *, is_registered: bool = False) -> ParsedSchema:
+    """Read a schema; ``InvalidSchema`` says where it is wrong.
+
+    One that ``is_registered`` was accepted by the bounds of its time, which may have been wider.
+    """
     if kind == "AVRO":
         from goqueue.schemas.avro_schema import parse_avro
 
@@ -24,7 +27,7 @@ def parse_schema(kind: SchemaKind, text: str, references: References) -> ParsedS
     if kind == "JSON":
         from goqueue.schemas.json_schema import parse_json_schema
 
-        return parse_json_schema(text, references)
+        return parse_json_schema(text, references, is_registered=is_registered)
     from goqueue.schemas.protobuf_schema import parse_protobuf
 
     return parse_protobuf(text, references)

@@ -446,13 +446,13 @@ def test_a_schema_is_read_once_however_many_ask_for_it(tmp_path: Path, monkeypat
     reads: list[str] = []
     most = busy = 0
 
-    def parse(kind: SchemaKind, text: str, references: References) -> ParsedSchema:
+    def parse(kind: SchemaKind, text: str, references: References, *, is_registered: bool = False) -> ParsedSchema:
         nonlocal most, busy
         busy += 1
         most = max(most, busy)
         reads.append(text)
         try:
-            return parse_schema(kind, text, references)
+            return parse_schema(kind, text, references, is_registered=is_registered)
         finally:
             busy -= 1
 
@@ -479,10 +479,10 @@ def test_what_many_refer_to_is_read_once_though_it_is_not_kept(tmp_path: Path, m
     """Each level refers to both schemas of the one below: there are more ways down than can be gone."""
     reads = 0
 
-    def parse(kind: SchemaKind, text: str, references: References) -> ParsedSchema:
+    def parse(kind: SchemaKind, text: str, references: References, *, is_registered: bool = False) -> ParsedSchema:
         nonlocal reads
         reads += 1
-        return parse_schema(kind, text, references)
+        return parse_schema(kind, text, references, is_registered=is_registered)
 
     async def use() -> None:
         async with running(tmp_path, parsed_bytes=0) as broker:
@@ -698,5 +698,23 @@ def test_nothing_is_registered_that_the_disk_does_not_take(tmp_path: Path) -> No
             with pytest.raises((GoQueueError, OSError)):
                 await broker.schemas.register("s", draft("a", "b="))
             assert [each.version for each in broker.schemas.state.versions("s")] == [1]
+
+    asyncio.run(use())
+
+
+def test_a_schema_that_was_registered_when_bounds_were_wider_still_checks_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = json.dumps({"type": "string", "pattern": "(ab|cd)*e"})
+
+    async def use() -> None:
+        async with running(tmp_path) as broker:
+            registered = await broker.schemas.register("s", SchemaDraft(text, "JSON"))
+        monkeypatch.setattr("goqueue.schemas.json_bounds.MOST_PATTERN_BYTES", 5)
+        async with running(tmp_path) as broker:
+            parsed = await broker.schemas._parsed.get(registered.record.schema_id)
+            assert parsed.validator().check([b'"abe"', b'"x"'])[0] is None
+            with pytest.raises(InvalidSchema, match="have 9 bytes in all; 5 are allowed"):
+                await broker.schemas.register("another", SchemaDraft(text.replace("string", "number"), "JSON"))
 
     asyncio.run(use())
