@@ -31,6 +31,7 @@ DOCUMENTED_5XX = {501, 503, 507}
 OPERATIONS = [
     ("GET", "/health"), ("GET", "/healthz"), ("GET", "/livez"), ("GET", "/readyz"), ("GET", "/version"),
     ("GET", "/stats"), ("GET", "/metrics"), ("GET", "/admin/backup"), ("GET", "/topics"), ("POST", "/topics"),
+    ("GET", "/admin/damage"), ("POST", "/admin/topics/{topic_name}/damage/acknowledge"),
     ("GET", "/topics/{topic_name}"),
     ("PATCH", "/topics/{topic_name}"), ("DELETE", "/topics/{topic_name}"), ("GET", "/topics/{topic_name}/messages"),
     ("POST", "/topics/{topic_name}/messages"), ("GET", "/topics/{topic_name}/partitions/{partition_id}/messages"),

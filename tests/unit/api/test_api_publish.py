@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from goqueue.api.http.publish import Decoder, topic_in
+from goqueue.api.http.publish import MAX_ESCAPES, Decoder, topic_in
 from goqueue.api.http.schemas import PublishRequest
 from goqueue.model.errors import InvalidRequest, MessageTooLarge
 
@@ -81,3 +81,10 @@ def test_more_headers_than_fit_are_refused_before_they_are_read() -> None:
 )
 def test_the_path_that_publishes_is_known_however_it_is_spelt(path: str, name: str | None) -> None:
     assert topic_in(path) == name
+
+
+def test_more_escapes_than_can_be_read_quickly_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match=f"has {MAX_ESCAPES + 1} backslashes; at most {MAX_ESCAPES} are read"):
+        decoded(1, body({"value": '"' * (MAX_ESCAPES + 1)}))
+    (message,) = decoded(1, body({"value": '"' * MAX_ESCAPES})).messages
+    assert message.value == '"' * MAX_ESCAPES

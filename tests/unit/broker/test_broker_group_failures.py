@@ -130,7 +130,11 @@ async def test_an_unforeseen_error_neither_loses_nor_doubles_nor_spins() -> None
                 raise OSError(28, "No space left on device")
             return await create(name, settings)
 
-        transfers._create = failing
+        async def refuse(name: str, settings: dict[str, object]) -> Any:
+            raise DiskFull("not now", retry_after_s=1)
+
+        # The rejection itself would make the topic; what it cannot do for now is left to the move.
+        transfers._create, at.groups.settling._create = failing, refuse
         await at.publish(b"v")
         await at.settle("reject", await at.poll())
         await settled(at.broker)

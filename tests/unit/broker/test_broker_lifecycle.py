@@ -12,7 +12,7 @@ from behaviour.host import config_for
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.read import Bounds
-from goqueue.model.errors import GoQueueError, ShuttingDown, StorageFailed
+from goqueue.model.errors import GoQueueError, Overloaded, ShuttingDown, StorageFailed
 from goqueue.model.publishing import NewMessage, Published
 from goqueue.storage.checkpoint import CheckpointFile
 from goqueue.storage.files import OsFiles
@@ -97,7 +97,7 @@ def test_a_topic_whose_partitions_cannot_be_opened_does_not_exist(run: Run, disk
             return listing(path)
 
         disk.list_dir = refuse  # type: ignore[method-assign]
-        with pytest.raises(OSError, match="Too many open files"):
+        with pytest.raises(Overloaded, match="Too many open files"):
             await broker.create_topic("t")
         disk.list_dir = listing  # type: ignore[method-assign]
         assert broker.topic_names() == []

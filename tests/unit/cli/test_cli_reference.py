@@ -67,7 +67,7 @@ def test_the_page_says_which_settings_cannot_be_changed() -> None:
     assert fixed == {"topic.partitions", "group.kind", "group.mode", "group.ordering"}
     page = configuration_page()
     assert "Once a topic exists, these of its settings **cannot be changed**: `partitions`." in page
-    assert "Once a group exists, these of its settings **cannot be changed**: `kind`, `mode`, `ordering`." in page
+    assert "Once a group exists, these of its settings **cannot be changed**: `mode`, `ordering`." in page
 
 
 def test_every_error_has_a_row_with_its_statuses_and_its_remedy() -> None:

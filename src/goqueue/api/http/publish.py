@@ -39,6 +39,8 @@ MAX_REQUEST_HEADERS = 200_000
 _LONGEST_HEADERS = 512 << 10
 """Of one message in JSON, where a byte takes up to six characters."""
 _HEADERS: msgspec.json.Decoder[dict[str, HeaderValues] | None] = msgspec.json.Decoder(dict[str, HeaderValues] | None)
+MAX_ESCAPES = 4 << 20
+"""Backslashes in a body: they take several times as long to read as plain text."""
 _NULL = b"null"
 _SHORTEST_MESSAGE = len('{"value":""},')
 _ENCODER = msgspec.json.Encoder()
@@ -91,6 +93,11 @@ class Decoder:
         if fits and len(body) <= _SMALL_BODY_BYTES:
             with _unreadable():
                 return self._small.decode(body)
+        if (escapes := body.count(b"\\")) > MAX_ESCAPES:
+            raise InvalidRequest(
+                f"the body has {escapes} backslashes; at most {MAX_ESCAPES} are read in a request. Send values that "
+                "have so many as base64 (encoding), or in several requests"
+            )
         self._left = self._max_messages
         with _unreadable():
             request = self._large.decode(body)
