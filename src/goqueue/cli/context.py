@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 import typer
 
 from goqueue.cli.failures import reported
 from goqueue.cli.target import SERVER_VARIABLE, JsonOption, chosen, in_words
+from goqueue.model.addresses import is_host_and_port
 from goqueue.model.fields import shown
 from goqueue.observe.logs import escape
 
@@ -153,10 +153,5 @@ def _warn_of_variable(kept: Contexts) -> None:
 
 
 def _check_address(grpc: str) -> None:
-    try:
-        parsed = urlsplit(f"//{grpc}")
-        is_good = bool(parsed.hostname) and bool(parsed.port) and parsed.netloc == grpc and parsed.username is None
-    except ValueError:
-        is_good = False
-    if not is_good or not grpc.isprintable() or " " in grpc:
+    if not is_host_and_port(grpc):
         raise typer.BadParameter(f"{shown(grpc)} is not like HOST:PORT, such as 127.0.0.1:9090", param_hint="--grpc")

@@ -32,6 +32,7 @@ from goqueue.client.serializers import Deserializer, SchemaReader, Serializer, t
 from goqueue.client.topics import PurgedPartition, TopicInfo, is_as_asked, to_info, to_purged, to_settings
 from goqueue.client.transaction_administration import TransactionAdministration
 from goqueue.client.worker import Handler, check_callable, check_concurrency
+from goqueue.model.addresses import is_address
 from goqueue.model.errors import (
     BrokerUnavailable,
     ClientError,
@@ -57,6 +58,12 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         listed = [addresses] if isinstance(addresses, str) else list(addresses)
         if not listed or not all(isinstance(address, str) and address for address in listed):
             raise InvalidConfiguration("a client needs at least one address, such as 'localhost:9090'")
+        for address in listed:
+            # gRPC would look for a host of that name, or go to a port of its own choice, until the time is over.
+            if not is_address(address):
+                raise InvalidConfiguration(
+                    f"{address!r} is not like HOST:PORT of a broker's gRPC, such as localhost:9090"
+                )
         self.config = _configured(ClientConfig, options)
         self._directory = Directory(listed, self.config)
         self._producers: set[AsyncProducer] = set()

@@ -92,6 +92,20 @@ def test_a_client_needs_addresses(addresses: object) -> None:
 
 
 @pytest.mark.parametrize(
+    "address", ["http://localhost:9090", "localhost", "localhost:", "localhost:http", ":9090", "host:99999", "a b:1"]
+)
+def test_an_address_that_cannot_be_one_is_refused_at_once(address: str) -> None:
+    with pytest.raises(InvalidConfiguration) as refusal:
+        AsyncClient(["localhost:9090", address])
+    assert f"{address!r} is not like HOST:PORT" in str(refusal.value)
+
+
+@pytest.mark.parametrize("address", ["localhost:9090", "[::1]:9090", "mq.example:1", "dns:///mq.example:9090"])
+def test_addresses_that_grpc_knows_are_taken(address: str) -> None:
+    AsyncClient(address)
+
+
+@pytest.mark.parametrize(
     ("message", "error"),
     [
         (Outgoing(1), InvalidMessage),
