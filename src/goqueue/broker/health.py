@@ -34,7 +34,6 @@ HOPELESS_FSYNC_NS: Final = 60 * NANOS_PER_SECOND
 LATE_LOOP_NS: Final = NANOS_PER_SECOND
 LATE_DELAYS_NS: Final = 10 * NANOS_PER_SECOND
 LATE_TRANSACTIONS_NS: Final = 10 * NANOS_PER_SECOND
-_LATELY_NS = 10 * NANOS_PER_SECOND
 _RESTART = "check the disk and the system's log, then restart the broker"
 
 Status = Literal["pass", "warn", "fail"]
@@ -173,8 +172,7 @@ class Health:
         return Check(took_ns=took_ns)
 
     def _found_no_room_lately(self) -> bool:
-        at_ns = self._open_files.no_room_at_ns
-        return at_ns is not None and abs(self._broker.clock.now_ns() - at_ns) < _LATELY_NS
+        return self._open_files.found_no_room_lately(self._broker.clock.now_ns())
 
     def _fsync(self) -> Check:
         began_ns = self._commits.round_began_ns

@@ -165,7 +165,10 @@ class Log:
     def _write_error(self, error: OSError) -> Exception:
         refusal = told(error, "writing")
         if isinstance(refusal, DiskFull):
-            self.open_files.no_room_at_ns = self.now_ns()
+            now_ns = self.now_ns()
+            if not self.open_files.found_no_room_lately(now_ns):
+                log.error("a write finds no room on the disk", folder=str(self.folder), reason=error.strerror)
+            self.open_files.no_room_at_ns = now_ns
         elif isinstance(refusal, StorageFailed):
             self.fail(f"{error.strerror or error} while writing")
         return refusal

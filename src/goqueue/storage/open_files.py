@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple, Protocol
 
+from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.storage.files import File, Files
+
+_LATELY_NS = 10 * NANOS_PER_SECOND
 
 SUFFIXES = (".log", ".index", ".timeindex", ".lanes")
 """Of a segment's files, in the order of ``SegmentFiles``."""
@@ -45,6 +48,10 @@ class OpenFiles:
         self._lane_holders: OrderedDict[LaneHolder, int] = OrderedDict()
         self._max_holders = max(1, max_open_files // len(SegmentFiles._fields))
         self._holders: OrderedDict[Holder, None] = OrderedDict()
+
+    def found_no_room_lately(self, now_ns: int) -> bool:
+        """Whether that was in the last 10 s."""
+        return self.no_room_at_ns is not None and abs(now_ns - self.no_room_at_ns) < _LATELY_NS
 
     def __len__(self) -> int:
         return len(self._holders) * len(SegmentFiles._fields)

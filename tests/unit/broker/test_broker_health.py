@@ -148,15 +148,24 @@ async def test_without_a_watermark_a_disk_without_room_fails_all_the_same(tmp_pa
 
 
 @on_a_loop
-async def test_a_write_that_finds_no_room_is_seen_until_it_is_a_while_ago(tmp_path: Path) -> None:
+async def test_a_write_that_finds_no_room_is_seen_until_it_is_a_while_ago(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        return [each.levelname for each in caplog.records if "a write finds no room on the disk" in each.getMessage()]
+
     async with patient(tmp_path) as it:
         it.disk.cannot_write = of_topic("t")
-        assert isinstance((await it.broker.publish("t", ONE))[0], DiskFull)
+        for _ in range(3):
+            assert isinstance((await it.broker.publish("t", ONE))[0], DiskFull)
+        assert told() == ["ERROR"], "the log says it, once"
         check = it.only("disk")
         assert check.status == "fail"
         assert "finds no room" in check.message
         it.clock.advance_ms(10_000)
         assert it.wrong() == {}
+        assert isinstance((await it.broker.publish("t", ONE))[0], DiskFull)
+        assert told() == ["ERROR"] * 2, "and again when it was over for a while"
 
 
 @on_a_loop
