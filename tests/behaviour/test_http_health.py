@@ -177,7 +177,8 @@ def test_damage_is_a_warning_in_words(broker: Patient) -> None:
     for path in ("/healthz", "/readyz?verbose=true"):
         status, outcome, message = broker.says(path)
         assert (status, outcome) == (200, "pass")
-        assert "damage: messages are damaged or gone: t/0: 1 damaged messages were left out" in message
+        assert "damage: messages are damaged or gone: t/0: offset 7 fails its checksum" in message
+        assert "after 'goqueue doctor --repair'" in message
     assert broker.wrong() == {"damage": "warn"}
 
 

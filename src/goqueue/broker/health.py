@@ -130,7 +130,7 @@ class Health:
             for number, partition in enumerate(topic.partitions):
                 found += [f"{topic.name}/{number}: {told}" for told in told_of_loss(partition.log)]
                 if partition.damaged:
-                    found.append(f"{topic.name}/{number}: {len(partition.damaged)} damaged messages were left out")
+                    found.append(f"{topic.name}/{number}: {_failing(partition.damaged)}")
         return found
 
     # The checks
@@ -252,12 +252,22 @@ class Health:
             "the others can be read; restore the data folder from a backup if these are needed, or accept the loss of "
             "what is gone with 'goqueue damage acknowledge'"
         )
+        if any(partition.damaged for topic in self._broker.running_topics() for partition in topic.partitions):
+            advice += ", and of what fails its checksum after 'goqueue doctor --repair' beside a stopped broker"
         return Check("warn", f"messages are damaged or gone: {_first(found)}; {advice}")
 
 
 def _name_of(folder: Path) -> str:
     """A partition as people know it: its topic and number."""
     return f"{folder.parent.name.rpartition('~')[0] or folder.parent.name}/{folder.name}"
+
+
+def _failing(damaged: set[int]) -> str:
+    """In words, messages that readers met and that still lie in their segment."""
+    found = sorted(damaged)
+    if len(found) == 1:
+        return f"offset {found[0]} fails its checksum"
+    return f"offsets {_first([str(each) for each in found])} fail their checksums"
 
 
 def _first(named: list[str]) -> str:

@@ -5,7 +5,7 @@ What draws and what asks is imported when it is needed: asking for the version m
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,9 @@ from goqueue.cli.target import (
     broker_at,
 )
 from goqueue.observe.logs import escape
+
+if TYPE_CHECKING:
+    from goqueue.cli.broker_http import BrokerHttp
 
 _EXAMPLES = """\b
 Examples:
@@ -50,12 +53,14 @@ def list_damage(
 ) -> int:
     """List messages that were lost to damage: found when the broker started, or when it read them.
 
-    The status is 5 while any of them is not acknowledged.
+    The status is 5 while any of them is not acknowledged, or fails its checksum where it lies.
     """
     from goqueue.cli import lines
 
-    answer = broker_at(server, timeout).get("/admin/damage", {"all": "true"} if show_all else {})
+    broker = broker_at(server, timeout)
+    answer = broker.get("/admin/damage", {"all": "true"} if show_all else {})
     found = answer["damage"]
+    failing = _tell_failing(broker)
     is_open = any("acknowledged_at" not in each for each in found)
     if as_json:
         put_json(answer)
@@ -63,9 +68,9 @@ def list_damage(
         lines.put(_listed(found))
         if answer["total"] > len(found):
             typer.echo(f"{answer['total'] - len(found)} more", err=True)
-    else:
+    elif not failing:
         typer.echo("nothing is lost", err=True)
-    return EXIT_PROBLEMS if is_open else 0
+    return EXIT_PROBLEMS if is_open or failing else 0
 
 
 @app.command(short_help="Accept what a topic has lost: readers step over it.")
@@ -87,17 +92,39 @@ def acknowledge(
         return EXIT_FAILED
     body = {} if partition is None else {"partition": partition}
     path = ["admin", "topics", topic, "damage", "acknowledge"]
-    answer = broker_at(server, timeout).send("POST", path, body=body)
+    broker = broker_at(server, timeout)
+    answer = broker.send("POST", path, body=body)
+    failing = _tell_failing(broker, topic)
     if as_json:
         put_json(answer)
-        return 0
+        return EXIT_PROBLEMS if failing else 0
     from goqueue.cli import lines
 
     if not answer["damage"]:
-        typer.echo(f"nothing was lost in {where} that nobody had acknowledged", err=True)
+        typer.echo(f"no loss is noted in {where} that nobody had acknowledged", err=True)
     else:
         lines.put(_listed(answer["damage"]))
-    return 0
+    return EXIT_PROBLEMS if failing else 0
+
+
+def _tell_failing(broker: BrokerHttp, topic: str | None = None) -> bool:
+    """Say which topics have messages that readers met as damaged and that still lie where they were: there is nothing
+    to acknowledge yet."""
+    found = {
+        name: each["damaged_messages"]
+        for name, each in broker.get("/stats")["topic_stats"].items()
+        if each["damaged_messages"] and topic in (None, name)
+    }
+    for name, count in found.items():
+        fail = "1 message fails its checksum" if count == 1 else f"{count:,} messages fail their checksums"
+        typer.echo(f"{escape(name)}: {fail}; /health names the offsets", err=True)
+    if found:
+        typer.echo(
+            "hint: Restore a backup if they matter. If not: stop the broker, run 'goqueue doctor --repair', which sets "
+            "them aside, start it, then 'goqueue damage acknowledge'.",
+            err=True,
+        )
+    return bool(found)
 
 
 def _listed(found: list[dict[str, Any]]) -> Any:
