@@ -129,14 +129,17 @@ class Membership:
         connection = self._directory.first()
         try:
             subscription = Subscription(connection, self)
-            held = self._host.held() if self._member_id else ()
-            await subscription.join(self._terms.request(self._member_id, held, self._window), self._request_s)
+            held, window = self._host.held() if self._member_id else (), self._window
+            await subscription.join(self._terms.request(self._member_id, held, window), self._request_s)
         except GoQueueError:
             self._directory.pass_over(connection)
             raise
         if self._is_paused:
             subscription.tell(_PAUSE)
         self._subscription = subscription
+        if self._window != window:
+            # Somebody has begun to wait meanwhile, and nobody would tell of him later.
+            self.set_window(self._window)
         self._available.set()
 
     def take_messages(self, response: pb.PollResponse) -> None:
