@@ -72,7 +72,9 @@ def tells_offsets(file: File, entries: int) -> bool:
 def indexed_count(file: File, log_size: int) -> int | None:
     """How many frames a sealed segment's index tells of; ``None`` as for ``verified_count``."""
     count = verified_count(file, INDEX_MAGIC, POSITION.itemsize, log_size)
-    return count or verified_count(file, GAPS_MAGIC, POSITION.itemsize + OFFSET.itemsize, log_size)
+    if count is None:
+        count = verified_count(file, GAPS_MAGIC, POSITION.itemsize + OFFSET.itemsize, log_size)
+    return count
 
 
 def whole_index(positions: NDArray[Any], offsets: NDArray[np.int64], base: int, log_size: int) -> bytes:

@@ -106,7 +106,8 @@ def every_run(
                 for found in view.lost:
                     lost.note(*found)
                 continue
-            first, until = view.place_of(at), view.place_of(stop)
+            # All of a segment lies below the next one, whatever its last frames say.
+            first, until = view.place_of(at), view.count if stop >= place.below else view.place_of(stop)
             while first < until:
                 run = view.load(first, until, max_bytes)
                 at, first = run.offset_at(-1) + 1, first + len(run)

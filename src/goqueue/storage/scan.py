@@ -108,9 +108,10 @@ class FrameScanner:
                 break
             damaged_from, first_offset, behind = found.end, found.next_offset, found.next_offset + 1
             written_to, resume = self._written_to(damaged_from), self._next_valid(found, damaged_from)
+            if written_to is None and resume is not None and self._has_one_wrong_length(damaged_from, resume):
+                written_to = resume
             was_durable = damaged_from < durable_to
             is_lost = was_durable or written_to is not None
-            is_lost = is_lost or (resume is not None and self._has_one_wrong_length(damaged_from, resume))
             if was_durable:
                 # The whole batch was there, so no producer will send it again: what is left of it counts.
                 found.open_batch = None
@@ -125,6 +126,9 @@ class FrameScanner:
                 behind = self._offset_at(resume)
             elif written_to is not None:
                 resume = written_to
+                if resume == self._size and not self._dense and self._below < MOST_OFFSETS:
+                    # It was any of those that are left.
+                    behind = self._below
             else:
                 break
             found.damage.append(Damage(found.end, resume, first_offset, behind, is_lost))

@@ -125,6 +125,33 @@ def test_nor_where_compaction_has_left_gaps(tmp_path: Path, way: Callable[[Log],
     assert way(log) == ([7, 8, 9, 10, 11], [2])
 
 
+def test_nor_does_a_reader_of_files_miss_the_last_one_that_compaction_has_left(tmp_path: Path) -> None:
+    log = open_log(OpenFiles(UnsyncedFiles(), 30), tmp_path / "logs" / "t~1" / "0", LogOptions(400, 150), Ticking())
+    for number, key in enumerate(b"abxxxdefg"):
+        log.append(batch_of([b"%04d" % number * 14], keys=[b"%d" % key]))
+    log.synced(log.unsynced())
+    for step in compact(log, CompactionRules(log.end_offset, 0, 1_000)):
+        if step is not None:
+            step()
+    path = log.segments[0].log_path
+    assert by_files(log) == by_log(log) == ([0, 1, 4, 5, 6, 7, 8], [])
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 + 12] ^= 1
+    path.write_bytes(content)
+    assert by_files(log) == by_log(log) == ([0, 4, 5, 6, 7, 8], [1])
+
+
+def test_what_is_lost_at_the_end_of_a_compacted_segment_is_told_by_its_own_offset(tmp_path: Path) -> None:
+    log = filled(tmp_path, gaps=True)
+    path = log.segments[0].log_path
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    again = open_log(OpenFiles(UnsyncedFiles(), 30), log.folder, LogOptions(400, 150), Ticking())
+    # Which of those that are left it was, nothing tells any more.
+    assert [(each.first, each.end) for each in again.lost.open] == [(3, 8)]
+
+
 def test_after_a_restart_as_well(tmp_path: Path) -> None:
     log = filled(tmp_path, gaps=True)
     path = log.folder / f"{0:020d}.log"

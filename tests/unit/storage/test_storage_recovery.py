@@ -11,7 +11,7 @@ from doubles.messages import OpenLog, batch_of, read_all, values_of
 
 from goqueue.storage.compaction import CompactionRules, compact
 from goqueue.storage.log import Log
-from goqueue.wire.frame import encode_frame
+from goqueue.wire.frame import HEADER_SIZE, encode_frame
 
 
 def run(log: Log, **rules: int) -> None:
@@ -198,6 +198,20 @@ def test_damage_inside_a_batch_that_may_never_have_been_whole_takes_all_of_it(re
     assert all(word in sides(folder)[0] for word in (b"one", b"three"))
 
 
+def test_a_wrong_length_inside_the_last_batch_loses_none_of_it_without_a_word(reopen: OpenLog) -> None:
+    log = reopen(segment_bytes=10_000)
+    log.append(batch_of([b"before"]))
+    log.append(batch_of([b"one", b"two", b"three"], stamped=True))
+    path = log.active.log_path
+    content = bytearray(path.read_bytes())
+    content[content.index(b"two") - HEADER_SIZE + 29] ^= 1
+    path.write_bytes(content)
+    again = reopen(segment_bytes=10_000)
+    assert values_of(again) == [b"before", b"three"]
+    assert [(each.first, each.end) for each in again.lost.open] == [(1, 3)]
+    assert again.end_offset == 4
+
+
 @pytest.mark.parametrize(
     ("damaged", "left"),
     [
@@ -364,6 +378,22 @@ def test_a_clean_start_reads_no_log_file(reopen: OpenLog) -> None:
     sealed = {segment.base for segment in again.segments[:-1]}
     assert not [path for path in disk.opened if int(path.stem) in sealed]
     assert offsets(again) == list(range(10))
+
+
+def test_a_segment_of_which_nothing_was_left_is_read_once_and_not_at_every_start(
+    reopen: OpenLog, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = reopen()
+    log.append(batch_of([b"the only one"]))
+    path = log.active.log_path
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    point = reopen().recovery_point()
+    caplog.clear()
+    log = reopen(point)
+    assert [segment.base for segment in log.segments] == [0, 1]
+    assert log.segments[0].last_offset() is None
+    assert not caplog.records
 
 
 def test_a_start_scans_only_behind_the_recovery_point(reopen: OpenLog) -> None:
