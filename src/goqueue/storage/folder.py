@@ -26,8 +26,9 @@ from goqueue.model.logging import get_logger
 from goqueue.storage.atomic import TEMPORARY, read_checked, write_atomically
 from goqueue.storage.files import Files
 
-FORMAT_VERSION = 2
-"""2 brought the journals of groups, snapshots in parts, lane indexes and delayed records; 1 is read as it is."""
+FORMAT_VERSION = 3
+"""3 brought producer ids that prove that they were given, indexes of segments with gaps, and records of losses; 2 the
+journals of groups, snapshots in parts, lane indexes and delayed records. Both earlier ones are read as they are."""
 RESTORED = "RESTORED"
 """That this file is there says that the folder is a copy of an earlier state. Whatever was given out since, such as
 ids of producers, is not known in it and must not be given out again: the first start sees to that, and removes it."""
