@@ -132,7 +132,8 @@ def _letters(context: Context, subject: Subject, state: GroupState | None, topic
 
 
 def _read(context: Context, topics: list[str], columns: str, **more: str) -> DataFrame:
-    options = {"topics": ",".join(topics), "columns": columns, **more}
+    # What is damaged or gone is a finding of an audit, and must not end it.
+    options = {"topics": ",".join(topics), "columns": columns, "failOnDataLoss": "false", **more}
     if context.settings["path"]:
         options["path"] = context.settings["path"]
     if not context.settings["offline"]:
