@@ -16,6 +16,7 @@ from goqueue.cli.app import app
 from goqueue.delivery.pending import PendingDelays
 from goqueue.storage.atomic import write_atomically
 from goqueue.storage.files import OsFiles
+from goqueue.storage.folder import FORMAT_VERSION
 from goqueue.testing import running_broker
 
 
@@ -133,7 +134,7 @@ def test_files_that_are_none_of_a_data_folder_are_refused_and_an_empty_partition
 def test_small_files_are_readable(data: Path) -> None:
     points = dumped(data / "checkpoint")
     assert any(map(is_of_orders, points))
-    assert dumped(data / "FORMAT") == [{"kind": "FORMAT", "content": 2}]
+    assert dumped(data / "FORMAT") == [{"kind": "FORMAT", "content": FORMAT_VERSION}]
     # Its last line may be half written.
     traced = [each for path in data.glob("traces/*.jsonl") for each in dumped(path) if each["kind"] != "torn"]
     assert {each["event"] for each in traced} >= {"publish"}
