@@ -189,8 +189,11 @@ def test_latencies_come_from_trace_files_with_the_slowest_messages_and_a_chart(
     assert 0 < row["p50 ms"] <= row["p95 ms"] <= row["p99 ms"] <= row["max ms"]
     assert sum(each["messages"] for each in _rows(summary, "publish to ack, by the hour")) == history.acked
     slowest = _rows(summary, "the slowest")
-    assert len(slowest) == 3
-    assert slowest[0]["took ms"] == row["max ms"]
+    # What was published and acked together is one row: how many there are depends on how batches met.
+    assert 1 <= len(slowest) <= 3
+    took = [each["took ms"] for each in slowest]
+    assert took == sorted(took, reverse=True)
+    assert took[0] == row["max ms"]
     with urllib.request.urlopen(f"{broker.process.url}/traces/{slowest[0]['trace']}") as answer:
         story = json.load(answer)
     assert (story["topic"], story["partition"], story["offset"]) == tuple(

@@ -295,7 +295,7 @@ async def test_a_broker_starts_on_a_full_disk_and_gives_ids_as_soon_as_there_is_
             await it.transactions.init()
         it.room()
         made = await it.transactions.init()
-        assert made.producer_id > before.producer_id
+        assert made.producer_id != before.producer_id
         transaction = it.begin_as(made)
         await it.publish(transaction, b"w")
         await it.commit(transaction)
