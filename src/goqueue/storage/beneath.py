@@ -107,11 +107,18 @@ class Beneath:
         if path == self._root:
             path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            self._make_dir(path)
+        except FileNotFoundError:
+            if path == self._root:
+                # What it would lie in is there, and takes no folders: such as /proc.
+                raise
+            self.make_dirs(path.parent)
+            self._make_dir(path)
+
+    def _make_dir(self, path: Path) -> None:
+        try:
             with self.parent(path) as (parent, name):
                 os.mkdir(name, FOLDER_MODE, dir_fd=parent)
-        except FileNotFoundError:
-            self.make_dirs(path.parent)
-            self.make_dirs(path)
         except FileExistsError:
             found = self.stat(path)
             if found is not None and not stat.S_ISDIR(found.st_mode):

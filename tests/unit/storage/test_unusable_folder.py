@@ -24,6 +24,15 @@ def test_a_file_that_stands_for_a_folder_is_named(tmp_path: Path, below: str) ->
     assert error.remedy == ""
 
 
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc")
+@pytest.mark.parametrize("below", ["", "data/of/it"])
+def test_a_folder_in_a_place_that_takes_none_is_refused_once(below: str) -> None:
+    root = Path("/proc/goqueue") / below
+    with pytest.raises(FileNotFoundError) as raised:
+        DataFolder(OsFiles(), root)
+    assert str(unusable(root, raised.value)).endswith("/proc/goqueue: No such file or directory")
+
+
 @pytest.mark.parametrize(
     ("number", "told"),
     [
