@@ -77,6 +77,25 @@ async def test_a_duplicate_is_not_acknowledged_if_the_first_one_never_becomes_du
 
 
 @on_a_loop
+@pytest.mark.parametrize("again", [("early", "late"), ("late", "early")])
+async def test_several_duplicates_are_not_acknowledged_before_the_last_of_the_first_ones_is_durable(
+    tmp_path: Path, again: tuple[str, str]
+) -> None:
+    disk = FaultyFiles()
+    async with broker_on(tmp_path, disk) as broker:
+        await publishing(broker, "early")
+        with disk.hanging(of_topic("t")) as begun:
+            late = publishing(broker, "late")
+            assert await asyncio.to_thread(begun.wait, 30)
+            both = publishing(broker, *again)
+            await turns_of_the_loop()
+            assert not late.done()
+            assert not both.done()
+        await late
+        assert [isinstance(each, Published) and each.is_duplicate for each in await both] == [True, True]
+
+
+@on_a_loop
 async def test_a_batch_of_frames_is_not_acknowledged_before_it_is_durable(tmp_path: Path) -> None:
     disk = FaultyFiles()
     async with broker_on(tmp_path, disk) as broker:
