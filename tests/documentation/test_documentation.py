@@ -108,6 +108,22 @@ def test_every_python_example_runs(page: str, fresh_broker: BrokerProcess) -> No
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.timeout(_PAGE_S)
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/client.md", "docs/groups.md"])
+def test_the_first_python_example_can_be_run_again(page: str, fresh_broker: BrokerProcess) -> None:
+    """A newcomer runs it until it is understood."""
+    script = next(content for language, content, _ in blocks(page) if language == "python")
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, "-W", "error", "-c", script],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"GOQUEUE_URL": fresh_broker.url, "GOQUEUE_ADDRESS": fresh_broker.address},
+            timeout=_EXAMPLE_S,
+        )
+        assert ran.returncode == 0, ran.stderr
+
+
 @pytest.mark.parametrize(
     "page", sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 )
