@@ -35,6 +35,27 @@ FIELDS = [
     ("dedup_id", "d", ""),
     ("dedup_id", "e", "d" * 300),
 ]
+JOINS = [
+    ({"client_id": "c"}, {"client_id": ""}),
+    ({"client_id": "x" * 200}, {"client_id": "x" * 201}),
+    ({"client_id": "ü ö"}, {"client_id": "a\tb"}),
+    ({"instance_id": "i" * 200}, {"instance_id": "i" * 201}),
+    ({"instance_id": ""}, {"instance_id": "a\nb"}),
+    ({"topics": ["t"]}, {"topics": []}),
+    ({"topics": ["t"] * 1_000}, {"topics": ["t"] * 1_001}),
+]
+CHANGES = [
+    ({"settings": {"retention_ms": "7d"}}, {"settings": {"partitions": 3}}),
+    ({"settings": {}}, {"settings": {"retention": 1}}),
+    ({"unset": ["retention_ms"]}, {"unset": ["retention"]}),
+    ({"unset": []}, {"unset": ["partitions"]}),
+]
+PRODUCERS = [({"timeout_ms": 900_000}, {"timeout_ms": 900_001}), ({"timeout_ms": 1}, {"timeout_ms": 0})]
+BODIES = [
+    *(("POST", "/groups/{group_id}/join", {"client_id": "c", "topics": ["t"]}, *pair) for pair in JOINS),
+    *(("PATCH", "/topics/{topic_name}", {}, *pair) for pair in CHANGES),
+    *(("POST", "/producers/init", {}, *pair) for pair in PRODUCERS),
+]
 PARAMETERS = [
     (READ, "limit", "120", "121"),
     (READ, "max_bytes", "2048", "2049"),
@@ -84,8 +105,8 @@ def allows(document: dict[str, Any], schema: dict[str, Any], value: object) -> b
     return bool(jsonschema_rs.validator_for(whole).is_valid(value))
 
 
-def body_schema(document: dict[str, Any], path: str) -> dict[str, Any]:
-    content = document["paths"][path]["post"]["requestBody"]["content"]
+def body_schema(document: dict[str, Any], path: str, method: str = "post") -> dict[str, Any]:
+    content = document["paths"][path][method]["requestBody"]["content"]
     schema: dict[str, Any] = content["application/json"]["schema"]
     return schema
 
@@ -124,6 +145,33 @@ def test_a_topic_is_made_if_the_document_allows_it(
         body = {"name": name, **fields}
         assert allows(document, body_schema(document, "/topics"), body) is is_right
         assert took(host, "/topics", body) is is_right
+
+
+@pytest.mark.parametrize(("method", "path", "fields", "right", "wrong"), BODIES)
+def test_other_bodies_are_taken_if_the_document_allows_them(
+    host: Host,
+    document: dict[str, Any],
+    method: str,
+    path: str,
+    fields: dict[str, Any],
+    right: dict[str, Any],
+    wrong: dict[str, Any],
+) -> None:
+    schema = body_schema(document, path, method.lower())
+    place = path.format(group_id="bodies", topic_name="t")
+    for given, is_right in ((right, True), (wrong, False)):
+        body = fields | given
+        assert allows(document, schema, body) is is_right
+        answer = ask(host.port, request(method, place, json.dumps(body).encode()))
+        assert (answer.status == 200) is is_right, answer.body
+        assert answer.status in {200, 400}
+
+
+def test_the_id_of_a_trace_is_looked_up_if_the_document_allows_it(host: Host, document: dict[str, Any]) -> None:
+    (parameter,) = document["paths"]["/traces/{trace_id}"]["get"]["parameters"]
+    for text, is_right in (("0aF" + "0" * 29, True), ("0" * 32, False), ("a" * 31, False), ("g" * 32, False)):
+        assert allows(document, parameter["schema"], text) is is_right
+        assert ask(host.port, request("GET", f"/traces/{text}")).status == (404 if is_right else 400)
 
 
 @pytest.mark.parametrize(("path", "name", "right", "wrong"), PARAMETERS)

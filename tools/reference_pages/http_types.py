@@ -20,6 +20,8 @@ _BOUNDS = {
     "minItems": "at least {}",
     "maxItems": "at most {}",
 }
+_MOST_CHOICES = 12
+"""More than these would fill a page; such a value's description says which there are."""
 # The document has large numbers as floats.
 _LARGEST = float(2**63 - 1)
 
@@ -36,7 +38,8 @@ def type_of(schema: Schema) -> str:
         return link(name, anchor(name))
     if "const" in schema:
         return code(str(schema["const"]))
-    if choices := [choice for choice in schema.get("enum", []) if choice is not None]:
+    choices = [choice for choice in schema.get("enum", []) if choice is not None]
+    if 0 < len(choices) <= _MOST_CHOICES:
         return " or ".join(code(str(choice)) for choice in choices)
     if parts := schema.get("oneOf") or schema.get("anyOf") or schema.get("allOf"):
         return " or ".join(type_of(part) for part in parts if part.get("type") != "null")

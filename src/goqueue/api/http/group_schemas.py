@@ -116,8 +116,8 @@ class DeleteGroupResponse(Struct):
 class JoinGroupRequest(Request):
     """The first join makes the group, with these settings."""
 
-    client_id: Annotated[str, Meta(description="Who it is: 1 to 200 printable characters.")]
-    topics: Annotated[list[str], Meta(description="What it wants to work on: 1 to 1,000 topics.")]
+    client_id: Annotated[str, Meta(description="Who it is, in printable characters.")]
+    topics: Annotated[list[str], Meta(description="What it wants to work on.")]
     session_timeout: Annotated[
         str | None,
         Meta(description="1s to 30m: not heard of for so long, it is out; left out, the group's session_timeout_ms."),
@@ -129,15 +129,18 @@ class JoinGroupRequest(Request):
     ordering: Annotated[
         Ordering | None, Meta(description="key: of the messages with the same key one is out at a time, in order.")
     ] = None
-    instance_id: Annotated[
-        str, Meta(description="A process that comes back under it takes the place that it had; at most 200 characters.")
-    ] = ""
+    instance_id: Annotated[str, Meta(description="A process that comes back under it takes the place that it had.")] = (
+        ""
+    )
     auto_commit: Annotated[
         bool, Meta(description="Of a stream: what a poll answered is committed by later polls and by leaving.")
     ] = False
     settings: Annotated[
         dict[str, Any],
-        Meta(description="By name: see docs/configuration.md, group. kind, mode and ordering never change."),
+        Meta(
+            description="By name: see docs/configuration.md, group. mode and ordering never change, kind only while "
+            "nobody is in the group."
+        ),
     ] = field(default_factory=dict)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from goqueue.broker.membership import MAX_CLIENT_ID, MAX_TOPICS
 from goqueue.model.config import Config
 from goqueue.model.fields import FieldSpec, specs
 from goqueue.model.group_settings import GroupSettings
@@ -28,6 +29,7 @@ _DURATION = {"pattern": r"^\s*([0-9]{1,15}(\.[0-9]{1,9})?(ms|s|m|h|d))+\s*$", "m
 _INSTANT = {
     "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$"
 }
+_PRINTABLE = r"^[^\u0000-\u001f\u007f-\u00a0]*$"
 _PARTITION = {"minimum": 0, "maximum": MAX_PARTITIONS - 1}
 _WHOLE = {"minimum": 0, "maximum": _INT64}
 _PRIORITY = {
@@ -41,6 +43,9 @@ _WHEREVER: dict[str, Schema] = {
     "slower_than": _DURATION, "deliverAt": _INSTANT, "timestamp": _INSTANT, "from_time": _INSTANT, "since": _INSTANT,
     "until": _INSTANT, "before": _INSTANT, "instant": _INSTANT, "start": _INSTANT, "end": _INSTANT,
     "dedup_id": {"minLength": 1, "maxLength": MAX_DEDUP_ID_BYTES},
+    "client_id": {"pattern": _PRINTABLE, "minLength": 1, "maxLength": MAX_CLIENT_ID},
+    "instance_id": {"pattern": _PRINTABLE, "maxLength": MAX_CLIENT_ID},
+    "trace_id": {"pattern": "^(?!0{32}$)[0-9A-Fa-f]{32}$"},
 }  # fmt: skip
 """By the name of a parameter, or of a field in a body that is sent: it means the same wherever it is."""
 _REGISTRY = ("/subjects", "/schemas", "/config", "/mode", "/compatibility", "/contexts")
@@ -68,6 +73,8 @@ def bound(document: Schema, config: Config) -> Schema:
         if name.endswith("Request") or name == "PublishMessage":
             for field, found in schema.get("properties", {}).items():
                 _tighten(found, _WHEREVER.get(field, {}))
+                if field == "timeout_ms":
+                    _tighten(found, {"maximum": config.transactions.max_timeout_ms})
                 if field == "priority":
                     found["oneOf"] = [*_PRIORITY["oneOf"], {"type": "null"}]
     _tighten(schemas["CreateTopicRequest"]["properties"]["name"], _TOPIC)
@@ -76,12 +83,19 @@ def bound(document: Schema, config: Config) -> Schema:
     hours = {"minimum": -(-int(retention.minimum) // _HOUR_MS), "maximum": int(retention.maximum) // _HOUR_MS}
     _tighten(schemas["CreateTopicRequest"]["properties"]["retention_hours"], hours)
     schemas["PublishRequest"]["properties"]["messages"]["maxItems"] = http.max_publish_messages
-    _tighten(schemas["JoinGroupRequest"]["properties"]["topics"]["items"], _TOPIC)
+    wanted = schemas["JoinGroupRequest"]["properties"]["topics"]
+    _tighten(wanted, {"minItems": 1, "maxItems": MAX_TOPICS})
+    _tighten(wanted["items"], _TOPIC)
     for name, kind in (
         ("CreateTopicRequest", TopicSettings), ("ChangeTopicRequest", TopicSettings),
         ("JoinGroupRequest", GroupSettings), ("ConfigureGroupRequest", GroupSettings),
     ):  # fmt: skip
         schemas[name]["properties"]["settings"] |= _settings(kind)
+    # What is fixed once the topic exists is no change.
+    change = schemas["ChangeTopicRequest"]["properties"]
+    for name in (name for name, spec in specs(TopicSettings).items() if spec.fixed):
+        del change["settings"]["properties"][name]
+    change["unset"]["items"]["enum"] = list(change["settings"]["properties"])
     return document
 
 
