@@ -89,3 +89,22 @@ def test_a_cached_frame_holds_all_rows(frame: DataFrame) -> None:
     finally:
         frame.unpersist()
     assert frame.filter("offset >= 100").count() == COUNT - 100
+
+
+def test_all_uses_of_a_load_see_what_was_there_at_the_first(spark: SparkSession, broker: SharedBroker) -> None:
+    topic = broker.topic(1)
+    source = spark.read.format("goqueue").options(brokers=broker.address, topics=topic)
+    options = f"brokers '{broker.address}', topics '{topic}'"
+    with broker.client.producer() as producer:
+        producer.send_many(topic, ["a", "b"])
+        first = source.load()
+        first.createOrReplaceTempView("early")
+        spark.sql(f"CREATE TABLE anew USING goqueue OPTIONS ({options})")
+        try:
+            counts = "SELECT (SELECT count(*) FROM early) AS kept, (SELECT count(*) FROM anew) AS now"
+            assert spark.sql(counts).first() == (2, 2)
+            producer.send_many(topic, ["c"])
+            assert (first.count(), first.filter("offset >= 0").count(), source.load().count()) == (2, 2, 3)
+            assert spark.sql(counts).first() == (2, 3)
+        finally:
+            spark.sql("DROP TABLE anew")
