@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from hypothesis import HealthCheck, settings
 # Whoever runs the tests may have contexts of their own, or a broker. No test is to meet them.
 os.environ["GOQUEUE_CONTEXTS"] = str(Path(__file__).parent / "no-such-folder" / "contexts.json")
 os.environ.pop("GOQUEUE_SERVER", None)
+
+# A shell that starts a job in the background has it ignore Ctrl-C, and so would every program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A machine that is busy is no defect of what is tested.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
