@@ -9,12 +9,12 @@ from goqueue.schemas.json_normal import NO_LIMITS
 from goqueue.schemas.json_text import same_text
 from goqueue.schemas.json_written import list_size
 
-_PLAIN = (
+_PLAIN = frozenset({
     "const", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "maxLength", "minLength",
     "pattern", "maxItems", "minItems", "uniqueItems", "maxContains", "minContains", "maxProperties", "minProperties",
     "contentEncoding", "contentMediaType",
-)  # fmt: skip
-_UNORDERED = ("type", "enum", "required")
+})  # fmt: skip
+_UNORDERED = frozenset({"type", "enum", "required"})
 _ONE = (
     "not", "if", "then", "else", "additionalProperties", "additionalItems", "items", "contains", "propertyNames",
     "unevaluatedProperties", "unevaluatedItems",
@@ -57,14 +57,18 @@ def _parts(one: Node, other: Node) -> list[tuple[Node, Node]] | None:
         return [] if one.raw == other.raw else None
     if one.draft != other.draft:
         return None
-    if any(_text(one, key) != _text(other, key) for key in _PLAIN):
+    # Most schemas have a few of the keywords: the others are not even asked for.
+    there = one.raw.keys() | other.raw.keys()
+    if any(_text(one, key) != _text(other, key) for key in there & _PLAIN):
         return None
-    if any(_sorted(one.get(key)) != _sorted(other.get(key)) for key in _UNORDERED):
+    if any(_sorted(one.get(key)) != _sorted(other.get(key)) for key in there & _UNORDERED):
         return None
     pairs: list[tuple[list[Node], list[Node]]] = [(one.referred(), other.referred())]
-    pairs += ((_as_list(one.one(key)), _as_list(other.one(key))) for key in _ONE)
-    pairs += ((one.many(key), other.many(key)) for key in _MANY)
+    pairs += ((_as_list(one.one(key)), _as_list(other.one(key))) for key in _ONE if key in there)
+    pairs += ((one.many(key), other.many(key)) for key in _MANY if key in there)
     for key in _NAMED:
+        if key not in there:
+            continue
         named, others = one.named(key), other.named(key)
         if named.keys() != others.keys() or _lists(one.get(key)) != _lists(other.get(key)):
             return None
