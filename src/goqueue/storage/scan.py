@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from goqueue.model.message import HIDDEN, Priority
 from goqueue.storage.files import File
+from goqueue.storage.flipped_bit import flipped_at
 from goqueue.storage.index_file import read_positions
 from goqueue.storage.lane_index import lane_column
 from goqueue.wire.batch import FrameRun, is_whole
@@ -25,6 +26,8 @@ _START = MAGIC + bytes([VERSION])
 _WINDOW = 4 << 20
 _RUN_FRAMES = 8_192
 _SECTOR = 512
+_MOST_FOR_ONE_BIT = 4 << 10
+"""In as many bytes a flipped bit is looked for: with many it would be found where there is none (1 in 130,000 here)."""
 _LENGTHS_FROM, _LENGTHS = 26, Struct(">HIH")
 _INVISIBLE = int(INVISIBLE)
 _LANE_OF = bytes(priority if priority < HIDDEN else Priority.NORMAL for priority in range(256))
@@ -139,17 +142,20 @@ class FrameScanner:
         """Where a frame ends that is not valid and was written whole: something has changed it since.
 
         A write that was torn looks otherwise. It is short; or what is missing of it reads as zeros, from its beginning,
-        up to its end, or over whole sectors. ``None``: so does this one.
+        up to its end, or over whole sectors. ``None``: so does this one. A message may have such zeros of its own; then
+        its checksum tells, which fits, or would if one bit were another.
         """
         view = self._at(start, HEADER_SIZE)
         if len(view) < HEADER_SIZE:
             return None
         begins_well = view[: len(_START)] == _START
-        claimed = start + HEADER_SIZE + sum(_LENGTHS.unpack_from(view, _LENGTHS_FROM))
+        claimed: int = start + HEADER_SIZE + sum(_LENGTHS.unpack_from(view, _LENGTHS_FROM))
         if claimed != self._size and self._has_one_wrong_length(start, self._size):
             return self._size
         is_there = claimed == self._size or (begins_well and claimed < self._size)
-        return claimed if is_there and self._has_no_holes(start, claimed) else None
+        if not is_there or not (self._has_no_holes(start, claimed) or self._has_one_wrong_bit(start, claimed)):
+            return None
+        return claimed
 
     def _has_no_holes(self, start: int, end: int) -> bool:
         data = self._at(start, end - start)[: end - start]
@@ -158,10 +164,29 @@ class FrameScanner:
         edges = [0, *range(_SECTOR - start % _SECTOR, len(data), _SECTOR), len(data)]
         return all(any(data[low:high]) for low, high in pairwise(edges))
 
+    def _has_one_wrong_bit(self, start: int, end: int) -> bool:
+        """Whether what lies there is a frame by its checksum, but for one bit, or for what no checksum covers."""
+        size = end - start
+        if size > self._search_budget:
+            return False
+        self._search_budget -= size
+        frame = self._at(start, size)[:size]
+        # What is missing at the beginning is missing here.
+        if not frame[0]:
+            return False
+        difference = crc32c(frame[CHECKSUM_FROM:]) ^ int.from_bytes(frame[CHECKSUM_AT : CHECKSUM_AT + 4])
+        if difference.bit_count() <= 1:
+            # Nothing, or the checksum itself.
+            return True
+        at = flipped_at(size - CHECKSUM_FROM, difference) if size <= _MOST_FOR_ONE_BIT else None
+        # A byte that reads as zero may be missing.
+        return at is not None and frame[CHECKSUM_FROM + at] != 0
+
     def _has_one_wrong_length(self, start: int, end: int) -> bool:
         """Whether what lies there is a frame by its checksum, once one of its lengths is made to fit."""
         size = end - start
-        if size > self._search_budget or not self._has_no_holes(start, end):
+        # What is missing at the beginning is missing here; what is missing behind it fails the checksum.
+        if size > self._search_budget or not self._at(start, 1)[0]:
             return False
         self._search_budget -= size
         frame = bytearray(self._at(start, size)[:size])

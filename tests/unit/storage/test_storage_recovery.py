@@ -141,6 +141,38 @@ def test_a_flag_that_differs_from_its_copy_is_damage(reopen: OpenLog) -> None:
     assert values_of(reopen()) == [b"second"]
 
 
+@pytest.mark.parametrize("place", [1, 2], ids=["before another", "last"])
+@pytest.mark.parametrize(
+    "value", [b"value\0\0", b"", b"\x07" + bytes(1_200)], ids=["zeros behind", "empty", "a sector"]
+)
+def test_a_flipped_bit_is_no_torn_write_although_the_message_has_zeros(
+    folder: Path, reopen: OpenLog, tmp_path: Path, value: bytes, place: int
+) -> None:
+    """A torn write would have such zeros too. Only a byte that became one may be missing."""
+    log = reopen(segment_bytes=10_000)
+    for each in (b"first", value, value)[: place + 1]:
+        log.append(batch_of([each]))
+    if place == 1:
+        log.append(batch_of([b"last"]))
+    log.synced(log.unsynced())
+    path = log.active.log_path
+    whole = path.read_bytes()
+    start = whole.index(b"first") + len(b"first") + (place - 1) * (HEADER_SIZE + len(value))
+    original = shutil.copytree(folder, tmp_path / "original")
+    for at in [*range(start + 3, start + HEADER_SIZE + min(len(value), 8)), start + HEADER_SIZE + len(value) - 1]:
+        for bit in (0, 3, 7):
+            content = bytearray(whole)
+            content[at] ^= 1 << bit
+            if not content[at]:
+                continue
+            shutil.rmtree(folder)
+            shutil.copytree(original, folder)
+            path.write_bytes(content)
+            again = reopen(segment_bytes=10_000)
+            assert [(each.first, each.end) for each in again.lost.open] == [(place, place + 1)], (at - start, bit)
+            assert again.end_offset == log.end_offset
+
+
 @pytest.mark.parametrize("bit", range(63))
 @pytest.mark.parametrize("place", [1, 2])
 def test_a_wrong_offset_in_a_sealed_segment_costs_only_its_own_message(reopen: OpenLog, bit: int, place: int) -> None:
