@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 from behaviour.busy import SETTINGS, files_of, use_everything
+from behaviour.host import config_for
 from behaviour.waiting import until
 from typer.testing import CliRunner, Result
 
+from goqueue.broker.broker import Broker
 from goqueue.cli.app import app
 from goqueue.delivery.pending import PendingDelays
 from goqueue.storage.atomic import write_atomically
@@ -110,6 +113,26 @@ def test_the_key_that_signs_receipts_is_shown_only_if_all_is_wanted(data: Path, 
     write_atomically(OsFiles(), snapshot, json.dumps(state).encode())
     assert key not in run(snapshot).stdout and key in run(snapshot, "--full").stdout
     assert dumped(snapshot)[0]["content"]["state"]["topics"] == {"a": [1]}
+
+
+def test_neither_is_the_key_that_proves_producer_ids(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    async def make() -> None:
+        broker = Broker(config_for(data))
+        await broker.start()
+        await broker._transaction_journal.snapshot()
+        await broker.close()
+
+    asyncio.run(make())
+    journal, (snapshot,) = data / "logs/__transactions/0", data.glob("snapshots/__transactions")
+    (made,) = [
+        each for record in dumped(journal, "--full") for each in record["events"] if each["type"] == "id_key_made"
+    ]
+    for place in (journal, snapshot):
+        assert made["key"] in run(place, "--full").stdout
+        assert made["key"] not in run(place).stdout
+        assert "(hidden; --full shows it)" in run(place).stdout
 
 
 def test_files_that_are_none_of_a_data_folder_are_refused_and_an_empty_partition_is_not(

@@ -43,6 +43,9 @@ _JOURNAL = "__"
 _REPLACED_WHOLE = {"FORMAT", "checkpoint", "delays", "producers"}
 _SNAPSHOTS = "snapshots"
 _HIDDEN = "(hidden; --full shows it)"
+_MAKE_KEYS = {"receipt_key_made", "id_key_made"}
+_IDS, _PART = "ids", 3
+"""A part of a snapshot, by its name, and how much is said of a part."""
 _WITH_HELD = b"GQD2"
 _DURABLE = Struct(">Q")
 _WORDS = {
@@ -129,14 +132,18 @@ def _event(path: Path, frame: WalkedFrame, *, full: bool) -> Entry:
 
 
 def _without_secrets(told: Any, *, full: bool) -> Any:
-    """The same without the key that signs receipts: who has it can settle any message."""
+    """The same without keys: who has that of receipts can settle any message, who has that of producer ids can take any
+    producer's place."""
     if full:
         return told
     if isinstance(told, list):
+        if len(told) == _PART and told[0] == _IDS and isinstance(told[-1], list):
+            # In a snapshot, what is known of ids has no names.
+            return [*told[:-1], [_HIDDEN if each and isinstance(each, str) else each for each in told[-1]]]
         return [_without_secrets(each, full=full) for each in told]
     if not isinstance(told, dict):
         return told
-    secret = "key" if told.get("type") == "receipt_key_made" else "receipt_key"
+    secret = "key" if told.get("type") in _MAKE_KEYS else "receipt_key"
     return {name: _HIDDEN if name == secret else _without_secrets(each, full=full) for name, each in told.items()}
 
 
