@@ -34,18 +34,23 @@ def plain(raw: object, known: Collection[str], namespace: str = "") -> object:
     if not isinstance(raw, dict):
         return raw
     kind = raw.get("type")
+    if isinstance(kind, dict):
+        # What lies within may be a primitive in other words, and then what stands beside it counts for nothing.
+        kind = plain(kind, known, namespace)
     if isinstance(kind, str) and kind in _WITHOUT_NAME:
         # Avro's own libraries pass over these as well: it is the same type.
         raw = {key: value for key, value in raw.items() if key not in _OF_NAMED or key == _PART_OF.get(kind)}
     if set(raw) == {"type"}:
-        return plain(kind, known, namespace)
+        return kind if isinstance(raw["type"], dict) else plain(kind, known, namespace)
     if kind in _NAMED:
         raw = _with_full_name(raw, namespace)
         namespace = str(raw["name"]).rpartition(".")[0]
     made: dict[str, object] = {}
     for key in sorted(raw, key=lambda each: _rank(each, _KEY_ORDER)):
         value = raw[key]
-        if key in ("items", "values") or (key == "type" and value not in _KEYWORDS):
+        if key == "type" and isinstance(value, dict):
+            made[key] = kind
+        elif key in ("items", "values") or (key == "type" and value not in _KEYWORDS):
             made[key] = plain(value, known, namespace)
         elif key == "fields" and isinstance(value, list):
             made[key] = [_field(each, known, namespace) for each in value]

@@ -10,7 +10,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from goqueue.model.errors import InvalidSchema
@@ -484,6 +484,8 @@ ANY_JSON = st.recursive(
 
 
 @settings(max_examples=500, deadline=1_000)
+@example({"name": None, "type": {"type": "int"}})
+@example({"name": "a", "type": {"name": "b", "type": {"type": "int"}}})
 @given(ANY_JSON)
 def test_any_json_is_a_schema_or_is_refused(value: Any) -> None:
     try:
