@@ -24,9 +24,14 @@ def broker() -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def timed_broker(tmp_path: Path) -> Iterator[TimedBroker]:
-    """A broker of the test's own, whose time passes only when the test says so."""
+def timed_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TimedBroker]:
+    """A broker of the test's own, whose time passes only when the test says so.
+
+    The consumer compares the end of a lease with its own clock. If that ran while the broker's stands still, a slow
+    machine would see leases that have nearly ended, and extend them by less.
+    """
     broker = TimedBroker(tmp_path / "data")
+    monkeypatch.setattr("goqueue.client.queued.time_ns", broker.now_ns)
     yield broker
     broker.stop()
 

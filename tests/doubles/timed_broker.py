@@ -1,6 +1,7 @@
 """A broker behind a real gRPC port whose clock stands still until a test moves it.
 
-Leases, transactions and delays end when the test says so, however slow the machine is. The client's own clock runs.
+Leases, transactions and delays end when the test says so, however slow the machine is. The client's event loop keeps
+its own time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ class TimedBroker:
 
     def async_client(self) -> AsyncClient:
         return AsyncClient(self._host.address)
+
+    def now_ns(self) -> int:
+        return self._clock.now_ns()
 
     async def let_pass(self, milliseconds: int) -> None:
         """So much later for the broker, with everything begun that was due meanwhile."""
