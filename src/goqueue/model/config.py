@@ -234,6 +234,14 @@ class GrpcConfig:
         minimum=1,
         maximum=1_000_000,
     )
+    max_unread_bytes: int = setting(
+        128 << 20,
+        "How many bytes of answers may wait for clients that do not read them, those of streams apart; beyond, calls "
+        "are refused. From half of it on, who takes no answer for 2 s is cut off (1 s more for each 8 MiB).",
+        "bytes",
+        minimum=1 << 20,
+        maximum=1 << 40,
+    )
     max_fetch_streams: int = setting(
         1_024,
         "How many streams may fetch at once; one more is refused. Never more than half of max_concurrent_calls.",

@@ -10,23 +10,28 @@ from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
 import grpc.aio
+from google.protobuf.message import Message
 
 from goqueue.api.grpc.errors import Context, abort, unexpected
+from goqueue.api.grpc.unread import Unread
 from goqueue.api.grpc.unreadable import check_readable
 from goqueue.model.errors import GoQueueError, RequestTimeout, ShuttingDown
 from goqueue.observe.requests import Endpoint, Requests
 
-Reply = TypeVar("Reply")
+Reply = TypeVar("Reply", bound=Message)
 
 _OK = "OK"
 _CANCELLED = "CANCELLED"
+_READING = ("Describe", "Fetch", "Find", "Get", "List", "Peek")
+"""How the names of calls begin that change nothing."""
 
 
 class Calls:
     """Shared by all services of a server."""
 
-    def __init__(self, max_call_s: float, requests: Requests) -> None:
+    def __init__(self, max_call_s: float, requests: Requests, unread: Unread) -> None:
         self.max_call_s = max_call_s
+        self.unread = unread
         self._requests = requests
         self.streaming: Counter[str] = Counter()
         """How many streams each connection has open."""
@@ -75,21 +80,31 @@ def shutting_down() -> ShuttingDown:
     return ShuttingDown("the broker is stopping; go on when it is back", retry_after_s=1)
 
 
-def answered(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
-    """For a call with one answer: bounded in time, and whatever it raises is an error of the table."""
+def answered(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Any]]:
+    """For a call with one answer: bounded in time, and whatever it raises is an error of the table.
+
+    The answer is serialized here, where its bytes are counted until the client has read them. When there is no room
+    for more, calls are refused before they begin, and those that only read also when their answer is made.
+    """
 
     name = method.__name__
+    changes_nothing = name.startswith(_READING) or name.endswith("Stats")
 
     @wraps(method)
-    async def call(service: Service, request: Any, context: Context) -> Reply:
+    async def call(service: Service, request: Any, context: Context) -> bytes:
         failure: GoQueueError
         calls = service.calls
         code, began = _CANCELLED, perf_counter()
         try:
             try:
                 calls.begin()
+                calls.unread.check_room()
                 async with asyncio.timeout(calls.max_call_s):
-                    reply = await method(service, check_readable(request), context)
+                    reply = (await method(service, check_readable(request), context)).SerializeToString()
+                if changes_nothing:
+                    # Many calls may have been let in at once.
+                    calls.unread.check_room(len(reply))
+                calls.unread.add(context, len(reply))
                 code = _OK
                 return reply
             except GoQueueError as error:
@@ -99,6 +114,8 @@ def answered(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable
             except Exception as error:
                 failure = unexpected(error, name, context)
             code = failure.grpc_status
+            # It takes hardly any memory, but one of the calls that may be served at once.
+            calls.unread.add(context, 0)
             await abort(context, failure)
             raise failure
         finally:

@@ -89,7 +89,14 @@ class GroupsService(pb_grpc.GroupsServicer):
         if request.wait_ms > _MAX_WAIT_MS:
             raise InvalidRequest(f"wait_ms is {request.wait_ms}; at most {_MAX_WAIT_MS} is allowed")
         bounds = PollBounds(request.max_messages or limit, self._config.max_batch_bytes, request.wait_ms)
-        found = await self._broker.groups.polling.poll(request.group, request.member_id, bounds)
+        polling = self._broker.groups.polling
+        found = await polling.poll(request.group, request.member_id, bounds)
+        try:
+            # Many may have waited for messages when there still was room.
+            self.calls.unread.check_room(sum(len(each.run.frames) for each in found))
+        except Overloaded:
+            polling.give_back(request.group, request.member_id, found)
+            raise
         return put_deliveries(pb.PollResponse(), found)
 
     @answered

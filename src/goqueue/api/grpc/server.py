@@ -11,12 +11,14 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from goqueue.api.grpc.calls import Calls
+from goqueue.api.grpc.cutting import cut_off
 from goqueue.api.grpc.delays import DelaysService
 from goqueue.api.grpc.groups import GroupsService
 from goqueue.api.grpc.messages import MessagesService, messages_handler
 from goqueue.api.grpc.schemas import SchemasService
 from goqueue.api.grpc.topics import MetadataService, TopicsService
 from goqueue.api.grpc.transactions import TransactionsService
+from goqueue.api.grpc.unread import Unread
 from goqueue.api.grpc.unreadable import HandOverUnreadable
 from goqueue.api.listening import CannotListen, listening_socket
 from goqueue.broker.broker import Broker
@@ -45,7 +47,10 @@ class GrpcServer:
             maximum_concurrent_rpcs=config.max_concurrent_calls,
         )
         self._health = health_aio.HealthServicer()
-        self._calls = Calls(config.max_call_ms / 1_000, broker.metrics.grpc)
+        self._unread = Unread(
+            config.max_unread_bytes, config.max_concurrent_calls, lambda peers: cut_off(peers, self.port)
+        )
+        self._calls = Calls(config.max_call_ms / 1_000, broker.metrics.grpc, self._unread)
         broker.metrics.connections["grpc"] = lambda: len(self._calls.streaming)
         self._messages = MessagesService(broker, config, self._calls)
         self._leaving: asyncio.Task[None] | None = None
@@ -88,11 +93,12 @@ class GrpcServer:
             )
         await self._tell_health(is_ready=not self._broker.problems())
         await self._server.start()
-        self._examining = asyncio.create_task(self._examine(), name="gRPC health")
+        self._examining = asyncio.create_task(self._examine(), name="gRPC examination")
         self._started = True
 
     async def _examine(self) -> None:
-        """Health is what ``/readyz`` says, told to those who watch it when it changes."""
+        """Health is what ``/readyz`` says, told to those who watch it when it changes. Clients that do not read are cut
+        off here as well."""
         was_ready: bool | None = None
         while True:
             try:
@@ -102,6 +108,10 @@ class GrpcServer:
                     was_ready = is_ready
             except Exception as error:
                 log.error("the health could not be told, it will be tried again", exc_info=error)
+            try:
+                self._unread.sweep()
+            except Exception as error:
+                log.error("clients that do not read could not be cut off", exc_info=error)
             await asyncio.sleep(_EXAMINE_EVERY_S)
 
     async def _tell_health(self, *, is_ready: bool) -> None:

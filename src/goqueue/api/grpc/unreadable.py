@@ -48,7 +48,9 @@ class HandOverUnreadable(grpc.aio.ServerInterceptor):
         if handler is None or not handler_call_details.method.startswith(_OURS):
             return handler
         most = _most_bytes(handler_call_details.method)
-        return handler._replace(request_deserializer=_or_unreadable(handler.request_deserializer, most))
+        handler = handler._replace(request_deserializer=_or_unreadable(handler.request_deserializer, most))
+        # Single answers come as bytes already (``calls.answered``).
+        return handler if handler.unary_unary is None else handler._replace(response_serializer=None)
 
 
 def _most_bytes(method: str) -> int | None:
