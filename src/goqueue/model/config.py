@@ -236,8 +236,9 @@ class GrpcConfig:
     )
     max_unread_bytes: int = setting(
         128 << 20,
-        "How many bytes of answers may wait for clients that do not read them, those of streams apart; beyond, calls "
-        "are refused. From half of it on, who takes no answer for 2 s is cut off (1 s more for each 8 MiB).",
+        "How many bytes of answers may wait for clients that do not read them; beyond, calls are refused. From half of "
+        "it on, who takes no answer for 2 s is cut off (1 s more for each 16 MiB). As many again may be in batches of "
+        "streams; beyond, streams get smaller batches, and messages that are larger wait.",
         "bytes",
         minimum=1 << 20,
         maximum=1 << 40,

@@ -186,7 +186,7 @@ async def test_a_large_answer_has_more_time() -> None:
     unread = Unread(64 << 20, 100, cut)
     large = Sending(unread, "a", 32 << 20)
     await asyncio.sleep(0)
-    for _ in range(6):
+    for _ in range(4):
         unread.sweep()
     assert not cut
     unread.sweep()
@@ -196,13 +196,42 @@ async def test_a_large_answer_has_more_time() -> None:
 
 async def test_one_answer_beyond_the_bound_is_sent_when_nothing_else_waits() -> None:
     unread = Unread(10, 100, Cut())
-    unread.check_room(11)
+    unread.check_room("a", 11)
     first = Sending(unread, "a", 11)
     await asyncio.sleep(0)
     with pytest.raises(Overloaded):
-        unread.check_room()
+        unread.check_room("a")
     await first.take()
-    unread.check_room()
+    unread.check_room("a")
+
+
+async def test_no_work_is_done_for_answers_that_would_find_no_room() -> None:
+    unread = Unread(10, 100, Cut())
+    waiting = [Sending(unread, "a", 4) for _ in range(2)]
+    await asyncio.sleep(0)
+    unread.check_room("large")
+    with pytest.raises(Overloaded):
+        unread.check_room("large", 5)
+    with pytest.raises(Overloaded):
+        unread.check_room("large")
+    unread.check_room("small")
+    unread.check_room("small", 2)
+    await waiting[0].take()
+    unread.check_room("large")
+    await waiting[1].take()
+
+
+async def test_a_large_answer_that_was_refused_does_not_count_against_smaller_ones_for_long() -> None:
+    unread = Unread(10, 100, Cut())
+    waiting = Sending(unread, "a", 4)
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        unread.check_room("peek", 7)
+    with pytest.raises(Overloaded):
+        unread.check_room("peek")
+    unread.sweep()
+    unread.check_room("peek")
+    await waiting.take()
 
 
 @pytest.mark.parametrize(

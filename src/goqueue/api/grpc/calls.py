@@ -13,6 +13,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from goqueue.api.grpc.errors import Context, abort, unexpected
+from goqueue.api.grpc.stream_room import StreamRoom
 from goqueue.api.grpc.unread import Unread
 from goqueue.api.grpc.unreadable import check_readable
 from goqueue.model.errors import GoQueueError, RequestTimeout, ShuttingDown
@@ -29,9 +30,10 @@ _READING = ("Describe", "Fetch", "Find", "Get", "List", "Peek")
 class Calls:
     """Shared by all services of a server."""
 
-    def __init__(self, max_call_s: float, requests: Requests, unread: Unread) -> None:
+    def __init__(self, max_call_s: float, requests: Requests, unread: Unread, stream_room: StreamRoom) -> None:
         self.max_call_s = max_call_s
         self.unread = unread
+        self.stream_room = stream_room
         self._requests = requests
         self.streaming: Counter[str] = Counter()
         """How many streams each connection has open."""
@@ -98,12 +100,12 @@ def answered(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable
         try:
             try:
                 calls.begin()
-                calls.unread.check_room()
+                calls.unread.check_room(name)
                 async with asyncio.timeout(calls.max_call_s):
                     reply = (await method(service, check_readable(request), context)).SerializeToString()
                 if changes_nothing:
                     # Many calls may have been let in at once.
-                    calls.unread.check_room(len(reply))
+                    calls.unread.check_room(name, len(reply))
                 calls.unread.add(context, len(reply))
                 code = _OK
                 return reply

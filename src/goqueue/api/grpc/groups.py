@@ -62,7 +62,7 @@ class GroupsService(pb_grpc.GroupsServicer):
             )
         self._subscribed += 1
         try:
-            await Subscription(self._broker, self._config, context).run(self._streams)
+            await Subscription(self._broker, self._config, context, self.calls.stream_room).run(self._streams)
         finally:
             self._subscribed -= 1
 
@@ -93,7 +93,7 @@ class GroupsService(pb_grpc.GroupsServicer):
         found = await polling.poll(request.group, request.member_id, bounds)
         try:
             # Many may have waited for messages when there still was room.
-            self.calls.unread.check_room(sum(len(each.run.frames) for each in found))
+            self.calls.unread.check_room("Poll", sum(len(each.run.frames) for each in found))
         except Overloaded:
             polling.give_back(request.group, request.member_id, found)
             raise

@@ -10,6 +10,7 @@ import grpc.aio
 
 from goqueue.api.grpc.calls import Calls, answered, shutting_down, streamed
 from goqueue.api.grpc.errors import Context, to_error, unexpected
+from goqueue.api.grpc.stream_room import Turn
 from goqueue.api.grpc.unreadable import check_readable
 from goqueue.broker.appending import Appended
 from goqueue.broker.broker import Broker
@@ -173,9 +174,22 @@ class MessagesService(pb_grpc.MessagesServicer):
             wait_ms=_WAIT_MS if request.follow else 0,
             uncommitted=request.read_uncommitted,
         )
+        turn = Turn(self.calls.stream_room, context)
+        try:
+            await self._send_batches(request, bounds, turn, context)
+        finally:
+            turn.done()
+
+    async def _send_batches(self, request: pb.FetchRequest, bounds: Bounds, turn: Turn, context: Context) -> None:
         offset = find_offset(self._broker, request.topic, request.partition, request.start)
         while True:
-            read = await self._broker.read_frames(request.topic, request.partition, bounds, offset=offset)
+            now = turn.narrowed(bounds)
+            read = await self._broker.read_frames(request.topic, request.partition, now, offset=offset)
+            size = 0 if read.run is None else len(read.run.frames)
+            if not turn.take(size):
+                del read
+                await turn.make_room(size)
+                continue
             offset = read.next_offset
             response = pb.FetchResponse(
                 next_offset=offset, high_watermark=read.high_watermark, stable_end=read.stable_end
@@ -190,6 +204,7 @@ class MessagesService(pb_grpc.MessagesServicer):
                 return
             elif self._broker.is_stopping:
                 raise shutting_down()
+            turn.done()
 
 
 def messages_handler(service: MessagesService) -> grpc.GenericRpcHandler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from contextlib import suppress
 
 import grpc.aio
@@ -16,6 +17,7 @@ from goqueue.api.grpc.delays import DelaysService
 from goqueue.api.grpc.groups import GroupsService
 from goqueue.api.grpc.messages import MessagesService, messages_handler
 from goqueue.api.grpc.schemas import SchemasService
+from goqueue.api.grpc.stream_room import StreamRoom
 from goqueue.api.grpc.topics import MetadataService, TopicsService
 from goqueue.api.grpc.transactions import TransactionsService
 from goqueue.api.grpc.unread import Unread
@@ -47,10 +49,10 @@ class GrpcServer:
             maximum_concurrent_rpcs=config.max_concurrent_calls,
         )
         self._health = health_aio.HealthServicer()
-        self._unread = Unread(
-            config.max_unread_bytes, config.max_concurrent_calls, lambda peers: cut_off(peers, self.port)
-        )
-        self._calls = Calls(config.max_call_ms / 1_000, broker.metrics.grpc, self._unread)
+        self._unread = Unread(config.max_unread_bytes, config.max_concurrent_calls, self._cut_off)
+        most_streams = config.max_fetch_streams + config.max_subscriptions
+        self._stream_room = StreamRoom(config.max_unread_bytes, most_streams, self._cut_off)
+        self._calls = Calls(config.max_call_ms / 1_000, broker.metrics.grpc, self._unread, self._stream_room)
         broker.metrics.connections["grpc"] = lambda: len(self._calls.streaming)
         self._messages = MessagesService(broker, config, self._calls)
         self._leaving: asyncio.Task[None] | None = None
@@ -110,6 +112,7 @@ class GrpcServer:
                 log.error("the health could not be told, it will be tried again", exc_info=error)
             try:
                 self._unread.sweep()
+                self._stream_room.sweep()
             except Exception as error:
                 log.error("clients that do not read could not be cut off", exc_info=error)
             await asyncio.sleep(_EXAMINE_EVERY_S)
@@ -121,6 +124,9 @@ class GrpcServer:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CUT_AFTER_S):
                     await self._health.set(service, kinds.SERVING if is_ready else kinds.NOT_SERVING)
+
+    def _cut_off(self, peers: Collection[str]) -> None:
+        cut_off(peers, self.port)
 
     def _advertised(self) -> str:
         """Empty if only the client knows how it got here: we listen everywhere and were not told."""

@@ -19,6 +19,7 @@ from goqueue.api.grpc.group_messages import (
     to_join,
     to_offsets,
 )
+from goqueue.api.grpc.stream_room import StreamRoom, Turn
 from goqueue.api.grpc.unreadable import check_readable
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups import Assignment
@@ -44,10 +45,11 @@ class Subscription:
     """Three things at once, of which the first that ends is the end: taking requests, pushing messages, telling of
     partitions that come and go."""
 
-    def __init__(self, broker: Broker, config: GrpcConfig, context: Context) -> None:
+    def __init__(self, broker: Broker, config: GrpcConfig, context: Context, room: StreamRoom) -> None:
         self._broker = broker
         self._config = config
         self._context = context
+        self._turn = Turn(room, context)
         self._group = self._member = ""
         self._mode = "queue"
         self._writing = asyncio.Lock()
@@ -130,6 +132,7 @@ class Subscription:
                 await self._write(pb.SubscribeResponse(left=pb.LeaveResponse()))
         finally:
             await _end(taking, *going_out, *self._answering)
+            self._turn.done()
 
     async def _write(self, response: pb.SubscribeResponse) -> None:
         async with self._writing:
@@ -220,9 +223,18 @@ class Subscription:
                 await self._credit.acquire()
             elif pause_s := polling.pause_s(self._group, self._member, bounds):
                 await asyncio.sleep(pause_s)
-            found = await polling.poll(self._group, self._member, bounds)
+            found = await polling.poll(self._group, self._member, self._turn.narrowed(bounds))
             if found:
                 try:
+                    size = sum(len(each.run.frames) for each in found)
+                    if not self._turn.take(size):
+                        if self._mode != "stream":
+                            polling.give_back(self._group, self._member, found)
+                            found = []
+                            await self._turn.make_room(size)
+                            continue
+                        # There is no way back for what a stream has passed.
+                        await self._turn.wait(size)
                     response = pb.SubscribeResponse()
                     put_deliveries(response.messages, found)
                     await self._write(response)
@@ -233,6 +245,7 @@ class Subscription:
                 raise shutting_down()
             elif self._mode == "stream":
                 self._credit.release()
+            self._turn.done()
 
     async def _tell(self, seen: int) -> None:
         while True:
