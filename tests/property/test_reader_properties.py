@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from behaviour.clock import ManualClock
+from doubles.delay_ledger import at_rest
 from doubles.group_scripts import CONFIG
 from doubles.unsynced_files import UnsyncedFiles
 from hypothesis import given, settings
@@ -159,6 +160,7 @@ class Life:
             for action in actions:
                 await self.do(*action)
             assert FolderReader(self.root).is_in_use()
+            await at_rest(self.broker)
             # What a transaction has written is durable when it ends; until then only files show it.
             await self.broker._upkeep.sync_by_interval()
             expected = await self.shown()

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -32,6 +33,14 @@ def foreign(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "file").write_bytes(FOREIGN)
     return folder / "file"
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that every user reaches. Those of pytest are closed to others again by its next run."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @pytest.fixture
@@ -237,28 +246,23 @@ def test_a_folder_with_other_things_in_it_stays_open_and_what_is_ours_is_closed(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
-def test_another_user_can_neither_read_nor_lock_a_data_folder(data: Path, tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
+def test_another_user_can_neither_read_nor_lock_a_data_folder(public: Path) -> None:
+    data = public / "data"
     used(data)
     open_to_all(data)
     started(data)
-    for parent in tmp_path.parents:
-        if not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o011)
-    assert as_somebody(lambda: list(tmp_path.iterdir())) == ""
+    assert as_somebody(lambda: list(public.iterdir())) == ""
     assert as_somebody(lambda: list(data.iterdir())) == "PermissionError"
     assert as_somebody(lambda: (data / "LOCK").open("rb")) == "PermissionError"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
-def test_a_folder_of_somebody_else_is_used_with_a_warning(data: Path, tmp_path: Path) -> None:
+def test_a_folder_of_somebody_else_is_used_with_a_warning(public: Path) -> None:
     """As a volume that belongs to root and is writable for the broker's group."""
+    data = public / "data"
     data.mkdir()
     data.chmod(0o777)
-    for parent in [tmp_path, *tmp_path.parents]:
-        if not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o011)
-    lines = tmp_path / "lines"
+    lines = public / "lines"
     lines.touch()
     lines.chmod(0o666)
 
