@@ -9,7 +9,7 @@ from functools import partial
 from bench.client_under_test import TOPIC, ClientUnderTest, Work, measure_client
 from bench.harness import Measured, note, rounded
 from bench.workload import BATCH_MESSAGES, byte_batches
-from goqueue.client.producer import AsyncProducer
+from goqueue.client.producer.producer import AsyncProducer
 
 _WRITERS = 4
 _WARM_UP_S = 1.0

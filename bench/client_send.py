@@ -11,8 +11,8 @@ from statistics import median
 from bench.client_under_test import TOPIC, ClientUnderTest, Work, measure_client
 from bench.harness import Measured, note, percentile, rounded
 from bench.workload import byte_batches
-from goqueue.client.config import ProducerConfig
-from goqueue.client.producer import AsyncProducer
+from goqueue.client.connection.config import ProducerConfig
+from goqueue.client.producer.producer import AsyncProducer
 from goqueue.model.publishing import Published
 
 _MS = 1_000

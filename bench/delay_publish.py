@@ -9,7 +9,7 @@ from datetime import timedelta
 from bench.client_under_test import TOPIC, ClientUnderTest, Work, measure_client
 from bench.harness import Measured, note, rounded
 from bench.workload import BATCH_MESSAGES, byte_batches
-from goqueue.client.outgoing import Outgoing
+from goqueue.client.messages.outgoing_message import Outgoing
 
 _DELAY = timedelta(days=1)
 _WRITERS = 4

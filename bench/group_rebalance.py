@@ -9,7 +9,7 @@ import uvloop
 
 from bench.harness import Measured, repeat, rounded, scratch_folder
 from bench.in_process_broker import TOPIC, broker_over
-from goqueue.broker.groups import Join
+from goqueue.broker.groups.group_service import Join
 
 _MEMBERS = 100
 _PARTITIONS = 300

@@ -10,7 +10,7 @@ import uvloop
 from bench.harness import Measured, note, repeat, scratch_folder
 from bench.log_under_test import LogUnderTest, open_log_under_test
 from bench.workload import BATCH_MESSAGES, VALUE_BYTES, wire_batches
-from goqueue.storage.log import Log
+from goqueue.storage.log.log import Log
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.decoding import decode_run
 

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from goqueue.storage.commit import CommitScheduler
-from goqueue.storage.files import OsFiles
-from goqueue.storage.log import Log, LogOptions
-from goqueue.storage.open_files import OpenFiles
-from goqueue.storage.recovery import open_log
+from goqueue.storage.files.files import OsFiles
+from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.log import Log, LogOptions
+from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recovery import open_log
 from goqueue.wire.batch import parse_batch
 from goqueue.wire.verify import FrameRules, verify_batch
 

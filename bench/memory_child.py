@@ -17,7 +17,7 @@ from bench.in_process_broker import TOPIC, broker_over
 from bench.own_memory import peak_bytes
 from bench.workload import BATCH_MESSAGES, wire_batches
 from goqueue.broker.broker import Broker
-from goqueue.broker.read import Bounds
+from goqueue.broker.partitions.read import Bounds
 from goqueue.wire.batch import parse_batch
 
 _PARTITIONS = 3

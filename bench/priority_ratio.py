@@ -12,7 +12,7 @@ from bench.client_under_test import ClientUnderTest, Work, measure_figures
 from bench.harness import Measured, note, rounded
 from bench.queue_roundtrip import consume
 from bench.workload import byte_batches
-from goqueue.client.outgoing import Outgoing
+from goqueue.client.messages.outgoing_message import Outgoing
 from goqueue.model.message import Priority
 
 BY_BATCH, BY_MESSAGE = "priority_ratio", "priority_ratio_by_message"

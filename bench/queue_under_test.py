@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from bench.in_process_broker import TOPIC
 from bench.workload import BATCH_MESSAGES, wire_batches
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups import Join
-from goqueue.broker.polling import Delivery, PollBounds
-from goqueue.broker.settling import LeaseClaim, Order
+from goqueue.broker.groups.group_service import Join
+from goqueue.broker.queues.polling import Delivery, PollBounds
+from goqueue.broker.queues.settlement import LeaseClaim, Order
 from goqueue.model.message import Priority
 from goqueue.wire.batch import parse_batch
 

@@ -9,11 +9,11 @@ from itertools import cycle, islice
 from bench.harness import Measured, note, rounded
 from bench.spark_under_test import TOPIC, SparkUnderTest, spark_under_test
 from bench.workload import BATCH_MESSAGES, byte_batches
-from goqueue.client.outgoing import Outgoing
+from goqueue.client.messages.outgoing_message import Outgoing
 from goqueue.spark.pipelines.archive import PIPELINE
-from goqueue.spark.pipelines.context import Context
-from goqueue.spark.pipelines.runner import run
-from goqueue.spark.pipelines.settings import Settings
+from goqueue.spark.pipelines.definitions.settings import Settings
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.runner import run
 
 ARCHIVE = "spark_archive"
 GROWTH = "spark_archive_growth"

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.harness import BrokerProcess, broker_process, note, scratch_folder
 from bench.workload import BATCH_MESSAGES, byte_batches
-from goqueue.client.outgoing import Outgoing
+from goqueue.client.messages.outgoing_message import Outgoing
 from goqueue.client.sync import Client
 from goqueue.spark import session
 

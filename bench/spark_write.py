@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from bench.harness import Measured, note, percentile, rounded
 from bench.spark_under_test import TOPIC, SparkUnderTest, spark_under_test
-from goqueue.client.outgoing import Outgoing
+from goqueue.client.messages.outgoing_message import Outgoing
 from goqueue.client.sync import Client
 
 WRITE = "spark_write"

@@ -10,7 +10,7 @@ from bench.growth.backlog import POLL, poll_times, publish_times
 from bench.growth.curve import Axis, Curve, Point
 from bench.growth.subject import Subject, send_all, subject
 from bench.workload import byte_batches
-from goqueue.client.consumer import AsyncConsumer
+from goqueue.client.consumer.consumer import AsyncConsumer
 
 _TOPIC = "shared"
 _BACKLOG_BATCHES = 100

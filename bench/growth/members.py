@@ -10,7 +10,7 @@ from bench.growth.backlog import publish_times
 from bench.growth.curve import Axis, Curve, Point
 from bench.growth.subject import Subject, subject
 from bench.workload import byte_batches
-from goqueue.client.consumer import AsyncConsumer
+from goqueue.client.consumer.consumer import AsyncConsumer
 
 _TOPIC = "shared-out"
 _PARTITIONS = 100

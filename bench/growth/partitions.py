@@ -10,7 +10,7 @@ from bench.growth.backlog import publish_times
 from bench.growth.curve import Axis, Curve, Point
 from bench.growth.subject import Subject, send_all, subject
 from bench.workload import BATCH_MESSAGES, VALUE_BYTES
-from goqueue.client.outgoing import Outgoing
+from goqueue.client.messages.outgoing_message import Outgoing
 
 _TOPIC = "partitioned"
 _IN_EACH = 1_000

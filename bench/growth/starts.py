@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bench.growth.curve import Axis, Curve, Point
 from bench.growth.subject import Subject, send_all, subject
-from goqueue.client.outgoing import Outgoing
+from goqueue.client.messages.outgoing_message import Outgoing
 
 _IN_A_TOPIC = 1_000
 _TIMES = 3

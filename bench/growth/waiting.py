@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from bench.growth.curve import Axis, Curve, Point
 from bench.growth.subject import Subject, subject
-from goqueue.client.consumer import AsyncConsumer
+from goqueue.client.consumer.consumer import AsyncConsumer
 
 _TOPIC = "news"
 _JOINING = 20

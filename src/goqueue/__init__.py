@@ -16,14 +16,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from goqueue.broker.broker import Broker
-    from goqueue.broker.read import Bounds
-    from goqueue.client.aio import AsyncClient
-    from goqueue.client.avro_serializers import AvroDeserializer, AvroSerializer
-    from goqueue.client.config import ClientConfig, ConsumerConfig, ProducerConfig
-    from goqueue.client.consumer import AsyncConsumer
-    from goqueue.client.delays import DelayedMessage, DelayStats
-    from goqueue.client.delivery import AsyncReceivedMessage, ReceivedMessage
-    from goqueue.client.groups import (
+    from goqueue.broker.partitions.read import Bounds
+    from goqueue.client.admin.delays import DelayedMessage, DelayStats
+    from goqueue.client.admin.groups import (
         DeadLetter,
         GroupInfo,
         GroupMember,
@@ -32,24 +27,29 @@ if TYPE_CHECKING:
         RedriveReport,
         ReliabilityStats,
     )
-    from goqueue.client.json_serializers import JsonDeserializer, JsonSerializer
-    from goqueue.client.lanes import GroupLane, GroupLanes, PartitionLane, PartitionLanes
-    from goqueue.client.outgoing import Outgoing, Sent
-    from goqueue.client.producer import AsyncProducer
-    from goqueue.client.protobuf_serializers import ProtobufDeserializer, ProtobufSerializer
-    from goqueue.client.reader import Batch, Record
-    from goqueue.client.schemas import AsyncSchemas, Schema, SchemaProblem, SchemaReference, SchemaVersion
-    from goqueue.client.serializers import as_text, from_json, to_json
-    from goqueue.client.stream import TopicPartition
+    from goqueue.client.admin.lanes import GroupLane, GroupLanes, PartitionLane, PartitionLanes
+    from goqueue.client.admin.transactions import CommittedKey, TransactionInfo, TransactionPartition, TransactionStats
+    from goqueue.client.aio import AsyncClient
+    from goqueue.client.connection.config import ClientConfig, ConsumerConfig, ProducerConfig
+    from goqueue.client.connection.topics import PartitionInfo, PurgedPartition, TopicInfo
+    from goqueue.client.consumer.consumer import AsyncConsumer
+    from goqueue.client.consumer.delivery import AsyncReceivedMessage, ReceivedMessage
+    from goqueue.client.consumer.handler_result import Reject, Retry
+    from goqueue.client.consumer.reader import Batch, Record
+    from goqueue.client.consumer.stream_source import TopicPartition
+    from goqueue.client.messages.outgoing_message import Outgoing, Sent
+    from goqueue.client.messages.serializers import as_text, from_json, to_json
+    from goqueue.client.messages.tracing import extracted_context
+    from goqueue.client.producer.producer import AsyncProducer
+    from goqueue.client.producer.transaction import AsyncTransaction
+    from goqueue.client.schemas.avro_serializers import AvroDeserializer, AvroSerializer
+    from goqueue.client.schemas.json_serializers import JsonDeserializer, JsonSerializer
+    from goqueue.client.schemas.protobuf_serializers import ProtobufDeserializer, ProtobufSerializer
+    from goqueue.client.schemas.schemas import AsyncSchemas, Schema, SchemaProblem, SchemaReference, SchemaVersion
+    from goqueue.client.schemas.sync_schemas import Schemas
     from goqueue.client.sync import Client
     from goqueue.client.sync_consumer import Consumer
     from goqueue.client.sync_producer import Producer, Transaction
-    from goqueue.client.sync_schemas import Schemas
-    from goqueue.client.topics import PartitionInfo, PurgedPartition, TopicInfo
-    from goqueue.client.tracing import extracted_context
-    from goqueue.client.transaction import AsyncTransaction
-    from goqueue.client.transactions import CommittedKey, TransactionInfo, TransactionPartition, TransactionStats
-    from goqueue.client.verdicts import Reject, Retry
     from goqueue.model.config import Config
     from goqueue.model.errors import GoQueueError
     from goqueue.model.message import Message, Priority
@@ -57,69 +57,69 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "AsyncClient": "client.aio",
-    "AsyncConsumer": "client.consumer",
-    "AsyncProducer": "client.producer",
-    "AsyncReceivedMessage": "client.delivery",
-    "AsyncSchemas": "client.schemas",
-    "AsyncTransaction": "client.transaction",
-    "AvroDeserializer": "client.avro_serializers",
-    "AvroSerializer": "client.avro_serializers",
-    "Batch": "client.reader",
-    "Bounds": "broker.read",
+    "AsyncConsumer": "client.consumer.consumer",
+    "AsyncProducer": "client.producer.producer",
+    "AsyncReceivedMessage": "client.consumer.delivery",
+    "AsyncSchemas": "client.schemas.schemas",
+    "AsyncTransaction": "client.producer.transaction",
+    "AvroDeserializer": "client.schemas.avro_serializers",
+    "AvroSerializer": "client.schemas.avro_serializers",
+    "Batch": "client.consumer.reader",
+    "Bounds": "broker.partitions.read",
     "Broker": "broker.broker",
     "Client": "client.sync",
-    "ClientConfig": "client.config",
-    "CommittedKey": "client.transactions",
+    "ClientConfig": "client.connection.config",
+    "CommittedKey": "client.admin.transactions",
     "Config": "model.config",
     "Consumer": "client.sync_consumer",
-    "ConsumerConfig": "client.config",
-    "DeadLetter": "client.groups",
-    "DelayStats": "client.delays",
-    "DelayedMessage": "client.delays",
+    "ConsumerConfig": "client.connection.config",
+    "DeadLetter": "client.admin.groups",
+    "DelayStats": "client.admin.delays",
+    "DelayedMessage": "client.admin.delays",
     "GoQueueError": "model.errors",
-    "GroupInfo": "client.groups",
-    "GroupLane": "client.lanes",
-    "GroupLanes": "client.lanes",
-    "GroupMember": "client.groups",
-    "GroupPartition": "client.groups",
-    "JsonDeserializer": "client.json_serializers",
-    "JsonSerializer": "client.json_serializers",
+    "GroupInfo": "client.admin.groups",
+    "GroupLane": "client.admin.lanes",
+    "GroupLanes": "client.admin.lanes",
+    "GroupMember": "client.admin.groups",
+    "GroupPartition": "client.admin.groups",
+    "JsonDeserializer": "client.schemas.json_serializers",
+    "JsonSerializer": "client.schemas.json_serializers",
     "Message": "model.message",
     "NewMessage": "model.publishing",
-    "Outgoing": "client.outgoing",
-    "PartitionInfo": "client.topics",
-    "PartitionLane": "client.lanes",
-    "PartitionLanes": "client.lanes",
-    "PeekedMessage": "client.groups",
+    "Outgoing": "client.messages.outgoing_message",
+    "PartitionInfo": "client.connection.topics",
+    "PartitionLane": "client.admin.lanes",
+    "PartitionLanes": "client.admin.lanes",
+    "PeekedMessage": "client.admin.groups",
     "Priority": "model.message",
     "Producer": "client.sync_producer",
-    "ProducerConfig": "client.config",
-    "ProtobufDeserializer": "client.protobuf_serializers",
-    "ProtobufSerializer": "client.protobuf_serializers",
+    "ProducerConfig": "client.connection.config",
+    "ProtobufDeserializer": "client.schemas.protobuf_serializers",
+    "ProtobufSerializer": "client.schemas.protobuf_serializers",
     "Published": "model.publishing",
-    "PurgedPartition": "client.topics",
-    "ReceivedMessage": "client.delivery",
-    "Record": "client.reader",
-    "RedriveReport": "client.groups",
-    "Reject": "client.verdicts",
-    "ReliabilityStats": "client.groups",
-    "Retry": "client.verdicts",
-    "Schema": "client.schemas",
-    "SchemaProblem": "client.schemas",
-    "SchemaReference": "client.schemas",
-    "SchemaVersion": "client.schemas",
-    "Schemas": "client.sync_schemas",
-    "Sent": "client.outgoing",
-    "TopicInfo": "client.topics",
-    "TopicPartition": "client.stream",
+    "PurgedPartition": "client.connection.topics",
+    "ReceivedMessage": "client.consumer.delivery",
+    "Record": "client.consumer.reader",
+    "RedriveReport": "client.admin.groups",
+    "Reject": "client.consumer.handler_result",
+    "ReliabilityStats": "client.admin.groups",
+    "Retry": "client.consumer.handler_result",
+    "Schema": "client.schemas.schemas",
+    "SchemaProblem": "client.schemas.schemas",
+    "SchemaReference": "client.schemas.schemas",
+    "SchemaVersion": "client.schemas.schemas",
+    "Schemas": "client.schemas.sync_schemas",
+    "Sent": "client.messages.outgoing_message",
+    "TopicInfo": "client.connection.topics",
+    "TopicPartition": "client.consumer.stream_source",
     "Transaction": "client.sync_producer",
-    "TransactionInfo": "client.transactions",
-    "TransactionPartition": "client.transactions",
-    "TransactionStats": "client.transactions",
-    "as_text": "client.serializers",
-    "extracted_context": "client.tracing",
-    "from_json": "client.serializers",
-    "to_json": "client.serializers",
+    "TransactionInfo": "client.admin.transactions",
+    "TransactionPartition": "client.admin.transactions",
+    "TransactionStats": "client.admin.transactions",
+    "as_text": "client.messages.serializers",
+    "extracted_context": "client.messages.tracing",
+    "from_json": "client.messages.serializers",
+    "to_json": "client.messages.serializers",
 }
 
 __all__ = [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from goqueue.storage.files import Buffer, OsFile, OsFiles
+from goqueue.storage.files.files import Buffer, OsFile, OsFiles
 
 OPERATIONS = ("open", "read", "write", "fsync", "rename", "mkdir", "statvfs")
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from behaviour.delays import DelayCounts, Delays, LaneOfGroup, LanesOfPartition, Waiting, WaitingPage
 from behaviour.groups_in_process import refused
 from behaviour.host import Host
-from goqueue.broker.delays import DelayedMessage
-from goqueue.broker.lane_stats import PartitionLanes
+from goqueue.broker.delays.delays import DelayedMessage
+from goqueue.broker.queues.lane_stats import PartitionLanes
 from goqueue.model.errors import GoQueueError
 from goqueue.model.message import PRIORITY_LABELS
 

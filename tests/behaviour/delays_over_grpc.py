@@ -11,8 +11,8 @@ import grpc
 from behaviour.delays import DelayCounts, Delays, LaneOfGroup, LanesOfPartition, Waiting, WaitingPage
 from behaviour.groups_in_process import refused
 from goqueue import AsyncClient, DelayedMessage, PartitionLanes
-from goqueue.client.connection import to_error
-from goqueue.client.delays import to_delayed
+from goqueue.client.admin.delays import to_delayed
+from goqueue.client.connection.connection import to_error
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc

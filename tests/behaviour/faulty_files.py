@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from goqueue.storage.files import Buffer, OsFile, OsFiles
+from goqueue.storage.files.files import Buffer, OsFile, OsFiles
 
 PATIENCE_S = 60.0
 

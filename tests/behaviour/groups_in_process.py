@@ -23,11 +23,11 @@ from behaviour.groups import (
     Wanted,
 )
 from behaviour.host import Host
-from goqueue.broker.dead_letters import DeadLetter, Filter
-from goqueue.broker.groups import Assignment, GroupService, Join
-from goqueue.broker.polling import Delivery, PollBounds
-from goqueue.broker.read import start_of
-from goqueue.broker.settling import Order
+from goqueue.broker.dead_letters.redrive import DeadLetter, Filter
+from goqueue.broker.groups.group_service import Assignment, GroupService, Join
+from goqueue.broker.partitions.read import start_of
+from goqueue.broker.queues.polling import Delivery, PollBounds
+from goqueue.broker.queues.settlement import Order
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.wire.decoding import decode_run

@@ -19,7 +19,7 @@ from goqueue.api.server import HttpServer, bind
 from goqueue.broker.broker import Broker
 from goqueue.model.config import Config, HttpConfig, LimitsConfig, StorageConfig, TraceConfig
 from goqueue.model.ports import Clock
-from goqueue.storage.files import Files
+from goqueue.storage.files.files import Files
 
 T = TypeVar("T")
 PATIENCE_S = 60.0

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from behaviour.delays_in_process import DelaysInProcess
 from behaviour.driver import Described, Driver, Got, Page, Purged, Result, Stored
 from behaviour.groups_in_process import GroupsInProcess, refused
-from goqueue.broker.read import Bounds
+from goqueue.broker.partitions.read import Bounds
 from goqueue.model.errors import GoQueueError
 from goqueue.model.message import PRIORITY_LABELS, Message
 from goqueue.model.publishing import NewMessage, Outcome

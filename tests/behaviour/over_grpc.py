@@ -18,8 +18,8 @@ from behaviour.groups_over_grpc import GroupsOverGrpc
 from behaviour.host import Host, LoopThread, config_for
 from goqueue import AsyncClient
 from goqueue.api.grpc.server import GrpcServer
-from goqueue.client.connection import to_error
-from goqueue.client.producer import AsyncProducer
+from goqueue.client.connection.connection import to_error
+from goqueue.client.producer.producer import AsyncProducer
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import DeliveryTimeout, GoQueueError
 from goqueue.model.fields import specs

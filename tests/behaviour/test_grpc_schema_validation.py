@@ -11,9 +11,9 @@ import pytest
 from behaviour.over_grpc import GrpcDriver
 from behaviour.waiting import until
 from goqueue import AsyncClient
-from goqueue.broker.refused import Refused
-from goqueue.broker.schema_registry import SchemaDraft
-from goqueue.client.connection import to_error
+from goqueue.broker.publishing.schema_rejects import Refused
+from goqueue.broker.registry.schema_registry import SchemaDraft
+from goqueue.client.connection.connection import to_error
 from goqueue.model.errors import NotAllStored, SchemaViolation
 from goqueue.model.publishing import Published
 from goqueue.wire.batch import FrameRun, join_frames

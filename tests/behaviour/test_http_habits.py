@@ -15,7 +15,7 @@ import zstandard
 from behaviour.host import Host, config_for
 from behaviour.load import wire_batch
 from behaviour.raw import Answer, RawConnection, ask, request
-from goqueue.api.http.coding import takes_gzip, unpacked
+from goqueue.api.http.server.content_coding import takes_gzip, unpacked
 
 PUBLISH = "/topics/t/messages"
 READ = "/topics/t/partitions/0/messages"

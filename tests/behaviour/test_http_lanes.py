@@ -12,7 +12,7 @@ from behaviour.clock import ManualClock
 from behaviour.host import Host, config_for
 from behaviour.http_member import Member, answered, publish, refused, settle
 from behaviour.waiting import until
-from goqueue.api.http import lanes
+from goqueue.api.http.routes import lanes
 from goqueue.model.units import format_instant_ns
 
 NAMES = ("critical", "high", "normal", "low", "background")

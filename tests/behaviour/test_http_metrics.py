@@ -17,7 +17,7 @@ from behaviour.host import Host, config_for
 from behaviour.http_member import Member, answered, publish, settle
 from behaviour.scraped import scrape
 from behaviour.waiting import until
-from goqueue.broker.metric_families import FAMILIES
+from goqueue.broker.metrics.metric_families import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 _NAMES = """

@@ -224,7 +224,7 @@ def test_a_message_published_before_all_that_is_kept_is_found_by_what_happened_s
 
 def test_without_tracing_the_log_and_the_groups_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What nobody notes is not put together either.
-    monkeypatch.delattr("goqueue.broker.notes.joined")
+    monkeypatch.delattr("goqueue.broker.events.event_recorder.joined")
     with traced(tmp_path, trace={"sampling": 0.0}) as it:
         it.topic("t")
         it.publish("t", *"ab")

@@ -10,7 +10,7 @@ import pytest
 
 from behaviour.http_member import Member
 from behaviour.traced import SECOND_MS, Traced, kinds, states, traced
-from goqueue.broker.open_transaction import OpenTransaction
+from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.model.publishing import NewMessage, Published
 from goqueue.model.units import format_instant_ns
 from goqueue.observe import trace_event

@@ -12,8 +12,8 @@ import uvloop
 from behaviour.host import config_for
 from behaviour.scraped import Scraped
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups import Join
-from goqueue.broker.polling import PollBounds
+from goqueue.broker.groups.group_service import Join
+from goqueue.broker.queues.polling import PollBounds
 from goqueue.model.config import MetricsConfig
 from goqueue.model.publishing import NewMessage
 

@@ -16,9 +16,9 @@ from goqueue.model.producers import Producers
 from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import encode_frame
 from goqueue.wire.internal_headers import ProducerStamp
+from goqueue.wire.producer_frames import stamp_batch
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
-from goqueue.wire.stamped import stamp_batch
 
 TOPIC = "t"
 NEXT = 24

@@ -14,10 +14,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from goqueue.cli import backup_output, restore_folder
 from goqueue.cli.app import app
-from goqueue.cli.backup_output import FileExists, to_file
-from goqueue.storage.beneath import Beneath
+from goqueue.cli.commands.backup import backup_output, restore_folder
+from goqueue.cli.commands.backup.backup_output import FileExists, to_file
+from goqueue.storage.files.safe_paths import Beneath
 from goqueue.testing import BrokerProcess, running_broker
 
 COMMAND = (sys.executable, "-m", "goqueue")

@@ -12,9 +12,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from goqueue.cli import delay_calls, many_calls
 from goqueue.cli.app import app
-from goqueue.cli.broker_http import BrokerHttp, NoBroker
+from goqueue.cli.commands.delay import delay_calls
+from goqueue.cli.connection import many_calls
+from goqueue.cli.connection.broker_http import BrokerHttp, NoBroker
 from goqueue.testing import BrokerProcess
 
 

@@ -19,9 +19,9 @@ import pytest
 from behaviour.waiting import until
 from typer.testing import CliRunner, Result
 
-from goqueue.cli import dlq
 from goqueue.cli.app import app
-from goqueue.cli.broker_http import BrokerHttp, NoBroker
+from goqueue.cli.commands.dlq import dlq
+from goqueue.cli.connection.broker_http import BrokerHttp, NoBroker
 from goqueue.testing import BrokerProcess
 
 SCRIPT = str(Path(sys.executable).with_name("goqueue"))

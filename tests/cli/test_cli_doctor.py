@@ -24,12 +24,12 @@ from typer.testing import CliRunner, Result
 from goqueue.broker.broker import Broker
 from goqueue.cli.app import app
 from goqueue.model.errors import DataFolderLocked
-from goqueue.storage.checkpoint import CheckpointFile
-from goqueue.storage.compaction import CompactionRules, compact
-from goqueue.storage.files import OsFiles
-from goqueue.storage.log import LogOptions
-from goqueue.storage.open_files import OpenFiles
-from goqueue.storage.recovery import open_log
+from goqueue.storage.files.checkpoint import CheckpointFile
+from goqueue.storage.files.files import OsFiles
+from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.log import LogOptions
+from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recovery import open_log
 from goqueue.testing import running_broker
 from goqueue.wire.decoding import decode_run
 

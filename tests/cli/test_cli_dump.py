@@ -16,10 +16,10 @@ from typer.testing import CliRunner, Result
 
 from goqueue.broker.broker import Broker
 from goqueue.cli.app import app
-from goqueue.delivery.pending import PendingDelays
-from goqueue.storage.atomic import write_atomically
-from goqueue.storage.files import OsFiles
-from goqueue.storage.folder import FORMAT_VERSION
+from goqueue.delivery.delay_index import PendingDelays
+from goqueue.storage.files.atomic import write_atomically
+from goqueue.storage.files.files import OsFiles
+from goqueue.storage.files.folder import FORMAT_VERSION
 from goqueue.testing import running_broker
 
 

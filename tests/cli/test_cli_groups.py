@@ -18,9 +18,9 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from goqueue.cli import group_reset, lag_watch
 from goqueue.cli.app import app
-from goqueue.cli.broker_http import NoBroker
+from goqueue.cli.commands.group import group_reset, lag_watch
+from goqueue.cli.connection.broker_http import NoBroker
 from goqueue.model.errors import GroupNotFound, ShuttingDown
 from goqueue.testing import BrokerProcess
 

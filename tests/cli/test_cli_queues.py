@@ -17,8 +17,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from goqueue.cli.app import app
-from goqueue.cli.broker_http import BrokerHttp, NoBroker
-from goqueue.cli.queue_member import StayingMember, find_target
+from goqueue.cli.commands.queue.queue_member import StayingMember, find_target
+from goqueue.cli.connection.broker_http import BrokerHttp, NoBroker
 from goqueue.testing import BrokerProcess
 
 SCRIPT = str(Path(sys.executable).with_name("goqueue"))

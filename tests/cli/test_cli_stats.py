@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner, Result
 
-from goqueue.cli import broker_figures
 from goqueue.cli.app import app
-from goqueue.cli.broker_http import BrokerHttp
-from goqueue.cli.lines import plain
-from goqueue.cli.stats import gathered
-from goqueue.cli.stats_view import described
+from goqueue.cli.commands.stats.stats import gathered
+from goqueue.cli.commands.stats.stats_view import described
+from goqueue.cli.connection.broker_http import BrokerHttp
+from goqueue.cli.figures import broker_figures
+from goqueue.cli.terminal.styled_lines import plain
 from goqueue.testing import BrokerProcess, running_broker
 
 

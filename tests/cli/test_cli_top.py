@@ -17,8 +17,8 @@ from behaviour.waiting import until
 from typer.testing import CliRunner, Result
 
 from goqueue.cli.app import app
-from goqueue.cli.top import _print_readings
-from goqueue.cli.top_view import Away, Watched
+from goqueue.cli.commands.stats.top import _print_readings
+from goqueue.cli.commands.stats.top_view import Away, Watched
 from goqueue.model.units import parse_instant_ns
 from goqueue.testing import BrokerProcess, running_broker
 

@@ -18,7 +18,7 @@ from behaviour.terminal import Terminal
 from typer.testing import CliRunner, Result
 
 from goqueue.cli.app import app
-from goqueue.cli.broker_http import BrokerHttp
+from goqueue.cli.connection.broker_http import BrokerHttp
 from goqueue.model.errors import Overloaded
 from goqueue.testing import BrokerProcess
 

@@ -31,7 +31,7 @@ def timed_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ti
     machine would see leases that have nearly ended, and extend them by less.
     """
     broker = TimedBroker(tmp_path / "data")
-    monkeypatch.setattr("goqueue.client.queued.time_ns", broker.now_ns)
+    monkeypatch.setattr("goqueue.client.consumer.queue_source.time_ns", broker.now_ns)
     yield broker
     broker.stop()
 

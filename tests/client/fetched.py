@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from doubles.async_tests import until
 
-from goqueue.client.consumer import AsyncConsumer
+from goqueue.client.consumer.consumer import AsyncConsumer
 
 
 async def wants(consumer: AsyncConsumer, messages: int) -> None:

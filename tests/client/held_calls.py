@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from goqueue.client.connection import Connection
+from goqueue.client.connection.connection import Connection
 from goqueue.model.errors import BrokerUnavailable
 
 

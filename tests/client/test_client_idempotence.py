@@ -11,7 +11,7 @@ from goqueue import AsyncClient, Outgoing
 from goqueue.model.errors import DeliveryTimeout, MessageTooLarge, NotAllStored
 from goqueue.testing import BrokerProcess
 from goqueue.wire.internal_headers import ProducerStamp
-from goqueue.wire.stamped import stamp_of
+from goqueue.wire.producer_frames import stamp_of
 
 
 async def values(client: AsyncClient, topic: str, partition: int | None = None) -> list[bytes]:

@@ -11,7 +11,7 @@ from doubles.async_tests import until
 from doubles.frames import packed
 
 from goqueue import AsyncClient, Outgoing
-from goqueue.client.reader import Start
+from goqueue.client.consumer.reader import Start
 from goqueue.model.errors import (
     ClientClosed,
     InvalidRequest,

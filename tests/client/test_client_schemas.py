@@ -25,8 +25,8 @@ from goqueue import (
     SchemaReference,
     errors,
 )
-from goqueue.client import avro_serializers
-from goqueue.client.connection import Connection
+from goqueue.client.connection.connection import Connection
+from goqueue.client.schemas import avro_serializers
 from goqueue.testing import BrokerProcess
 from goqueue.wire.registry_framing import encode_message_indexes, encode_schema_id
 
@@ -102,7 +102,7 @@ def test_the_registry_is_at_hand(broker: BrokerProcess, topic: str) -> None:
 def test_more_subjects_than_one_answer_holds_are_all_listed(
     broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goqueue.client.schemas._LISTED_AT_ONCE", 2)
+    monkeypatch.setattr("goqueue.client.schemas.schemas._LISTED_AT_ONCE", 2)
     with broker.client() as client:
         names = [f"{topic}-{number}" for number in range(5)]
         for name in reversed(names):

@@ -10,7 +10,7 @@ import mmh3
 import pytest
 
 from goqueue import AsyncClient, Outgoing, Priority, Published, Sent, as_text, from_json, to_json
-from goqueue.client import outbox
+from goqueue.client.producer import outbox
 from goqueue.model.errors import (
     BufferFull,
     ClientClosed,

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from goqueue import Broker, Client, Config, NewMessage, Published
-from goqueue.broker.read import Bounds
+from goqueue.broker.partitions.read import Bounds
 from goqueue.model.config import StorageConfig
 from goqueue.model.errors import BrokerUnavailable, TopicNotFound
 from goqueue.testing import BrokerProcess, running_broker

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from goqueue import AsyncClient, GoQueueError
-from goqueue.client.connection import Connection
+from goqueue.client.connection.connection import Connection
 from goqueue.model.errors import (
     BrokerUnavailable,
     ClientError,

@@ -23,7 +23,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 from goqueue import AsyncClient, Outgoing, Published, Reject, Sent, extracted_context
 from goqueue.model.errors import MessageTooLarge
 from goqueue.testing import BrokerProcess
-from goqueue.wire.stamped import MAX_STAMPED_HEADERS_BYTES
+from goqueue.wire.producer_frames import MAX_STAMPED_HEADERS_BYTES
 from goqueue.wire.trace_context import derived_trace_id, traceparent_in
 
 OWN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -13,8 +13,8 @@ from held_calls import HeldCalls, answer_instead, lost
 
 from goqueue import AsyncClient
 from goqueue.broker.broker import Broker
-from goqueue.client.loop_thread import LoopThread
-from goqueue.client.sequences import Identity
+from goqueue.client.connection.loop_thread import LoopThread
+from goqueue.client.producer.sequences import Identity
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import (
     ClientClosed,

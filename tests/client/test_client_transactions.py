@@ -11,7 +11,7 @@ from broker_proxy import proxied
 from doubles.timed_broker import TimedBroker
 
 from goqueue import AsyncClient, Outgoing
-from goqueue.client.sequences import Identity
+from goqueue.client.producer.sequences import Identity
 from goqueue.model.errors import (
     ClientClosed,
     DeliveryTimeout,

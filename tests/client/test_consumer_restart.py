@@ -15,7 +15,7 @@ from doubles.async_tests import until
 from fetched import fetched
 
 from goqueue import AsyncClient
-from goqueue.client.connection import Connection
+from goqueue.client.connection.connection import Connection
 from goqueue.model.errors import BrokerUnavailable, DeliveryTimeout, MemberFenced
 from goqueue.testing import BrokerProcess, running_broker
 from goqueue.wire.proto import goqueue_pb2 as pb

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from doubles.async_tests import until
 
-from goqueue.client.subscription import Subscription
+from goqueue.client.consumer.subscription import Subscription
 from goqueue.testing import BrokerProcess
 
 

@@ -29,7 +29,7 @@ BACKUPS = 20 if THOROUGH else 3
 BETWEEN_S = 1.0
 AT_WORK = {"compacted", "retention removes messages", "topic deleted"}
 """What a broker tells once everything that a backup may meet is going on."""
-LATE = {"goqueue.client", "goqueue.broker.membership"}
+LATE = {"goqueue.client", "goqueue.broker.groups.membership"}
 """On a slow machine clients may be late with an ack, and the members of before are missed."""
 BUSY = (
     "--set=storage.checkpoint_interval_ms=100",
@@ -38,7 +38,7 @@ BUSY = (
     "--set=topic.segment_bytes=65536",
 )
 OFTEN = """
-from goqueue.broker.journal import Journal
+from goqueue.broker.runtime.journal import Journal
 assert isinstance(Journal.snapshot_due, property)
 Journal.snapshot_due = property(lambda self: self.log.durable_offset - self._snapshot_at >= 50)
 from goqueue.cli.main import main

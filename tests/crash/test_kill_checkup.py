@@ -19,8 +19,8 @@ from behaviour.waiting import until
 from doubles.backup_load import Load
 
 from goqueue import AsyncClient
-from goqueue.broker.checkup import Checkup, CheckupOptions
-from goqueue.storage.findings import Finding, Severity
+from goqueue.broker.checkup.folder_checkup import Checkup, CheckupOptions
+from goqueue.storage.checkup.findings import Finding, Severity
 
 KILLS = int(os.environ.get("GOQUEUE_KILLS", "8"))
 PURGED = ("plain", "clicks", "later", "ledger", "unsynced")

@@ -44,15 +44,15 @@ def test_the_workloads_reach_every_fsync_of_storage_and_no_other() -> None:
 
 
 LIKELY = {
-    "storage/atomic.py": (storage_scripts.open_a_log_whose_folder_is_missing, storage_scripts.compact_twice),
-    "storage/compaction.py": (storage_scripts.compact_twice,),
-    "storage/log.py": (storage_scripts.cut_what_was_compacted,),
-    "storage/repair.py": (
+    "storage/files/atomic.py": (storage_scripts.open_a_log_whose_folder_is_missing, storage_scripts.compact_twice),
+    "storage/log/compaction.py": (storage_scripts.compact_twice,),
+    "storage/log/log.py": (storage_scripts.cut_what_was_compacted,),
+    "storage/log/repair.py": (
         storage_scripts.recover_from_damage,
         storage_scripts.recover_from_damage_before_valid_messages,
     ),
-    "storage/segment.py": (storage_scripts.append_after_the_disk_was_full,),
-    "storage/swap.py": (storage_scripts.compact_after_one_was_dropped, storage_scripts.compact_twice),
+    "storage/log/segment.py": (storage_scripts.append_after_the_disk_was_full,),
+    "storage/log/swap.py": (storage_scripts.compact_after_one_was_dropped, storage_scripts.compact_twice),
 }
 """Where to begin: what does not break there is looked for everywhere else."""
 RARE = (118,)

@@ -11,9 +11,9 @@ import pytest
 from doubles.messages import Ticking, batch_of, values_of
 from doubles.power_loss import PowerLoss, PowerLossDisk
 
-from goqueue.storage.log import Log, LogOptions
-from goqueue.storage.open_files import OpenFiles
-from goqueue.storage.recovery import open_log
+from goqueue.storage.log.log import Log, LogOptions
+from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recovery import open_log
 
 FOLDER = Path("/srv/goqueue/logs/t~1/0")
 VALUES = [b"value %d" % number for number in range(6)]

@@ -48,7 +48,7 @@ def scripts_that_reach() -> dict[str, list[Script]]:
     return found
 
 
-LIKELY: dict[str, Script] = {"broker/firing.py": delay_scripts.become_visible}
+LIKELY: dict[str, Script] = {"broker/delays/firing.py": delay_scripts.become_visible}
 """Where to begin: what does not break there is looked for everywhere else."""
 
 

@@ -56,8 +56,8 @@ def scripts_that_reach() -> dict[str, list[Script]]:
 
 
 LIKELY: dict[str, tuple[Script, ...]] = {
-    "broker/journal.py": (group_scripts.write_down_what_is_not_durable_yet,),
-    "broker/transfers.py": (
+    "broker/runtime/journal.py": (group_scripts.write_down_what_is_not_durable_yet,),
+    "broker/dead_letters/dead_letter_mover.py": (
         group_scripts.let_the_time_of_messages_run_out,
         group_scripts.give_up_messages_while_the_disk_of_the_dead_letters_fails,
     ),

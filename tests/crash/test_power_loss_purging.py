@@ -13,12 +13,12 @@ from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
 from doubles.power_loss import PowerLossDisk
 
-import goqueue.storage.commit
+import goqueue.storage.log.commit
 from goqueue.broker.broker import Broker
-from goqueue.broker.checkpoints import Checkpoints
-from goqueue.broker.read import Bounds
+from goqueue.broker.partitions.read import Bounds
+from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.model.publishing import NewMessage, Published
-from goqueue.storage.log import Log
+from goqueue.storage.log.log import Log
 
 ALL = Bounds(1 << 20, 1_000)
 VALUE = b"x" * 20_000
@@ -27,7 +27,7 @@ VALUE = b"x" * 20_000
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Many recoveries report what they find; nothing is up to threads."""
-    monkeypatch.setattr(goqueue.storage.commit, "ThreadPoolExecutor", lambda *_, **__: InlineExecutor())
+    monkeypatch.setattr(goqueue.storage.log.commit, "ThreadPoolExecutor", lambda *_, **__: InlineExecutor())
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

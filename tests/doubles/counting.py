@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from goqueue.storage.files import OsFile, OsFiles
+from goqueue.storage.files.files import OsFile, OsFiles
 
 
 class CountingFile:

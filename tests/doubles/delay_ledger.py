@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from doubles.ledger import Broken
 from goqueue.broker.broker import Broker
-from goqueue.broker.delays import MAX_PAGE
-from goqueue.broker.read import Bounds
+from goqueue.broker.delays.delays import MAX_PAGE
+from goqueue.broker.partitions.read import Bounds
 from goqueue.delivery.wheel import TICK_NS
 
 TOPIC = "t"

@@ -16,19 +16,19 @@ from typing import Any
 
 from behaviour.clock import MS, ManualClock
 
-import goqueue.storage.commit
+import goqueue.storage.log.commit
 from doubles.delay_ledger import TOPIC, Shown, Told, at_rest, shown_by
 from doubles.group_scripts import CONFIG as GROUP_CONFIG
 from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
 from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
-from goqueue.broker.partition_delays import FILE_NAME
-from goqueue.delivery.pending import PendingDelays
+from goqueue.broker.partitions.partition_delays import FILE_NAME
+from goqueue.delivery.delay_index import PendingDelays
 from goqueue.delivery.wheel import TICK_NS
 from goqueue.model.publishing import NewMessage, Published
-from goqueue.storage.atomic import read_checked
-from goqueue.storage.log import Log
+from goqueue.storage.files.atomic import read_checked
+from goqueue.storage.log.log import Log
 from goqueue.wire.batch import join_frames, parse_batch
 from goqueue.wire.delayed import due_header
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
@@ -499,8 +499,8 @@ def run_delay_script(script: Script, seed: int, *, outcomes: int = 1, every: int
 
     ``every``: of so many calls, only one is looked at.
     """
-    before = goqueue.storage.commit.ThreadPoolExecutor
-    goqueue.storage.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
+    before = goqueue.storage.log.commit.ThreadPoolExecutor
+    goqueue.storage.log.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
     name = f"{script.__name__} with seed {seed}"
     try:
         stage = Stage(Random(seed), outcomes, every)
@@ -508,7 +508,7 @@ def run_delay_script(script: Script, seed: int, *, outcomes: int = 1, every: int
         asyncio.run(_check_all(stage.left, stage.rng, name))
         return len(stage.left)
     finally:
-        goqueue.storage.commit.ThreadPoolExecutor = before  # type: ignore[misc]
+        goqueue.storage.log.commit.ThreadPoolExecutor = before  # type: ignore[misc]
 
 
 async def _play(stage: Stage, script: Script, name: str) -> None:

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from behaviour.clock import ManualClock
 
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups import Join
-from goqueue.broker.polling import Delivery, PollBounds
-from goqueue.broker.settling import Order, Verb
+from goqueue.broker.groups.group_service import Join
+from goqueue.broker.queues.polling import Delivery, PollBounds
+from goqueue.broker.queues.settlement import Order, Verb
 from goqueue.delivery.wheel import TICK_NS
 from goqueue.model.config import Config
 from goqueue.model.errors import GoQueueError
 from goqueue.model.ports import Randomness
 from goqueue.model.publishing import NewMessage
-from goqueue.storage.files import Files
+from goqueue.storage.files.files import Files
 from goqueue.wire.decoding import decode_run
 
 LARGE = 1 << 20

@@ -10,10 +10,10 @@ from doubles.group_ledger import settled
 from doubles.group_scripts import CONFIG
 from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups import Join
-from goqueue.broker.polling import PollBounds
-from goqueue.broker.read import Bounds
-from goqueue.broker.settling import Order, Verb
+from goqueue.broker.groups.group_service import Join
+from goqueue.broker.partitions.read import Bounds
+from goqueue.broker.queues.polling import PollBounds
+from goqueue.broker.queues.settlement import Order, Verb
 from goqueue.model.config import Config
 from goqueue.model.message import Message
 from goqueue.model.publishing import NewMessage, Published

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from doubles.ledger import Broken
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups import Join
-from goqueue.broker.polling import PollBounds
-from goqueue.broker.read import Bounds
-from goqueue.broker.settling import Order
+from goqueue.broker.groups.group_service import Join
+from goqueue.broker.partitions.read import Bounds
+from goqueue.broker.queues.polling import PollBounds
+from goqueue.broker.queues.settlement import Order
 from goqueue.model.errors import StaleReceipt
 from goqueue.wire.decoding import decode_run
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from doubles.messages import START_NS
 from goqueue.model.message import HIDDEN, Priority
-from goqueue.storage import lanes
-from goqueue.storage.log import Log
+from goqueue.storage.log import lanes
+from goqueue.storage.log.log import Log
 from goqueue.wire.batch import CheckedBatch, join_frames
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import DELAYED_OFFSET

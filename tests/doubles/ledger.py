@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from doubles.messages import read_all
-from goqueue.storage.log import Log
+from goqueue.storage.log.log import Log
 
 
 class Broken(AssertionError):

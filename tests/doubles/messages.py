@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from goqueue.model.message import Message
-from goqueue.storage.log import Log
+from goqueue.storage.log.log import Log
 from goqueue.wire.batch import CheckedBatch, join_frames
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import Flag, encode_frame, encode_headers

@@ -19,7 +19,7 @@ from random import Random
 from doubles.disk_nodes import Folder, Inode, Naming, Node, Truncate, Write, inodes, survivor
 from doubles.wait_sites import site_of
 from goqueue.model.errors import DataFolderLocked
-from goqueue.storage.files import Buffer
+from goqueue.storage.files.files import Buffer
 
 Site = str
 """Where in the source a sync was asked for, as in ``disk_sites.txt``."""

@@ -13,16 +13,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
-import goqueue.storage.commit
+import goqueue.storage.log.commit
 from doubles.group_ledger import settled
 from doubles.group_scripts import CONFIG
 from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
 from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
-from goqueue.broker.dead_letters import Filter
-from goqueue.broker.read import Bounds
-from goqueue.broker.schema_registry import SchemaDraft
+from goqueue.broker.dead_letters.redrive import Filter
+from goqueue.broker.partitions.read import Bounds
+from goqueue.broker.registry.schema_registry import SchemaDraft
 from goqueue.model.errors import TopicNotFound
 from goqueue.model.publishing import NewMessage, Published
 from goqueue.wire.batch import join_frames, parse_batch
@@ -184,8 +184,8 @@ SCRIPTS: tuple[Script, ...] = (
 
 def run_refusal_script(script: Script, seed: int, *, outcomes: int = 1) -> int:
     """Raises ``Broken`` if a crash at some call can break a promise. Returns how many crashes were tried."""
-    before = goqueue.storage.commit.ThreadPoolExecutor
-    goqueue.storage.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
+    before = goqueue.storage.log.commit.ThreadPoolExecutor
+    goqueue.storage.log.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
     try:
         stage = Stage(Random(seed), outcomes)
         asyncio.run(_play(stage, script))
@@ -196,7 +196,7 @@ def run_refusal_script(script: Script, seed: int, *, outcomes: int = 1) -> int:
                 raise Broken(f"{script.__name__} with seed {seed}, crash {place}: {error!r}") from error
         return len(stage.left)
     finally:
-        goqueue.storage.commit.ThreadPoolExecutor = before  # type: ignore[misc]
+        goqueue.storage.log.commit.ThreadPoolExecutor = before  # type: ignore[misc]
 
 
 async def _play(stage: Stage, script: Script) -> None:

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-import goqueue.broker.parsed_schemas
-import goqueue.storage.commit
+import goqueue.broker.registry.parsed_schemas
+import goqueue.storage.log.commit
 from doubles.group_scripts import started
 from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
 from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
-from goqueue.broker.schema_registry import Registered, SchemaDraft, SchemaRegistry
+from goqueue.broker.registry.schema_registry import Registered, SchemaDraft, SchemaRegistry
 from goqueue.coordination.schema_records import Reference
 from goqueue.model.errors import SchemaNotFound, SubjectNotFound
 
@@ -255,9 +255,9 @@ SCRIPTS: tuple[Script, ...] = (
 
 def run_schema_script(script: Script, seed: int, *, outcomes: int = 1) -> int:
     """Raises ``Broken`` if a crash at some call can break a promise. Returns how many crashes were tried."""
-    module: Any = goqueue.broker.parsed_schemas
-    before, threads = goqueue.storage.commit.ThreadPoolExecutor, module.ThreadPoolExecutor
-    goqueue.storage.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
+    module: Any = goqueue.broker.registry.parsed_schemas
+    before, threads = goqueue.storage.log.commit.ThreadPoolExecutor, module.ThreadPoolExecutor
+    goqueue.storage.log.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
     # Schemas are read at once: who comes first would else be up to threads.
     module.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()
     name = f"{script.__name__} with seed {seed}"
@@ -267,7 +267,7 @@ def run_schema_script(script: Script, seed: int, *, outcomes: int = 1) -> int:
         asyncio.run(_check_all(stage.left, name))
         return len(stage.left)
     finally:
-        goqueue.storage.commit.ThreadPoolExecutor = before  # type: ignore[misc]
+        goqueue.storage.log.commit.ThreadPoolExecutor = before  # type: ignore[misc]
         module.ThreadPoolExecutor = threads
 
 

@@ -13,8 +13,8 @@ from doubles.messages import Ticking, batch_of
 from doubles.power_loss import PowerLoss, PowerLossDisk
 from doubles.storage_workload import KEYED, Process
 from goqueue.model.errors import DiskFull
-from goqueue.storage.compaction import CompactionRules, Step, compact
-from goqueue.storage.log import Log
+from goqueue.storage.log.compaction import CompactionRules, Step, compact
+from goqueue.storage.log.log import Log
 
 
 class Script:

@@ -13,14 +13,14 @@ from doubles.inline import InlineExecutor
 from doubles.ledger import Broken, Entry, Ledger
 from doubles.messages import Ticking, batch_of
 from doubles.power_loss import PowerLoss, PowerLossDisk
-from goqueue.storage.checkpoint import CheckpointFile, RecoveryPoint
-from goqueue.storage.commit import CommitScheduler
-from goqueue.storage.compaction import CompactionRules, compact
-from goqueue.storage.folder import DataFolder
-from goqueue.storage.log import Log, LogOptions
-from goqueue.storage.open_files import OpenFiles
-from goqueue.storage.recovery import open_log
-from goqueue.storage.swap import MANIFEST
+from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint
+from goqueue.storage.files.folder import DataFolder
+from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.log import Log, LogOptions
+from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recovery import open_log
+from goqueue.storage.log.swap import MANIFEST
 from goqueue.wire.frame import HEADER_SIZE
 
 ROOT = Path("/srv/goqueue")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import goqueue.storage.files
+import goqueue.storage.files.files
 
 Note = Callable[[Path], Any]
 
@@ -25,7 +25,7 @@ def note_syncs(monkeypatch: pytest.MonkeyPatch, note: Note) -> list[Any]:
 
         return noted_sync
 
-    files = goqueue.storage.files
+    files = goqueue.storage.files.files
     for holder, name, below in ((os, "fsync", ""), (files, "_sync_content", ""), (files, "_syncfs", "**")):
         monkeypatch.setattr(holder, name, noting(getattr(holder, name), below))
     return noted

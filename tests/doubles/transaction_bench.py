@@ -11,13 +11,13 @@ from behaviour.clock import ManualClock
 from doubles.group_scripts import CONFIG
 from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups import Join
-from goqueue.broker.open_transaction import OpenTransaction
-from goqueue.broker.polling import PollBounds
-from goqueue.broker.producer_ids import ProducerIdentity
-from goqueue.broker.read import Bounds
-from goqueue.broker.settling import Order, Verb
-from goqueue.broker.transactions import TransactionService
+from goqueue.broker.groups.group_service import Join
+from goqueue.broker.partitions.read import Bounds
+from goqueue.broker.queues.polling import PollBounds
+from goqueue.broker.queues.settlement import Order, Verb
+from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.transactions.producer_ids import ProducerIdentity
+from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.model.config import Config, TransactionsConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.publishing import NewMessage, Published

@@ -11,7 +11,7 @@ from typing import Any
 
 from doubles.transaction_history import Append, History, Notes, Outcome, Place, Read, Transaction, View
 from goqueue import AsyncClient, AsyncProducer, AsyncReceivedMessage
-from goqueue.client.transaction import AsyncTransaction
+from goqueue.client.producer.transaction import AsyncTransaction
 from goqueue.model.errors import GoQueueError, ProducerFenced, TransactionAborted, TransactionNotFound
 from goqueue.wire.routing import partition_of
 

@@ -14,20 +14,20 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
 
-import goqueue.broker.transaction_ends
-import goqueue.storage.commit
+import goqueue.broker.transactions.completion
+import goqueue.storage.log.commit
 from doubles.group_ledger import settled
 from doubles.group_scripts import CONFIG
 from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
 from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups import Join
-from goqueue.broker.open_transaction import OpenTransaction, holder_of
-from goqueue.broker.polling import PollBounds
-from goqueue.broker.producer_ids import ProducerIdentity
-from goqueue.broker.read import Bounds
-from goqueue.broker.settling import Order
+from goqueue.broker.groups.group_service import Join
+from goqueue.broker.partitions.read import Bounds
+from goqueue.broker.queues.polling import PollBounds
+from goqueue.broker.queues.settlement import Order
+from goqueue.broker.transactions.open_transaction import OpenTransaction, holder_of
+from goqueue.broker.transactions.producer_ids import ProducerIdentity
 from goqueue.model.errors import TransactionAborted, TransactionNotFound, UnknownProducer
 from goqueue.model.publishing import NewMessage, Published
 from goqueue.wire.decoding import decode_run
@@ -399,9 +399,9 @@ def run_transaction_script(script: Script, seed: int, *, outcomes: int = 1, ever
 
     ``every``: of so many calls, only one is looked at; which one depends on the seed.
     """
-    before = goqueue.storage.commit.ThreadPoolExecutor, goqueue.broker.transaction_ends._GATHERING_S
-    goqueue.storage.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
-    goqueue.broker.transaction_ends._GATHERING_S = 0.0
+    before = goqueue.storage.log.commit.ThreadPoolExecutor, goqueue.broker.transactions.completion._GATHERING_S
+    goqueue.storage.log.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
+    goqueue.broker.transactions.completion._GATHERING_S = 0.0
     try:
         stage = Stage(Random(seed), outcomes)
         try:
@@ -417,7 +417,7 @@ def run_transaction_script(script: Script, seed: int, *, outcomes: int = 1, ever
                 raise Broken(f"{script.__name__} with seed {seed}, crash {place}: {error!r}") from error
         return len(chosen)
     finally:
-        goqueue.storage.commit.ThreadPoolExecutor, goqueue.broker.transaction_ends._GATHERING_S = before  # type: ignore[misc]
+        goqueue.storage.log.commit.ThreadPoolExecutor, goqueue.broker.transactions.completion._GATHERING_S = before  # type: ignore[misc]
 
 
 async def _play(stage: Stage, script: Script) -> None:

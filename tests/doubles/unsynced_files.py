@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from goqueue.storage.files import OsFile, OsFiles
+from goqueue.storage.files.files import OsFile, OsFiles
 
 
 class _File(OsFile):

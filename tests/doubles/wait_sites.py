@@ -12,11 +12,11 @@ from typing import Any
 
 import disk_sites
 import goqueue
-from goqueue.broker.journal import Journal
-from goqueue.broker.partition import Partition
-from goqueue.broker.schema_registry import SchemaRegistry
-from goqueue.storage.commit import CommitScheduler
-from goqueue.storage.log import Log
+from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.registry.schema_registry import SchemaRegistry
+from goqueue.broker.runtime.journal import Journal
+from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.log import Log
 
 _SOURCE = Path(goqueue.__file__).parent
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goqueue.delivery import acked as module
-from goqueue.delivery.acked import AckedDump, AckedOffsets
+from goqueue.delivery import acked_offsets as module
+from goqueue.delivery.acked_offsets import AckedDump, AckedOffsets
 from goqueue.model.runs import add_run, offsets_in, to_bits, to_runs
 
 Step = tuple[str, Any, int]

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from goqueue.model.message import HIDDEN, Message, Priority
-from goqueue.storage.checkpoint import RecoveryPoint
-from goqueue.storage.compaction import CompactionRules, compact
-from goqueue.storage.files import OsFiles
-from goqueue.storage.log import Log, LogOptions
-from goqueue.storage.open_files import OpenFiles
-from goqueue.storage.recovery import open_log
+from goqueue.storage.files.checkpoint import RecoveryPoint
+from goqueue.storage.files.files import OsFiles
+from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.log import Log, LogOptions
+from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recovery import open_log
 from goqueue.wire.batch import join_frames
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import Flag, encode_frame

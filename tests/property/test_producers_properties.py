@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from goqueue.delivery.pending import PendingDelays
+from goqueue.delivery.delay_index import PendingDelays
 from goqueue.model.errors import DuplicateSequence, GoQueueError, OutOfOrderSequence, ProducerFenced
 from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.producers import WINDOW, Producers, SentBatch

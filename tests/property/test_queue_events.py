@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goqueue.broker import backlog
+from goqueue.broker.coordinator import backlog
 from goqueue.delivery.events import (
     Acked,
     AnyQueueEvent,

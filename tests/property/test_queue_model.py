@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from goqueue.broker.read import Bounds
+from goqueue.broker.partitions.read import Bounds
 from goqueue.delivery.wheel import TICK_NS
 from goqueue.model.config import Config, StorageConfig, TraceConfig
 from goqueue.model.errors import StaleReceipt

@@ -19,11 +19,11 @@ from hypothesis.stateful import invariant
 from test_transaction_log_properties import TransactionLog
 
 from goqueue.broker.broker import Broker
-from goqueue.broker.open_transaction import OpenTransaction
-from goqueue.broker.read import Bounds
+from goqueue.broker.partitions.read import Bounds
+from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.model.publishing import NewMessage
-from goqueue.storage.checkpoint import CheckpointFile, RecoveryPoint
-from goqueue.storage.reader import FolderReader, LogReader, read_runs
+from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint
+from goqueue.storage.reader.reader import FolderReader, LogReader, read_runs
 from goqueue.wire.decoding import decode_run
 
 Seen = dict[int, tuple[bytes, bytes]]

@@ -19,24 +19,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from goqueue.broker.partition_delays import PartitionDelays
-from goqueue.broker.partition_producers import DedupEntry, PartitionProducers, digest_of
-from goqueue.broker.upkeep import compactable_below
+from goqueue.broker.partitions.partition_delays import PartitionDelays
+from goqueue.broker.partitions.partition_producers import DedupEntry, PartitionProducers, digest_of
+from goqueue.broker.upkeep.upkeep import compactable_below
 from goqueue.model.message import HIDDEN
 from goqueue.model.producers import WINDOW, SentBatch
-from goqueue.storage.atomic import write_atomically
-from goqueue.storage.checkpoint import RecoveryPoint
-from goqueue.storage.compaction import CompactionRules, compact
-from goqueue.storage.files import OsFiles
-from goqueue.storage.log import Log, LogOptions
-from goqueue.storage.open_files import OpenFiles
-from goqueue.storage.recovery import open_log
+from goqueue.storage.files.atomic import write_atomically
+from goqueue.storage.files.checkpoint import RecoveryPoint
+from goqueue.storage.files.files import OsFiles
+from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.log import Log, LogOptions
+from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recovery import open_log
 from goqueue.wire.batch import FrameRun, join_frames
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.delayed import due_header, fire
 from goqueue.wire.frame import INVISIBLE, Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import DEDUP_ID, PRODUCER, ProducerStamp
-from goqueue.wire.stamped import Marker, marker_frame, stamp_batch
+from goqueue.wire.producer_frames import Marker, marker_frame, stamp_batch
 from goqueue.wire.verify import FrameRules, verify_batch
 
 KEYS = [b"a", b"b", b"c" * 20]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goqueue.delivery.turns import LaneTurns
+from goqueue.delivery.lane_scheduler import LaneTurns
 
 LANES = range(5)
 LONG = 10**9

@@ -22,22 +22,22 @@ from goqueue import Outgoing
 from goqueue.delivery.events import Moved, QueueEvent, ResetTo
 from goqueue.observe.trace_event import ACK, DLQ, FIRED, PUBLISH
 from goqueue.spark.pipelines import audit, dlq_triage, trace_stats
-from goqueue.spark.pipelines.audit_kinds import TOLD, Fate
-from goqueue.spark.pipelines.audit_subject import on_disk
-from goqueue.spark.pipelines.context import Context
-from goqueue.spark.pipelines.definition import Pipeline
-from goqueue.spark.pipelines.error_kinds import kind_column, kind_of
-from goqueue.spark.pipelines.group_state import group_state
-from goqueue.spark.pipelines.settings import Settings
-from goqueue.spark.pipelines.summary import Summary
-from goqueue.spark.pipelines.topic_record import topic_record
-from goqueue.spark.pipelines.trace_runs import Wanted, read_file, trace_files
-from goqueue.storage.atomic import write_atomically
-from goqueue.storage.files import OsFiles
-from goqueue.storage.log import LogOptions
-from goqueue.storage.open_files import OpenFiles
-from goqueue.storage.reader import LogReader, read_runs
-from goqueue.storage.recovery import open_log
+from goqueue.spark.pipelines.analysis.error_kinds import kind_column, kind_of
+from goqueue.spark.pipelines.analysis.trace_runs import Wanted, read_file, trace_files
+from goqueue.spark.pipelines.auditing.audit_kinds import TOLD, Fate
+from goqueue.spark.pipelines.auditing.audit_subject import on_disk
+from goqueue.spark.pipelines.auditing.group_state import group_state
+from goqueue.spark.pipelines.auditing.topic_record import topic_record
+from goqueue.spark.pipelines.definitions.definition import Pipeline
+from goqueue.spark.pipelines.definitions.settings import Settings
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.summary import Summary
+from goqueue.storage.files.atomic import write_atomically
+from goqueue.storage.files.files import OsFiles
+from goqueue.storage.log.log import LogOptions
+from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recovery import open_log
+from goqueue.storage.reader.reader import LogReader, read_runs
 from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import encode_frame
 from goqueue.wire.routing import partition_of

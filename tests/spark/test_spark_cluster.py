@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from goqueue.client.outgoing import Outgoing
+from goqueue.client.messages.outgoing_message import Outgoing
 from goqueue.testing import running_broker
 
 MASTER = "local-cluster[2,1,1024]"

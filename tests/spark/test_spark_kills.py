@@ -19,7 +19,7 @@ import doubles.spark_copy
 import pytest
 from behaviour.waiting import until
 
-from goqueue.client.outgoing import Outgoing
+from goqueue.client.messages.outgoing_message import Outgoing
 from goqueue.client.sync import Client
 from goqueue.testing import BrokerProcess
 

@@ -10,17 +10,18 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from goqueue.client.outgoing import Outgoing
-from goqueue.spark.pipelines import archive, backfill, restore, restoring
-from goqueue.spark.pipelines.context import Context
-from goqueue.spark.pipelines.definition import Pipeline
-from goqueue.spark.pipelines.lake import Lake
-from goqueue.spark.pipelines.lake_files import staged_files
-from goqueue.spark.pipelines.lake_log import TopicMark
-from goqueue.spark.pipelines.lake_tables import DeltaLake, IcebergLake, found_lake
-from goqueue.spark.pipelines.problems import PipelineFailed
-from goqueue.spark.pipelines.settings import Settings
-from goqueue.spark.pipelines.summary import Summary
+from goqueue.client.messages.outgoing_message import Outgoing
+from goqueue.spark.pipelines import archive, backfill, restore
+from goqueue.spark.pipelines.definitions.definition import Pipeline
+from goqueue.spark.pipelines.definitions.problems import PipelineFailed
+from goqueue.spark.pipelines.definitions.settings import Settings
+from goqueue.spark.pipelines.lake import restoring
+from goqueue.spark.pipelines.lake.lake import Lake
+from goqueue.spark.pipelines.lake.lake_files import staged_files
+from goqueue.spark.pipelines.lake.lake_log import TopicMark
+from goqueue.spark.pipelines.lake.lake_tables import DeltaLake, IcebergLake, found_lake
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.summary import Summary
 
 Messages = list[tuple[Any, ...]]
 

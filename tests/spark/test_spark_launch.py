@@ -21,7 +21,7 @@ spark.stop()
 """
 PIPELINE = """
 from goqueue.spark.pipelines import Pipeline
-from goqueue.spark.pipelines.summary import Summary
+from goqueue.spark.pipelines.running.summary import Summary
 
 PIPELINE = Pipeline(name="where", run=lambda context: Summary({"master": context.spark.sparkContext.master}))
 """

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from goqueue.cli.app import app
-from goqueue.spark.pipelines.context import Context
+from goqueue.spark.pipelines.running.context import Context
 from goqueue.testing import BrokerProcess, running_broker
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -18,12 +18,14 @@ from typer.testing import CliRunner
 
 from goqueue import Priority
 from goqueue.cli.app import app
-from goqueue.spark.pipelines import replay, rollup, runner
-from goqueue.spark.pipelines.context import Context, Progress
-from goqueue.spark.pipelines.definition import Pipeline
-from goqueue.spark.pipelines.files import from_yaml
-from goqueue.spark.pipelines.problems import InvalidPipeline, RuleBroken
-from goqueue.spark.pipelines.quality import (
+from goqueue.spark.pipelines import replay, rollup
+from goqueue.spark.pipelines.definitions.definition import Pipeline
+from goqueue.spark.pipelines.definitions.files import from_yaml
+from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, RuleBroken
+from goqueue.spark.pipelines.definitions.settings import Settings
+from goqueue.spark.pipelines.running import runner
+from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.quality import (
     HEADER_ERROR,
     HEADER_OFFSET,
     HEADER_PARTITION,
@@ -31,8 +33,7 @@ from goqueue.spark.pipelines.quality import (
     HEADER_RULE,
     HEADER_TOPIC,
 )
-from goqueue.spark.pipelines.settings import Settings
-from goqueue.spark.pipelines.summary import Summary
+from goqueue.spark.pipelines.running.summary import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit, struct, when
 
 from goqueue.schemas.base import SchemaKind
-from goqueue.spark.registry import decoded, encoded, from_registry, to_registry
+from goqueue.spark.registry.schema_columns import decoded, encoded, from_registry, to_registry
 
 AVRO = json.dumps(
     {

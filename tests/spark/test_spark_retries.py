@@ -21,12 +21,12 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from goqueue.client.outgoing import Outgoing
+from goqueue.client.messages.outgoing_message import Outgoing
 from goqueue.model.errors import InvalidRequest, TransactionConflict
-from goqueue.spark.clients import client_for
-from goqueue.spark.options import sink_options
-from goqueue.spark.sink import BatchWriter, StreamWriter, Written
-from goqueue.spark.source import GoQueueSource
+from goqueue.spark.source.clients import client_for
+from goqueue.spark.source.options import sink_options
+from goqueue.spark.source.sink import BatchWriter, StreamWriter, Written
+from goqueue.spark.source.source import GoQueueSource
 
 if TYPE_CHECKING:
     from tests.spark.conftest import SharedBroker  # type: ignore[import-not-found]

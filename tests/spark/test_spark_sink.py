@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from goqueue.client.outgoing import Outgoing
-from goqueue.client.reader import Record
+from goqueue.client.consumer.reader import Record
+from goqueue.client.messages.outgoing_message import Outgoing
 from goqueue.wire.routing import partition_of
 
 if TYPE_CHECKING:

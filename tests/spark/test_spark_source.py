@@ -19,17 +19,17 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from goqueue.client.outgoing import Outgoing
-from goqueue.client.reader import Record
+from goqueue.client.consumer.reader import Record
+from goqueue.client.messages.outgoing_message import Outgoing
 from goqueue.client.sync import Client
 from goqueue.model.errors import GoQueueError, GroupConflict, OffsetOutOfRange, TopicNotFound
-from goqueue.spark.folder_way import FolderSplit
-from goqueue.spark.options import source_options
-from goqueue.spark.positions import Place, Range
-from goqueue.spark.reading import StreamReader
-from goqueue.spark.source import SCHEMA, GoQueueSource
-from goqueue.spark.ways import BrokerSplit, Split
-from goqueue.storage.reader import FolderReader
+from goqueue.spark.source.file_transport import FolderSplit
+from goqueue.spark.source.options import source_options
+from goqueue.spark.source.positions import Place, Range
+from goqueue.spark.source.reading import StreamReader
+from goqueue.spark.source.source import SCHEMA, GoQueueSource
+from goqueue.spark.source.transports import BrokerSplit, Split
+from goqueue.storage.reader.reader import FolderReader
 from goqueue.testing import BrokerProcess, running_broker
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import uvloop
 
 from goqueue.api.grpc.server import GrpcServer
 from goqueue.api.http.app import create_app
-from goqueue.api.http.connection import Connection, sweep
-from goqueue.api.http.crowd import Crowd
+from goqueue.api.http.server.connection import Connection, sweep
+from goqueue.api.http.server.connection_limits import Crowd
 from goqueue.api.listening import listening_socket
 from goqueue.broker.broker import Broker
 from goqueue.model.config import Config, HttpConfig

@@ -13,43 +13,43 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from goqueue.broker.appending import Appended, Appender
-from goqueue.broker.backups import Backups
-from goqueue.broker.checkpoints import Checkpoints
-from goqueue.broker.clockwork import Clockwork
-from goqueue.broker.damage import Loss, acknowledge, losses
-from goqueue.broker.dead_letter_topics import dead_letter_topic, find_or_make
-from goqueue.broker.delays import Delays
-from goqueue.broker.disk_guard import DiskGuard
-from goqueue.broker.group_shards import GroupShards
-from goqueue.broker.groups import GroupService
-from goqueue.broker.health import Health
-from goqueue.broker.journal import Journal
-from goqueue.broker.journal_kinds import CATALOG, GROUPS, SCHEMAS, TRANSACTIONS
-from goqueue.broker.journals import Journals
-from goqueue.broker.metrics import Metrics
-from goqueue.broker.notes import Notes
-from goqueue.broker.open_transaction import OpenTransaction
-from goqueue.broker.partition import Partition
-from goqueue.broker.producer_files import ProducerFiles
-from goqueue.broker.publish import Publisher
-from goqueue.broker.purging import PurgedPartition, purge
-from goqueue.broker.read import Bounds, FramesRead, MessagesRead, read_frames, read_messages, start_of
-from goqueue.broker.refused import ALL_FIT, Refusals, Refused
-from goqueue.broker.restored import RECEIPT_KEY_BYTES, take_distance
-from goqueue.broker.running_topics import RunningTopics
-from goqueue.broker.schema_check import SchemaCheck
-from goqueue.broker.schema_registry import SchemaRegistry
-from goqueue.broker.stillness import Stillness
-from goqueue.broker.topic import Topic
-from goqueue.broker.topic_commands import TopicCommands
-from goqueue.broker.topic_opening import TopicOpener
-from goqueue.broker.trace_search import TraceSearch
-from goqueue.broker.traces import Traces
-from goqueue.broker.tracing import Tracing
-from goqueue.broker.transaction_ends import TransactionEnds
-from goqueue.broker.transactions import TransactionService
-from goqueue.broker.upkeep import Upkeep
+from goqueue.broker.coordinator.dead_letter_topics import dead_letter_topic, find_or_make
+from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.delays.delays import Delays
+from goqueue.broker.events.event_recorder import Notes
+from goqueue.broker.groups.group_service import GroupService
+from goqueue.broker.metrics.health import Health
+from goqueue.broker.metrics.metrics import Metrics
+from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.read import Bounds, FramesRead, MessagesRead, read_frames, read_messages, start_of
+from goqueue.broker.partitions.running_topics import RunningTopics
+from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.publishing.appending import Appended, Appender
+from goqueue.broker.publishing.publish import Publisher
+from goqueue.broker.publishing.schema_rejects import ALL_FIT, Refusals, Refused
+from goqueue.broker.registry.schema_check import SchemaCheck
+from goqueue.broker.registry.schema_registry import SchemaRegistry
+from goqueue.broker.runtime.checkpoints import Checkpoints
+from goqueue.broker.runtime.disk_guard import DiskGuard
+from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.journal import Journal
+from goqueue.broker.runtime.journal_kinds import CATALOG, GROUPS, SCHEMAS, TRANSACTIONS
+from goqueue.broker.runtime.journals import Journals
+from goqueue.broker.runtime.timer_service import Clockwork
+from goqueue.broker.topics.topic_commands import TopicCommands
+from goqueue.broker.topics.topic_opening import TopicOpener
+from goqueue.broker.tracing.message_traces import Traces
+from goqueue.broker.tracing.trace_export import Tracing
+from goqueue.broker.tracing.trace_search import TraceSearch
+from goqueue.broker.transactions.completion import TransactionEnds
+from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.transactions.transaction_service import TransactionService
+from goqueue.broker.upkeep.backups import Backups
+from goqueue.broker.upkeep.damage import Loss, acknowledge, losses
+from goqueue.broker.upkeep.producer_files import ProducerFiles
+from goqueue.broker.upkeep.purge import PurgedPartition, purge
+from goqueue.broker.upkeep.restore_fencing import RECEIPT_KEY_BYTES, take_distance
+from goqueue.broker.upkeep.upkeep import Upkeep
 from goqueue.coordination.catalog import Catalog
 from goqueue.coordination.schemas import Schemas
 from goqueue.coordination.transactions import Transactions
@@ -60,13 +60,13 @@ from goqueue.model.message import Message
 from goqueue.model.ports import Clock, Randomness, SystemClock, SystemRandomness
 from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.model.sequences import SEQUENCES
-from goqueue.storage.checkpoint import CheckpointFile
-from goqueue.storage.commit import CommitScheduler
-from goqueue.storage.files import Files, OsFiles
-from goqueue.storage.folder import TRACES, DataFolder
-from goqueue.storage.log import Log
-from goqueue.storage.open_files import OpenFiles
-from goqueue.storage.unusable_folder import unusable
+from goqueue.storage.files.checkpoint import CheckpointFile
+from goqueue.storage.files.files import Files, OsFiles
+from goqueue.storage.files.folder import TRACES, DataFolder
+from goqueue.storage.files.unusable_folder import unusable
+from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.log import Log
+from goqueue.storage.log.open_files import OpenFiles
 from goqueue.wire.batch import FrameRun
 
 Result = TypeVar("Result")

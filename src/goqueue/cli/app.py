@@ -13,24 +13,38 @@ from typing import Annotated
 import typer
 
 import goqueue
-from goqueue.cli import plain_help
-from goqueue.cli.backup import EXAMPLES as _BACKUP_EXAMPLES
-from goqueue.cli.backup import backup
-from goqueue.cli.bench import EXAMPLES as _BENCH_EXAMPLES
-from goqueue.cli.bench import bench
-from goqueue.cli.consume import EXAMPLES as _CONSUME_EXAMPLES
-from goqueue.cli.consume import consume
-from goqueue.cli.context import app as context_app
-from goqueue.cli.damage import app as damage_app
-from goqueue.cli.delay import app as delay_app
-from goqueue.cli.dlq import app as dlq_app
-from goqueue.cli.doctor import EXAMPLES as _DOCTOR_EXAMPLES
-from goqueue.cli.doctor import doctor
-from goqueue.cli.dump import EXAMPLES as _DUMP_EXAMPLES
-from goqueue.cli.dump import dump
-from goqueue.cli.failures import reported
-from goqueue.cli.group import app as group_app
-from goqueue.cli.options import (
+from goqueue.cli.commands.backup.backup import EXAMPLES as _BACKUP_EXAMPLES
+from goqueue.cli.commands.backup.backup import backup
+from goqueue.cli.commands.backup.restore import EXAMPLES as _RESTORE_EXAMPLES
+from goqueue.cli.commands.backup.restore import restore
+from goqueue.cli.commands.bench.bench import EXAMPLES as _BENCH_EXAMPLES
+from goqueue.cli.commands.bench.bench import bench
+from goqueue.cli.commands.consume.consume import EXAMPLES as _CONSUME_EXAMPLES
+from goqueue.cli.commands.consume.consume import consume
+from goqueue.cli.commands.context import app as context_app
+from goqueue.cli.commands.damage import app as damage_app
+from goqueue.cli.commands.delay.delay import app as delay_app
+from goqueue.cli.commands.dlq.dlq import app as dlq_app
+from goqueue.cli.commands.folder.doctor import EXAMPLES as _DOCTOR_EXAMPLES
+from goqueue.cli.commands.folder.doctor import doctor
+from goqueue.cli.commands.folder.dump import EXAMPLES as _DUMP_EXAMPLES
+from goqueue.cli.commands.folder.dump import dump
+from goqueue.cli.commands.group.group import app as group_app
+from goqueue.cli.commands.pipeline.pipeline import app as pipeline_app
+from goqueue.cli.commands.produce.produce import EXAMPLES as _PRODUCE_EXAMPLES
+from goqueue.cli.commands.produce.produce import produce
+from goqueue.cli.commands.queue.queue import app as queue_app
+from goqueue.cli.commands.schema.schema import app as schema_app
+from goqueue.cli.commands.stats.stats import EXAMPLES as _STATS_EXAMPLES
+from goqueue.cli.commands.stats.stats import stats
+from goqueue.cli.commands.stats.top import EXAMPLES as _TOP_EXAMPLES
+from goqueue.cli.commands.stats.top import top
+from goqueue.cli.commands.topic.topic import app as topic_app
+from goqueue.cli.commands.trace.trace import EXAMPLES as _TRACE_EXAMPLES
+from goqueue.cli.commands.trace.trace import trace
+from goqueue.cli.commands.transactions import app as transactions_app
+from goqueue.cli.connection.target import JsonOption
+from goqueue.cli.settings.config_options import (
     ConfigOption,
     DataOption,
     FsyncOption,
@@ -42,22 +56,8 @@ from goqueue.cli.options import (
     SetOption,
     load,
 )
-from goqueue.cli.pipeline import app as pipeline_app
-from goqueue.cli.produce import EXAMPLES as _PRODUCE_EXAMPLES
-from goqueue.cli.produce import produce
-from goqueue.cli.queue import app as queue_app
-from goqueue.cli.restore import EXAMPLES as _RESTORE_EXAMPLES
-from goqueue.cli.restore import restore
-from goqueue.cli.schema import app as schema_app
-from goqueue.cli.stats import EXAMPLES as _STATS_EXAMPLES
-from goqueue.cli.stats import stats
-from goqueue.cli.target import JsonOption
-from goqueue.cli.top import EXAMPLES as _TOP_EXAMPLES
-from goqueue.cli.top import top
-from goqueue.cli.topic import app as topic_app
-from goqueue.cli.trace import EXAMPLES as _TRACE_EXAMPLES
-from goqueue.cli.trace import trace
-from goqueue.cli.transactions import app as transactions_app
+from goqueue.cli.terminal import plain_help
+from goqueue.cli.terminal.failures import reported
 from goqueue.model.logging import get_logger
 
 _log = get_logger(__name__)
@@ -162,7 +162,7 @@ def config_command(
     _as_table: Annotated[bool, typer.Option("--print", help="Print it as a table, as without this option.")] = False,
 ) -> int:
     """Check the configuration and print it: each setting, its value and where it came from."""
-    from goqueue.cli import config_view
+    from goqueue.cli.settings import config_view
 
     loaded = load(config, _named_settings(data, host, port, grpc_port, fsync, log_format, log_level), assign)
     if as_json:
@@ -200,7 +200,7 @@ app.command(epilog=_DUMP_EXAMPLES)(dump)
 @reported
 def version(as_json: JsonOption = False) -> int:
     """Print the version of this command; 'goqueue stats' has the broker's."""
-    from goqueue.cli.lines import put_json
+    from goqueue.cli.terminal.styled_lines import put_json
 
     if as_json:
         put_json({"version": goqueue.__version__, "python_version": platform.python_version()})

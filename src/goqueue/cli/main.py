@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from goqueue.cli import interrupts
+from goqueue.cli.terminal import interrupts
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from goqueue.cli.config_loader import SECTIONS, env_name
-from goqueue.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from goqueue.cli.settings.config_loader import SECTIONS, env_name
+from goqueue.client.connection.config import ClientConfig, ConsumerConfig, ProducerConfig
 from goqueue.model.config import Config
 from goqueue.model.errors import error_table
 from goqueue.model.fields import FieldSpec, specs

@@ -7,13 +7,19 @@ import dataclasses
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, Unpack
 
-from goqueue.client.administration import GroupAdministration, to_group_settings
-from goqueue.client.config import DEFAULT_ADDRESS, ClientConfig, ConsumerConfig, ProducerConfig
-from goqueue.client.connection import NotConnected
-from goqueue.client.consumer import AsyncConsumer
-from goqueue.client.delay_administration import DelayAdministration
-from goqueue.client.directory import Attempt, Directory
-from goqueue.client.instants import Instant, Span, instant_ns
+from goqueue.client.admin.administration import GroupAdministration, to_group_settings
+from goqueue.client.admin.delay_administration import DelayAdministration
+from goqueue.client.admin.transaction_administration import TransactionAdministration
+from goqueue.client.connection.config import DEFAULT_ADDRESS, ClientConfig, ConsumerConfig, ProducerConfig
+from goqueue.client.connection.connection import NotConnected
+from goqueue.client.connection.directory import Attempt, Directory
+from goqueue.client.connection.instants import Instant, Span, instant_ns
+from goqueue.client.connection.topics import PurgedPartition, TopicInfo, is_as_asked, to_info, to_purged, to_settings
+from goqueue.client.consumer.consumer import AsyncConsumer
+from goqueue.client.consumer.membership import JoinTerms
+from goqueue.client.consumer.reader import Batch, Isolation, Reader, Record, Start, to_start
+from goqueue.client.consumer.rebalance import OnPartitions
+from goqueue.client.consumer.worker import Handler, check_callable, check_concurrency
 from goqueue.client.keywords import (
     ClientOptions,
     ConsumerOptions,
@@ -22,16 +28,10 @@ from goqueue.client.keywords import (
     TopicTuning,
     WorkerOptions,
 )
-from goqueue.client.membership import JoinTerms
-from goqueue.client.producer import AsyncProducer
-from goqueue.client.reader import Batch, Isolation, Reader, Record, Start, to_start
-from goqueue.client.rebalance import OnPartitions
-from goqueue.client.schema_ids import learn_schemas, schema_ids
-from goqueue.client.schemas import AsyncSchemas
-from goqueue.client.serializers import Deserializer, SchemaReader, Serializer, to_bytes
-from goqueue.client.topics import PurgedPartition, TopicInfo, is_as_asked, to_info, to_purged, to_settings
-from goqueue.client.transaction_administration import TransactionAdministration
-from goqueue.client.worker import Handler, check_callable, check_concurrency
+from goqueue.client.messages.schema_ids import learn_schemas, schema_ids
+from goqueue.client.messages.serializers import Deserializer, SchemaReader, Serializer, to_bytes
+from goqueue.client.producer.producer import AsyncProducer
+from goqueue.client.schemas.schemas import AsyncSchemas
 from goqueue.model.addresses import is_address
 from goqueue.model.errors import (
     BrokerUnavailable,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from goqueue.client.rebalance import OnPartitions
-from goqueue.client.serializers import Deserializer
+from goqueue.client.consumer.rebalance import OnPartitions
+from goqueue.client.messages.serializers import Deserializer
 from goqueue.model.group_settings import GroupKind, GroupMode, Ordering, StartAt
 from goqueue.model.settings import Cleanup, Expired, FsyncPolicy, SchemaFraming, SchemaValidation
 

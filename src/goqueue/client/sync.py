@@ -8,9 +8,14 @@ from collections.abc import Generator, Iterable
 from typing import Self, Unpack
 
 from goqueue.client.aio import AsyncClient
-from goqueue.client.config import DEFAULT_ADDRESS
-from goqueue.client.consumer import AsyncConsumer
-from goqueue.client.instants import Instant, Span
+from goqueue.client.connection.config import DEFAULT_ADDRESS
+from goqueue.client.connection.instants import Instant, Span
+from goqueue.client.connection.loop_thread import LoopThread
+from goqueue.client.connection.topics import PurgedPartition, TopicInfo
+from goqueue.client.consumer.consumer import AsyncConsumer
+from goqueue.client.consumer.reader import Batch, Isolation, Record, Start
+from goqueue.client.consumer.rebalance import OnPartitions
+from goqueue.client.consumer.worker import Handler, check_concurrency
 from goqueue.client.keywords import (
     ClientOptions,
     ConsumerOptions,
@@ -19,11 +24,9 @@ from goqueue.client.keywords import (
     TopicTuning,
     WorkerOptions,
 )
-from goqueue.client.loop_thread import LoopThread
-from goqueue.client.producer import AsyncProducer
-from goqueue.client.reader import Batch, Isolation, Record, Start
-from goqueue.client.rebalance import OnPartitions
-from goqueue.client.serializers import Deserializer, Serializer, to_bytes
+from goqueue.client.messages.serializers import Deserializer, Serializer, to_bytes
+from goqueue.client.producer.producer import AsyncProducer
+from goqueue.client.schemas.sync_schemas import Schemas
 from goqueue.client.sync_administration import (
     SyncDelayAdministration,
     SyncGroupAdministration,
@@ -31,9 +34,6 @@ from goqueue.client.sync_administration import (
 )
 from goqueue.client.sync_consumer import Consumer, in_thread
 from goqueue.client.sync_producer import Producer
-from goqueue.client.sync_schemas import Schemas
-from goqueue.client.topics import PurgedPartition, TopicInfo
-from goqueue.client.worker import Handler, check_concurrency
 from goqueue.model.group_settings import GroupKind, GroupMode, Ordering, StartAt
 
 _open_clients: set[Client] = set()

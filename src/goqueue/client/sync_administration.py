@@ -6,15 +6,15 @@ from collections.abc import Generator, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Unpack
 
-from goqueue.client.delays import DelayedMessage, DelayStats
-from goqueue.client.groups import DeadLetter, GroupInfo, PeekedMessage, RedriveReport, ReliabilityStats, to_filter
-from goqueue.client.instants import Instant, Span
+from goqueue.client.admin.delays import DelayedMessage, DelayStats
+from goqueue.client.admin.groups import DeadLetter, GroupInfo, PeekedMessage, RedriveReport, ReliabilityStats, to_filter
+from goqueue.client.admin.lanes import PartitionLanes
+from goqueue.client.admin.transactions import CommittedKey, TransactionInfo, TransactionStats
+from goqueue.client.connection.instants import Instant, Span
+from goqueue.client.connection.loop_thread import LoopThread
+from goqueue.client.consumer.reader import Start
+from goqueue.client.consumer.stream_source import TopicPartition
 from goqueue.client.keywords import GroupOptions
-from goqueue.client.lanes import PartitionLanes
-from goqueue.client.loop_thread import LoopThread
-from goqueue.client.reader import Start
-from goqueue.client.stream import TopicPartition
-from goqueue.client.transactions import CommittedKey, TransactionInfo, TransactionStats
 
 if TYPE_CHECKING:
     from goqueue.client.aio import AsyncClient

@@ -11,16 +11,16 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Self
 
-from goqueue.client.consumer import AsyncConsumer
-from goqueue.client.delivery import ReceivedMessage, claims_of
-from goqueue.client.instants import Span
-from goqueue.client.loop_thread import LoopThread
-from goqueue.client.reader import Record
-from goqueue.client.rebalance import OnPartitions
-from goqueue.client.settler import ACK, Order
-from goqueue.client.stream import TopicPartition
-from goqueue.client.verdicts import to_nack, to_reject
-from goqueue.client.worker import SIGNALS, STOPPING, Handler
+from goqueue.client.connection.instants import Span
+from goqueue.client.connection.loop_thread import LoopThread
+from goqueue.client.consumer.consumer import AsyncConsumer
+from goqueue.client.consumer.delivery import ReceivedMessage, claims_of
+from goqueue.client.consumer.handler_result import to_nack, to_reject
+from goqueue.client.consumer.reader import Record
+from goqueue.client.consumer.rebalance import OnPartitions
+from goqueue.client.consumer.settler import ACK, Order
+from goqueue.client.consumer.stream_source import TopicPartition
+from goqueue.client.consumer.worker import SIGNALS, STOPPING, Handler
 from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)

@@ -9,17 +9,17 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from goqueue.client.deliveries import SyncDelivery
-from goqueue.client.delivery import ReceivedMessage
-from goqueue.client.given import GivenElsewhere
-from goqueue.client.instants import Instant, Span
-from goqueue.client.loop_thread import LoopThread
-from goqueue.client.outgoing import HeadersGiven, Sent
-from goqueue.client.producer import AsyncProducer
-from goqueue.client.reader import Record
-from goqueue.client.sender import AsyncSender
-from goqueue.client.transaction import AsyncTransaction
-from goqueue.client.transaction_block import TransactionBlock
+from goqueue.client.connection.instants import Instant, Span
+from goqueue.client.connection.loop_thread import LoopThread
+from goqueue.client.consumer.delivery import ReceivedMessage
+from goqueue.client.consumer.reader import Record
+from goqueue.client.messages.outgoing_message import HeadersGiven, Sent
+from goqueue.client.producer.producer import AsyncProducer
+from goqueue.client.producer.send_futures import SyncDelivery
+from goqueue.client.producer.send_input import GivenElsewhere
+from goqueue.client.producer.sender import AsyncSender
+from goqueue.client.producer.transaction import AsyncTransaction
+from goqueue.client.producer.transaction_block import TransactionBlock
 from goqueue.model.message import Priority
 
 if TYPE_CHECKING:

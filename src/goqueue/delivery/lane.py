@@ -6,8 +6,8 @@ from collections import deque
 
 import msgspec
 
-from goqueue.delivery.acked import AckedDump, AckedOffsets
-from goqueue.delivery.parcel import READY, Parcel
+from goqueue.delivery.acked_offsets import AckedDump, AckedOffsets
+from goqueue.delivery.in_flight_batch import READY, Parcel
 
 _LANES_PER_LEASE = 8
 

@@ -36,10 +36,10 @@ from goqueue.delivery.events import (
     Returned,
     Target,
 )
-from goqueue.delivery.keyed import KeyOrder
+from goqueue.delivery.in_flight_batch import READY, SPAN, Parcel, ParcelDump
+from goqueue.delivery.key_order import KeyOrder
 from goqueue.delivery.lane import Lane, LaneDump, lane_of, lease_in
 from goqueue.delivery.lease_acks import LeaseAcks, LeaseAcksDump, Recent
-from goqueue.delivery.parcel import READY, SPAN, Parcel, ParcelDump
 from goqueue.model.runs import (
     Runs,
     bits_of,

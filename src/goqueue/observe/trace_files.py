@@ -17,7 +17,7 @@ import msgspec
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.observe.trace_event import TraceEvent, covers, extent
-from goqueue.storage.files import File, Files
+from goqueue.storage.files.files import File, Files
 
 log = get_logger(__name__)
 

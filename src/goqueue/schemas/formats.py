@@ -8,12 +8,12 @@ from goqueue.schemas.base import ParsedSchema
 def formatted(schema: ParsedSchema, text: str, wanted: str) -> str:
     """``resolved`` and ``serialized`` as far as the kind has them; the text itself for anything else."""
     if wanted == "serialized" and schema.kind == "PROTOBUF":
-        from goqueue.schemas.protobuf_schema import ProtobufSchema
+        from goqueue.schemas.protobuf.protobuf_schema import ProtobufSchema
 
         assert isinstance(schema, ProtobufSchema)
         return schema.serialized()
     if wanted == "resolved" and schema.kind == "AVRO":
-        from goqueue.schemas.avro_schema import AvroSchema
+        from goqueue.schemas.avro.avro_schema import AvroSchema
 
         assert isinstance(schema, AvroSchema)
         return schema.resolved()

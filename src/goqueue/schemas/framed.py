@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from goqueue.model.errors import InvalidMessage
 from goqueue.schemas.base import ParsedSchema, Validator
-from goqueue.schemas.protobuf_schema import ProtobufSchema
-from goqueue.schemas.protobuf_validator import most_on_loop
+from goqueue.schemas.protobuf.protobuf_schema import ProtobufSchema
+from goqueue.schemas.protobuf.protobuf_validator import most_on_loop
 from goqueue.wire.registry_framing import decode_message_indexes
 
 

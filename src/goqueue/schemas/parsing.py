@@ -21,13 +21,13 @@ def parse_schema(kind: SchemaKind, text: str, references: References, *, is_regi
     One that ``is_registered`` was accepted by the bounds of its time, which may have been wider.
     """
     if kind == "AVRO":
-        from goqueue.schemas.avro_schema import parse_avro
+        from goqueue.schemas.avro.avro_schema import parse_avro
 
         return parse_avro(text, references)
     if kind == "JSON":
-        from goqueue.schemas.json_schema import parse_json_schema
+        from goqueue.schemas.json.json_schema import parse_json_schema
 
         return parse_json_schema(text, references, is_registered=is_registered)
-    from goqueue.schemas.protobuf_schema import parse_protobuf
+    from goqueue.schemas.protobuf.protobuf_schema import parse_protobuf
 
     return parse_protobuf(text, references)

@@ -32,7 +32,7 @@ from goqueue.wire.internal_headers import (
     ProducerStamp,
     parse_ttl_ms,
 )
-from goqueue.wire.stamped import check_stamp, has_only_stamp, is_only_stamp
+from goqueue.wire.producer_frames import check_stamp, has_only_stamp, is_only_stamp
 
 _ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE | Flag.DELAYED | Flag.TRANSACTIONAL)
 _OF_DELAYS = {DUE_AT, DUE_IN}

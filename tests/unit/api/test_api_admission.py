@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from goqueue.api.http.admission import Admission
+from goqueue.api.http.server.admission import Admission
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, Overloaded
 from goqueue.observe.exposition import Figures

@@ -8,7 +8,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from goqueue.api.http.connection import Connection, sweep
+from goqueue.api.http.server.connection import Connection, sweep
 
 
 class Transport:

@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 import zstandard
 
-from goqueue.api.http import convert
-from goqueue.api.http.convert import PageOfMessages, to_new_message, to_result
-from goqueue.api.http.durations import bounded_ms, due
-from goqueue.api.http.schemas import ConsumeMessage, PublishMessage, PublishResult
-from goqueue.api.http.settings import with_fields
+from goqueue.api.http.bodies import convert
+from goqueue.api.http.bodies.convert import PageOfMessages, to_new_message, to_result
+from goqueue.api.http.bodies.durations import bounded_ms, due
+from goqueue.api.http.bodies.message_schemas import ConsumeMessage, PublishMessage, PublishResult
+from goqueue.api.http.bodies.settings import with_fields
 from goqueue.model.errors import InvalidRequest, InvalidSettings
 from goqueue.model.message import Message
 from goqueue.model.publishing import Published

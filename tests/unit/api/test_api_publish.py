@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from goqueue.api.http.publish import MAX_ESCAPES, Decoder, topic_in
-from goqueue.api.http.schemas import PublishRequest
+from goqueue.api.http.bodies.message_schemas import PublishRequest
+from goqueue.api.http.routes.publish import MAX_ESCAPES, Decoder, topic_in
 from goqueue.model.errors import InvalidRequest, MessageTooLarge
 
 LONG = "x" * 100

@@ -12,7 +12,7 @@ from doubles.frames import publish, values_of
 from silent_client import SilentClient
 
 from goqueue.api.grpc.stream_room import StreamRoom, Turn
-from goqueue.broker.read import Bounds
+from goqueue.broker.partitions.read import Bounds
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 BOUND = 1 << 20

@@ -10,10 +10,14 @@ import pytest
 from behaviour.host import Host, config_for
 from behaviour.http_member import answered, refused
 
-from goqueue.api.http.encoded_path import decoded_parts, encoded, has_encoded_slash
-from goqueue.api.http.transaction_schemas import MAX_FROZEN_RECEIPTS, MAX_NAMED_PARTITIONS, MAX_TRANSACTION_ID_LENGTH
-from goqueue.broker.producer_ids import MAX_NAME_LENGTH
-from goqueue.broker.transaction_keys import MAX_AT_ONCE, MAX_KEY_LENGTH
+from goqueue.api.http.bodies.encoded_path import decoded_parts, encoded, has_encoded_slash
+from goqueue.api.http.bodies.transaction_schemas import (
+    MAX_FROZEN_RECEIPTS,
+    MAX_NAMED_PARTITIONS,
+    MAX_TRANSACTION_ID_LENGTH,
+)
+from goqueue.broker.transactions.commit_keys import MAX_AT_ONCE, MAX_KEY_LENGTH
+from goqueue.broker.transactions.producer_ids import MAX_NAME_LENGTH
 
 BIGGEST = (1 << 63) - 1
 PUBLISH = {"topic": "t", "value": "v"}

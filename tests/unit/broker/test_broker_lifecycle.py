@@ -11,11 +11,11 @@ from behaviour.faulty_files import FaultyFiles, of_topic
 from behaviour.host import config_for
 
 from goqueue.broker.broker import Broker
-from goqueue.broker.read import Bounds
+from goqueue.broker.partitions.read import Bounds
 from goqueue.model.errors import GoQueueError, Overloaded, ShuttingDown, StorageFailed
 from goqueue.model.publishing import NewMessage, Published
-from goqueue.storage.checkpoint import CheckpointFile
-from goqueue.storage.files import OsFiles
+from goqueue.storage.files.checkpoint import CheckpointFile
+from goqueue.storage.files.files import OsFiles
 
 ONE = [NewMessage(b"v", partition=0)]
 

@@ -11,9 +11,9 @@ from doubles.group_broker import DEAD, GROUP, TOPIC, desk
 from doubles.group_ledger import settled
 from doubles.loop import on_a_loop
 
-from goqueue.broker import firing as firing_module
-from goqueue.broker.dead_letters import Filter
-from goqueue.broker.groups import Join
+from goqueue.broker.dead_letters.redrive import Filter
+from goqueue.broker.delays import firing as firing_module
+from goqueue.broker.groups.group_service import Join
 from goqueue.model.errors import DiskFull
 from goqueue.wire.trace_context import derived_trace_id
 

@@ -18,7 +18,7 @@ from goqueue.broker.broker import Broker
 from goqueue.wire.batch import FrameRun, parse_batch
 from goqueue.wire.frame import encode_frame
 from goqueue.wire.internal_headers import ProducerStamp
-from goqueue.wire.stamped import stamp_batch
+from goqueue.wire.producer_frames import stamp_batch
 
 TOPIC = "t"
 FEW, MANY = 10, 1_000

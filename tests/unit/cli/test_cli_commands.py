@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 import goqueue
 from goqueue.cli.app import app, is_loopback, warn_if_exposed
-from goqueue.cli.config_loader import setting_specs
-from goqueue.cli.failures import reported
+from goqueue.cli.settings.config_loader import setting_specs
+from goqueue.cli.terminal.failures import reported
 from goqueue.model.errors import DataFolderLocked, InvalidTopicName
 
 RUNNER = CliRunner()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from goqueue.cli.config_loader import env_name, setting_specs
 from goqueue.cli.reference import PAGES, _row, configuration_page, errors_page, main, stale_pages
-from goqueue.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from goqueue.cli.settings.config_loader import env_name, setting_specs
+from goqueue.client.connection.config import ClientConfig, ConsumerConfig, ProducerConfig
 from goqueue.model.errors import error_table
 from goqueue.model.fields import specs
 

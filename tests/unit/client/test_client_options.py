@@ -8,10 +8,10 @@ import pytest
 
 import goqueue
 from goqueue import AsyncClient, ClientConfig, ConsumerConfig, Outgoing, ProducerConfig
-from goqueue.client.instants import from_nanoseconds, to_nanoseconds
-from goqueue.client.outgoing import Encoder
-from goqueue.client.reader import to_start
-from goqueue.client.serializers import as_text, from_json, to_bytes, to_json
+from goqueue.client.connection.instants import from_nanoseconds, to_nanoseconds
+from goqueue.client.consumer.reader import to_start
+from goqueue.client.messages.outgoing_message import Encoder
+from goqueue.client.messages.serializers import as_text, from_json, to_bytes, to_json
 from goqueue.model.errors import (
     GoQueueError,
     InvalidConfiguration,

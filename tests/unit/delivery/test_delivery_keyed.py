@@ -5,7 +5,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goqueue.delivery.keyed import KeyOrder, lane_key
+from goqueue.delivery.key_order import KeyOrder, lane_key
 
 NORMAL = 2
 A, B, C = (lane_key(NORMAL, key) for key in (b"a", b"b", b"c"))

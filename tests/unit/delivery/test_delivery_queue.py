@@ -18,9 +18,9 @@ from goqueue.delivery.events import (
     Returned,
     Target,
 )
-from goqueue.delivery.keyed import KeyOrder, lane_key
+from goqueue.delivery.in_flight_batch import SPAN
+from goqueue.delivery.key_order import KeyOrder, lane_key
 from goqueue.delivery.lane import is_ready, lease_in
-from goqueue.delivery.parcel import SPAN
 from goqueue.delivery.queue import Queue
 
 Q = "g/t/0"

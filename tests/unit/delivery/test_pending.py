@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from goqueue.delivery import pending as module
-from goqueue.delivery.pending import PendingDelays
+from goqueue.delivery import delay_index as module
+from goqueue.delivery.delay_index import PendingDelays
 from goqueue.model.errors import CorruptData
 
 dues = st.integers(0, 12) | st.integers(0, 2**63 - 1)

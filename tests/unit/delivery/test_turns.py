@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from goqueue.delivery.turns import LaneTurns
+from goqueue.delivery.lane_scheduler import LaneTurns
 
 WEIGHTS = (50, 25, 15, 7, 3)
 CRITICAL, HIGH, NORMAL, LOW, BACKGROUND = range(5)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goqueue.delivery.parcel import SPAN, Parcel
+from goqueue.delivery.in_flight_batch import SPAN, Parcel
 from goqueue.model.runs import add_run, below, bits_to_runs, lowest, pairs, size_of, to_bits, to_runs
 
 offsets = st.sets(st.integers(0, 1_023)).map(sorted)

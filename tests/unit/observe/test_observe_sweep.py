@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goqueue.model.runs import Offsets, offsets_in, to_runs
-from goqueue.observe import sweep
-from goqueue.observe.sweep import Atlas, since_copied, since_published, survey
+from goqueue.observe import trace_grouping
 from goqueue.observe.trace_event import ACK, CONSUME, CUT, DLQ, PUBLISH, TraceEvent, runs_of
+from goqueue.observe.trace_grouping import Atlas, since_copied, since_published, survey
 
 LAST = 40
 
@@ -83,7 +83,7 @@ def test_messages_of_which_copies_were_made_count_one_by_one() -> None:
 
 
 def test_many_events_of_many_stretches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "MOST_MET", 1_000)
+    monkeypatch.setattr(trace_grouping, "MOST_MET", 1_000)
     wide = [TraceEvent("t/0", at, CONSUME, [0, 1_000]) for at in range(50)]
     narrow = [TraceEvent("t/0", 99, ACK, [number for offset in range(0, 1_000, 2) for number in (offset, offset + 1)])]
     atlas = survey(reversed(wide + narrow))
@@ -95,9 +95,9 @@ def test_many_events_of_many_stretches_are_bounded(monkeypatch: pytest.MonkeyPat
 
 def test_of_very_many_events_the_first_and_the_latest_are_told() -> None:
     noted = [TraceEvent("t/0", 0, PUBLISH, [0, 9])]
-    noted += [TraceEvent("t/0", at, CONSUME, [0, 9]) for at in range(1, 3 * sweep.MOST_OF_ONE)]
+    noted += [TraceEvent("t/0", at, CONSUME, [0, 9]) for at in range(1, 3 * trace_grouping.MOST_OF_ONE)]
     (stretch,) = survey(reversed(noted)).stretches["t/0"]
-    assert len(stretch.events) == sweep.MOST_OF_ONE
+    assert len(stretch.events) == trace_grouping.MOST_OF_ONE
     assert (stretch.events[0], stretch.events[-1]) == (noted[0], noted[-1])
 
 

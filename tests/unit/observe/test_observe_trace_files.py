@@ -9,7 +9,7 @@ import pytest
 
 from goqueue.observe.trace_event import DLQ, PUBLISH, TraceEvent
 from goqueue.observe.trace_files import Budget, TraceFiles, Wanted
-from goqueue.storage.files import OsFile, OsFiles
+from goqueue.storage.files.files import OsFile, OsFiles
 
 SECOND_NS = 1_000_000_000
 

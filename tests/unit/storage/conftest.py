@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from doubles.messages import OpenLog, Ticking
 
-from goqueue.storage.checkpoint import RecoveryPoint
-from goqueue.storage.files import Files, OsFiles
-from goqueue.storage.log import Log, LogOptions
-from goqueue.storage.open_files import OpenFiles
-from goqueue.storage.recovery import open_log
+from goqueue.storage.files.checkpoint import RecoveryPoint
+from goqueue.storage.files.files import Files, OsFiles
+from goqueue.storage.log.log import Log, LogOptions
+from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recovery import open_log
 
 
 @pytest.fixture

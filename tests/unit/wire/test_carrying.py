@@ -7,8 +7,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goqueue.wire import carrying
-from goqueue.wire.carrying import FETCH_RESPONSE, PUBLISH_REQUEST
+from goqueue.wire import batch_envelope
+from goqueue.wire.batch_envelope import FETCH_RESPONSE, PUBLISH_REQUEST
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 REQUESTS = st.builds(
@@ -86,8 +86,8 @@ def test_a_message_of_very_many_fields_is_left_to_protobuf(monkeypatch: pytest.M
     """Here every field would cost a turn of Python, while everybody waits."""
     many = pb.PublishRequest(batch=b"frames").SerializeToString() + b"\x18\x07" * 100_000
     read: list[int] = []
-    real = carrying._read_varint
-    monkeypatch.setattr(carrying, "_read_varint", lambda data, at, most: read.append(at) or real(data, at, most))
+    real = batch_envelope._read_varint
+    monkeypatch.setattr(batch_envelope, "_read_varint", lambda data, at, most: read.append(at) or real(data, at, most))
     request, batch = PUBLISH_REQUEST.load(many)
     assert (request.partition, bytes(batch)) == (7, b"frames")
     assert len(read) < 100

@@ -11,7 +11,7 @@ from goqueue.wire.batch import parse_batch
 from goqueue.wire.encoding import encode_values
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import ProducerStamp
-from goqueue.wire.stamped import stamp_batch, stamped_pieces
+from goqueue.wire.producer_frames import stamp_batch, stamped_pieces
 
 VALUES = st.lists(st.binary(max_size=40), min_size=1, max_size=50)
 HEADERS = st.sampled_from([b"", encode_headers((("traceparent", b"00-1-2-01"),))])

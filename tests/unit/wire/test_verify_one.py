@@ -11,7 +11,7 @@ from goqueue.wire import verify
 from goqueue.wire.batch import CheckedBatch, FrameRun
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import ProducerStamp
-from goqueue.wire.stamped import with_stamp
+from goqueue.wire.producer_frames import with_stamp
 from goqueue.wire.verify import FrameRules, verify_batch
 
 STAMPS = st.sampled_from([None, ProducerStamp(3, 0, 17, 1), ProducerStamp(3, 0, 17, 2), ProducerStamp(-1, 0, 0, 1)])

@@ -21,7 +21,7 @@ from goqueue.wire.internal_headers import (
     ProducerStamp,
     encode_producer,
 )
-from goqueue.wire.stamped import as_plain, dedup_ids, stamp_of, stamped_places
+from goqueue.wire.producer_frames import as_plain, dedup_ids, stamp_of, stamped_places
 from goqueue.wire.verify import FrameRules, verify_batch
 
 PLAIN = FrameRules(100, START_NS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from goqueue.api.grpc.calls import Calls, answered
 from goqueue.api.grpc.errors import Context
 from goqueue.broker.broker import Broker
-from goqueue.broker.delays import DelayedMessage
+from goqueue.broker.delays.delays import DelayedMessage
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import InvalidRequest
 from goqueue.wire.batch import join_frames

@@ -9,7 +9,7 @@ import grpc.aio
 
 from goqueue.model.errors import GoQueueError, InternalError, SchemaViolation
 from goqueue.model.logging import get_logger, tracing
-from goqueue.storage.disk_errors import is_of_the_disk, told
+from goqueue.storage.files.disk_errors import is_of_the_disk, told
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.trace_context import TRACEPARENT, parse_traceparent
 

@@ -11,13 +11,13 @@ from typing import cast
 from goqueue.api.grpc.errors import to_error
 from goqueue.api.grpc.settings import settings_of
 from goqueue.broker.broker import Broker
-from goqueue.broker.dead_letters import DeadLetter, Filter, Redriven
-from goqueue.broker.groups import Assignment, Join
-from goqueue.broker.membership import MAX_TOPICS
-from goqueue.broker.pacing import Stretch
-from goqueue.broker.peeking import Peek, PeekPage, PeekState
-from goqueue.broker.polling import Delivery
-from goqueue.broker.settling import LeaseClaim, Order, Verb
+from goqueue.broker.dead_letters.redrive import DeadLetter, Filter, Redriven
+from goqueue.broker.groups.group_service import Assignment, Join
+from goqueue.broker.groups.membership import MAX_TOPICS
+from goqueue.broker.queues.peek import Peek, PeekPage, PeekState
+from goqueue.broker.queues.polling import Delivery
+from goqueue.broker.queues.settlement import LeaseClaim, Order, Verb
+from goqueue.broker.runtime.time_slices import Stretch
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import specs
 from goqueue.model.group_settings import GroupSettings

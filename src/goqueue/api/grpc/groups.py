@@ -27,8 +27,8 @@ from goqueue.api.grpc.messages import find_offset
 from goqueue.api.grpc.settings import settings_of
 from goqueue.api.grpc.subscription import Subscription
 from goqueue.broker.broker import Broker
-from goqueue.broker.pacing import Stretch
-from goqueue.broker.polling import PollBounds
+from goqueue.broker.queues.polling import PollBounds
+from goqueue.broker.runtime.time_slices import Stretch
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import InvalidRequest, Overloaded
 from goqueue.wire.proto import goqueue_pb2 as pb

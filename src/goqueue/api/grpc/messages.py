@@ -12,20 +12,20 @@ from goqueue.api.grpc.calls import Calls, answered, shutting_down, streamed
 from goqueue.api.grpc.errors import Context, to_error, unexpected
 from goqueue.api.grpc.stream_room import Turn
 from goqueue.api.grpc.unreadable import check_readable
-from goqueue.broker.appending import Appended
 from goqueue.broker.broker import Broker
-from goqueue.broker.open_transaction import OpenTransaction
-from goqueue.broker.partition import Partition
-from goqueue.broker.read import Bounds, note_damage_in, start_of
-from goqueue.broker.topic import Topic
+from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.read import Bounds, note_damage_in, start_of
+from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.publishing.appending import Appended
+from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidRequest, Overloaded
 from goqueue.wire.batch import FrameRun, parse_batch
-from goqueue.wire.carrying import FETCH_RESPONSE, PUBLISH_REQUEST, Piece
+from goqueue.wire.batch_envelope import FETCH_RESPONSE, PUBLISH_REQUEST, Piece
 from goqueue.wire.frame import FLAGS_AT, Flag
+from goqueue.wire.producer_frames import stamp_of
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
-from goqueue.wire.stamped import stamp_of
 
 _WAIT_MS = 30_000
 _DELAYED = int(Flag.DELAYED)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from goqueue.api.grpc.calls import Calls, answered
 from goqueue.api.grpc.errors import Context
 from goqueue.broker.broker import Broker
-from goqueue.broker.schema_registry import MAX_REFERENCES, SchemaDraft, check_subject
+from goqueue.broker.registry.schema_registry import MAX_REFERENCES, SchemaDraft, check_subject
 from goqueue.coordination.schema_records import Reference, SchemaRecord, Version
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidSchema

@@ -22,8 +22,8 @@ from goqueue.api.grpc.group_messages import (
 from goqueue.api.grpc.stream_room import StreamRoom, Turn
 from goqueue.api.grpc.unreadable import check_readable
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups import Assignment
-from goqueue.broker.polling import PollBounds
+from goqueue.broker.groups.group_service import Assignment
+from goqueue.broker.queues.polling import PollBounds
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import (
     GoQueueError,

@@ -10,7 +10,7 @@ from goqueue.api.grpc.errors import Context, to_error
 from goqueue.api.grpc.messages import find_offset
 from goqueue.api.grpc.settings import settings_of
 from goqueue.broker.broker import Broker
-from goqueue.broker.topic import Topic
+from goqueue.broker.partitions.topic import Topic
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import specs
 from goqueue.model.settings import TopicSettings

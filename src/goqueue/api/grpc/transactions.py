@@ -6,9 +6,9 @@ from goqueue.api.grpc.calls import Calls, answered
 from goqueue.api.grpc.errors import Context
 from goqueue.api.grpc.group_messages import to_claims, to_offsets
 from goqueue.broker.broker import Broker
-from goqueue.broker.open_transaction import OpenTransaction
-from goqueue.broker.transaction_keys import ManyCommitted
-from goqueue.broker.transaction_safekeeping import Known
+from goqueue.broker.transactions.commit_keys import ManyCommitted
+from goqueue.broker.transactions.durability import Known
+from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.model.errors import TransactionNotFound
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc

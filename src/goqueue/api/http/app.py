@@ -5,33 +5,33 @@ from __future__ import annotations
 from litestar import Litestar
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from goqueue.api.http.admission import Admission
-from goqueue.api.http.backup import backup_routes
-from goqueue.api.http.crowd import Crowd
-from goqueue.api.http.damage import damage_routes
-from goqueue.api.http.dead_letters import dead_letter_routes
-from goqueue.api.http.delays import delay_routes
-from goqueue.api.http.encoded_path import keeping_slashes
-from goqueue.api.http.errors import EXCEPTION_HANDLERS
-from goqueue.api.http.groups import group_routes
-from goqueue.api.http.lanes import lane_routes
-from goqueue.api.http.messages import message_routes
-from goqueue.api.http.metrics import metrics_routes
-from goqueue.api.http.openapi import documentation_routes
-from goqueue.api.http.peek import peek_routes
-from goqueue.api.http.poll import poll_routes
-from goqueue.api.http.producers import producer_routes
-from goqueue.api.http.publish import PublishPath, publish_json
-from goqueue.api.http.purging import purge_routes
-from goqueue.api.http.query import refuse_unknown_parameters
-from goqueue.api.http.queue import queue_routes
-from goqueue.api.http.registry import registry_routes
-from goqueue.api.http.registry_path import RegistryPath
-from goqueue.api.http.system import system_routes
-from goqueue.api.http.topics import topic_routes
-from goqueue.api.http.traces import trace_routes
-from goqueue.api.http.transaction_control import KEYS, transaction_control_routes
-from goqueue.api.http.transactions import transaction_routes
+from goqueue.api.http.bodies.encoded_path import keeping_slashes
+from goqueue.api.http.bodies.errors import EXCEPTION_HANDLERS
+from goqueue.api.http.bodies.query import refuse_unknown_parameters
+from goqueue.api.http.registry.registry import registry_routes
+from goqueue.api.http.registry.registry_path import RegistryPath
+from goqueue.api.http.routes.backup import backup_routes
+from goqueue.api.http.routes.damage import damage_routes
+from goqueue.api.http.routes.dead_letters import dead_letter_routes
+from goqueue.api.http.routes.delays import delay_routes
+from goqueue.api.http.routes.groups import group_routes
+from goqueue.api.http.routes.lanes import lane_routes
+from goqueue.api.http.routes.messages import message_routes
+from goqueue.api.http.routes.peek import peek_routes
+from goqueue.api.http.routes.poll import poll_routes
+from goqueue.api.http.routes.producers import producer_routes
+from goqueue.api.http.routes.publish import PublishPath, publish_json
+from goqueue.api.http.routes.purging import purge_routes
+from goqueue.api.http.routes.queue import queue_routes
+from goqueue.api.http.routes.system import system_routes
+from goqueue.api.http.routes.topics import topic_routes
+from goqueue.api.http.routes.traces import trace_routes
+from goqueue.api.http.routes.transaction_control import KEYS, transaction_control_routes
+from goqueue.api.http.routes.transactions import transaction_routes
+from goqueue.api.http.server.admission import Admission
+from goqueue.api.http.server.connection_limits import Crowd
+from goqueue.api.http.server.metrics import metrics_routes
+from goqueue.api.http.server.openapi import documentation_routes
 from goqueue.broker.broker import Broker
 from goqueue.model.config import HttpConfig
 

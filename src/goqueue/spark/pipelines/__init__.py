@@ -5,9 +5,9 @@ Nothing here imports Spark before a pipeline runs: listing, planning and checkin
 
 from __future__ import annotations
 
-from goqueue.spark.pipelines.definition import Pipeline
-from goqueue.spark.pipelines.problems import InvalidPipeline, PipelineFailed
-from goqueue.spark.pipelines.settings import Setting, Settings
-from goqueue.spark.pipelines.summary import Summary, Table
+from goqueue.spark.pipelines.definitions.definition import Pipeline
+from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed
+from goqueue.spark.pipelines.definitions.settings import Setting, Settings
+from goqueue.spark.pipelines.running.summary import Summary, Table
 
 __all__ = ["InvalidPipeline", "Pipeline", "PipelineFailed", "Setting", "Settings", "Summary", "Table"]

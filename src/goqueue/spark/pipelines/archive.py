@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from goqueue.model.errors import GoQueueError
 from goqueue.model.ids import INTERNAL_PREFIX
-from goqueue.spark.pipelines.checks import check_names
-from goqueue.spark.pipelines.context import Context, Progress
-from goqueue.spark.pipelines.definition import Pipeline
-from goqueue.spark.pipelines.lake import Lake, lake_folder, made_anew
-from goqueue.spark.pipelines.lake_compaction import compact, days_to_compact
-from goqueue.spark.pipelines.lake_files import staged_files
-from goqueue.spark.pipelines.lake_log import Ends, LakeFile, TopicMark
-from goqueue.spark.pipelines.lake_tables import FORMATS, AnyLake, opened_lake
-from goqueue.spark.pipelines.problems import InvalidPipeline, PipelineFailed
-from goqueue.spark.pipelines.settings import Setting, Settings
-from goqueue.spark.pipelines.summary import Summary, Table, per_second
+from goqueue.spark.pipelines.definitions.checks import check_names
+from goqueue.spark.pipelines.definitions.definition import Pipeline
+from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed
+from goqueue.spark.pipelines.definitions.settings import Setting, Settings
+from goqueue.spark.pipelines.lake.lake import Lake, lake_folder, made_anew
+from goqueue.spark.pipelines.lake.lake_compaction import compact, days_to_compact
+from goqueue.spark.pipelines.lake.lake_files import staged_files
+from goqueue.spark.pipelines.lake.lake_log import Ends, LakeFile, TopicMark
+from goqueue.spark.pipelines.lake.lake_tables import FORMATS, AnyLake, opened_lake
+from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.summary import Summary, Table, per_second
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from goqueue.client.topics import TopicInfo
+    from goqueue.client.connection.topics import TopicInfo
 
 _DAY = "date_from_unix_date(CAST(floor(unix_micros(timestamp) / 86400000000) AS INT)) AS day"
 """In UTC, whatever zone the session is in."""
@@ -66,7 +66,7 @@ class _Archive:
         self._checkpoints: list[str] = []
 
     def run(self) -> Summary:
-        from goqueue.spark.pipelines.streaming import AVAILABLE_NOW, run_queries
+        from goqueue.spark.pipelines.running.streaming import AVAILABLE_NOW, run_queries
 
         context, settings = self._context, self._settings
         with context.client() as client:
@@ -221,7 +221,7 @@ class _Archive:
 
 def _with_decoded(messages: DataFrame, subject: str, brokers: str) -> DataFrame:
     """The columns of the subject's schema as ``decoded``, and in ``_corrupt`` why a value could not be read by it."""
-    from goqueue.spark.registry import CORRUPT_COLUMN, decoded
+    from goqueue.spark.registry.schema_columns import CORRUPT_COLUMN, decoded
 
     read = decoded(messages, "value", subject, brokers=brokers, into="decoded")
     return read.withColumn(CORRUPT_COLUMN, read[CORRUPT_COLUMN]["error"])

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goqueue.model.ids import check_group_name, check_topic_name
-from goqueue.spark.pipelines.audit_evidence import (
+from goqueue.spark.pipelines.analysis.trace_runs import COPIED, read_traces, trace_files
+from goqueue.spark.pipelines.auditing.audit_evidence import (
     OF_ANYONE,
     OF_THE_GROUP,
     judged,
@@ -25,17 +26,16 @@ from goqueue.spark.pipelines.audit_evidence import (
     of_rows,
     of_traces,
 )
-from goqueue.spark.pipelines.audit_kinds import ANY_LANE, Fate, Kind, Knowledge, rows_of
-from goqueue.spark.pipelines.audit_subject import Subject, latest_ends, missing_in, of_broker, on_disk
-from goqueue.spark.pipelines.audit_verdict import Unaccounted, Verdict, told
-from goqueue.spark.pipelines.checks import name_problems
-from goqueue.spark.pipelines.context import Context, Progress
-from goqueue.spark.pipelines.definition import Pipeline
-from goqueue.spark.pipelines.group_state import GroupState, Row, group_state
-from goqueue.spark.pipelines.problems import InvalidPipeline, PipelineFailed
-from goqueue.spark.pipelines.settings import Setting, Settings
-from goqueue.spark.pipelines.summary import Summary
-from goqueue.spark.pipelines.trace_runs import COPIED, read_traces, trace_files
+from goqueue.spark.pipelines.auditing.audit_kinds import ANY_LANE, Fate, Kind, Knowledge, rows_of
+from goqueue.spark.pipelines.auditing.audit_subject import Subject, latest_ends, missing_in, of_broker, on_disk
+from goqueue.spark.pipelines.auditing.audit_verdict import Unaccounted, Verdict, told
+from goqueue.spark.pipelines.auditing.group_state import GroupState, Row, group_state
+from goqueue.spark.pipelines.definitions.checks import name_problems
+from goqueue.spark.pipelines.definitions.definition import Pipeline
+from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed
+from goqueue.spark.pipelines.definitions.settings import Setting, Settings
+from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.summary import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

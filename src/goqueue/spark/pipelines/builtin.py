@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 
-from goqueue.spark.pipelines.definition import Pipeline
-from goqueue.spark.pipelines.settings import Settings
+from goqueue.spark.pipelines.definitions.definition import Pipeline
+from goqueue.spark.pipelines.definitions.settings import Settings
 
 _MODULES = {
     "archive": "archive",

@@ -8,25 +8,25 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Any, cast
 
-from goqueue.client.groups import RedriveReport
-from goqueue.client.instants import from_nanoseconds
+from goqueue.client.admin.groups import RedriveReport
+from goqueue.client.connection.instants import from_nanoseconds
 from goqueue.model.fields import did_you_mean
 from goqueue.model.ids import check_group_name, check_topic_name
 from goqueue.model.units import parse_instant_ns
-from goqueue.spark.pipelines.checks import name_problems, time_problems
-from goqueue.spark.pipelines.context import Context, Progress
-from goqueue.spark.pipelines.definition import Pipeline
-from goqueue.spark.pipelines.error_kinds import kind_column
-from goqueue.spark.pipelines.letters import dead_letter_topic, told_by
-from goqueue.spark.pipelines.problems import InvalidPipeline
-from goqueue.spark.pipelines.settings import Setting, Settings
-from goqueue.spark.pipelines.summary import Summary, Table
-from goqueue.spark.pipelines.words import counted
+from goqueue.spark.pipelines.analysis.dead_letter_table import dead_letter_topic, told_by
+from goqueue.spark.pipelines.analysis.error_kinds import kind_column
+from goqueue.spark.pipelines.definitions.checks import name_problems, time_problems
+from goqueue.spark.pipelines.definitions.definition import Pipeline
+from goqueue.spark.pipelines.definitions.plurals import counted
+from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
+from goqueue.spark.pipelines.definitions.settings import Setting, Settings
+from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.summary import Summary, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from goqueue.client.groups import DeadLetter
+    from goqueue.client.admin.groups import DeadLetter
     from goqueue.client.sync import Client
 
 ALL = "all"

@@ -13,14 +13,14 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from goqueue.spark.pipelines.checks import check_names
-from goqueue.spark.pipelines.context import Context, Progress
-from goqueue.spark.pipelines.definition import Pipeline
-from goqueue.spark.pipelines.durable_file import write_whole
-from goqueue.spark.pipelines.problems import InvalidPipeline
-from goqueue.spark.pipelines.rows import NOT_OURS
-from goqueue.spark.pipelines.settings import Setting, Settings
-from goqueue.spark.pipelines.summary import Summary, Table, per_second
+from goqueue.spark.pipelines.definitions.checks import check_names
+from goqueue.spark.pipelines.definitions.definition import Pipeline
+from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
+from goqueue.spark.pipelines.definitions.settings import Setting, Settings
+from goqueue.spark.pipelines.lake.durable_file import write_whole
+from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.rows import NOT_OURS
+from goqueue.spark.pipelines.running.summary import Summary, Table, per_second
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -135,9 +135,9 @@ def _is_published(context: Context, copy: Copy) -> bool:
 
 def _pinned(context: Context) -> dict[str, tuple[int, int]]:
     """The range as offsets. The end is where no transaction was open yet: what comes behind it is not copied."""
-    from goqueue.spark.options import source_options
-    from goqueue.spark.positions import resolve
-    from goqueue.spark.ways import way_of
+    from goqueue.spark.source.options import source_options
+    from goqueue.spark.source.positions import resolve
+    from goqueue.spark.source.transports import way_of
 
     settings = context.settings
     topic = settings["topic"]

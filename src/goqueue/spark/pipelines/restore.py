@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from goqueue.spark.pipelines import restoring
-from goqueue.spark.pipelines.settings import Setting
+from goqueue.spark.pipelines.definitions.settings import Setting
+from goqueue.spark.pipelines.lake import restoring
 
 PIPELINE = restoring.pipeline(
     "restore",

@@ -10,16 +10,16 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from goqueue.model.units import format_duration_ms
-from goqueue.spark.pipelines.checks import check_names
-from goqueue.spark.pipelines.context import Context
-from goqueue.spark.pipelines.definition import Pipeline
-from goqueue.spark.pipelines.flow import trigger_problem
-from goqueue.spark.pipelines.problems import InvalidPipeline
-from goqueue.spark.pipelines.quality import quoted
-from goqueue.spark.pipelines.settings import Setting, Settings
-from goqueue.spark.pipelines.streaming import AVAILABLE_NOW, run_queries
-from goqueue.spark.pipelines.summary import Summary
-from goqueue.spark.pipelines.words import counted
+from goqueue.spark.pipelines.definitions.checks import check_names
+from goqueue.spark.pipelines.definitions.definition import Pipeline
+from goqueue.spark.pipelines.definitions.flow import trigger_problem
+from goqueue.spark.pipelines.definitions.plurals import counted
+from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
+from goqueue.spark.pipelines.definitions.settings import Setting, Settings
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.quality import quoted
+from goqueue.spark.pipelines.running.streaming import AVAILABLE_NOW, run_queries
+from goqueue.spark.pipelines.running.summary import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -12,16 +12,16 @@ import numpy as np
 from goqueue.model.ids import check_group_name, check_topic_name
 from goqueue.model.units import parse_instant_ns
 from goqueue.observe.trace_event import ACK, COMMITTED, PUBLISH
-from goqueue.spark.pipelines.checks import file_problems, name_problems, time_problems
-from goqueue.spark.pipelines.context import Context, Progress
-from goqueue.spark.pipelines.definition import Pipeline
-from goqueue.spark.pipelines.latencies import Ranges, latencies, rounded
-from goqueue.spark.pipelines.offset_blocks import BLOCK_BITS
-from goqueue.spark.pipelines.problems import InvalidPipeline
-from goqueue.spark.pipelines.settings import Setting, Settings
-from goqueue.spark.pipelines.summary import Summary, Table
-from goqueue.spark.pipelines.trace_runs import COPIED, read_traces, trace_files
-from goqueue.spark.pipelines.words import counted
+from goqueue.spark.pipelines.analysis.latencies import Ranges, latencies, rounded
+from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK_BITS
+from goqueue.spark.pipelines.analysis.trace_runs import COPIED, read_traces, trace_files
+from goqueue.spark.pipelines.definitions.checks import file_problems, name_problems, time_problems
+from goqueue.spark.pipelines.definitions.definition import Pipeline
+from goqueue.spark.pipelines.definitions.plurals import counted
+from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
+from goqueue.spark.pipelines.definitions.settings import Setting, Settings
+from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.summary import Summary, Table
 from goqueue.wire.trace_context import derived_trace_id
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def run(context: Context) -> Summary:
         ],
     )
     if settings["chart"]:
-        from goqueue.spark.pipelines.chart import draw
+        from goqueue.spark.pipelines.analysis.chart import draw
 
         chart = str(Path(settings["chart"]).absolute())
         draw(chart, by_hour)

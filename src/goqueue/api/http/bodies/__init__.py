@@ -1,0 +1,1 @@
+"""Bodies and parameters of requests and responses, and errors."""

@@ -1,0 +1,123 @@
+"""What the routes of the schema registry have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, TypeVar
+
+from litestar import Request
+from msgspec import UNSET
+
+from goqueue.api.http.bodies.query import LENIENT
+from goqueue.api.http.bodies.registry_parameters import MOST_IN_A_PAGE
+from goqueue.api.http.bodies.registry_schemas import (
+    REGISTRY_JSON,
+    RegisterSchemaRequest,
+    SchemaVersion,
+    described,
+    references_of,
+)
+from goqueue.api.http.registry.registry_path import decoded
+from goqueue.broker.registry.schema_registry import Registered, SchemaDraft, SchemaRegistry
+from goqueue.coordination.schema_records import SchemaRecord, quoted
+from goqueue.model.errors import InvalidSchema, InvalidVersion, NotFound
+from goqueue.model.fields import shown
+from goqueue.schemas.formats import formatted
+
+TAGS = ["Schema registry"]
+MAX_BODY = 8 << 20
+"""A schema of the largest size with every character escaped, and what may be sent beside it."""
+DEFAULTS: dict[str, Any] = {
+    "tags": TAGS,
+    "media_type": REGISTRY_JSON,
+    "opt": {LENIENT: True},
+    "before_request": decoded,
+}
+
+_OWN_ROOT = "/schemas"
+Item = TypeVar("Item")
+
+
+def both(path: str) -> list[str]:
+    return [path, f"{_OWN_ROOT}{path}"]
+
+
+def draft_of(request: Request[Any, Any, Any], body: RegisterSchemaRequest) -> SchemaDraft:
+    if body.schema is UNSET:
+        raise InvalidSchema("Invalid schema: the body has no field 'schema'")
+    return SchemaDraft(
+        body.schema,
+        body.schemaType or _usual_kind(request),
+        references_of(body),
+        body.metadata or None,
+        body.ruleSet or None,
+        max(0, body.id or 0),
+        body.version if body.version is not None and body.version > 0 else None,
+    )
+
+
+def _usual_kind(request: Request[Any, Any, Any]) -> str | None:
+    """Under ``/schemas`` come clients of the earlier server, which knew JSON Schema alone; registries mean Avro."""
+    return "JSON" if request.scope["path"].startswith(_OWN_ROOT) else None
+
+
+def version_number(text: str) -> int | None:
+    """``None``: the latest."""
+    if text in ("latest", "-1"):
+        return None
+    if text.isascii() and text.isdigit() and len(text) < 11 and 0 < int(text) < 1 << 31:
+        return int(text)
+    raise InvalidVersion(
+        f"The specified version {quoted(text)} is not a valid version id. Allowed values are between [1, 2^31-1] and "
+        'the string "latest"'
+    )
+
+
+def id_number(text: str) -> int:
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(digits) < 11:
+        return int(text)
+    raise NotFound(f"HTTP 404 Not Found: {shown(text)} is no id of a schema; that is a number")
+
+
+def paged(items: list[Item], offset: int, limit: int) -> list[Item]:
+    start = max(0, offset)
+    return items[start:] if limit < 0 else items[start : start + limit]
+
+
+def page_of(items: Iterator[Item], offset: int, limit: int) -> list[Item]:
+    """The same of what may be very many: at most ``MOST_IN_A_PAGE``."""
+    start = max(0, offset)
+    return list(islice(items, start, start + (limit if 0 <= limit < MOST_IN_A_PAGE else MOST_IN_A_PAGE)))
+
+
+def begins(name: str, prefix: str) -> bool:
+    """``:*:`` stands for every context."""
+    if prefix.startswith(":*:"):
+        plain = name.split(":", 2)[2] if name.startswith(":.") and name.count(":") > 1 else name
+        return plain.startswith(prefix[3:])
+    return name.startswith(prefix)
+
+
+async def text_of(registry: SchemaRegistry, record: SchemaRecord, format: str) -> str:
+    if not format:
+        return record.text
+    parsed = await registry.ready(record.schema_id)
+    return await registry.in_thread(formatted, parsed, record.text, format)
+
+
+async def version_told(registry: SchemaRegistry, subject: str, found: Registered, format: str = "") -> SchemaVersion:
+    """What is told of a version that is on the disk."""
+    record, version = found.record, found.version
+    told = described(record)
+    if format:
+        told["schema"] = await text_of(registry, record, format)
+    return SchemaVersion(
+        subject=subject,
+        version=version.version,
+        id=record.schema_id,
+        guid=record.guid,
+        deleted=True if version.deleted else UNSET,
+        **told,
+    )

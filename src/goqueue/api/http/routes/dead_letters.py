@@ -1,0 +1,171 @@
+"""Dead letters: looking at them, and sending them back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+from litestar import Request, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody, QueryParameter
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from goqueue.api.http.bodies.convert import PageOfMessages
+from goqueue.api.http.bodies.durations import due
+from goqueue.api.http.bodies.errors import documented
+from goqueue.api.http.bodies.parameters import TopicPath
+from goqueue.api.http.bodies.queue_schemas import (
+    MAX_OFFSET,
+    DeadLetterMessage,
+    DeadLettersResponse,
+    LetterPlace,
+    RedriveRequest,
+    RedriveResponse,
+)
+from goqueue.api.http.server.admission import Admission
+from goqueue.broker.broker import Broker
+from goqueue.broker.dead_letters.redrive import MAX_AT_ONCE, DeadLetter, Filter
+from goqueue.model.config import HttpConfig
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.fields import shown
+from goqueue.model.message import Message
+from goqueue.model.units import parse_instant_ns
+from goqueue.wire.internal_headers import ORIGIN_TIMESTAMP, RESERVED_PREFIX
+
+Page = PageOfMessages[DeadLetterMessage]
+
+_TAGS = ["Dead letters"]
+_MAX_TEXT = 1_000
+
+
+def dead_letter_routes(broker: Broker, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
+    @get(
+        "/topics/{topic_name:str}/dead-letters",
+        tags=_TAGS,
+        responses=documented(404, 416),
+        summary="Look at a topic's dead letters",
+    )
+    async def browse(
+        request: Request[Any, Any, Any],
+        topic_name: TopicPath,
+        limit: Annotated[
+            int,
+            QueryParameter(ge=1, description="The most dead letters to answer with; at most http.max_read_messages."),
+        ] = 100,
+        group: Annotated[str | None, QueryParameter(description="Only those of this group.")] = None,
+        error: Annotated[str | None, QueryParameter(description="Only those whose error has this text in it.")] = None,
+        since: Annotated[
+            str | None, QueryParameter(description="Only those that became one at this instant or later (RFC 3339).")
+        ] = None,
+        until: Annotated[
+            str | None, QueryParameter(description="Only those that became one before this instant (RFC 3339).")
+        ] = None,
+        from_partition: Annotated[
+            int, QueryParameter(ge=0, le=MAX_OFFSET, description="Where to begin: next of the answer before.")
+        ] = 0,
+        from_offset: Annotated[
+            int, QueryParameter(ge=0, le=MAX_OFFSET, description="Where to begin in that partition.")
+        ] = 0,
+    ) -> DeadLettersResponse:
+        """With where each came from, which group could not use it, and why."""
+        if limit > config.max_read_messages:
+            raise InvalidRequest(f"limit is {shown(limit)}; at most {config.max_read_messages} is allowed")
+        topic = broker.groups.dead_letters.topic_of(topic_name)
+        browsing = broker.groups.dead_letters.browse(
+            topic_name,
+            _filter(group, error, since, until),
+            limit,
+            (from_partition, from_offset),
+            config.max_read_bytes,
+        )
+        # A search may take long: when its client leaves, it ends.
+        found = await admission.waiting_read(request.receive, browsing)
+        page = Page(None, config.max_read_bytes)
+        answer = DeadLettersResponse(topic.name, page.messages)
+        for letter in found:
+            if not page.add(_own(letter.message), topic.settings.max_message_bytes, _maker(letter)):
+                answer.next = LetterPlace(letter.partition, letter.message.offset)
+                return answer
+        if found and (len(found) == limit or _size(found) >= config.max_read_bytes):
+            answer.next = LetterPlace(found[-1].partition, found[-1].message.offset + 1)
+        return answer
+
+    @post(
+        "/topics/{topic_name:str}/redrive",
+        tags=_TAGS,
+        status_code=200,
+        responses=documented(404, 413),
+        summary="Send dead letters back to where they came from",
+    )
+    async def redrive(
+        request: Request[Any, Any, Any], topic_name: TopicPath, data: JSONBody[RedriveRequest]
+    ) -> RedriveResponse:
+        """They go to the end of their topic, for the group that could not use them; each is sent back once."""
+        named = None if data.messages is None else frozenset((each.partition, each.offset) for each in data.messages)
+        redriving = broker.groups.dead_letters.redrive(
+            topic_name,
+            _filter(data.group, data.error, data.since, data.until, named),
+            MAX_AT_ONCE if data.limit is None else data.limit,
+            data.rate,
+            (data.from_partition, data.from_offset),
+            dry_run=data.dry_run,
+            delay_ms=due(data.delay, None, broker.clock.now_ns())[0],
+        )
+        report = await admission.waiting_read(request.receive, redriving)
+        return RedriveResponse(
+            report.matched,
+            report.redriven,
+            report.already,
+            report.unreachable,
+            report.by_topic,
+            report.next is not None,
+            UNSET if report.next is None else LetterPlace(*report.next),
+        )
+
+    return [browse, redrive]
+
+
+def _filter(
+    group: str | None,
+    error: str | None,
+    since: str | None,
+    until: str | None,
+    messages: frozenset[tuple[int, int]] | None = None,
+) -> Filter:
+    for field, text in (("group", group), ("error", error)):
+        if text is not None and not 1 <= len(text) <= _MAX_TEXT:
+            raise InvalidRequest(f"{field} has {len(text)} characters; 1 to {_MAX_TEXT} are allowed")
+    return Filter(
+        group,
+        error,
+        None if since is None else parse_instant_ns(since),
+        None if until is None else parse_instant_ns(until),
+        messages,
+    )
+
+
+def _maker(letter: DeadLetter) -> partial[DeadLetterMessage]:
+    told = dict(letter.message.headers)
+    return partial(
+        DeadLetterMessage,
+        letter.partition,
+        topic=letter.topic,
+        origin_partition=letter.origin_partition,
+        origin_offset=letter.origin_offset,
+        origin_timestamp=told.get(ORIGIN_TIMESTAMP, b"").decode(errors="replace"),
+        group=letter.group,
+        error=letter.error,
+        deliveries=letter.deliveries,
+        redriven=letter.redriven,
+    )
+
+
+def _own(message: Message) -> Message:
+    """Without the headers that have become fields of the answer."""
+    own = tuple((name, value) for name, value in message.headers if not name.startswith(RESERVED_PREFIX))
+    return replace(message, headers=own)
+
+
+def _size(found: list[DeadLetter]) -> int:
+    return sum(len(letter.message.value) for letter in found)

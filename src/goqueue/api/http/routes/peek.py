@@ -1,0 +1,138 @@
+"""Looking into a group: what it still has to do, without taking anything."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+from litestar import Request, get
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import QueryParameter
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from goqueue.api.http.bodies.convert import PageOfMessages
+from goqueue.api.http.bodies.errors import documented
+from goqueue.api.http.bodies.fields import DeliveriesField, Encoding, NextPageField, TopicField
+from goqueue.api.http.bodies.message_schemas import ConsumeMessage
+from goqueue.api.http.bodies.parameters import EncodingParameter, GroupPath
+from goqueue.api.http.server.admission import Admission
+from goqueue.api.http.server.openapi import answer
+from goqueue.broker.broker import Broker
+from goqueue.broker.queues.peek import MAX_LIMIT, Peek, Peeked, PeekPage, PeekState
+from goqueue.model.config import HttpConfig
+from goqueue.model.errors import TopicNotFound
+from goqueue.model.units import format_instant_ns
+from goqueue.observe.trace import Place
+
+_MAX_AFTER = 300
+_MAX_PARTITION = 1 << 31
+_PAGE = {
+    "messages": [
+        {
+            "partition": 0,
+            "offset": 17,
+            "timestamp": "2030-01-01T09:00:00.000000000Z",
+            "value": "2 tickets",
+            "priority": "normal",
+            "encoding": "text",
+            "topic": "orders",
+            "state": "in-flight",
+            "deliveries": 1,
+            "member": "worker-1",
+            "until": "2030-01-01T09:00:30.250000000Z",
+        }
+    ],
+    "complete": True,
+}
+
+
+class PeekedMessage(ConsumeMessage, kw_only=True):
+    """A message that a group is not done with, and where the group is with it."""
+
+    topic: TopicField
+    state: Annotated[
+        PeekState, Meta(description="in-transaction: acked in one that has not ended; moving: to the dead letters.")
+    ]
+    deliveries: DeliveriesField = 0
+    member: Annotated[str | UnsetType, Meta(description="The member that has it, if one does.")] = UNSET
+    until: Annotated[
+        str | UnsetType,
+        Meta(description="When it is no longer in flight, or is tried again (RFC 3339); left out, that is now."),
+    ] = UNSET
+    error: Annotated[str | UnsetType, Meta(description="Why it was not done the last time, if anyone said so.")] = UNSET
+
+
+class PeekResponse(Struct, omit_defaults=True):
+    """What a group still has to do."""
+
+    messages: Annotated[list[PeekedMessage], Meta(description="By topic, partition and offset.")]
+    complete: Annotated[bool, Meta(description="false: it had looked at enough, and stopped before the page was full.")]
+    next: NextPageField | UnsetType = UNSET
+
+
+def peek_routes(broker: Broker, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
+    @get(
+        "/groups/{group_id:str}/messages",
+        tags=["Groups"],
+        responses={**documented(404), 200: answer(PeekResponse, "Nothing is changed by it.", _PAGE)},
+        summary="What a group still has to do",
+    )
+    async def peek(
+        request: Request[Any, Any, Any],
+        group_id: GroupPath,
+        topic: Annotated[str | None, QueryParameter(description="Only messages of this topic.")] = None,
+        partition: Annotated[
+            int | None,
+            QueryParameter(ge=0, le=_MAX_PARTITION, description="Only messages of this partition of the topic."),
+        ] = None,
+        with_state: Annotated[
+            PeekState | None, QueryParameter(name="state", description="Only messages that the group is so with.")
+        ] = None,
+        limit: Annotated[
+            int, QueryParameter(ge=1, le=MAX_LIMIT, description="The most messages to answer with.")
+        ] = 100,
+        after: Annotated[
+            str | None, QueryParameter(max_length=_MAX_AFTER, description="Where to go on: next of the page before.")
+        ] = None,
+        encoding: EncodingParameter = None,
+    ) -> PeekResponse:
+        """Messages that the group is not done with. Nothing is taken or changed by it."""
+        wanted = Peek(topic, partition, with_state, limit, after, config.max_read_bytes)
+        # A search may take long: when its client leaves, it ends.
+        found = await admission.waiting_read(request.receive, broker.groups.peeking.page(group_id, wanted))
+        return _written(broker, found, encoding, config.max_read_bytes)
+
+    return [peek]
+
+
+def _written(broker: Broker, found: PeekPage, encoding: Encoding | None, max_bytes: int) -> PeekResponse:
+    page = PageOfMessages[PeekedMessage](encoding, max_bytes)
+    response = PeekResponse(page.messages, found.is_complete, found.next or UNSET)
+    for each in found.messages:
+        if not page.add(each.message, _max_message_bytes(broker, each.topic), _maker(each)):
+            # Unpacked they are too large for one answer.
+            response.next = str(Place(each.topic, each.partition, each.message.offset))
+            response.complete = True
+            break
+    return response
+
+
+def _max_message_bytes(broker: Broker, topic: str) -> int:
+    try:
+        return broker.topic(topic).settings.max_message_bytes
+    except TopicNotFound:
+        # Deleted a moment ago; the message is here all the same.
+        return broker.config.topic.max_message_bytes
+
+
+def _maker(each: Peeked) -> partial[PeekedMessage]:
+    return partial(
+        PeekedMessage,
+        partition=each.partition,
+        topic=each.topic,
+        state=each.state,
+        deliveries=each.deliveries,
+        member=each.member or UNSET,
+        until=format_instant_ns(each.until_ns) if each.until_ns else UNSET,
+        error=each.error or UNSET,
+    )

@@ -1,0 +1,258 @@
+"""Publishing in JSON.
+
+It is what a broker does most, and the framework's own work for a request, about 100 µs, is more than all the rest. So
+``PublishPath`` answers this one path before the framework sees it. The framework has the same path as a route, by the
+same ``publish_json``, for OpenAPI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, cast
+
+import msgspec
+from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.utils.path import normalize_path
+from msgspec.structs import replace
+
+from goqueue.api.http.bodies.convert import to_new_message, to_result
+from goqueue.api.http.bodies.errors import error_body, error_headers, unexpected
+from goqueue.api.http.bodies.fields import HeaderValues
+from goqueue.api.http.bodies.message_schemas import PublishMessage, PublishRequest, PublishResponse, PublishResult
+from goqueue.broker.broker import Broker
+from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.model.config import HttpConfig
+from goqueue.model.errors import GoQueueError, InvalidRequest, MessageTooLarge
+from goqueue.model.message import NO_HEADERS, Headers
+from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.wire.frame import MAX_HEADERS_BYTES
+from goqueue.wire.trace_context import parse_traceparent
+from goqueue.wire.trace_headers import in_trace, trace_headers
+
+_SMALL_BODY_BYTES = 256 << 10
+"""So much is read within a few milliseconds, whatever it is."""
+MAX_REQUEST_HEADERS = 200_000
+"""Of all messages together: ten times what bodies of such a size have."""
+_LONGEST_HEADERS = 512 << 10
+"""Of one message in JSON, where a byte takes up to six characters."""
+_HEADERS: msgspec.json.Decoder[dict[str, HeaderValues] | None] = msgspec.json.Decoder(dict[str, HeaderValues] | None)
+MAX_ESCAPES = 4 << 20
+"""Backslashes in a body: they take several times as long to read as plain text."""
+_NULL = b"null"
+_SHORTEST_MESSAGE = len('{"value":""},')
+_ENCODER = msgspec.json.Encoder()
+_JSON = (b"content-type", b"application/json")
+_TEMPLATE = "/topics/{topic_name}/messages"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response before it is bytes."""
+
+    body: PublishResponse
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+Publish = Callable[[str, PublishRequest, Headers], Awaitable[Answer]]
+"""Takes the topic, the request, and the headers of the trace that the request belongs to."""
+
+
+class Decoder:
+    """Bounds what a body may hold while it is read, instead of making all of it and counting then.
+
+    Reading a body cannot be interrupted. Of a large one headers are left as they are, since nothing else in it can have
+    many parts; they are read message by message, and only if they are not too long.
+    """
+
+    def __init__(self, max_messages: int) -> None:
+        def count(message: PublishMessage) -> None:
+            self._left -= 1
+            if self._left < 0:
+                raise InvalidRequest(f"the request has too many messages; http.max_publish_messages is {max_messages}")
+
+        counted = msgspec.defstruct(
+            "CountedMessage",
+            [("headers", msgspec.Raw, msgspec.Raw(_NULL))],
+            bases=(PublishMessage,),
+            namespace={"__post_init__": count},
+            gc=False,
+        )
+        messages = Annotated[list[counted], msgspec.Meta(min_length=1)]  # type: ignore[valid-type]
+        many = msgspec.defstruct("ManyMessages", [("messages", messages)], bases=(PublishRequest,))
+        self._left = 0
+        self._max_messages = max_messages
+        self._small = msgspec.json.Decoder(PublishRequest)
+        self._large: msgspec.json.Decoder[PublishRequest] = msgspec.json.Decoder(many)
+
+    async def decode(self, body: bytes) -> PublishRequest:
+        fits = len(body) <= self._max_messages * _SHORTEST_MESSAGE
+        if fits and len(body) <= _SMALL_BODY_BYTES:
+            with _unreadable():
+                return self._small.decode(body)
+        if (escapes := body.count(b"\\")) > MAX_ESCAPES:
+            raise InvalidRequest(
+                f"the body has {escapes} backslashes; at most {MAX_ESCAPES} are read in a request. Send values that "
+                "have so many as base64 (encoding), or in several requests"
+            )
+        self._left = self._max_messages
+        with _unreadable():
+            request = self._large.decode(body)
+        headers, stretch = 0, Stretch()
+        for place, message in enumerate(request.messages):
+            if stretch.is_over:
+                await stretch.rest()
+            message.headers = _headers(place, cast("msgspec.Raw", message.headers))
+            if message.headers:
+                headers += sum(1 if isinstance(each, str) else len(each) for each in message.headers.values())
+            if headers > MAX_REQUEST_HEADERS:
+                raise InvalidRequest(
+                    f"the request has more than {MAX_REQUEST_HEADERS} headers in all; send fewer messages at once"
+                )
+        return request
+
+
+@contextmanager
+def _unreadable(where: str = "$") -> Iterator[None]:
+    """``where``: what is read, as a path into the body."""
+    try:
+        yield
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest(f"the body is not a publish request: {str(error).replace('`$', f'`{where}')}") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest("the body is not UTF-8") from None
+
+
+def _headers(place: int, written: msgspec.Raw) -> dict[str, HeaderValues] | None:
+    size = len(memoryview(written))
+    if size == len(_NULL) and bytes(written) == _NULL:
+        return None
+    where = f"$.messages[{place}].headers"
+    if size > _LONGEST_HEADERS:
+        raise MessageTooLarge(
+            f"{where} has {size} bytes of JSON; at most {_LONGEST_HEADERS} are read, since a message has room for "
+            f"{MAX_HEADERS_BYTES} bytes of headers"
+        )
+    with _unreadable(where):
+        return _HEADERS.decode(written)
+
+
+def publish_json(broker: Broker, config: HttpConfig) -> Publish:
+    """What happens to a decoded request, whoever decoded it."""
+
+    async def publish(topic_name: str, request: PublishRequest, trace: Headers) -> Answer:
+        if len(request.messages) > config.max_publish_messages:
+            raise InvalidRequest(
+                f"the request has {len(request.messages)} messages; http.max_publish_messages allows "
+                f"{config.max_publish_messages}"
+            )
+        broker.topic(topic_name)
+        now_ns = broker.clock.now_ns()
+        given: list[NewMessage | GoQueueError] = []
+        stretch = Stretch()
+        for message in request.messages:
+            given.append(_converted(message, now_ns, trace))
+            if stretch.is_over:
+                await stretch.rest()
+        accepted = [each for each in given if isinstance(each, NewMessage)]
+        stored = iter(await broker.publish(topic_name, accepted) if accepted else [])
+        return await _answer([each if isinstance(each, GoQueueError) else next(stored) for each in given])
+
+    return publish
+
+
+def _converted(message: PublishMessage, now_ns: int, trace: Headers) -> NewMessage | GoQueueError:
+    try:
+        return in_trace_of(to_new_message(message, now_ns), trace)
+    except GoQueueError as error:
+        return error
+
+
+def in_trace_of(message: NewMessage, trace: Headers) -> NewMessage:
+    """The message as a part of its request's trace, unless it has one of its own."""
+    return replace(message, headers=in_trace(message.headers, trace)) if trace else message
+
+
+def trace_of(request_headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The trace that a request says it belongs to, as headers for its messages. Nothing if it says so twice."""
+    named = [value for name, value in request_headers if name == b"traceparent"]
+    parent = parse_traceparent(named[0]) if len(named) == 1 else None
+    if parent is None:
+        return NO_HEADERS
+    return trace_headers(parent, b",".join(value for name, value in request_headers if name == b"tracestate"))
+
+
+async def _answer(outcomes: list[Outcome]) -> Answer:
+    """200 if anything was stored, else the status of the first error: nobody takes a refusal for a success."""
+    results: list[PublishResult] = []
+    stretch = Stretch()
+    for outcome in outcomes:
+        results.append(to_result(outcome))
+        if stretch.is_over:
+            await stretch.rest()
+    if any(isinstance(outcome, Published) for outcome in outcomes):
+        return Answer(PublishResponse(results))
+    first = next(outcome for outcome in outcomes if isinstance(outcome, GoQueueError))
+    body = PublishResponse(results, str(first), first.code, first.retriable)
+    return Answer(body, first.http_status, error_headers(first))
+
+
+class PublishPath:
+    """``POST /topics/{name}/messages``, at the root and under ``/v1``; everything else goes on to ``rest``."""
+
+    def __init__(self, publish: Publish, max_messages: int, rest: ASGIApp) -> None:
+        self._publish = publish
+        self._decode = Decoder(max_messages).decode
+        self._rest = rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = topic_in(scope["path"]) if scope.get("method") == "POST" else None
+        if name is None:
+            await self._rest(scope, receive, send)
+            return
+        # As the framework does when it has found a route.
+        scope["path_template"] = _TEMPLATE
+        try:
+            body = await _whole_body(receive)
+            if body is None:
+                return
+            if len(body) > _SMALL_BODY_BYTES:
+                # Putting it together took a while already.
+                await asyncio.sleep(0)
+            answer = await self._publish(name, await self._decode(body), trace_of(scope["headers"]))
+            status, headers, content = answer.status, answer.headers, _ENCODER.encode(answer.body)
+        except GoQueueError as error:
+            status, headers, content = error.http_status, error_headers(error), error_body(error)
+        except Exception as error:
+            failed = unexpected(error, "POST", scope["path"], scope["headers"])
+            status, headers, content = failed.http_status, error_headers(failed), error_body(failed)
+        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        raw += [_JSON, (b"content-length", str(len(content)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": raw})
+        await send({"type": "http.response.body", "body": content, "more_body": False})
+
+
+def topic_in(path: str) -> str | None:
+    """The topic's name if the path is the one that publishes."""
+    if path.endswith("/") or "//" in path:
+        path = normalize_path(path)
+    if not path.endswith("/messages"):
+        return None
+    inner = path.removeprefix("/v1")
+    name = inner[len("/topics/") : -len("/messages")]
+    return name if inner.startswith("/topics/") and name and "/" not in name else None
+
+
+async def _whole_body(receive: Receive) -> bytes | None:
+    """All of it, or ``None`` if the client went away."""
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        parts.append(message["body"])
+        if not message["more_body"]:
+            return b"".join(parts)

@@ -1,0 +1,159 @@
+"""What becomes of messages that were polled: ack, nack, reject, more time."""
+
+from __future__ import annotations
+
+from litestar import get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+from msgspec import UNSET, UnsetType
+
+from goqueue.api.http.bodies.durations import bounded_ms
+from goqueue.api.http.bodies.errors import documented
+from goqueue.api.http.bodies.queue_schemas import (
+    MAX_RECEIPTS,
+    AckRequest,
+    AckResponse,
+    ExtendVisibilityRequest,
+    ExtendVisibilityResponse,
+    NackRequest,
+    NackResponse,
+    RejectRequest,
+    RejectResponse,
+    ReliabilityStats,
+    SettleRequest,
+    SettleResult,
+)
+from goqueue.broker.broker import Broker
+from goqueue.broker.coordinator.dead_letter_topics import dead_letter_topic
+from goqueue.broker.queues.settlement import Order
+from goqueue.delivery.receipts import MAX_RECEIPT_LENGTH, parse_receipt
+from goqueue.model.errors import GoQueueError, InvalidRequest, TopicNotFound
+from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.settings import MAX_VISIBILITY_MS
+from goqueue.model.units import format_instant_ns
+
+_TAGS = ["Queue"]
+_MAX_BODY_BYTES = MAX_RECEIPTS * (MAX_RECEIPT_LENGTH + len('"",')) + (64 << 10)
+
+
+def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
+    settling = broker.groups.settling
+
+    async def settle(data: SettleRequest, order: Order) -> list[SettleResult] | UnsetType:
+        """One receipt raises what is wrong with it; many have a result each."""
+        if (data.receipt_handle is None) == (data.receipt_handles is None):
+            raise InvalidRequest("give either receipt_handle or receipt_handles")
+        if data.receipt_handle is not None:
+            (refusal,) = await settling.settle_receipts([data.receipt_handle], order)
+            if refusal is not None:
+                raise refusal
+            return UNSET
+        receipts = data.receipt_handles or []
+        outcomes = await settling.settle_many_receipts(receipts, order)
+        results = [_result(outcome) for outcome in outcomes]
+        if order.verb == "reject":
+            _tell_dead_letter_topics(broker, receipts, results)
+        return results
+
+    @post(
+        "/messages/ack",
+        tags=_TAGS,
+        status_code=200,
+        responses=documented(410, 413),
+        request_max_body_size=_MAX_BODY_BYTES,
+        summary="Done with a message, or many",
+    )
+    async def ack(data: JSONBody[AckRequest]) -> AckResponse:
+        """This group never gets it again."""
+        results = await settle(data, Order("ack"))
+        return AckResponse(_all_ok(results), results)
+
+    @post(
+        "/messages/nack",
+        tags=_TAGS,
+        status_code=200,
+        responses=documented(410, 413),
+        request_max_body_size=_MAX_BODY_BYTES,
+        summary="Try a message again later",
+    )
+    async def nack(data: JSONBody[NackRequest]) -> NackResponse:
+        """After max_retries it becomes a dead letter instead."""
+        delay_ms = None if data.delay is None else bounded_ms("delay", data.delay, MAX_VISIBILITY_MS)
+        results = await settle(data, Order("nack", delay_ms, data.reason or ""))
+        return NackResponse(_all_ok(results), results)
+
+    @post(
+        "/messages/reject",
+        tags=_TAGS,
+        status_code=200,
+        responses=documented(409, 410, 413),
+        request_max_body_size=_MAX_BODY_BYTES,
+        summary="Move a message to the dead letters",
+    )
+    async def reject(data: JSONBody[RejectRequest]) -> RejectResponse:
+        """It is not tried again; a dead letter that is rejected stays where it lies."""
+        results = await settle(data, Order("reject", reason=data.reason or ""))
+        dead = UNSET if data.receipt_handle is None else _dead_letter_topic(broker, data.receipt_handle)
+        return RejectResponse(_all_ok(results), dead, results)
+
+    @post(
+        "/messages/visibility",
+        tags=_TAGS,
+        status_code=200,
+        responses=documented(410, 413),
+        request_max_body_size=_MAX_BODY_BYTES,
+        summary="Keep a message hidden from others for longer",
+    )
+    async def extend_visibility(data: JSONBody[ExtendVisibilityRequest]) -> ExtendVisibilityResponse:
+        """The timeout counts from now."""
+        timeout_ms = bounded_ms("timeout", data.timeout, MAX_VISIBILITY_MS)
+        # The broker counts from a moment later: what is answered is never too late.
+        deadline = format_instant_ns(broker.clock.now_ns() + timeout_ms * NANOS_PER_MS)
+        results = await settle(data, Order("extend", timeout_ms))
+        return ExtendVisibilityResponse(_all_ok(results), deadline, results)
+
+    @get("/reliability/stats", tags=_TAGS, responses=documented(), summary="How many messages were settled, and how")
+    async def reliability_stats() -> ReliabilityStats:
+        """Over all groups, since the broker started."""
+        tally = settling.tally
+        return ReliabilityStats(
+            acks_total=tally.acks,
+            nacks_total=tally.nacks,
+            rejects_total=tally.rejects,
+            dlq_messages=tally.dead_letters,
+            visibility_extensions=tally.extensions,
+            redeliveries=tally.redeliveries,
+            visibility_timeouts=tally.visibility_timeouts,
+            redriven=tally.redriven,
+            expired=tally.expired,
+        )
+
+    return [ack, nack, reject, extend_visibility, reliability_stats]
+
+
+def _result(outcome: GoQueueError | None) -> SettleResult:
+    if outcome is None:
+        return SettleResult(ok=True)
+    return SettleResult(error=str(outcome), code=outcome.code, retriable=outcome.retriable)
+
+
+def _all_ok(results: list[SettleResult] | UnsetType) -> bool:
+    return isinstance(results, UnsetType) or all(each.ok is True for each in results)
+
+
+def _tell_dead_letter_topics(broker: Broker, receipts: list[str], results: list[SettleResult]) -> None:
+    """Looked up once for each topic."""
+    known: dict[str, str | UnsetType] = {}
+    for receipt, result in zip(receipts, results, strict=True):
+        if result.ok:
+            topic = parse_receipt(receipt).topic
+            if topic not in known:
+                known[topic] = _dead_letter_topic(broker, receipt)
+            result.dlq_topic = known[topic]
+
+
+def _dead_letter_topic(broker: Broker, receipt: str) -> str | UnsetType:
+    try:
+        return dead_letter_topic(broker, broker.topic(parse_receipt(receipt).topic)) or UNSET
+    except TopicNotFound:
+        return UNSET

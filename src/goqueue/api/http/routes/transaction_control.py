@@ -1,0 +1,255 @@
+"""Transactions seen from outside: by operators, and by whoever commits what several writers have prepared."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar import Request, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody, PathParameter, QueryParameter
+from msgspec import UNSET
+
+from goqueue.api.http.bodies.encoded_path import decode_parameters
+from goqueue.api.http.bodies.errors import documented
+from goqueue.api.http.bodies.parameters import TransactionPath
+from goqueue.api.http.bodies.query import refuse_unknown_parameters
+from goqueue.api.http.bodies.transaction_control_schemas import (
+    CommitManyRequest,
+    CommittedKey,
+    EndedState,
+    OperatorAbortRequest,
+    TouchedPartition,
+    TransactionDetails,
+    TransactionInfo,
+    TransactionListResponse,
+    TransactionStats,
+)
+from goqueue.api.http.bodies.transaction_schemas import AbortTransactionResponse
+from goqueue.api.http.server.openapi import answer
+from goqueue.broker.broker import Broker
+from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.transactions.aborting import OPERATOR_ASKED
+from goqueue.broker.transactions.commit_keys import MAX_AT_ONCE, MAX_KEY_LENGTH, ManyCommitted
+from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.delivery.queue import total
+from goqueue.model.errors import InvalidRequest, TransactionAborted, TransactionConflict, TransactionNotFound
+from goqueue.model.fields import shown
+from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.units import format_duration_ms, format_instant_ns
+
+KEYS = "/transactions/keys/"
+
+_TAGS = ["Transactions"]
+_ID = "4514783002117349-0-5f5e1a2b3c4d5e6f"
+_INFO = {
+    "transaction_id": _ID,
+    "producer_id": 4_514_783_002_117_349,
+    "epoch": 0,
+    "transactional_id": "billing",
+    "state": "ongoing",
+    "started_at": "2030-01-01T09:00:00Z",
+    "deadline": "2030-01-01T09:01:00Z",
+    "messages": 2,
+}
+_LISTED = {**_INFO, "topics": ["invoices"]}
+_DETAILS = {
+    **_INFO,
+    "acks": 1,
+    "partitions": [{"topic": "invoices", "partition": 0, "first_offset": 17, "end_offset": 19}],
+    "groups": ["billing"],
+}
+_KEY = {"key": "nightly/7", "transactions": [_ID], "committed_at": "2030-01-01T09:00:30Z", "is_new": True}
+_STATS = {
+    "active_transactions": 3,
+    "prepared_transactions": 1,
+    "begun_total": 50,
+    "committed_total": 40,
+    "aborted_total": 7,
+    "timed_out_total": 2,
+    "fenced_total": 1,
+    "avg_duration": "120ms",
+}
+
+
+def transaction_control_routes(broker: Broker) -> list[HTTPRouteHandler]:
+    return [*_routes_of_looking(broker), *_routes_of_keys(broker)]
+
+
+def _routes_of_looking(broker: Broker) -> list[HTTPRouteHandler]:
+    transactions = broker.transactions
+
+    @get(
+        "/transactions",
+        tags=_TAGS,
+        responses={
+            **documented(),
+            200: answer(TransactionListResponse, "The oldest first.", {"transactions": [_LISTED], "total": 1}),
+        },
+        summary="List transactions that have not ended",
+    )
+    async def list_transactions(
+        limit: Annotated[
+            int, QueryParameter(ge=1, le=MAX_AT_ONCE, description="The most transactions to answer with.")
+        ] = 1_000,
+    ) -> TransactionListResponse:
+        """Readers of the partitions that the oldest has written to wait for it."""
+        found = transactions.open_transactions()
+        listed: list[TransactionInfo] = []
+        stretch = Stretch()
+        for each in found[:limit]:
+            listed.append(_info(each))
+            if stretch.is_over:
+                await stretch.rest()
+        return TransactionListResponse(listed, len(found))
+
+    @get(
+        "/transactions/stats",
+        tags=_TAGS,
+        responses={**documented(), 200: answer(TransactionStats, "Since the broker started.", _STATS)},
+        summary="How many transactions there are and were",
+    )
+    async def transaction_stats() -> TransactionStats:
+        """How many are open or prepared now, and what became of others since the broker started."""
+        tally, states = transactions.tally, transactions.states()
+        average_ns = tally.duration_ns // tally.committed if tally.committed else 0
+        return TransactionStats(
+            active_transactions=sum(states.values()),
+            prepared_transactions=states.get("prepared", 0),
+            begun_total=tally.begun,
+            committed_total=tally.committed,
+            aborted_total=tally.aborted,
+            timed_out_total=tally.timed_out,
+            fenced_total=tally.fenced,
+            avg_duration=format_duration_ms(average_ns // NANOS_PER_MS),
+        )
+
+    @get(
+        "/transactions/{transaction_id:str}",
+        tags=_TAGS,
+        responses={
+            **documented(404),
+            200: answer(TransactionDetails, "What it did so far, or how it ended.", _DETAILS),
+        },
+        summary="Look at a transaction",
+    )
+    async def describe_transaction(transaction_id: TransactionPath) -> TransactionDetails:
+        """What it did so far; of one that has ended, how."""
+        try:
+            return _details(transactions.find(transaction_id))
+        except TransactionAborted as error:
+            return _ended(transaction_id, "completed_abort", str(error).partition(": ")[2])
+        except TransactionConflict:
+            return _ended(transaction_id, "completed_commit")
+
+    @post(
+        "/transactions/{transaction_id:str}/abort",
+        tags=_TAGS,
+        status_code=200,
+        responses=documented(404, 409, 413),
+        summary="Abort anyone's transaction (for operators)",
+    )
+    async def abort_any(
+        transaction_id: TransactionPath, data: JSONBody[OperatorAbortRequest | None] = None
+    ) -> AbortTransactionResponse:
+        """Its producer is told so when it comes back to it."""
+        text = None if data is None else data.reason
+        await transactions.aborting.abort(
+            transaction_id, OPERATOR_ASKED if text is None else f"{OPERATOR_ASKED}: {text}"
+        )
+        return AbortTransactionResponse("aborted", transaction_id)
+
+    return [list_transactions, transaction_stats, describe_transaction, abort_any]
+
+
+def _routes_of_keys(broker: Broker) -> list[HTTPRouteHandler]:
+    transactions = broker.transactions
+
+    @post(
+        "/transactions/commit-many",
+        tags=_TAGS,
+        status_code=200,
+        responses={
+            **documented(404, 409, 413, 507),
+            200: answer(CommittedKey, "What is committed under the key, be it by this request or before.", _KEY),
+        },
+        summary="Commit prepared transactions under a key, all or none",
+    )
+    async def commit_many(data: JSONBody[CommitManyRequest]) -> CommittedKey:
+        """The first request with a key decides; every later one is told what that has committed."""
+        return _key(await transactions.keys.commit_many(data.key, data.transactions))
+
+    @get(
+        f"{KEYS}{{key:str}}",
+        tags=_TAGS,
+        before_request=_before_keys,
+        responses={**documented(404), 200: answer(CommittedKey, "What was committed.", {**_KEY, "is_new": False})},
+        summary="Ask what was committed under a key",
+    )
+    async def find_key(
+        key: Annotated[str, PathParameter(description="The application's own; a / in it is written %2F.")],
+    ) -> CommittedKey:
+        """It is an error if nothing was, or so long ago that it is forgotten."""
+        if len(key) > MAX_KEY_LENGTH:
+            raise InvalidRequest(f"the key has {len(key)} characters; 1 to {MAX_KEY_LENGTH} are allowed")
+        found = await transactions.keys.committed_under(key)
+        if found is None:
+            raise TransactionNotFound(
+                f"nothing was committed under key {shown(key)}, or so long ago that it is forgotten"
+            )
+        return _key(found)
+
+    return [commit_many, find_key]
+
+
+async def _before_keys(request: Request[Any, Any, Any]) -> None:
+    await refuse_unknown_parameters(request)
+    decode_parameters(request)
+
+
+def _key(found: ManyCommitted) -> CommittedKey:
+    return CommittedKey(found.key, found.transactions, format_instant_ns(found.at_ns), found.is_new)
+
+
+def _info(each: OpenTransaction) -> TransactionInfo:
+    return TransactionInfo(
+        transaction_id=each.transaction_id,
+        producer_id=each.producer_id,
+        epoch=each.epoch,
+        transactional_id=each.name or UNSET,
+        for_key=each.for_key or UNSET,
+        state=each.state,
+        started_at=format_instant_ns(each.started_ns),
+        deadline=format_instant_ns(each.deadline_ns),
+        messages=each.messages,
+        topics=sorted({touch.topic.name for touch in each.touched.values()}),
+    )
+
+
+def _details(each: OpenTransaction) -> TransactionDetails:
+    touches = sorted(each.touched.values(), key=lambda touch: (touch.topic.name, touch.number))
+    return TransactionDetails(
+        transaction_id=each.transaction_id,
+        producer_id=each.producer_id,
+        epoch=each.epoch,
+        transactional_id=each.name or UNSET,
+        for_key=each.for_key or UNSET,
+        state=each.state,
+        started_at=format_instant_ns(each.started_ns),
+        deadline=format_instant_ns(each.deadline_ns),
+        messages=each.messages,
+        acks=sum(total(acked.parts) for acked in each.acks),
+        partitions=[TouchedPartition(touch.topic.name, touch.number, touch.first, touch.end) for touch in touches],
+        groups=each.groups,
+    )
+
+
+def _ended(transaction_id: str, state: EndedState, reason: str = "") -> TransactionDetails:
+    """Of one that has ended its id tells whose it was."""
+    producer_id, epoch, _ = transaction_id.split("-")
+    return TransactionDetails(
+        transaction_id=transaction_id,
+        producer_id=int(producer_id),
+        epoch=int(epoch),
+        state=state,
+        reason=reason or UNSET,
+    )

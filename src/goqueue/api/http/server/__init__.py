@@ -1,0 +1,1 @@
+"""Serving HTTP: connections, admission, content coding, origin checks, and the OpenAPI document."""

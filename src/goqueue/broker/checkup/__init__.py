@@ -1,0 +1,1 @@
+"""Examining and repairing the data folder of a stopped broker, for ``goqueue doctor``."""

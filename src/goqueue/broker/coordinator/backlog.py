@@ -1,0 +1,135 @@
+"""What of a partition a queue has yet to deliver, lane by lane."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from goqueue.broker.partitions.partition import Partition
+from goqueue.delivery.queue import Queue
+from goqueue.model.message import HIDDEN, Priority
+from goqueue.model.runs import pairs
+from goqueue.storage.log import lanes
+
+NORMAL = int(Priority.NORMAL)
+LANES = range(HIDDEN)
+
+
+def is_plain(queue: Queue, partition: Partition) -> bool:
+    """Whether everything that is left is of lane normal, so that it is served in the order of its offsets."""
+    if partition.log.special_end > queue.front:
+        return False
+    if not queue.lanes:
+        return True
+    only = queue.lanes.get(NORMAL)
+    return only is not None and len(queue.lanes) == 1 and only.cursor == queue.front
+
+
+def has_new(queue: Queue, partition: Partition) -> bool:
+    """Whether there is something that no poll has looked at yet, and that one may look at."""
+    if queue.keys is not None and queue.keys.stopped:
+        going = [number for number in LANES if number not in queue.keys.stopped]
+        end = partition.stable_end
+        return any(lanes.first(partition.log, number, queue.cursor(number), end) is not None for number in going)
+    if partition.stable_end > queue.front:
+        return True
+    return any(
+        lane.cursor < queue.front and lanes.first(partition.log, number, lane.cursor, queue.front) is not None
+        for number, lane in queue.lanes.items()
+    )
+
+
+def waiting(queue: Queue, partition: Partition, most: int) -> dict[int, int]:
+    """How many messages each lane has to deliver, to be tried again or new. ``most`` stands for more."""
+    found = at_most_waiting(queue, partition, most)
+    end = partition.stable_end
+    if is_plain(queue, partition) or not partition.producers.state.aborted.any_between(queue.committed, end):
+        return found
+    for number in list(found):
+        new = lanes.count(partition.log, number, queue.cursor(number), end)
+        new -= _aborted_of_lane(partition, number, queue.cursor(number), end)
+        found[number] = min(new + _to_try_again(queue, number, most), most)
+    return {number: count for number, count in found.items() if count}
+
+
+def at_most_waiting(queue: Queue, partition: Partition, most: int) -> dict[int, int]:
+    """The same without a look at what was aborted, which may be among what is counted where there are several lanes."""
+    if is_plain(queue, partition):
+        end = partition.stable_end
+        new = lanes.visible(partition.log, queue.front, end) - _aborted(partition, queue.front, end)
+        count = new + _to_try_again(queue, NORMAL, most)
+        return {NORMAL: min(count, most)} if count else {}
+    cursors = [queue.cursor(number) for number in LANES]
+    found = {}
+    for number, new in enumerate(lanes.counts(partition.log, cursors, partition.stable_end, most)):
+        count = new + _to_try_again(queue, number, most)
+        if count:
+            found[number] = min(count, most)
+    return found
+
+
+def _aborted(partition: Partition, low: int, high: int) -> int:
+    """How many records there are that readers would see if their transaction had been committed."""
+    return partition.producers.state.aborted.count(low, high)
+
+
+def _aborted_of_lane(partition: Partition, number: int, low: int, high: int) -> int:
+    """The same of one lane."""
+    aborted = partition.producers.state.aborted
+    if not aborted.any_between(low, high):
+        return 0
+    return sum(
+        aborted.count(max(first, low), min(end, high))
+        for first, end in pairs(lanes.runs(partition.log, number, low, high))
+    )
+
+
+def _to_try_again(queue: Queue, number: int, most: int) -> int:
+    lane = queue.lanes.get(number)
+    count = 0 if lane is None else lane.ready_count(most)
+    if queue.keys is not None:
+        count += queue.keys.ready_count(number)
+    return count
+
+
+def next_of_lane(partition: Partition, number: int, upto: int, front: int) -> int:
+    """Where a lane that has come to ``upto`` goes on, if others are further: else it would hold back what counts as
+    done by all."""
+    if upto >= front:
+        return upto
+    first = lanes.first(partition.log, number, upto, front)
+    return front if first is None else first
+
+
+def stranded(queue: Queue, there: Collection[int]) -> list[int]:
+    """Lanes that are not at the front although nothing waits ``there`` for them: retention or compaction took it.
+
+    Nobody would serve them, and they would hold back what counts as done by all.
+    """
+    return [number for number, lane in queue.lanes.items() if lane.cursor < queue.front and number not in there]
+
+
+def left_behind(partition: Partition, number: int, front: int, upto: int) -> list[tuple[int, int]]:
+    """If a lane goes on to ``upto``: which others have messages that they have not come to, and where."""
+    if upto <= front or (number == NORMAL and partition.log.special_end <= front):
+        return []
+    found = []
+    for other in LANES:
+        if other != number:
+            first = lanes.first(partition.log, other, front, upto)
+            if first is not None:
+                found.append((other, first))
+    return found
+
+
+def lag(queue: Queue, partition: Partition) -> int:
+    """How many messages are neither done nor delayed."""
+    start, end = partition.log.start_offset, partition.stable_end
+    first = max(queue.front, start)
+    count = lanes.visible(partition.log, first, end) - _aborted(partition, first, end)
+    for number, lane in queue.lanes.items():
+        count += lane.undone(start) - lane.done_beyond()
+        if lane.cursor < queue.front:
+            upto = min(queue.front, end)
+            count += lanes.count(partition.log, number, lane.cursor, upto)
+            count -= _aborted_of_lane(partition, number, lane.cursor, upto)
+    return count

@@ -1,0 +1,118 @@
+"""Where a topic's dead letters go."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from goqueue.broker.coordinator.backlog import NORMAL
+from goqueue.broker.coordinator.group_shards import Host
+from goqueue.broker.partitions.topic import Topic
+from goqueue.delivery.events import Acked, Moved, Moving, Parts, Target
+from goqueue.delivery.queue import Queue
+from goqueue.model.errors import (
+    GoQueueError,
+    InvalidTopicName,
+    NoDeadLetterTopic,
+    ReservedTopicName,
+    StorageFailed,
+    TopicExists,
+    TopicNotFound,
+)
+from goqueue.model.ids import check_topic_name
+from goqueue.model.runs import Runs
+
+CreateTopic = Callable[[str, dict[str, object]], Awaitable[Topic]]
+
+MAX_REASON_LENGTH = 1_000
+_SUFFIX = ".dlq"
+_MAX_STEM = 196
+
+
+def dead_letter_topic(host: Host, topic: Topic) -> str | None:
+    """Its name; it may not be there yet. Dead letters have no dead letters."""
+    if topic.name.endswith(_SUFFIX):
+        return None
+    if any(each.settings.dead_letter_topic == topic.name for each in host.running_topics()):
+        return None
+    named = topic.settings.dead_letter_topic
+    return named if named and can_be_a_topic(named) else topic.name[:_MAX_STEM] + _SUFFIX
+
+
+def can_be_a_topic(name: str) -> bool:
+    """Earlier versions took any text as ``dead_letter_topic``, and folders and journals may still have one."""
+    try:
+        check_topic_name(name)
+    except (InvalidTopicName, ReservedTopicName):
+        return False
+    return True
+
+
+def is_there(host: Host, name: str) -> bool:
+    """Whether there is a topic of this name."""
+    try:
+        host.topic(name)
+    except TopicNotFound:
+        return False
+    return True
+
+
+async def find_or_make(host: Host, create: CreateTopic, source: Topic, name: str) -> Topic:
+    """The topic for dead letters of ``source``. Whatever the defaults are: they stay until someone sees to them."""
+    settings: dict[str, object] = {
+        "partitions": len(source.partitions),
+        "cleanup": "delete",
+        "retention_ms": None,
+        "retention_bytes": None,
+        "message_ttl_ms": None,
+    }
+    try:
+        return host.topic(name)
+    except TopicNotFound:
+        pass
+    try:
+        return await create(name, settings)
+    except TopicExists:
+        return host.topic(name)
+
+
+async def make_all(host: Host, create: CreateTopic, lacking: Mapping[str, Topic]) -> dict[str, GoQueueError]:
+    """Make topics for the dead letters of others: why those of a topic, by its name, cannot have one.
+
+    What can be had later is not among it: messages go on their way, and arrive when it is there.
+    """
+    refused: dict[str, GoQueueError] = {}
+    for name, source in lacking.items():
+        try:
+            await find_or_make(host, create, source, name)
+        except StorageFailed:
+            raise
+        except GoQueueError as error:
+            if not error.retriable:
+                why = f"messages of topic {source.name!r} cannot become dead letters in {name!r}: {error}"
+                refused[source.name] = NoDeadLetterTopic(why)
+    return refused
+
+
+def moving(
+    host: Host, queue: Queue, topic: Topic, parts: Parts, fresh: Runs, reason: str, lane: int = NORMAL
+) -> Sequence[Moving | Acked | Moved]:
+    """Off to the dead letters; ``fresh`` are of ``lane``. A dead letter itself is done instead: it stays there."""
+    name = dead_letter_topic(host, topic)
+    if name is None:
+        return [Acked(queue.key, parts, reason[:MAX_REASON_LENGTH]), Moved(queue.key, fresh, lane)]
+    target = _target(host, name, queue.partition)
+    return [Moving(queue.key, parts, fresh, reason[:MAX_REASON_LENGTH], target, lane)]
+
+
+def _target(host: Host, name: str, partition: int) -> Target:
+    try:
+        topic = host.topic(name)
+    except TopicNotFound:
+        return Target(name, "", partition, 0)
+    return target_in(topic, partition % len(topic.partitions))
+
+
+def target_in(topic: Topic, number: int) -> Target:
+    """A partition as it is now. Its end may be lost in a crash, and copies would lie where nobody looks for them; what
+    is durable stays."""
+    return Target(topic.name, topic.record.topic_id, number, topic.partitions[number].log.durable_offset)

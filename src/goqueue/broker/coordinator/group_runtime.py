@@ -1,0 +1,221 @@
+"""What a broker remembers of a group only while it runs: who was heard of, who waits, where streams are."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from goqueue.broker.runtime.spread_calls import Rounds
+from goqueue.delivery.lane_scheduler import LaneTurns
+from goqueue.delivery.receipts import Seal
+from goqueue.model.group_settings import GroupSettings
+from goqueue.model.message import HIDDEN
+from goqueue.model.ports import NANOS_PER_SECOND
+from goqueue.observe.histogram import Histogram
+from goqueue.observe.rates import Rate
+
+_END_TO_END_BOUNDS_S = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0
+)  # fmt: skip
+
+_FEW_MEMBERS = 50
+_PAUSE_S_EACH = 0.003
+
+
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """A poll that found nothing. ``partitions`` are those it would take messages from."""
+
+    member: str
+    partitions: frozenset[str]
+    has_room: bool
+    woken: asyncio.Future[None]
+
+    def wake(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(None)
+
+
+@dataclass(slots=True)
+class Session:
+    """When a member was heard of. One that has a call open is there, however long that takes."""
+
+    heard_ns: int
+    calls: int = 0
+    turn: int = 0
+    """Which of its partitions comes first in the next poll."""
+    committed_at_ns: int = 0
+    window: int | None = None
+    """How many messages the member wants in flight for now; ``None``: as many as it may."""
+    positions: dict[str, int] = field(default_factory=dict)
+    """Of a stream member: the next offset to read, by queue."""
+    turns: LaneTurns = field(default_factory=LaneTurns)
+    """Which lane's turn it is. In a shared group all members take turns together."""
+
+    def go_back(self, steps: dict[str, tuple[int | None, int | None]]) -> None:
+        """Undo steps (from, to) by queue, where nothing else has happened since."""
+        for key, (before, after) in steps.items():
+            if self.positions.get(key) == after:
+                self.positions.pop(key, None)
+                if before is not None:
+                    self.positions[key] = before
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a member may take messages from, under two names: of queues and of partitions."""
+
+    queues: dict[str, None]
+    partitions: frozenset[str]
+
+
+@dataclass(slots=True)
+class Served:
+    """What a group got of one lane of one partition, since the start."""
+
+    rate: Rate = field(default_factory=Rate)
+    waited_ns: int = 0
+    """How long they had waited together, from their timestamps on."""
+    last_ns: int | None = None
+
+    def add(self, count: int, waited_ns: int, now_ns: int) -> None:
+        self.rate.add(count, now_ns)
+        self.waited_ns += max(0, waited_ns)
+        self.last_ns = now_ns
+
+
+class GroupRuntime:
+    """Lost with the process: after a restart every member gets a new session."""
+
+    def __init__(self, name: str, takers: dict[str, GroupRuntime], waking: Rounds[asyncio.Future[None]]) -> None:
+        self._name = name
+        self._takers = takers
+        """Of all groups, those with a waiter who can take something: a partition's news concerns no others."""
+        self._waking = waking
+        self._waiting_takers = 0
+        self.sessions: dict[str, Session] = {}
+        self.waiters: dict[Waiter, None] = {}
+        self.reading: set[str] = set()
+        """Queues that some poll is reading; others leave them alone."""
+        self.seals: dict[str, Seal] = {}
+        self.version = 0
+        """Rises with every change of who owns what."""
+        self.shares: dict[str, Share] = {}
+        """By member; worked out when asked for, void when who owns what changes."""
+        self.settings: tuple[dict[str, Any], GroupSettings] | None = None
+        """Worked out from the overrides beside them."""
+        self.turns = LaneTurns()
+        self.served: dict[str, dict[int, Served]] = {}
+        """What was delivered, by queue and lane."""
+        self.lane_delivered = [0] * HIDDEN
+        self.lane_wait_ns = [0] * HIDDEN
+        """The same by lane only, and for good: what was delivered from topics that are gone counts as well."""
+        self.end_to_end = Histogram(_END_TO_END_BOUNDS_S)
+        """From the timestamps of messages to their delivery."""
+        self._changed: dict[asyncio.Future[None], None] = {}
+        self._told_s = -float("inf")
+        """When members were last told of a change, by the loop's clock."""
+        self._telling: asyncio.TimerHandle | None = None
+
+    def note_end_to_end(self, count: int, first_ns: int, last_ns: int) -> None:
+        """So many messages were delivered at once: how long the first and the last of them had been on their way."""
+        half = count // 2
+        self.end_to_end.observe(first_ns / NANOS_PER_SECOND, count - half)
+        if half:
+            self.end_to_end.observe(last_ns / NANOS_PER_SECOND, half)
+
+    def session(self, member: str, now_ns: int) -> Session:
+        """The member was heard of just now."""
+        found = self.session_or_new(member, now_ns)
+        found.heard_ns = now_ns
+        return found
+
+    def session_or_new(self, member: str, now_ns: int) -> Session:
+        found = self.sessions.get(member)
+        if found is None:
+            found = self.sessions[member] = Session(now_ns)
+        return found
+
+    def changed(self) -> None:
+        """Someone owns something else now: polls look again, and streams tell their members.
+
+        All members have to hear of it. If many join one after the other, each of these would be told of each of those:
+        so members of a large group are told of several changes at once, with a pause that is as long as they are many.
+        """
+        self.version += 1
+        self.shares.clear()
+        if self._telling is not None:
+            return
+        if len(self.sessions) > _FEW_MEMBERS:
+            loop = asyncio.get_running_loop()
+            next_s = self._told_s + len(self.sessions) * _PAUSE_S_EACH
+            if next_s > loop.time():
+                self._telling = loop.call_at(next_s, self._tell)
+                return
+            self._told_s = loop.time()
+        self._tell()
+
+    def ended(self) -> None:
+        """There is no such group any more, or the broker stops: nobody waits here any longer."""
+        self.version += 1
+        self.shares.clear()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._told_s, self._telling = self._telling.when(), None
+        self.wake_all()
+        changed, self._changed = self._changed, {}
+        self._waking.add(changed)
+
+    async def wait_for_change(self, seen: int) -> int:
+        """Return the version when it is another than ``seen``."""
+        while self.version == seen:
+            change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._changed[change] = None
+            try:
+                await change
+            finally:
+                self._changed.pop(change, None)
+        return self.version
+
+    def wait(self, waiter: Waiter) -> None:
+        """It hears of news from now on, until ``waits_no_more``."""
+        self.waiters[waiter] = None
+        if waiter.has_room:
+            self._waiting_takers += 1
+            self._takers[self._name] = self
+
+    def waits_no_more(self, waiter: Waiter) -> None:
+        """Said twice is as good as once."""
+        if waiter not in self.waiters:
+            return
+        del self.waiters[waiter]
+        if waiter.has_room:
+            self._waiting_takers -= 1
+            # A group that was deleted may have been made again meanwhile: that one speaks for itself.
+            if not self._waiting_takers and self._takers.get(self._name) is self:
+                del self._takers[self._name]
+
+    @property
+    def has_takers(self) -> bool:
+        """Whether anyone waits who can take something and was not woken yet."""
+        return any(waiter.has_room and not waiter.woken.done() for waiter in self.waiters)
+
+    def wake_one(self, partition: str) -> None:
+        """The one who has waited longest for this partition, and can take something."""
+        for waiter in self.waiters:
+            if waiter.has_room and partition in waiter.partitions and not waiter.woken.done():
+                waiter.wake()
+                return
+
+    def wake_member(self, member: str) -> None:
+        """It has room again."""
+        for waiter in self.waiters:
+            if waiter.member == member:
+                waiter.wake()
+
+    def wake_all(self) -> None:
+        self._waking.add([waiter.woken for waiter in self.waiters])

@@ -1,0 +1,99 @@
+"""Where every group is with messages, right now: what no trace has to remember, since the groups know it."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Mapping
+
+from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.delivery.in_flight_batch import SPAN, Parcel
+from goqueue.delivery.lane import lane_of
+from goqueue.delivery.queue import Queue
+from goqueue.model.errors import TopicNotFound
+from goqueue.model.message import Message
+from goqueue.observe.trace import GroupStanding, Place
+from goqueue.wire.internal_headers import FOR_GROUP
+
+_AT_A_STRETCH = 2_000
+
+Standings = dict[int, list[GroupStanding]]
+"""By offset."""
+
+
+async def standings(shards: GroupShards, topic: str, partition: int, messages: Mapping[int, Message]) -> Standings:
+    """Of the groups that read a partition, with those of these messages that are meant for them."""
+    found: Standings = {offset: [] for offset in messages}
+    try:
+        topic_id = shards.host.topic(topic).record.topic_id
+    except TopicNotFound:
+        return found
+    for name in sorted(shards.groups_on(topic_id, partition)):
+        group = shards.journal(name).machine.get(name)
+        queue = None if group is None else shards.queue(group, topic_id, partition)
+        if group is None or queue is None:
+            continue
+        is_stream = shards.settings(group).mode == "stream"
+        for standing in await standings_in(queue, topic, messages, is_stream=is_stream):
+            found[standing.place.offset].append(standing)
+    return found
+
+
+async def standings_in(
+    queue: Queue, topic: str, messages: Mapping[int, Message], *, is_stream: bool
+) -> list[GroupStanding]:
+    """Of one group with those of a partition's messages that are meant for it, in the order of their offsets."""
+    offsets = sorted(offset for offset, message in messages.items() if _meant_for(message) in ("", queue.group))
+    leased = {} if is_stream else await _leased(queue, offsets)
+    found = []
+    for offset in offsets:
+        place = Place(topic, queue.partition, offset)
+        if is_stream:
+            found.append(_of_stream(queue, place))
+        else:
+            found.append(_of_queue(queue, place, messages[offset].priority, leased.get(offset, [])))
+    return found
+
+
+def _meant_for(message: Message) -> str:
+    if not message.headers:
+        return ""
+    return dict(message.headers).get(FOR_GROUP, b"").decode(errors="replace")
+
+
+async def _leased(queue: Queue, offsets: list[int]) -> dict[int, list[Parcel]]:
+    """The parcels that may hold each. There may be many, and others want to get on meanwhile."""
+    found: dict[int, list[Parcel]] = {}
+    for number, parcel in enumerate(list(queue.parcels())):
+        if number % _AT_A_STRETCH == _AT_A_STRETCH - 1:
+            await asyncio.sleep(0)
+        at = bisect_left(offsets, parcel.first)
+        while at < len(offsets) and offsets[at] < parcel.first + SPAN:
+            found.setdefault(offsets[at], []).append(parcel)
+            at += 1
+    return found
+
+
+def _of_stream(queue: Queue, place: Place) -> GroupStanding:
+    return GroupStanding(queue.group, place, "settled" if place.offset < queue.committed else "waiting")
+
+
+def _of_queue(queue: Queue, place: Place, lane: int, parcels: list[Parcel]) -> GroupStanding:
+    offset = place.offset
+    move = queue.moving.get(offset)
+    if move is not None:
+        return GroupStanding(queue.group, place, "moving", move.count, reason=move.reason)
+    for parcel in parcels:
+        if lane_of(parcel.lease) != lane or not parcel.bits >> (offset - parcel.first) & 1:
+            continue
+        if parcel.is_frozen:
+            return GroupStanding(queue.group, place, "acked in a transaction", parcel.count, reason=_not_ended(parcel))
+        if parcel.member is not None:
+            return GroupStanding(queue.group, place, "in flight", parcel.count, parcel.member, parcel.at_ns)
+        return GroupStanding(queue.group, place, "retry", parcel.count, "", parcel.at_ns, parcel.error)
+    is_done = offset < queue.cursor(lane) and queue.is_done(offset, lane)
+    return GroupStanding(queue.group, place, "settled" if is_done else "waiting")
+
+
+def _not_ended(parcel: Parcel) -> str:
+    return f"{parcel.member} has not ended"

@@ -1,0 +1,1 @@
+"""Moving messages to dead-letter topics, listing them there, and redriving them."""

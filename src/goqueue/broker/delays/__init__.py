@@ -1,0 +1,1 @@
+"""Delayed messages: listing, cancelling and rescheduling them, and appending them again when they are due."""

@@ -1,0 +1,1 @@
+"""Group membership, subscriptions and committed offsets, behind one service."""

@@ -1,0 +1,198 @@
+"""Where groups are: committing, asking, and beginning somewhere else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from goqueue.broker.coordinator.backlog import lag
+from goqueue.broker.coordinator.group_shards import GroupShards, partition_name
+from goqueue.broker.groups.subscriptions import Subscriptions
+from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.queues.settlement import Settling
+from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.coordination.group import Group
+from goqueue.coordination.groups import GroupsEvent, queue_key
+from goqueue.coordination.transactions import GroupAcks, GroupOffset
+from goqueue.delivery.events import Acked, Committed, ResetTo
+from goqueue.delivery.queue import Queue
+from goqueue.model.errors import NotAssigned, OffsetOutOfRange
+from goqueue.model.fields import shown
+from goqueue.model.logging import get_logger
+
+log = get_logger(__name__)
+
+_PARTITIONS_AT_A_STRETCH = 500
+Offsets = Mapping[str, Mapping[int, int]]
+"""By topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """Where a group is in one partition."""
+
+    topic: str
+    partition: int
+    committed: int
+    latest: int
+    lag: int
+    in_flight: int
+    waiting: int
+    owner: str | None
+
+
+class GroupOffsets:
+    def __init__(self, shards: GroupShards, settling: Settling, subscriptions: Subscriptions) -> None:
+        self._shards = shards
+        self._host = shards.host
+        self._clock = shards.clock
+        self._settling = settling
+        self._subscriptions = subscriptions
+
+    async def commit(self, name: str, member_id: str, offsets: Offsets, generation: int | None) -> None:
+        group = self._shards.find(name)
+        events: list[GroupsEvent] = []
+        is_stream = self._shards.settings(group).mode == "stream"
+        for queue, offset in self._checked(group, member_id, offsets, generation):
+            if is_stream:
+                if offset > queue.committed:
+                    events.append(Committed(queue.key, offset))
+            elif parts := queue.delivered_below(offset):
+                events.append(Acked(queue.key, parts))
+        self._shards.change(name, events)
+        self._settling.release(group, member_id)
+        self._shards.runtime(name).wake_all()
+        await self._shards.journal(name).settled()
+
+    def commit_later(
+        self, name: str, member_id: str, offsets: Offsets, generation: int | None, holder: str
+    ) -> tuple[list[GroupOffset], list[GroupAcks]]:
+        """The same for a transaction, which does it when it is committed."""
+        group = self._shards.find(name)
+        checked = self._checked(group, member_id, offsets, generation)
+        if self._shards.settings(group).mode == "stream":
+            later = [GroupOffset(name, queue.key, offset, queue.committed, member_id) for queue, offset in checked]
+            for each in later:
+                self._settling.expect(each, holder)
+            return later, []
+        places = [
+            (queue, place[0], offset) for queue, offset in checked if (place := self._shards.place(queue)) is not None
+        ]
+        return [], self._settling.freeze_below(group, places, holder)
+
+    def read_again(self, offsets: Sequence[GroupOffset]) -> None:
+        """Members of a stream go back to what is committed: the transaction with which they went on was aborted."""
+        for each in offsets:
+            if self._shards.journal(each.group).machine.get(each.group) is not None:
+                session = self._shards.runtime(each.group).sessions.get(each.member)
+                if session is not None:
+                    # Nobody else: who has the partition by now has begun with what is committed.
+                    session.positions.pop(each.queue, None)
+
+    def _checked(
+        self, group: Group, member_id: str, offsets: Offsets, generation: int | None
+    ) -> list[tuple[Queue, int]]:
+        """Where a member wants to be, if it may say so."""
+        name = group.name
+        group.member(member_id)
+        settings = self._shards.settings(group)
+        if settings.kind == "range" or generation is None or generation > group.state.generation:
+            group.check_generation(generation)
+        self._shards.runtime(name).session(member_id, self._clock.monotonic_ns())
+        found = []
+        for queue, partition, offset in self._named_queues(group, offsets):
+            place = partition_name(queue.topic_id, queue.partition)
+            if settings.kind != "shared" and group.state.owners.get(place) != member_id:
+                raise NotAssigned(
+                    f"partition {queue.partition} of that topic is not assigned to member {member_id!r} of {name!r}"
+                )
+            if not 0 <= offset <= partition.high_watermark:
+                raise OffsetOutOfRange(f"offset {shown(offset)} is not there; the latest is {partition.high_watermark}")
+            found.append((queue, offset))
+        return found
+
+    def _named_queues(self, group: Group, offsets: Offsets) -> list[tuple[Queue, Partition, int]]:
+        found = []
+        for topic_name, by_partition in offsets.items():
+            topic = self._host.topic(topic_name)
+            for number, offset in by_partition.items():
+                partition = topic.partition(number)
+                queue = self._shards.queue(group, topic.record.topic_id, number)
+                if queue is None:
+                    raise NotAssigned(f"group {group.name!r} does not read topic {topic_name!r}")
+                found.append((queue, partition, offset))
+        return found
+
+    async def committed(self, name: str, topic: str | None) -> dict[str, dict[int, int]]:
+        if topic is not None:
+            self._host.topic(topic)
+        found: dict[str, dict[int, int]] = {}
+        for each in await self.lag_in_stretches(name):
+            if topic is None or each.topic == topic:
+                found.setdefault(each.topic, {})[each.partition] = each.committed
+        await self._shards.journal(name).settled()
+        return found
+
+    async def reset(self, name: str, offsets: Offsets) -> None:
+        """What is wrong is found before anything is changed; of very many partitions some are changed after others."""
+        group = self._shards.find(name)
+        events: list[GroupsEvent] = []
+        topics = [self._host.topic(each) for each in offsets]
+        stretch = Stretch()
+        for topic in topics:
+            for number, offset in offsets[topic.name].items():
+                partition = topic.partition(number)
+                start, end = partition.log.start_offset, partition.high_watermark
+                if not start <= offset <= end:
+                    raise OffsetOutOfRange(f"offset {shown(offset)} is not there; there are {start} to {end}")
+                events.append(ResetTo(queue_key(group.state.identity, topic.record.topic_id, number), offset))
+                if stretch.is_over:
+                    await stretch.rest()
+        # It may have been deleted meanwhile, or know other topics.
+        group = self._shards.find(name)
+        self._shards.change(name, self._subscriptions.opened(group, topics, self._shards.settings(group)))
+        for start in range(0, len(events), _PARTITIONS_AT_A_STRETCH):
+            if start:
+                await asyncio.sleep(0)
+                self._shards.find(name)
+            self._shards.change(name, events[start : start + _PARTITIONS_AT_A_STRETCH])
+        self._subscriptions.watch(group, topics)
+        self._shards.runtime(name).wake_all()
+        await self._shards.journal(name).settled()
+        log.info("a group was set to other offsets", group=name, topics=sorted(offsets)[:10])
+
+    def lag(self, name: str) -> list[PartitionLag]:
+        return sorted(self._lags(name), key=_place)
+
+    async def lag_in_stretches(self, name: str) -> list[PartitionLag]:
+        found = []
+        stretch = Stretch()
+        for each in self._lags(name):
+            found.append(each)
+            if stretch.is_over:
+                await stretch.rest()
+        return sorted(found, key=_place)
+
+    def _lags(self, name: str) -> Iterator[PartitionLag]:
+        group = self._shards.find(name)
+        for queue in self._shards.queues_of(group):
+            place = self._shards.place(queue)
+            if place is None:
+                continue
+            topic, partition = place
+            in_flight = queue.in_flight
+            yield PartitionLag(
+                topic.name,
+                queue.partition,
+                queue.committed,
+                partition.high_watermark,
+                lag(queue, partition),
+                in_flight,
+                queue.outstanding - in_flight,
+                group.state.owners.get(partition_name(queue.topic_id, queue.partition)),
+            )
+
+
+def _place(lag: PartitionLag) -> tuple[str, int]:
+    return lag.topic, lag.partition

@@ -1,0 +1,254 @@
+"""Everything about groups, behind one face."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Literal
+
+from goqueue.broker.coordinator.dead_letter_topics import CreateTopic
+from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.dead_letters.dead_letter_mover import HeldUp, Transfers
+from goqueue.broker.dead_letters.redrive import DeadLetters
+from goqueue.broker.groups.group_offsets import GroupOffsets, Offsets, PartitionLag
+from goqueue.broker.groups.membership import Assignment, Join, Membership
+from goqueue.broker.groups.subscriptions import Subscriptions
+from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.queues.lane_stats import PartitionLanes, lane_stats
+from goqueue.broker.queues.peek import Peeking
+from goqueue.broker.queues.polling import Polling
+from goqueue.broker.queues.settlement import Settling
+from goqueue.coordination.group import Group, GroupDeleted
+from goqueue.coordination.transactions import GroupAcks, GroupOffset
+from goqueue.delivery.events import CutTo
+from goqueue.delivery.queue import Queue
+from goqueue.model.errors import GoQueueError, GroupConflict, StorageFailed
+from goqueue.model.group_settings import parse_group_settings
+from goqueue.model.ids import check_group_name
+from goqueue.model.logging import get_logger
+from goqueue.model.ports import NANOS_PER_SECOND
+from goqueue.storage.log.commit import CommitScheduler
+
+__all__ = ["Assignment", "GroupService", "GroupStateName", "Join", "Offsets", "PartitionLag"]
+
+log = get_logger(__name__)
+
+GroupStateName = Literal["empty", "rebalancing", "stable"]
+_TRY_AGAIN_NS = NANOS_PER_SECOND
+
+
+class GroupService:
+    """The broker's face for everything about groups."""
+
+    def __init__(
+        self,
+        shards: GroupShards,
+        commits: CommitScheduler,
+        create: CreateTopic,
+        check_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.shards = shards
+        self.settling = Settling(shards, create)
+        self.polling = Polling(shards, self.settling)
+        self.peeking = Peeking(shards)
+        self._subscriptions = Subscriptions(shards, self.settling)
+        self._membership = Membership(shards, self.settling, self._subscriptions)
+        self._offsets = GroupOffsets(shards, self.settling, self._subscriptions)
+        self._transfers = Transfers(shards, self.settling, commits, create, check_room)
+        self.dead_letters = DeadLetters(shards, self._transfers)
+        shards.on_due = self._tend_queue
+        shards.on_group_due = self._tend_group
+        shards.on_moving = self._transfers.begin
+
+    # Life
+
+    async def start(self) -> None:
+        """Take up where the journals end: what a crash took from a log is taken from its groups as well.
+
+        That is durable when this returns, and before anything can be published: a second crash must not find a group
+        ahead of a log that has grown again, or it would take new messages for those that are done.
+        """
+        for journal in self.shards.journals:
+            for queue in journal.machine.queues():
+                self._take_up(queue)
+            for name in journal.machine.names():
+                self._membership.take_up(journal.machine.find(name))
+                self._subscriptions.keep_up(name)
+        for journal in self.shards.journals:
+            await journal.settled()
+
+    def _take_up(self, queue: Queue) -> None:
+        place = self.shards.place(queue)
+        if place is None:
+            return
+        topic, partition = place
+        end = partition.log.end_offset
+        # What is done may lie beyond the front: nobody polls the broker's own group, and others may have gone back.
+        known = queue.known_end
+        if known > end:
+            log.warning(
+                "a group was ahead of its partition, which a crash cut short; it goes on at the end",
+                group=queue.group,
+                topic=topic.name,
+                partition=queue.partition,
+                group_at=known,
+                end_offset=end,
+            )
+            self.shards.change(queue.group, [CutTo(queue.key, end)])
+        self.shards.watch(queue)
+        self.shards.rearm(queue)
+        self._transfers.resume(queue)
+
+    async def stop(self) -> None:
+        self.shards.stop()
+        await self._transfers.stop()
+
+    def held_up(self) -> list[HeldUp]:
+        """Messages that cannot be moved to another topic for now."""
+        return list(self._transfers.held_up.values())
+
+    # Lanes
+
+    async def lane_stats(self, topic: str | None = None) -> list[PartitionLanes]:
+        """How the lanes are doing, partition by partition."""
+        return await lane_stats(self.shards, topic, self.shards.clock.now_ns())
+
+    # Members
+
+    async def join(self, name: str, request: Join) -> Assignment:
+        """Add a member; make the group if this is its first."""
+        return await self._membership.join(name, request)
+
+    async def heartbeat(self, name: str, member_id: str, generation: int | None) -> Assignment:
+        """A sign of life; the answer tells what the member has now."""
+        return await self._membership.heartbeat(name, member_id, generation)
+
+    async def resume(self, name: str, member_id: str, held: Collection[tuple[str, int, int]]) -> Assignment:
+        """The member is back after a broken connection, with these leases (topic, partition, lease) and no others."""
+        return await self._membership.resume(name, member_id, held)
+
+    async def leave(self, name: str, member_id: str, *, if_idle: bool = False) -> bool:
+        """What the member has in flight is given back at once; with ``if_idle`` it stays if there is any: False."""
+        return await self._membership.leave(name, member_id, if_idle=if_idle)
+
+    def assignment(self, name: str, member_id: str) -> Assignment:
+        """What a member has now."""
+        return self._membership.assignment(name, member_id)
+
+    async def next_assignment(self, name: str, member_id: str, seen: int) -> Assignment:
+        """What the member has, when that is news to someone who knows version ``seen``."""
+        return await self._membership.next_assignment(name, member_id, seen)
+
+    def set_window(self, name: str, member_id: str, messages: int | None) -> None:
+        """How many messages of a queue a member wants in flight from now on; ``None``: as many as it may have."""
+        self._membership.set_window(name, member_id, messages)
+
+    def attach(self, name: str, member_id: str, change: int) -> None:
+        """A stream of the member's has begun (1) or ended (-1): as long as it is there, so is the member."""
+        self._membership.attach(name, member_id, change)
+
+    # Offsets
+
+    async def commit(self, name: str, member_id: str, offsets: Offsets, generation: int | None = None) -> None:
+        """In a stream: everything below is done. In a queue: what was delivered below is, and nothing else."""
+        await self._offsets.commit(name, member_id, offsets, generation)
+
+    def commit_later(
+        self, name: str, member_id: str, offsets: Offsets, generation: int | None, holder: str
+    ) -> tuple[list[GroupOffset], list[GroupAcks]]:
+        """What a commit of these offsets is, for a transaction that does it when it is committed itself."""
+        return self._offsets.commit_later(name, member_id, offsets, generation, holder)
+
+    def read_again(self, offsets: Sequence[GroupOffset]) -> None:
+        """Members of a stream go back to what is committed."""
+        self._offsets.read_again(offsets)
+
+    async def offsets(self, name: str, topic: str | None = None) -> dict[str, dict[int, int]]:
+        """Committed offsets: the end of what is done without a gap."""
+        return await self._offsets.committed(name, topic)
+
+    async def reset(self, name: str, offsets: Offsets) -> None:
+        """Begin again at these offsets, back or forward; receipts from before are void."""
+        await self._offsets.reset(name, offsets)
+
+    def lag(self, name: str) -> list[PartitionLag]:
+        """Where the group is in each of its partitions."""
+        return self._offsets.lag(name)
+
+    async def lag_in_stretches(self, name: str) -> list[PartitionLag]:
+        """The same, giving way to others meanwhile: there may be thousands."""
+        return await self._offsets.lag_in_stretches(name)
+
+    # Groups
+
+    def state(self, name: str) -> GroupStateName:
+        """Whether anyone is there, and whether partitions are changing hands."""
+        state = self.shards.find(name).state
+        if not state.members:
+            return "empty"
+        return "rebalancing" if state.handovers else "stable"
+
+    async def configure(self, name: str, raw_settings: Mapping[str, object]) -> Group:
+        """Make a group, or change what can be changed of it."""
+        check_group_name(name)
+        settings = parse_group_settings(dict(raw_settings))
+        group = self.shards.journal(name).machine.get(name)
+        if group is None:
+            self.shards.change(name, [self._membership.made(name, settings)])
+        else:
+            self._membership.check_fits(group, settings)
+            self.shards.change(name, self._membership.changed(group, settings))
+        self._membership.arm(self.shards.find(name))
+        self.shards.runtime(name).wake_all()
+        await self.shards.journal(name).settled()
+        return self.shards.find(name)
+
+    async def delete(self, name: str) -> None:
+        """Forget a group that has no members, and everything it knew."""
+        group = self.shards.find(name)
+        if group.state.members:
+            raise GroupConflict(f"group {name!r} has {len(group.state.members)} members; they must leave first")
+        if any(queue.moving for queue in self.shards.queues_of(group)):
+            raise GroupConflict(f"group {name!r} has messages on their way to the dead letters; try again")
+        self.shards.change(name, [GroupDeleted(name)])
+        await self.shards.journal(name).settled()
+        log.info("group deleted", group=name)
+
+    def topic_created(self, topic: Topic) -> None:
+        self._subscriptions.topic_created(topic)
+
+    def start_moved(self, topic: Topic, number: int) -> None:
+        """The partition begins later than before, by a point that is on the disk: what its groups had of it is void.
+
+        Without this each would notice when it is next polled.
+        """
+        topic_id, partition = topic.record.topic_id, topic.partitions[number]
+        for name in self.shards.groups_on(topic_id, number):
+            queue = self.shards.queue(self.shards.find(name), topic_id, number)
+            # Whoever reads from it just now notices by himself.
+            if queue is not None and queue.key not in self.shards.runtime(name).reading:
+                with suppress(GoQueueError):
+                    self.polling.drop_expired(queue, partition)
+
+    def topic_deleted(self, topic: Topic) -> None:
+        self._subscriptions.topic_deleted(topic)
+
+    # Time
+
+    def _tend_queue(self, name: str, queue: Queue) -> None:
+        try:
+            self.settling.tend(queue)
+        except StorageFailed as error:
+            log.error("a group stands still until the broker is restarted", group=name, error=str(error))
+        except GoQueueError as error:
+            log.warning("messages cannot be given back for now", group=name, error=str(error))
+            self.shards.look_again(queue, _TRY_AGAIN_NS)
+
+    def _tend_group(self, name: str) -> None:
+        try:
+            self._membership.tend(name)
+        except StorageFailed as error:
+            log.error("a group stands still until the broker is restarted", group=name, error=str(error))
+        except GoQueueError as error:
+            log.warning("a group cannot be seen to for now", group=name, error=str(error))
+            self.shards.group_times.set(name, self.shards.clock.now_ns() + _TRY_AGAIN_NS)

@@ -1,0 +1,345 @@
+"""Members of groups: joining, leaving, and being forgotten when nothing is heard of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.events.event_recorder import INTERNAL
+from goqueue.broker.groups.subscriptions import Subscriptions
+from goqueue.broker.queues.settlement import Settling
+from goqueue.coordination.group import Group, GroupChanged, GroupDeleted, GroupMade, Member, new_state
+from goqueue.coordination.groups import GroupsEvent
+from goqueue.model.errors import GroupConflict, InvalidRequest, InvalidSettings
+from goqueue.model.fields import shown, specs
+from goqueue.model.group_settings import GroupSettings, check_together, parse_group_settings
+from goqueue.model.ids import check_group_name
+from goqueue.model.logging import get_logger
+from goqueue.model.ports import NANOS_PER_MS
+from goqueue.observe.trace_event import RELEASED
+
+log = get_logger(__name__)
+
+MAX_CLIENT_ID = 200
+MAX_TOPICS = 1_000
+_ID_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """What a member asks for when it joins. ``settings`` make the group if it is not there, and must fit if it is."""
+
+    client_id: str
+    topics: Sequence[str]
+    settings: Mapping[str, object] = field(default_factory=dict)
+    session_timeout_ms: int | None = None
+    instance_id: str = ""
+    auto_commit: bool = False
+    initial_settings: Mapping[str, object] = field(default_factory=dict)
+    """More for a group that this join makes; one that is there stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a member has. ``revoking`` is what it must let go of, as soon as it has settled what it has in hand."""
+
+    group: str
+    member_id: str
+    generation: int
+    assigned: list[tuple[str, int]]
+    revoking: list[tuple[str, int]]
+    leader_id: str
+    """The first among the members; nothing depends on it."""
+    version: int
+    settings: GroupSettings
+
+
+class Membership:
+    def __init__(self, shards: GroupShards, settling: Settling, subscriptions: Subscriptions) -> None:
+        self._shards = shards
+        self._host = shards.host
+        self._clock = shards.clock
+        self._settling = settling
+        self._subscriptions = subscriptions
+
+    # Coming and going
+
+    async def join(self, name: str, request: Join) -> Assignment:
+        check_group_name(name)
+        settings = parse_group_settings(dict(request.settings))
+        initial = parse_group_settings(dict(request.initial_settings))
+        self._check_join(request)
+        topics = [self._host.topic(each) for each in dict.fromkeys(request.topics)]
+        journal = self._shards.journal(name)
+        group = journal.machine.get(name)
+        events: list[GroupsEvent] = []
+        if group is None:
+            made = self.made(name, self._begun_with(initial, settings))
+            events.append(made)
+            group = Group(new_state(made), {})
+        else:
+            self.check_fits(group, settings)
+            events += self.changed(group, settings)
+        effective = self._host.config.group.with_overrides(group.state.fixed | group.state.overrides | settings)
+        replaced = group.instance(request.instance_id) if request.instance_id else None
+        limit = self._host.config.limits.max_group_members
+        if len(group.state.members) >= limit and replaced is None:
+            raise InvalidRequest(f"group {name!r} has {limit} members, the most that limits.max_group_members allows")
+        member = Member(
+            f"{request.client_id}-{self._new_id()}",
+            request.client_id,
+            [topic.name for topic in topics],
+            request.session_timeout_ms or effective.session_timeout_ms,
+            request.instance_id,
+            request.auto_commit,
+        )
+        if replaced is not None:
+            log.info(
+                "a member is replaced by another process of its instance_id",
+                group=name,
+                member=replaced.member_id,
+                by=member.member_id,
+                instance_id=request.instance_id,
+            )
+            events += self._settling.give_back_of(group, replaced.member_id, orderly=False)
+        members = [*group.state.members.values(), member]
+        events += self._subscriptions.opened(group, topics, effective)
+        events += group.decide_join(
+            member, self._subscriptions.partitions(members), self._subscriptions.rules(effective)
+        )
+        self._shards.change(name, events, RELEASED)
+        group = self._shards.find(name)
+        self._subscriptions.watch(group, topics)
+        session = self._shards.runtime(name).session(member.member_id, self._clock.monotonic_ns())
+        session.committed_at_ns = session.heard_ns
+        # The others are looked at when their time comes: nothing has changed for them.
+        self._arm_member(group, member)
+        self._subscriptions.release_idle(group)
+        await journal.settled()
+        return self.assignment(name, member.member_id)
+
+    def _begun_with(self, initial: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+        """What a group begins with, unless that does not go together with what was asked for, or with the defaults."""
+        both = initial | settings
+        chosen = self._host.config.group.with_overrides(both)
+        try:
+            check_together(chosen.kind, chosen.mode, chosen.ordering)
+        except InvalidSettings:
+            return settings
+        return both
+
+    def made(self, name: str, settings: dict[str, Any]) -> GroupMade:
+        """A new group, if there is room for one more."""
+        limit = self._host.config.limits.max_groups
+        if self._shards.count() >= limit:
+            raise InvalidRequest(f"there are {limit} groups already, the most that limits.max_groups allows")
+        chosen = self._host.config.group.with_overrides(settings)
+        check_together(chosen.kind, chosen.mode, chosen.ordering)
+        # Another default tomorrow must not make another group of it.
+        fixed = {each: getattr(chosen, each) for each, spec in specs(GroupSettings).items() if spec.fixed}
+        return GroupMade(name, self._new_id(), settings, self._clock.now_ns(), fixed)
+
+    def check_fits(self, group: Group, settings: dict[str, Any]) -> None:
+        """Whoever joins an existing group may name its fixed settings, and change those that its members go by only
+        while there are none."""
+        effective = self._shards.settings(group)
+        for each, spec in specs(GroupSettings).items():
+            if each not in settings or not spec.fixed or getattr(effective, each) == settings[each]:
+                continue
+            if not spec.while_empty:
+                raise GroupConflict(
+                    f"group {group.name!r} has {each} {getattr(effective, each)!r}, which cannot be changed to "
+                    f"{settings[each]!r}"
+                )
+            if group.state.members:
+                raise GroupConflict(
+                    f"group {group.name!r} has {each} {getattr(effective, each)!r}, which can be changed to "
+                    f"{settings[each]!r} only while it has no members; it has {len(group.state.members)}"
+                )
+        wanted = effective.with_overrides(settings)
+        check_together(wanted.kind, wanted.mode, wanted.ordering)
+
+    def changed(self, group: Group, settings: dict[str, Any]) -> list[GroupChanged]:
+        """What is not fixed is as the last one who named it wants it."""
+        overrides = group.state.overrides | settings
+        if overrides == group.state.overrides:
+            return []
+        log.info("a group's settings change", group=group.name, settings=settings)
+        return [GroupChanged(group.name, overrides)]
+
+    def _check_join(self, request: Join) -> None:
+        if not 1 <= len(request.client_id) <= MAX_CLIENT_ID or not request.client_id.isprintable():
+            raise InvalidRequest(f"client_id must have 1 to {MAX_CLIENT_ID} printable characters")
+        if len(request.instance_id) > MAX_CLIENT_ID or not request.instance_id.isprintable():
+            raise InvalidRequest(f"instance_id may have at most {MAX_CLIENT_ID} printable characters")
+        if not 1 <= len(request.topics) <= MAX_TOPICS:
+            raise InvalidRequest(f"topics must name 1 to {MAX_TOPICS} topics")
+        if request.session_timeout_ms is not None:
+            specs(GroupSettings)["session_timeout_ms"].parse(request.session_timeout_ms)
+        self._host.check_open()
+
+    async def heartbeat(self, name: str, member_id: str, generation: int | None) -> Assignment:
+        group = self._shards.find(name)
+        group.member(member_id)
+        if generation is not None and generation > group.state.generation:
+            raise InvalidRequest(
+                f"generation {shown(generation)} has not been yet; group {name!r} is at {group.state.generation}"
+            )
+        self._shards.runtime(name).session(member_id, self._clock.monotonic_ns())
+        await self._shards.journal(name).settled()
+        return self.assignment(name, member_id)
+
+    async def leave(self, name: str, member_id: str, *, if_idle: bool = False) -> bool:
+        group = self._shards.find(name)
+        group.member(member_id)
+        if if_idle and group.in_flight.get(member_id, 0):
+            return False
+        if self._shards.settings(group).mode == "stream":
+            self._settling.auto_commit(group, member_id, now=True)
+        self._remove(group, [member_id], orderly=True)
+        await self._shards.journal(name).settled()
+        return True
+
+    async def resume(self, name: str, member_id: str, held: Collection[tuple[str, int, int]]) -> Assignment:
+        group = self._shards.find(name)
+        group.member(member_id)
+        self._shards.change(name, self._settling.give_back_unseen(group, member_id, lambda lease: lease not in held))
+        # What was on its way when the connection broke was not seen: a stream goes on at what is committed.
+        self._shards.runtime(name).session(member_id, self._clock.monotonic_ns()).positions.clear()
+        return await self.heartbeat(name, member_id, None)
+
+    def _remove(self, group: Group, gone: list[str], *, orderly: bool) -> None:
+        events: list[GroupsEvent] = []
+        for member_id in gone:
+            events += self._settling.give_back_of(group, member_id, orderly=orderly)
+        left = [each for each in group.state.members.values() if each.member_id not in gone]
+        rules = self._subscriptions.rules(self._shards.settings(group))
+        events += group.decide_leave(gone, self._subscriptions.partitions(left), rules)
+        self._shards.change(group.name, events, RELEASED)
+        self._shards.runtime(group.name).wake_all()
+        self.arm(group)
+        self._subscriptions.release_idle(group)
+
+    # Looking
+
+    def assignment(self, name: str, member_id: str) -> Assignment:
+        group = self._shards.find(name)
+        member = group.member(member_id)
+        settings = self._shards.settings(group)
+        if settings.kind == "shared":
+            topics = self._subscriptions.topics(member.topics)
+            assigned = [(topic.name, number) for topic in topics for number in range(len(topic.partitions))]
+        else:
+            assigned = self._named(group.owned_by(member_id))
+        return Assignment(
+            name,
+            member_id,
+            group.state.generation,
+            assigned,
+            self._named(group.leaving(member_id)),
+            next(iter(group.state.members)),
+            self._shards.runtime(name).version,
+            settings,
+        )
+
+    def _named(self, partitions: Sequence[str]) -> list[tuple[str, int]]:
+        found = []
+        for each in partitions:
+            topic_id, _, number = each.rpartition("/")
+            topic = self._host.topic_by_id(topic_id)
+            if topic is not None:
+                found.append((topic.name, int(number)))
+        return sorted(found)
+
+    async def next_assignment(self, name: str, member_id: str, seen: int) -> Assignment:
+        await self._shards.runtime(name).wait_for_change(seen)
+        await self._shards.journal(name).settled()
+        return self.assignment(name, member_id)
+
+    def set_window(self, name: str, member_id: str, messages: int | None) -> None:
+        """The member was heard of before; one that is gone meanwhile wants nothing."""
+        if self._shards.journal(name).machine.get(name) is None:
+            return
+        runtime = self._shards.runtime(name)
+        session = runtime.sessions.get(member_id)
+        if session is not None:
+            session.window = messages
+            runtime.wake_member(member_id)
+
+    def attach(self, name: str, member_id: str, change: int) -> None:
+        if self._shards.journal(name).machine.get(name) is None:
+            return
+        session = self._shards.runtime(name).sessions.get(member_id)
+        if session is not None:
+            session.calls += change
+            session.heard_ns = self._clock.monotonic_ns()
+
+    # Time
+
+    def take_up(self, group: Group) -> None:
+        """After a start every member has its whole session before it."""
+        now_ns = self._clock.monotonic_ns()
+        for member in group.state.members:
+            self._shards.runtime(group.name).session(member, now_ns)
+        self.arm(group)
+
+    def arm(self, group: Group) -> None:
+        """When to look at the group again: a session may be over, or the group itself."""
+        for member in group.state.members.values():
+            self._arm_member(group, member)
+        for handover in group.state.handovers.values():
+            self._shards.group_times.set(group.name, handover.deadline_ns)
+        ends_at_ns = self._ends_at_ns(group)
+        if ends_at_ns is not None:
+            self._shards.group_times.set(group.name, ends_at_ns)
+
+    def _arm_member(self, group: Group, member: Member) -> None:
+        heard_ns = self._clock.monotonic_ns()
+        session = self._shards.runtime(group.name).session_or_new(member.member_id, heard_ns)
+        # One that has a call open is heard of all the time.
+        ends_ns = (heard_ns if session.calls else session.heard_ns) + member.session_timeout_ms * NANOS_PER_MS
+        self._shards.group_times.set(group.name, self._clock.now_ns() + max(0, ends_ns - heard_ns))
+
+    def _ends_at_ns(self, group: Group) -> int | None:
+        """When a group that nobody uses is deleted."""
+        idle_ms = self._shards.settings(group).idle_expiry_ms
+        if group.state.members or idle_ms is None or group.name.startswith(INTERNAL):
+            return None
+        return group.state.empty_since_ns + idle_ms * NANOS_PER_MS
+
+    def tend(self, name: str) -> None:
+        """Let time do its work on a group."""
+        group = self._shards.journal(name).machine.get(name)
+        if group is None:
+            return
+        self._subscriptions.catch_up(name)
+        now_ns, heard_ns = self._clock.now_ns(), self._clock.monotonic_ns()
+        overdue = group.overdue(now_ns)
+        if overdue:
+            log.warning("partitions are taken from members that did not let go", group=name, partitions=len(overdue))
+            self._shards.change(name, group.decide_handovers(overdue))
+        runtime = self._shards.runtime(name)
+        silent = [
+            member.member_id
+            for member in group.state.members.values()
+            if not (session := runtime.session_or_new(member.member_id, heard_ns)).calls
+            and session.heard_ns + member.session_timeout_ms * NANOS_PER_MS <= heard_ns
+        ]
+        if silent:
+            log.warning("members were not heard of and are taken out", group=name, members=silent[:10])
+            self._remove(group, silent, orderly=False)
+        ends_at_ns = self._ends_at_ns(group)
+        if ends_at_ns is not None and ends_at_ns <= now_ns:
+            # What is on its way to the dead letters is known to the group alone.
+            if not any(queue.moving for queue in self._shards.queues_of(group)):
+                log.info("a group without members is deleted", group=name)
+                self._shards.change(name, [GroupDeleted(name)])
+                return
+            self._shards.group_times.set(name, now_ns + 60_000 * NANOS_PER_MS)
+            return
+        self.arm(group)
+
+    def _new_id(self) -> str:
+        return self._host.randomness.random_bytes(_ID_BYTES).hex()

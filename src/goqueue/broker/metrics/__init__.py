@@ -1,0 +1,1 @@
+"""What a broker reports about itself: metrics and health checks."""

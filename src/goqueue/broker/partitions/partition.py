@@ -1,0 +1,239 @@
+"""One partition at work: its log, its high watermark, and those who wait for messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from goqueue.broker.partitions.partition_producers import PartitionProducers
+from goqueue.broker.runtime.spread_calls import Rounds, wake
+from goqueue.model.errors import GoQueueError, TopicNotFound
+from goqueue.model.logging import get_logger
+from goqueue.model.message import HIDDEN
+from goqueue.model.offset_runs import OffsetRuns
+from goqueue.model.settings import FsyncPolicy
+from goqueue.observe.rates import Rate
+from goqueue.storage.log import lanes
+from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.lanes import LaneSlice
+from goqueue.storage.log.log import Log
+from goqueue.storage.log.lost import lost_frames
+from goqueue.storage.log.segment import Slice
+from goqueue.wire.batch import CheckedBatch, FrameRun, keep_frames
+from goqueue.wire.frame import HEADER_SIZE
+from goqueue.wire.producer_frames import aborted_among
+
+log = get_logger(__name__)
+
+_ON_LOOP_BYTES = 256 << 10
+_LANE_ON_LOOP_BYTES = 3 << 19
+"""Much of what a lane reads belongs to other lanes and is not looked at."""
+_MOST_DAMAGED = 10_000
+
+
+class Partition:
+    """Readers see what lies below the high watermark: what is durable, or written if the topic's policy says so; and
+    nothing of a transaction before it is committed."""
+
+    def __init__(self, log: Log, commits: CommitScheduler, policy: FsyncPolicy, place: str = "") -> None:
+        self.log = log
+        self.producers = PartitionProducers(log)
+        self.place = place
+        """The topic's name and this partition's number, as traces name it."""
+        self.policy: FsyncPolicy = policy
+        self.damaged: set[int] = set()
+        """Offsets that readers met and that fail their checksum; as many as are worth remembering."""
+        self.closed = False
+        self.stopping = False
+        self._shown = 0
+        """What readers could see when the policy was changed, they can see under the next one."""
+        self._commits = commits
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        self._waking: Rounds[asyncio.Future[None]] | None = None
+        self.watcher: Callable[[], None] | None = None
+        """Called whenever those who wait are woken."""
+        self.arrivals = [Rate() for _ in range(HIDDEN)]
+        """What readers will see of what was written since the start, by lane."""
+        self.published_bytes = 0
+        """Of the same."""
+        self.read_messages = 0
+        self.read_bytes = 0
+        """By offset, without a group, since the start."""
+        log.on_durable = self.wake
+
+    @property
+    def high_watermark(self) -> int:
+        return max(self.log.durable_offset, self._shown) if self.policy == "always" else self.log.end_offset
+
+    @property
+    def stable_end(self) -> int:
+        """Readers see what lies below, unless they ask for more: no transaction is open there."""
+        first_open = self.producers.first_open
+        return self.high_watermark if first_open is None else min(self.high_watermark, first_open)
+
+    def change_policy(self, policy: FsyncPolicy) -> None:
+        """The watermark never goes back: a message that someone has in hand would look like one that is gone."""
+        self._shown = self.high_watermark
+        self.policy = policy
+
+    def append(self, batch: CheckedBatch) -> int:
+        """Write a batch and return its first offset. It counts once ``acknowledge`` is done."""
+        first = self.log.append(batch)
+        self._count(batch)
+        if self.policy != "always":
+            self.wake()
+        return first
+
+    def _count(self, batch: CheckedBatch) -> None:
+        now_ns, of_batch = self.log.now_ns(), batch.lanes
+        if isinstance(of_batch, int):
+            if of_batch != HIDDEN:
+                self.arrivals[of_batch].add(len(batch), now_ns)
+                self.published_bytes += len(batch.frames)
+            return
+        left = len(batch)
+        for lane, count in enumerate(np.bincount(of_batch, minlength=HIDDEN)[:HIDDEN].tolist()):
+            if count:
+                self.arrivals[lane].add(count, now_ns)
+                left -= count
+        self.published_bytes += len(batch.frames) - (_size_of(batch, of_batch == HIDDEN) if left else 0)
+
+    def acknowledge(self, end_offset: int) -> asyncio.Future[None]:
+        """Done when what lies below ``end_offset`` is as durable as promised. Asked for by the call itself."""
+        return self._commits.durable(self.log, end_offset if self.policy == "always" else 0)
+
+    def reason(self, error: GoQueueError) -> GoQueueError:
+        """What to tell someone whose write failed: a deleted topic is no disk failure."""
+        return _deleted() if self.closed else error
+
+    async def read(
+        self, offset: int, max_bytes: int, max_messages: int, limit: int | None = None
+    ) -> tuple[FrameRun | None, int]:
+        """Frames from ``offset`` on, and the offset to go on from. ``None``: there is nothing below the limit, which
+        is the end of what is stable unless it is given."""
+        if self.closed:
+            raise _deleted()
+        limit = self.stable_end if limit is None else limit
+        lost = self.log.lost.next_open(offset)
+        is_near = lost is not None and lost.first < limit
+        stop = max(offset, lost.first) if lost is not None and is_near else limit
+        found = self.log.locate(offset, max_bytes, max_messages, stop)
+        if found is not None:
+            return await self.load(found, offset), min(found.next_offset, stop) if is_near else found.next_offset
+        if lost is not None and is_near and stop < limit:
+            end = min(lost.end, limit, stop + max(1, min(max_messages, max_bytes // HEADER_SIZE)))
+            return lost_frames(lost, stop, end), end
+        # Offsets that compaction has emptied, up to the limit, are not worth asking for again.
+        return None, max(offset, limit)
+
+    async def load(self, found: Slice | LaneSlice, offset: int, on_loop_bytes: int = _ON_LOOP_BYTES) -> FrameRun:
+        """Read what was found from ``offset`` on: in a thread, unless it is small and was written lately."""
+        if self.log.is_active(offset) and found.size <= on_loop_bytes:
+            run = found.load()
+        else:
+            run = await asyncio.to_thread(found.load)
+        if run.misplaced:
+            self.note_damage(list(run.misplaced))
+        return run
+
+    async def read_lane(self, lane: int, offset: int, max_bytes: int, max_messages: int) -> tuple[FrameRun | None, int]:
+        """The next frames of one lane that readers see, and the offset behind the last that was looked at."""
+        if self.closed:
+            raise _deleted()
+        limit = self.stable_end
+        at = offset
+        while True:
+            at = max(at, self.log.start_offset)
+            # What was aborted lies in lanes like everything else.
+            at = max(at, self.producers.state.aborted.end_of(at))
+            found = lanes.locate(self.log, lane, at, max_bytes, max_messages, limit)
+            if found is None:
+                return None, max(offset, limit)
+            # As of now: a compaction that ends while the old files are read forgets what it has removed.
+            aborted = self.producers.state.aborted
+            run = _without(aborted, await self.load(found, at, _LANE_ON_LOOP_BYTES))
+            if run is not None:
+                return run, found.next_offset
+            if self.closed:
+                raise _deleted()
+            at = found.next_offset
+
+    def next_visible(self, offset: int, most_steps: int = 1 << 30) -> int:
+        """``offset``, or the next behind it that a reader may see; after so many steps, as far as it was looked."""
+        limit, aborted = self.stable_end, self.producers.state.aborted
+        while most_steps > 0 and not self.closed and self.log.start_offset <= offset < limit:
+            most_steps -= 1
+            lost = self.log.lost.next_open(offset)
+            at = min(lanes.next_visible(self.log, offset, limit), limit)
+            if lost is not None and lost.first < at:
+                # Readers are to meet it.
+                return max(offset, lost.first)
+            offset = at
+            behind = aborted.end_of(offset)
+            if behind == offset:
+                break
+            offset = min(behind, limit)
+        return offset
+
+    def note_damage(self, offsets: list[int]) -> None:
+        new = {each for each in offsets if not self.log.lost.covers(each)} - self.damaged
+        if new and len(self.damaged) < _MOST_DAMAGED:
+            self.damaged |= new
+            log.error("messages fail their checksum", folder=str(self.log.folder), offsets=sorted(new)[:20])
+
+    def note_read(self, messages: int, size_bytes: int) -> None:
+        """Someone got these, by offset and without a group."""
+        self.read_messages += messages
+        self.read_bytes += size_bytes
+
+    def has_news(self, offset: int, *, uncommitted: bool = False) -> bool:
+        """Whether waiting for what comes at ``offset`` is over: it is there, or nothing will come any more."""
+        end = self.high_watermark if uncommitted else self.stable_end
+        return end > offset or self.closed or self.stopping
+
+    def add_waiter(self, waiter: asyncio.Future[None]) -> None:
+        """``waiter`` is done when there may be news. The caller must ``remove_waiter`` in any case."""
+        self._waiters[waiter] = None
+
+    def remove_waiter(self, waiter: asyncio.Future[None]) -> None:
+        self._waiters.pop(waiter, None)
+
+    def wake(self) -> None:
+        """Let everyone who waits look again."""
+        if self._waiters:
+            waiters, self._waiters = self._waiters, {}
+            if self._waking is None:
+                self._waking = Rounds(wake)
+            self._waking.add(waiters)
+        if self.watcher is not None:
+            self.watcher()
+
+    def stop_waiting(self) -> None:
+        """From now on nobody waits for messages here."""
+        self.stopping = True
+        self.wake()
+
+    def close(self) -> None:
+        self.closed = True
+        self.wake()
+        self.log.close()
+
+
+def _without(aborted: OffsetRuns, run: FrameRun) -> FrameRun | None:
+    """What is left of frames that were read without those that were aborted."""
+    hidden = aborted_among(aborted, run) if len(aborted) else None
+    if hidden is None or not hidden.any():
+        return run
+    return None if hidden.all() else keep_frames(run, ~hidden)
+
+
+def _size_of(batch: CheckedBatch, chosen: NDArray[np.bool_]) -> int:
+    """How many bytes some of a batch's messages take."""
+    return int(np.diff(batch.positions.astype(np.int64), append=len(batch.frames))[chosen].sum())
+
+
+def _deleted() -> TopicNotFound:
+    return TopicNotFound("the topic was deleted")

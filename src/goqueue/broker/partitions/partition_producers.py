@@ -1,0 +1,257 @@
+"""The producers of one partition: derived from its log, with a file that saves reading it again.
+
+Stamps, markers and dedup ids are all in the log. The file tells what follows from everything below an offset; a start
+reads on from there. Compaction takes stamps away, so it stays below what the file tells. So does the beginning of the
+log: the file is written before retention or a purge moves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from itertools import takewhile
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from goqueue.broker.partitions.derived_files import SAVE_BEHIND
+from goqueue.model.errors import CorruptData
+from goqueue.model.logging import get_logger
+from goqueue.model.message import HIDDEN
+from goqueue.model.producers import OpenRecords, Producers, SentBatch
+from goqueue.model.runs import Runs, ascending_to_runs
+from goqueue.storage.files.atomic import read_checked
+from goqueue.storage.files.checkpoint import RecoveryPoint
+from goqueue.storage.files.files import Files
+from goqueue.storage.log.log import Log
+from goqueue.storage.log.producer_replay import FILE_NAME, ProducerReplay, ProducersFile, first_stamp
+from goqueue.wire.batch import CheckedBatch, Columns, FrameRun
+from goqueue.wire.frame import Flag
+from goqueue.wire.internal_headers import ProducerStamp
+from goqueue.wire.producer_frames import Marker, dedup_ids
+
+log = get_logger(__name__)
+
+_SCAN_BYTES = 1 << 20
+_DIGEST_BYTES = 16
+_OLDEST_ID_NS = 86_400 * 10**9
+"""No topic remembers dedup ids for longer."""
+
+
+class DedupEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message that was published with a dedup id, of which a digest is kept."""
+
+    digest: bytes
+    offset: int
+    at_ns: int
+
+
+def digest_of(dedup_id: bytes) -> bytes:
+    return blake2b(dedup_id, digest_size=_DIGEST_BYTES).digest()
+
+
+class _File(ProducersFile):
+    dedup: list[DedupEntry] = msgspec.field(default_factory=list)
+
+
+class PartitionProducers:
+    def __init__(self, owner_log: Log) -> None:
+        self.log = owner_log
+        self.state = Producers()
+        self.saved_at = 0
+        """Up to which offset the file tells everything."""
+        self.changes = 0
+        """How often something changed since the file was written."""
+        self.found_ids: list[DedupEntry] = []
+        """After a start: dedup ids, as they lie in the log behind the file."""
+        self.loaded_ids: list[DedupEntry] = []
+        """The same by the file."""
+        self.has_ids = False
+        """Whether the topic remembers any dedup id of this partition."""
+        self._nobody_below = 0
+        """When the log ended here, nobody was known: nothing below is needed, be there a file or not."""
+        owner_log.producers_from = self.needed_from
+        owner_log.producers_known_to = self.settled_below
+        owner_log.on_compacted = self._compacted
+
+    @property
+    def is_empty(self) -> bool:
+        state = self.state
+        return not (state.known or len(state.aborted) or len(state.aborted_delayed) or self.has_ids)
+
+    def needed_from(self) -> int:
+        """Nothing below this offset is needed to know everything, be there a file or not."""
+        if self.is_empty:
+            self._nobody_below = self.log.end_offset
+        return self._nobody_below
+
+    @property
+    def first_open(self) -> int | None:
+        return self.state.first_open
+
+    # Changing
+
+    def stored(self, stamp: ProducerStamp, first: int, batch: CheckedBatch, now_ns: int, *, is_open: bool) -> None:
+        """A producer's batch was appended just now."""
+        self._stored(stamp, first, now_ns)
+        if is_open:
+            self.state.opened(stamp.producer_id, first, first + len(batch), _delayed(batch, first))
+
+    def _stored(self, stamp: ProducerStamp, first: int, now_ns: int) -> None:
+        self._begin_at(first)
+        self.changes += 1
+        batch = SentBatch(stamp.first_sequence, stamp.message_count, first)
+        self.state.stored(stamp.producer_id, stamp.epoch, batch, now_ns)
+
+    def stored_ids(self, first: int) -> None:
+        """Messages with dedup ids were appended just now, from this offset on."""
+        self._begin_at(first)
+        self.has_ids = True
+        self.changes += 1
+
+    def _begin_at(self, first: int) -> None:
+        """Something comes to be known by what lies at this offset. The next recovery point would be too late to tell
+        that it is the first: the start may have moved since the last one, so that less is left than it asks for."""
+        if self.is_empty:
+            self._nobody_below = first
+
+    def ended(self, marker: Marker) -> OpenRecords | None:
+        """A marker was appended just now."""
+        self.changes += 1
+        return self.state.ended(marker.producer_id, marker.epoch, is_commit=marker.is_commit)
+
+    def forget(self, silent_since_ns: int, most: int, *, has_ids: bool) -> None:
+        """Forget producers that were silent for long, and those beyond ``most``."""
+        self.changes += self.state.forget(silent_since_ns, most)
+        self.has_ids = has_ids
+
+    def _compacted(self, low: int, high: int) -> None:
+        """What was aborted there is gone, and not to be counted any more."""
+        self.state.drop_between(low, high)
+
+    @property
+    def _needs_file(self) -> bool:
+        """A file that is there is believed by the next start, be it of those who are forgotten by now."""
+        return self.saved_at > 0 or not self.is_empty
+
+    def is_due(self) -> bool:
+        """Whether so much lies behind the file that it should be written."""
+        return self._needs_file and self.log.end_offset - self.saved_at > SAVE_BEHIND
+
+    def holds_up_compaction(self) -> bool:
+        """Whether there is something for compaction to do that waits for the file."""
+        return self._needs_file and len(self.log.segments) > 1 and self.log.active.base > self.saved_at
+
+    def holds_up_files(self) -> bool:
+        """Whether segments wait to be removed until the file is written."""
+        below_start = takewhile(lambda segment: segment.below <= self.log.durable_start, self.log.segments[:-1])
+        return self._needs_file and any(segment.below > self.saved_at for segment in below_start)
+
+    def settled_below(self) -> int:
+        """Stamps, markers and what was aborted may go below this."""
+        return self.saved_at if self._needs_file else self.log.end_offset
+
+    def is_known_below(self, offset: int) -> bool:
+        """Whether the log below this can go and the next start knows as much as with it."""
+        return not self._needs_file or self.saved_at >= offset
+
+    # Recovery
+
+    def recover(self, files: Files, point: RecoveryPoint | None, now_ns: int) -> None:
+        """Learn everything: from the file, and from the log behind it."""
+        self._nobody_below = first_stamp(point)
+        at = self._nobody_below
+        start = self.log.segments[0].base
+        if self._load(files):
+            at = self.saved_at
+            # Retention stops at what is open, so what seems to be open below the start has ended.
+            self.changes += self.state.close_below(self.log.start_offset)
+        elif point is None:
+            # Nothing tells of anybody below: the next recovery point must not ask for what is gone.
+            self._nobody_below = start
+        at = max(at, start)
+        replay = ProducerReplay(self.state, self.log.start_offset, now_ns)
+        while (found := self.log.read_kept(at, _SCAN_BYTES, 1 << 20)) is not None:
+            run = found.load()
+            columns = run.columns()
+            replay.follow(run, columns)
+            self._find_ids(run, columns, now_ns)
+            at = found.next_offset
+        self.changes += replay.changes
+        closed = self.state.close_below(self.log.start_offset)
+        if closed:
+            log.warning("markers of transactions are gone", folder=str(self.log.folder), transactions=closed)
+        # What compaction has seen holds nothing any more that was aborted.
+        self.state.drop_below(max(start, min(self.log.cleaned_to, self.log.end_offset)))
+        if self.log.options.compacted:
+            # A crash may have come between the end of a compaction and the point that tells of it.
+            self.state.keep_aborted(self.log.has)
+        self.has_ids = bool(self.found_ids or self.loaded_ids)
+
+    def _load(self, files: Files) -> bool:
+        """Whether there is a file that can be believed."""
+        path = self.path
+        try:
+            payload = read_checked(files, path)
+            if payload is None:
+                return False
+            kept = msgspec.msgpack.decode(payload, type=_File)
+            if kept.as_of <= self.log.end_offset:
+                self.state = kept.state()
+                self.loaded_ids = kept.dedup
+                self.saved_at = kept.as_of
+                return True
+            reason = f"it tells of offset {kept.as_of}, and the log ends at {self.log.end_offset}"
+        except (CorruptData, ValueError, msgspec.MsgspecError) as error:
+            reason = str(error)
+        log.warning("the file of producers is of no use; reading the log", path=str(path), reason=reason)
+        files.remove(path)
+        # Else it may be back after a crash, when the log is long enough for it to be believed.
+        files.sync_dir(path.parent)
+        return False
+
+    @property
+    def path(self) -> Path:
+        return self.log.folder / FILE_NAME
+
+    def _find_ids(self, run: FrameRun, columns: Columns, now_ns: int) -> None:
+        """A message that was delayed and has become visible is known by the record that it was until then.
+
+        When they came is known no better than when the last message of their segment did.
+        """
+        found = dedup_ids(run)
+        if not found:
+            return
+        offsets = columns["offset"]
+        at_ns = min(now_ns, self.log.segments[self.log.segment_at(int(offsets[0]))].summary()[1])
+        if at_ns < now_ns - _OLDEST_ID_NS:
+            return
+        fired = columns["flags"] & np.uint8(Flag.FIRED) != 0
+        # A message's own time is its producer's, and mostly the better guess.
+        sent_ns = np.minimum(columns["timestamp"].astype(np.int64), at_ns)
+        self.found_ids += [
+            DedupEntry(digest_of(each), int(offsets[at]), int(sent_ns[at]))
+            for at, each in found.items()
+            if not fired[at]
+        ]
+
+    # The file
+
+    def dump(self, dedup: Iterable[DedupEntry]) -> tuple[int, bytes]:
+        """What to write once everything that is in the log now is on the disk, and up to where it tells."""
+        state = self.state
+        state.drop_below(self.log.segments[0].base)
+        as_of = self.log.end_offset
+        kept = _File(as_of, state.known, state.aborted.dump(), state.aborted_delayed.dump(), list(dedup))
+        return as_of, msgspec.msgpack.encode(kept)
+
+    def saved(self, as_of: int, changes: int) -> None:
+        self.saved_at = as_of
+        self.changes -= changes
+
+
+def _delayed(batch: CheckedBatch, first: int) -> Runs:
+    if isinstance(batch.lanes, int):
+        return [first, first + len(batch)] if batch.lanes == HIDDEN else []
+    return ascending_to_runs((np.flatnonzero(batch.lanes == HIDDEN) + first).tolist())

@@ -1,0 +1,233 @@
+"""The step of a publish that does not wait: known or new, whose turn it is, append, note.
+
+Between looking whether a batch or a dedup id is known and appending there is no await, so two requests never both find
+that it is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from goqueue.broker.delays.delays import Delays
+from goqueue.broker.partitions.dedup_ids import FirstOne
+from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.publishing.schema_rejects import Refusals, Refused
+from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.model.errors import DuplicateSequence, InvalidMessage, Overloaded
+from goqueue.model.ports import NANOS_PER_MS, Clock
+from goqueue.wire.batch import CheckedBatch, FrameRun, gather_frames, lanes_in
+from goqueue.wire.internal_headers import DEDUP_ID, ProducerStamp
+
+_NO_DUPLICATES: Mapping[int, FirstOne] = {}
+
+
+class Appended(NamedTuple):
+    """Where a batch is. Those of its messages that are no duplicates lie one behind the other from ``first`` on."""
+
+    first: int
+    acknowledged: asyncio.Future[None]
+    duplicates: Mapping[int, FirstOne] = _NO_DUPLICATES
+    """By their place in the batch: messages that were not stored again."""
+
+    def place_of(self, place: int, partition: int) -> FirstOne:
+        """Where the message at a place of the batch is, which went to this partition."""
+        if not self.duplicates:
+            return FirstOne(partition, self.first + place)
+        found = self.duplicates.get(place)
+        if found is not None:
+            return found
+        return FirstOne(partition, self.first + place - sum(each < place for each in self.duplicates))
+
+
+class Appender:
+    def __init__(
+        self,
+        delays: Delays,
+        refusals: Refusals,
+        check_producer: Callable[[int, int], None],
+        max_producers: int,
+        clock: Clock,
+    ) -> None:
+        """``check_producer`` raises for an id that nobody has, and for an epoch that is over."""
+        self._delays = delays
+        self._refusals = refusals
+        self._check_producer = check_producer
+        self._max_producers = max_producers
+        self._clock = clock
+        self.known_batches = 0
+        """Batches that were sent again, and answered with where they are."""
+
+    def append(
+        self,
+        topic: Topic,
+        number: int,
+        batch: CheckedBatch,
+        refused: Refused,
+        ids: Mapping[int, bytes],
+        transaction: OpenTransaction | None = None,
+    ) -> Appended:
+        """``ids`` are dedup ids by place."""
+        stamp = batch.producer
+        if transaction is not None:
+            transaction.check_batch(stamp)
+        if ids and (stamp is not None or transaction is not None):
+            raise InvalidMessage(
+                f"a message has a dedup id ({DEDUP_ID!r}) and its batch a producer's sequence or a transaction; these "
+                "know a duplicate by themselves: send it without the one or the other"
+            )
+        if stamp is not None:
+            if transaction is not None:
+                self._check_ended(topic, number, transaction)
+            known = self._known(topic, number, stamp, transaction)
+            if known is not None:
+                return Appended(known, self._known_again(topic, number, known, batch, refused, transaction))
+        duplicates = self._known_ids(topic, ids) if ids else _NO_DUPLICATES
+        letters = refused.reasons if refused.target is not None else {}
+        if len(duplicates) == len(batch):
+            return Appended(-1, self._all_known(topic, duplicates), duplicates)
+        if duplicates:
+            batch, refused = _without(batch, refused, duplicates)
+        if len(ids) > len(duplicates):
+            topic.dedup.check_room(len(ids) - len(duplicates))
+        if refused.reasons and refused.target is not None:
+            first, acknowledged = self._append_with_letters(topic, number, batch, refused)
+        else:
+            partition = topic.partitions[number]
+            first = self._delays.append(partition, batch, in_transaction=transaction is not None)
+            acknowledged = self._acknowledged(topic, number, first + len(batch), transaction)
+        if transaction is not None:
+            transaction.touch(topic, number, first, len(batch))
+        appended = Appended(first, acknowledged, duplicates)
+        if ids:
+            # What became a dead letter is not known by its id: sent again it is one once more, rather than lost.
+            new_ids = {place: each for place, each in ids.items() if place not in letters}
+            self._note_ids(topic, number, new_ids, appended)
+            if duplicates:
+                appended = appended._replace(acknowledged=_both(acknowledged, self._all_known(topic, duplicates)))
+        return appended
+
+    def _check_ended(self, topic: Topic, number: int, transaction: OpenTransaction) -> None:
+        """Of a producer a partition holds one transaction at a time: the next would end with the one before."""
+        partition = topic.partitions[number]
+        is_open = partition.producers.state.open_of(transaction.producer_id) is not None
+        if is_open and partition not in transaction.touched:
+            raise Overloaded(
+                f"the last transaction of producer {transaction.producer_id} has ended, and that could not be written "
+                f"to partition {number} of {topic.name!r} so far",
+                retry_after_s=1,
+            )
+
+    def _known(
+        self, topic: Topic, number: int, stamp: ProducerStamp, transaction: OpenTransaction | None
+    ) -> int | None:
+        """Where a producer's batch is, if it was stored before."""
+        self._check_producer(stamp.producer_id, stamp.epoch)
+        state = topic.partitions[number].producers.state
+        known = state.find(*stamp)
+        if known is None:
+            if stamp.producer_id not in state.known and len(state.known) >= self._max_producers:
+                state.forget(0, self._max_producers - 1)
+            return None
+        if transaction is None and state.is_aborted(known):
+            raise DuplicateSequence(
+                f"producer {stamp.producer_id} has used sequence {stamp.first_sequence} in a transaction that was "
+                "aborted"
+            )
+        records = state.open_of(stamp.producer_id)
+        if transaction is not None and (records is None or known < records.first):
+            raise DuplicateSequence(
+                f"producer {stamp.producer_id} has used sequence {stamp.first_sequence} in a transaction that has ended"
+            )
+        self.known_batches += 1
+        return known
+
+    def _acknowledged(
+        self, topic: Topic, number: int, end: int, transaction: OpenTransaction | None
+    ) -> asyncio.Future[None]:
+        # In a transaction nothing is promised before it is committed: what was written by then is made safe first.
+        return _done() if transaction is not None else topic.partitions[number].acknowledge(end)
+
+    def _known_again(
+        self,
+        topic: Topic,
+        number: int,
+        first: int,
+        batch: CheckedBatch,
+        refused: Refused,
+        transaction: OpenTransaction | None,
+    ) -> asyncio.Future[None]:
+        """When a batch counts that is stored already."""
+        if refused.reasons and refused.target is not None:
+            return self._refusals.again(topic, number, _frames(batch), first, refused, self._clock.now_ns())
+        return self._acknowledged(topic, number, first + len(batch), transaction)
+
+    def _append_with_letters(
+        self, topic: Topic, number: int, batch: CheckedBatch, refused: Refused
+    ) -> tuple[int, asyncio.Future[None]]:
+        frames = _frames(batch)
+        now_ns = self._clock.now_ns()
+        return self._refusals.append(topic, number, frames, batch.max_timestamp_ns, refused, now_ns, batch.producer)
+
+    # Dedup ids
+
+    def _known_ids(self, topic: Topic, ids: Mapping[int, bytes]) -> Mapping[int, FirstOne]:
+        since_ns = self._clock.now_ns() - topic.settings.dedup_window_ms * NANOS_PER_MS
+        seen: set[bytes] = set()
+        found: dict[int, FirstOne] = {}
+        for place, dedup_id in ids.items():
+            if dedup_id in seen:
+                raise InvalidMessage(f"dedup id {dedup_id[:60]!r} stands twice in one batch")
+            seen.add(dedup_id)
+            first = topic.dedup.find(dedup_id, since_ns)
+            if first is not None:
+                found[place] = first
+        return found
+
+    def _note_ids(self, topic: Topic, number: int, ids: Mapping[int, bytes], appended: Appended) -> None:
+        now_ns = self._clock.now_ns()
+        topic.partitions[number].producers.stored_ids(appended.first)
+        for place, dedup_id in ids.items():
+            if place not in appended.duplicates:
+                topic.dedup.add(dedup_id, number, appended.place_of(place, number).offset, now_ns)
+
+    def _all_known(self, topic: Topic, duplicates: Mapping[int, FirstOne]) -> asyncio.Future[None]:
+        """Done when the first ones are as durable as promised: they may have come just before."""
+        ends: dict[int, int] = {}
+        for partition, offset in duplicates.values():
+            ends[partition] = max(ends.get(partition, 0), offset + 1)
+        waits = [topic.partitions[partition].acknowledge(end) for partition, end in ends.items()]
+        return waits[0] if len(waits) == 1 else _both(*waits)
+
+
+def _without(batch: CheckedBatch, refused: Refused, duplicates: Mapping[int, FirstOne]) -> tuple[CheckedBatch, Refused]:
+    """What is left of a batch, and of what does not fit in it."""
+    kept = [place for place in range(len(batch)) if place not in duplicates]
+    run = gather_frames(FrameRun(memoryview(batch.frames), batch.positions), np.array(kept, np.int64))
+    frames = bytearray(run.frames)
+    reasons = {at: refused.reasons[place] for at, place in enumerate(kept) if place in refused.reasons}
+    made = CheckedBatch(frames, run.positions, batch.max_timestamp_ns, lanes_in(frames, run.positions))
+    return made, replace(refused, reasons=reasons)
+
+
+def _frames(batch: CheckedBatch) -> list[bytes]:
+    run = FrameRun(memoryview(batch.frames), batch.positions)
+    starts, ends = run.positions.tolist(), run.ends().tolist()
+    return [bytes(run.frames[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+
+def _done() -> asyncio.Future[None]:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
+
+
+def _both(*waits: asyncio.Future[None]) -> asyncio.Future[None]:
+    async def all_of_them() -> None:
+        await asyncio.gather(*waits)
+
+    return asyncio.ensure_future(all_of_them())

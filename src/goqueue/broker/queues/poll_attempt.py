@@ -1,0 +1,108 @@
+"""One look at a member's queues: where it looks, how much it may take, and what comes of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+
+from goqueue.broker.coordinator.backlog import NORMAL
+from goqueue.broker.coordinator.group_runtime import Session
+from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.topic import Topic
+from goqueue.coordination.group import Group
+from goqueue.delivery.queue import Queue
+from goqueue.delivery.receipts import Seal
+from goqueue.model.errors import GoQueueError, TopicNotFound
+from goqueue.wire.batch import FrameRun
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Messages of one lease. In a stream there is no lease: it is 0, and so are ``count`` and ``until_ns``."""
+
+    topic: str
+    partition: int
+    run: FrameRun
+    lease: int
+    count: int
+    seal: Seal | None
+    next_offset: int
+    until_ns: int
+    """When the messages are anyone's again."""
+
+    def receipt(self, offset: int) -> str | None:
+        return None if self.seal is None else self.seal.receipt(offset, self.count, self.lease)
+
+    @property
+    def token(self) -> bytes:
+        return b"" if self.seal is None else self.seal.token(self.count, self.lease)
+
+
+@dataclass(slots=True)
+class Room:
+    """What is left of a poll's bounds. One message goes in however large it is."""
+
+    messages: int
+    size: int
+    taken: bool = False
+
+    @property
+    def is_left(self) -> bool:
+        return self.messages > 0 and (self.size > 0 or not self.taken)
+
+    def take(self, run: FrameRun) -> None:
+        self.messages -= len(run)
+        self.size -= len(run.frames)
+        self.taken = True
+
+    def part(self, messages: int) -> Room:
+        """Room for so many of them."""
+        return Room(min(messages, self.messages), self.size, self.taken)
+
+    def absorb(self, part: Room, messages: int) -> None:
+        """What was taken of a part that had room for so many messages is taken of the whole."""
+        self.messages -= min(messages, self.messages) - part.messages
+        self.size, self.taken = part.size, part.taken
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One member at one lane of a queue."""
+
+    group: Group
+    queue: Queue
+    topic: Topic
+    partition: Partition
+    member_id: str
+    room: Room
+    lane: int = NORMAL
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What one look at a member's queues has come to."""
+
+    group: Group
+    member_id: str
+    session: Session
+    room: Room
+    to_visit: deque[Queue]
+    """Queues that nobody has looked at yet."""
+    found: list[Delivery] = field(default_factory=list)
+    steps: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    """Of a stream: from where to where each queue was read."""
+    failure: GoQueueError | None = None
+
+    async def harvest(self, taking: Awaitable[list[Delivery]]) -> bool:
+        """Take in what comes; whether the partition can be read at all."""
+        try:
+            self.found += await taking
+        except TopicNotFound:
+            # Deleted while it was read.
+            return False
+        except GoQueueError as error:
+            # One partition that cannot be read does not keep the others from being read.
+            self.failure = error
+            return False
+        return True

@@ -1,0 +1,234 @@
+"""Polling: the next messages of a group for one of its members, waiting for some if there are none.
+
+A queue that one poll is reading is left alone by others. What was decided is durable before anyone sees a message, so
+delivery counts survive a crash. Whoever waits is woken by name, one for each thing that there is to take: a poll that
+leaves something behind, or goes without having taken what it was woken for, wakes the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from goqueue.broker.coordinator.group_runtime import Session, Waiter
+from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.queues.lane_fetch import LaneServing
+from goqueue.broker.queues.poll_attempt import Attempt, Delivery, Room, Visit
+from goqueue.broker.queues.queue_fetch import Taking
+from goqueue.broker.queues.settlement import Settling
+from goqueue.coordination.group import Group
+from goqueue.delivery.lane import lease_in
+from goqueue.delivery.queue import Queue
+from goqueue.model.errors import GoQueueError
+
+__all__ = ["Delivery", "PollBounds", "Polling"]
+
+_LEAST_S_EACH = 1e-6
+"""No consumer is faster than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollBounds:
+    """How much one poll may answer with, and how long it may wait."""
+
+    max_messages: int
+    max_bytes: int
+    wait_ms: int = 0
+    max_in_flight: int | None = None
+    """The member's own wish; never more than the group allows."""
+
+
+class Polling:
+    def __init__(self, shards: GroupShards, settling: Settling) -> None:
+        self._shards = shards
+        self._settling = settling
+        self._taking = Taking(shards, settling)
+        self._serving = LaneServing(shards, settling, self._taking, self._give_back_from)
+        self._clock = shards.clock
+
+    def drop_expired(self, queue: Queue, partition: Partition) -> None:
+        """What lies below the beginning of the partition leaves the queue, be it in flight or not."""
+        self._taking.drop_expired(queue, partition)
+
+    async def poll(self, name: str, member_id: str, bounds: PollBounds) -> list[Delivery]:
+        """Messages for a member; none if none came in time, or if the broker stops."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + bounds.wait_ms / 1_000
+        self._shards.find(name).member(member_id)
+        session = self._shards.runtime(name).session(member_id, self._clock.monotonic_ns())
+        session.calls += 1
+        try:
+            while not self._shards.host.is_stopping:
+                group = self._shards.find(name)
+                group.member(member_id)
+                found = await self._attempt(group, member_id, session, bounds)
+                if found or loop.time() >= deadline:
+                    return found
+                if not await self._wait(name, member_id, bounds, deadline):
+                    return []
+            # Whoever asks again and again must let others stop the broker meanwhile.
+            await asyncio.sleep(0)
+            return []
+        finally:
+            session.calls -= 1
+            session.heard_ns = self._clock.monotonic_ns()
+
+    # Waiting
+
+    async def _wait(self, name: str, member_id: str, bounds: PollBounds, deadline: float) -> bool:
+        """Return as soon as there may be something to take; ``False`` if it is too late."""
+        group = self._shards.find(name)
+        runtime = self._shards.runtime(name)
+        has_room = self._room(group, member_id, bounds) > 0
+        if has_room and any(self._is_worth_a_look(group, queue, member_id) for queue in self._queues(group, member_id)):
+            await asyncio.sleep(0)
+            return True
+        woken = asyncio.get_running_loop().create_future()
+        waiter = Waiter(member_id, self._taking.share(group, member_id).partitions, has_room, woken)
+        runtime.wait(waiter)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await woken
+        except TimeoutError:
+            # Both may come at once: whoever was woken must look, or nobody will.
+            return woken.done() and not woken.cancelled()
+        except asyncio.CancelledError:
+            runtime.waits_no_more(waiter)
+            if woken.done() and not woken.cancelled():
+                self._pass_on(name)
+            raise
+        finally:
+            runtime.waits_no_more(waiter)
+        return True
+
+    def _pass_on(self, name: str) -> None:
+        """It was someone's turn, and they are gone: another must have it."""
+        group = self._shards.journal(name).machine.get(name)
+        if group is not None:
+            self._shards.offer_all(name, self._shards.queues_of(group))
+
+    def _is_worth_a_look(self, group: Group, queue: Queue, member_id: str) -> bool:
+        if self._shards.settings(group).mode == "queue":
+            return self._shards.has_something(group, queue)
+        place = self._shards.place(queue)
+        session = self._shards.runtime(group.name).sessions.get(member_id)
+        return place is not None and place[1].stable_end > self._taking.position(session, queue, place[1])
+
+    def _queues(self, group: Group, member_id: str) -> list[Queue]:
+        return self._taking.queues(group, member_id)
+
+    def _room(self, group: Group, member_id: str, bounds: PollBounds) -> int:
+        """How many messages the member may get now."""
+        settings = self._shards.settings(group)
+        if settings.mode == "stream":
+            return bounds.max_messages
+        most = settings.max_in_flight
+        if bounds.max_in_flight is not None:
+            most = min(most, bounds.max_in_flight)
+        session = self._shards.runtime(group.name).sessions.get(member_id)
+        if session is not None and session.window is not None:
+            most = min(most, session.window)
+        return min(bounds.max_messages, most - group.in_flight.get(member_id, 0))
+
+    def pause_s(self, name: str, member_id: str, bounds: PollBounds) -> float:
+        """How long a member that has plenty in flight can do without more, if there is room for little.
+
+        A moment later there is room for more at once, which costs both sides less.
+        """
+        group = self._shards.journal(name).machine.get(name)
+        if group is None:
+            return 0.0
+        in_flight = group.in_flight.get(member_id, 0)
+        room = self._room(group, member_id, bounds)
+        return in_flight * _LEAST_S_EACH if 0 < room < in_flight // 2 else 0.0
+
+    # One attempt
+
+    async def _attempt(self, group: Group, member_id: str, session: Session, bounds: PollBounds) -> list[Delivery]:
+        """From each of the member's queues in turn, beginning with another every time."""
+        is_stream = self._shards.settings(group).mode == "stream"
+        if is_stream:
+            self._settling.auto_commit(group, member_id)
+        self._settling.release(group, member_id)
+        queues = self._queues(group, member_id)
+        turn = session.turn % len(queues) if queues else 0
+        session.turn += 1
+        room = Room(self._room(group, member_id, bounds), bounds.max_bytes)
+        attempt = Attempt(group, member_id, session, room, deque(queues[turn:] + queues[:turn]))
+        try:
+            if not is_stream and self._shards.is_mixed(group, self._taking.share(group, member_id)):
+                await self._serving.serve(attempt)
+            else:
+                await self._in_order(attempt, is_stream=is_stream)
+            if attempt.found and not is_stream:
+                await self._shards.journal(group.name).settled()
+        except BaseException:
+            # What was taken is in no answer, and must not be taken for seen.
+            session.go_back(attempt.steps)
+            self.give_back(group.name, member_id, attempt.found)
+            raise
+        finally:
+            # It may have been woken for one of those that it did not get to.
+            self._shards.offer_all(group.name, attempt.to_visit)
+        if attempt.failure is not None and not attempt.found:
+            raise attempt.failure
+        return attempt.found
+
+    async def _in_order(self, attempt: Attempt, *, is_stream: bool) -> None:
+        """Everything is of lane normal, or it is a stream and lanes do not matter."""
+        session = attempt.session
+        while attempt.to_visit and attempt.room.is_left:
+            queue = attempt.to_visit.popleft()
+            where = self._shards.place(queue)
+            if where is None:
+                continue
+            visit = Visit(attempt.group, queue, where[0], where[1], attempt.member_id, attempt.room)
+            if is_stream:
+                before = session.positions.get(queue.key)
+                await attempt.harvest(self._taking.take_in_order(visit, session))
+                attempt.steps[queue.key] = before, session.positions.get(queue.key)
+            else:
+                await attempt.harvest(self._visit(visit))
+
+    def give_back(self, name: str, member_id: str, found: Sequence[Delivery]) -> None:
+        """These never reached their member: whoever asked is gone."""
+        unseen = {(each.topic, each.partition, each.lease) for each in found if each.lease}
+        if unseen:
+            self._give_back(name, member_id, unseen.__contains__)
+
+    def _give_back(self, name: str, member_id: str, is_unseen: Callable[[tuple[str, int, int]], bool]) -> None:
+        group = self._shards.journal(name).machine.get(name)
+        if group is not None:
+            # If that cannot be written either, their visibility timeout brings them back.
+            with suppress(GoQueueError):
+                self._shards.change(name, self._settling.give_back_unseen(group, member_id, is_unseen))
+
+    def _give_back_from(self, visit: Visit, first_lease: int) -> None:
+        """Of one queue, what was taken by this lease and later ones."""
+        here = visit.topic.name, visit.queue.partition
+        self._give_back(visit.group.name, visit.member_id, lambda lease: lease[:2] == here and lease[2] >= first_lease)
+
+    async def _visit(self, visit: Visit) -> list[Delivery]:
+        group, queue = visit.group, visit.queue
+        runtime = self._shards.runtime(group.name)
+        if queue.key in runtime.reading:
+            return []
+        self._settling.tend(queue)
+        self._taking.drop_expired(queue, visit.partition)
+        if not self._shards.has_something(group, queue):
+            return []
+        runtime.reading.add(queue.key)
+        first_lease = lease_in(queue.next_lease, 0)
+        try:
+            return await self._taking.take(visit)
+        except BaseException:
+            self._give_back_from(visit, first_lease)
+            raise
+        finally:
+            runtime.reading.discard(queue.key)
+            # Others left it alone meanwhile, and may be waiting for what is left.
+            self._shards.offer(group.name, queue)

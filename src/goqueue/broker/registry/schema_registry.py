@@ -1,0 +1,457 @@
+"""The schema registry at work: what is registered, whether something fits to it, and schemas ready for use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from goqueue.broker.registry.parsed_schemas import Parameters, ParsedSchemas, Result, Understood
+from goqueue.broker.runtime.journal import Journal
+from goqueue.coordination.schema_records import (
+    COMPATIBILITIES,
+    MODES,
+    Reference,
+    SchemaAdded,
+    SchemaRecord,
+    SchemasEvent,
+    Version,
+    VersionsDeleted,
+    fingerprint_of,
+    one_of,
+    quoted,
+)
+from goqueue.coordination.schemas import Schemas
+from goqueue.model.config import SchemasConfig
+from goqueue.model.errors import (
+    GoQueueError,
+    IncompatibleSchema,
+    InvalidCompatibility,
+    InvalidMode,
+    InvalidRequest,
+    InvalidSchema,
+    InvalidSubject,
+    SchemaNotFound,
+    SubjectNotFound,
+    VersionNotFound,
+)
+from goqueue.model.fields import shown
+from goqueue.schemas.base import MAX_DEPTH, TOO_COMPLEX, Incompatibility, ParsedSchema
+from goqueue.schemas.parsing import schema_kind
+
+MAX_SUBJECT_LENGTH = 1_000
+MAX_REFERENCES = 1_000
+_MAX_EXTRA_BYTES = 256 << 10
+_SHOWN_REASONS = 10
+_MOST_REASONS = 1_000
+MOST_COMPARED = 8 << 20
+"""How many characters all versions may have that one schema is compared with."""
+_COMPARED_AT_ONCE = 20
+_AT_ONCE = 4
+"""How many requests with a schema are looked at; their schemas take memory, and others wait for their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDraft:
+    """A schema that someone would like to register, or asks about."""
+
+    text: str
+    kind: str | None = None
+    references: Sequence[Reference] = ()
+    metadata: dict[str, Any] | None = None
+    rule_set: dict[str, Any] | None = None
+    schema_id: int = 0
+    version: int | None = None
+    """In mode IMPORT these two can be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    record: SchemaRecord
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a schema fits. ``problems`` are by version."""
+
+    problems: dict[int, list[Incompatibility]] = field(default_factory=dict)
+
+    @property
+    def is_compatible(self) -> bool:
+        return not self.problems
+
+    def messages(self) -> list[str]:
+        return [
+            f"{each.rule} at {each.path} (version {version}): {each.message}"
+            for version, found in self.problems.items()
+            for each in found
+        ]
+
+
+class SchemaRegistry:
+    def __init__(self, journal: Journal[Schemas], config: SchemasConfig, check_open: Callable[[], None]) -> None:
+        self._journal = journal
+        self._config = config
+        self._check_open = check_open
+        self._parsed = ParsedSchemas(lambda schema_id: self.state.records[schema_id], config.parsed_bytes)
+        self._levels: dict[int, int] = {}
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._not_on_disk: set[int] = set()
+        """Ids that were given, and may still be another's after a power loss."""
+
+    @property
+    def state(self) -> Schemas:
+        """Nothing of it is told to anyone before it is ``on_disk``."""
+        return self._journal.machine
+
+    async def close(self) -> None:
+        await self._parsed.close()
+
+    async def in_thread(
+        self, work: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs
+    ) -> Result:
+        """Do what takes long with a schema."""
+        return await self._parsed.in_thread(work, *arguments, **named)
+
+    # Registering
+
+    async def register(self, subject: str, draft: SchemaDraft, *, normalize: bool = False) -> Registered:
+        """The same schema again changes nothing and has the same id."""
+        check_subject(subject)
+        self._check_open()
+        with _in_words_of_registries():
+            async with self._places:
+                record, known = await self._fitting(subject, draft, normalize)
+            if known is not None:
+                await self.on_disk()
+                return Registered(self.state.records[known.schema_id], known)
+            # Nothing waits between what was seen last and this decision.
+            await self._add(subject, record, draft.version)
+        found = self.state.same_as(subject, record, draft.version)
+        if found is None:
+            raise SchemaNotFound(f"Schema not found: it was deleted from subject {quoted(subject)} meanwhile")
+        return Registered(self.state.records[found.schema_id], found)
+
+    async def _fitting(self, subject: str, draft: SchemaDraft, normalize: bool) -> tuple[SchemaRecord, Version | None]:
+        """A schema that can be registered, or the version that it is already."""
+        while True:
+            seen = self._seen(subject, draft)
+            normalizes = self._normalizes(subject, normalize)
+            record, understood = await self._understood(draft, normalize=normalizes)
+            if not draft.schema_id and draft.version is None:
+                known = await self._known(subject, record, understood, normalize=normalizes, deleted=False)
+                if known is not None:
+                    return record, known
+            if self.state.mode(subject) != "IMPORT":
+                verdict = await self._judge(subject, understood.parsed, self._relevant(subject))
+                if not verdict.is_compatible:
+                    raise _incompatible(subject, self.state.compatibility(subject), verdict)
+            if seen == self._seen(subject, draft):
+                # Nothing has changed meanwhile that it had to fit to.
+                return record, None
+
+    async def _add(self, subject: str, record: SchemaRecord, version: int | None) -> None:
+        given: set[int] = set()
+
+        def decide(schemas: Schemas) -> list[SchemasEvent]:
+            events = schemas.decide_register(subject, record, version, limits=self._config)
+            given.update(event.record.schema_id for event in events if isinstance(event, SchemaAdded))
+            self._not_on_disk.update(given)
+            return events
+
+        # If the request is given up meanwhile, they are still on their way.
+        await self._journal.submit(decide)
+        self._not_on_disk -= given
+
+    async def on_disk(self) -> None:
+        """Return when all that can be seen now is on the disk: an id that someone was told of is never another's."""
+        if not self._journal.is_taken_back:
+            await self._journal.settled()
+
+    async def record(self, schema_id: int) -> SchemaRecord:
+        """A schema that some version refers to, be it softly deleted; when its id is on the disk."""
+        if schema_id in self._not_on_disk:
+            await self.on_disk()
+            self._not_on_disk.discard(schema_id)
+        return self.state.record(schema_id)
+
+    async def version(self, subject: str, version: int | None, *, deleted: bool = False) -> Registered:
+        """A version, when it is on the disk. ``None``: the latest."""
+        found = self.state.version(subject, version, deleted=deleted)
+        record = self.state.records[found.schema_id]
+        await self.on_disk()
+        return Registered(record, found)
+
+    def _seen(self, subject: str, draft: SchemaDraft) -> tuple[object, ...]:
+        """What a decision on a schema rests on. Numbers of versions alone would not do: they may begin again."""
+        live = tuple((each.version, each.schema_id) for each in self._live(subject))
+        referred = tuple(self._pinned(each) for each in draft.references[:MAX_REFERENCES])
+        return live, referred, self.state.config(subject), self.state.mode(subject)
+
+    async def find(self, subject: str, draft: SchemaDraft, *, normalize: bool, deleted: bool) -> Registered:
+        """The version of a subject that is this very schema."""
+        self.state.subject(subject, deleted=deleted)
+        normalizes = self._normalizes(subject, normalize)
+        async with self._places:
+            with _in_words_of_registries():
+                record, understood = await self._understood(draft, normalize=normalizes)
+            found = await self._known(subject, record, understood, normalize=normalizes, deleted=deleted)
+        if found is None:
+            raise SchemaNotFound(f"Schema not found: subject {quoted(subject)} has no such schema")
+        await self.on_disk()
+        return Registered(self.state.records[found.schema_id], found)
+
+    def _normalizes(self, subject: str, asked: bool) -> bool:
+        return asked or bool(self.state.config(subject).get("normalize"))
+
+    async def _known(
+        self, subject: str, record: SchemaRecord, understood: Understood, *, normalize: bool, deleted: bool
+    ) -> Version | None:
+        """The latest version that is this schema: the very same, or one that the client cannot tell from it."""
+        found = self.state.same_as(subject, record, deleted=deleted)
+        if found is not None or subject not in self.state.subjects:
+            return found
+        for each in sorted(self.state.subjects[subject].versions.values(), key=lambda one: -one.version):
+            other = self.state.records[each.schema_id]
+            if (each.deleted and not deleted) or not _may_be(record, other, normalize=normalize):
+                continue
+            if understood.digest == await self._parsed.digest(other.schema_id, normalized=normalize):
+                return each
+        return None
+
+    async def _understood(self, draft: SchemaDraft, *, normalize: bool) -> tuple[SchemaRecord, Understood]:
+        kind = schema_kind(draft.kind)
+        _check_draft(draft)
+        pinned = [self._pinned(each) for each in draft.references]
+        referred = [self.state.records[each.schema_id] for each in pinned]
+        if any(self._level(each) >= MAX_DEPTH for each in referred):
+            raise InvalidSchema(f"references lead through more than {MAX_DEPTH} schemas")
+        understood = await self._parsed.understood(kind, draft.text, pinned, normalize=normalize)
+        fingerprint = fingerprint_of(
+            kind,
+            understood.text,
+            pinned,
+            draft.metadata,
+            draft.rule_set,
+            referred=[each.fingerprint for each in referred],
+        )
+        text = understood.text if normalize else draft.text
+        record = SchemaRecord(draft.schema_id, kind, text, fingerprint, pinned, draft.metadata, draft.rule_set)
+        return record, understood
+
+    def _pinned(self, reference: Reference) -> Reference:
+        """What a schema means must not change with the next version of another."""
+        try:
+            found = self.state.version(reference.subject, reference.version or None)
+        except GoQueueError as error:
+            raise InvalidSchema(f"reference {reference.name[:300]!r}: {error}") from None
+        return msgspec.structs.replace(reference, version=found.version, schema_id=found.schema_id)
+
+    def _level(self, record: SchemaRecord) -> int:
+        """Through how many schemas its references lead, itself included."""
+        known = self._levels.get(record.schema_id)
+        if known is None:
+            below = (self._level(self.state.records[each.schema_id]) for each in record.references)
+            known = self._levels[record.schema_id] = 1 + max(below, default=0)
+        return known
+
+    # Fitting
+
+    async def verdict(
+        self, subject: str, draft: SchemaDraft, version: int | None, *, against_all: bool, normalize: bool
+    ) -> Verdict:
+        """Whether a schema could be registered, compared with one version or with those that matter."""
+        check_subject(subject)
+        async with self._places:
+            with _in_words_of_registries():
+                _, understood = await self._understood(draft, normalize=normalize)
+            if against_all:
+                versions = self._relevant(subject)
+            elif version is None and not self._live(subject):
+                # The first one fits, as registries have it.
+                versions = []
+            else:
+                versions = [self._compared_with(subject, version)]
+            return await self._judge(subject, understood.parsed, versions)
+
+    def _compared_with(self, subject: str, version: int | None) -> Version:
+        """Registries miss the version here, also of a subject that is not there."""
+        try:
+            return self.state.version(subject, version)
+        except SubjectNotFound as error:
+            raise VersionNotFound(f"Version {version} not found. {error}") from None
+
+    def _live(self, subject: str) -> list[Version]:
+        known = self.state.subjects.get(subject)
+        return [] if known is None else known.live()
+
+    def _relevant(self, subject: str) -> list[Version]:
+        """The versions that a new one must fit to, the latest first."""
+        live = sorted(self._live(subject), key=lambda each: -each.version)
+        level = self.state.compatibility(subject)
+        if level == "NONE":
+            return []
+        return live if level.endswith("_TRANSITIVE") else live[:1]
+
+    async def _judge(self, subject: str, parsed: ParsedSchema, versions: Sequence[Version]) -> Verdict:
+        level = self.state.compatibility(subject)
+        size = sum(len(self.state.records[each.schema_id].text) for each in versions)
+        if len(versions) > 1 and size > MOST_COMPARED:
+            raise InvalidSchema(
+                f"subject {subject[:300]!r} has {len(versions)} versions with {size} characters in all to compare "
+                f"with; {MOST_COMPARED} are allowed. Delete versions that nobody needs, or set a compatibility level "
+                "that is not transitive"
+            )
+        problems: dict[int, list[Incompatibility]] = {}
+        for start in range(0, len(versions), _COMPARED_AT_ONCE):
+            some = versions[start : start + _COMPARED_AT_ONCE]
+            older = {each.version: await self._parsed.get(each.schema_id) for each in some}
+            problems |= await self.in_thread(_all_differences, level, parsed, older)
+            reasons = [reason for found in problems.values() for reason in found]
+            if len(reasons) >= _MOST_REASONS or any(reason.rule == TOO_COMPLEX for reason in reasons):
+                # It does not fit, whatever the others say.
+                break
+        return Verdict(problems)
+
+    # Using
+
+    def ids_of(self, subject: str) -> list[int]:
+        """The schemas of a subject, by version; empty if it has none."""
+        known = self.state.subjects.get(subject)
+        return [] if known is None else [each.schema_id for each in sorted(known.live(), key=lambda each: each.version)]
+
+    async def ready(self, schema_id: int) -> ParsedSchema:
+        """A registered schema, understood."""
+        return await self._parsed.get(self.state.record(schema_id).schema_id)
+
+    def size_of(self, schema_id: int) -> int:
+        """The bytes of its text, and of those that it refers to."""
+        return self._parsed.size_of(schema_id)
+
+    def latest_with(self, subject: str, metadata: dict[str, str], *, deleted: bool) -> Version:
+        """The latest version of a subject whose metadata has these properties."""
+        for each in reversed(self.state.versions(subject, deleted=deleted)):
+            properties = (self.state.records[each.schema_id].metadata or {}).get("properties") or {}
+            if isinstance(properties, dict) and metadata.items() <= properties.items():
+                return each
+        raise SchemaNotFound(f"Schema not found: subject {quoted(subject)} has no version with this metadata")
+
+    # Settings
+
+    async def delete_version(self, subject: str, version: int | None, *, permanent: bool) -> int:
+        self._check_open()
+        latest_counts_deleted = permanent or version is not None
+        number = self.state.version(subject, version, deleted=latest_counts_deleted).version
+        await self._journal.submit(lambda schemas: schemas.decide_delete_version(subject, number, permanent=permanent))
+        return number
+
+    async def delete_subject(self, subject: str, *, permanent: bool) -> list[int]:
+        self._check_open()
+        events = await self._journal.submit(lambda schemas: schemas.decide_delete_subject(subject, permanent=permanent))
+        return [version for event in events if isinstance(event, VersionsDeleted) for version in event.versions]
+
+    async def configure(self, subject: str, config: dict[str, Any] | None) -> None:
+        """``subject`` is empty for the registry itself."""
+        self._check_open()
+        if subject:
+            check_subject(subject)
+        if config is not None:
+            if len(msgspec.json.encode(config)) > _MAX_EXTRA_BYTES:
+                raise InvalidRequest(f"the configuration has more than {_MAX_EXTRA_BYTES} bytes")
+            level = config.get("compatibilityLevel")
+            if level is not None and level not in COMPATIBILITIES:
+                raise InvalidCompatibility(
+                    f"Invalid compatibility level. Valid values are {one_of(COMPATIBILITIES).lower()}; "
+                    f"not {shown(level)}"
+                )
+        await self._journal.submit(lambda schemas: schemas.decide_config(subject, config, limits=self._config))
+
+    async def set_mode(self, subject: str, mode: str | None, *, force: bool = False) -> None:
+        self._check_open()
+        if subject:
+            check_subject(subject)
+        if mode is not None and mode not in MODES:
+            raise InvalidMode(f"Invalid mode. Valid values are {one_of(MODES)}; not {shown(mode)}")
+        await self._journal.submit(lambda schemas: schemas.decide_mode(subject, mode, force=force, limits=self._config))
+
+
+@contextmanager
+def _in_words_of_registries() -> Iterator[None]:
+    """Their clients know a schema that cannot be used by how the text begins."""
+    try:
+        yield
+    except InvalidSchema as error:
+        raise InvalidSchema(f"Invalid schema: {error}") from error
+
+
+def check_subject(name: str) -> None:
+    if not 1 <= len(name) <= MAX_SUBJECT_LENGTH or not name.isprintable():
+        raise InvalidSubject(
+            f"The specified subject {quoted(name)} is not a valid subject; that has 1 to {MAX_SUBJECT_LENGTH} "
+            "printable characters"
+        )
+
+
+def _check_draft(draft: SchemaDraft) -> None:
+    if len(draft.references) > MAX_REFERENCES:
+        raise InvalidSchema(f"the schema has {len(draft.references)} references; {MAX_REFERENCES} are allowed")
+    names: set[str] = set()
+    for each in draft.references:
+        if each.name in names:
+            raise InvalidSchema(f"two references have the name {each.name[:300]!r}; each needs one of its own")
+        names.add(each.name)
+    for extra, name in ((draft.metadata, "metadata"), (draft.rule_set, "ruleSet")):
+        if extra is not None and len(msgspec.json.encode(extra)) > _MAX_EXTRA_BYTES:
+            raise InvalidSchema(f"{name} has more than {_MAX_EXTRA_BYTES} bytes")
+
+
+def _may_be(record: SchemaRecord, other: SchemaRecord, *, normalize: bool) -> bool:
+    """Whether another may be the same but for its text. Metadata that is not asked for makes no difference."""
+    if record.kind != other.kind or sorted(record.references, key=_by_name) != sorted(other.references, key=_by_name):
+        return False
+    if record.metadata is None and record.rule_set is None:
+        return normalize or other.metadata is not None or other.rule_set is not None
+    return normalize and (record.metadata, record.rule_set) == (other.metadata, other.rule_set)
+
+
+def _by_name(reference: Reference) -> str:
+    return reference.name
+
+
+def _all_differences(
+    level: str, new: ParsedSchema, versions: dict[int, ParsedSchema]
+) -> dict[int, list[Incompatibility]]:
+    """By version, of those that differ."""
+    return {version: found for version, old in versions.items() if (found := _differences(level, new, old))}
+
+
+def _differences(level: str, new: ParsedSchema, old: ParsedSchema) -> list[Incompatibility]:
+    if level == "NONE":
+        return []
+    if new.kind != old.kind:
+        return [
+            Incompatibility(
+                "SCHEMA_TYPE_CHANGED", "/", f"the subject has {old.kind} schemas; no {new.kind} schema can follow them"
+            )
+        ]
+    found: list[Incompatibility] = []
+    if level.startswith(("BACKWARD", "FULL")):
+        found += new.cannot_read(old)
+    if level.startswith(("FORWARD", "FULL")):
+        found += old.cannot_read(new)
+    return found
+
+
+def _incompatible(subject: str, level: str, verdict: Verdict) -> IncompatibleSchema:
+    messages = verdict.messages()
+    more = "" if len(messages) <= _SHOWN_REASONS else f"; and {len(messages) - _SHOWN_REASONS} more"
+    listed = "; ".join(messages[:_SHOWN_REASONS])
+    return IncompatibleSchema(
+        f'Schema being registered is incompatible with an earlier schema for subject "{subject[:300]}": it is not '
+        f"{level} compatible: {listed}{more}"
+    )

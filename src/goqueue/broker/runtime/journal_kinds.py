@@ -1,0 +1,57 @@
+"""Which journals a broker has, for the broker itself and for whoever examines its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from goqueue.broker.runtime.journal import Machine
+from goqueue.coordination.catalog import Catalog, CatalogEvent
+from goqueue.coordination.groups import Groups, GroupsEvent
+from goqueue.coordination.schema_records import SchemasEvent
+from goqueue.coordination.schemas import Schemas
+from goqueue.coordination.transactions import Transactions, TransactionsEvent
+
+
+@dataclass(frozen=True, slots=True)
+class JournalKind(Generic[Machine]):
+    """``holds``: what is in it, for people. ``without`` it: what stands still if it fails."""
+
+    name: str
+    make: Callable[[], Machine]
+    events: Any
+    holds: str
+    without: str
+    snapshot_every: int = 1_000
+    """How many events lie between two snapshots."""
+    shards: int | None = None
+    """Fixed for good: a name decides in which of them its state is kept."""
+
+    def snapshot_name(self, shard: int) -> str:
+        return self.name if self.shards is None else f"{self.name}-{shard}"
+
+
+CATALOG = JournalKind(
+    "__metadata", Catalog, CatalogEvent, "which topics there are", "topics cannot be made, changed or deleted"
+)
+SCHEMAS = JournalKind("__schemas", Schemas, SchemasEvent, "the schemas", "schemas cannot be registered or deleted")
+TRANSACTIONS = JournalKind(
+    "__transactions",
+    Transactions,
+    TransactionsEvent,
+    "how transactions ended",
+    "no transaction can be committed",
+    snapshot_every=10_000,
+)
+GROUPS = JournalKind(
+    "__groups",
+    Groups,
+    GroupsEvent,
+    "where groups are",
+    "groups of shard {shard} deliver and settle nothing",
+    snapshot_every=20_000,
+    shards=4,
+)
+
+KINDS: dict[str, JournalKind[Any]] = {kind.name: kind for kind in (CATALOG, SCHEMAS, TRANSACTIONS, GROUPS)}

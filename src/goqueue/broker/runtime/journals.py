@@ -1,0 +1,94 @@
+"""The broker's own logs: what it must not forget, each with the state that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from goqueue.broker.runtime.checkpoints import Checkpoints
+from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.journal import Journal, Machine
+from goqueue.broker.runtime.journal_kinds import JournalKind
+from goqueue.model.config import Config
+from goqueue.model.errors import CorruptData, GoQueueError
+from goqueue.model.logging import get_logger
+from goqueue.model.ports import Clock
+from goqueue.storage.files.folder import DataFolder
+from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.log import Log, LogOptions
+from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recovery import open_log
+
+log = get_logger(__name__)
+
+_SEGMENT_BYTES = 8 << 20
+"""Journals are trimmed by whole segments, so these are small whatever topics have."""
+
+
+class Journals:
+    def __init__(
+        self,
+        folder: DataFolder,
+        open_files: OpenFiles,
+        commits: CommitScheduler,
+        checkpoints: Checkpoints,
+        config: Config,
+        clock: Clock,
+        stillness: Stillness,
+    ) -> None:
+        self._folder = folder
+        self._open_files = open_files
+        self._commits = commits
+        self._checkpoints = checkpoints
+        self._config = config
+        self._clock = clock
+        self._stillness = stillness
+        self._open: dict[str, Journal[Any]] = {}
+
+    def open(self, kind: JournalKind[Machine], shard: int = 0) -> Journal[Machine]:
+        kept = self._journal_log(self._folder.logs / kind.name / str(shard))
+        point = self._checkpoints.point(kept.folder)
+        journal = Journal(
+            kept,
+            self._commits,
+            self._folder.snapshots / kind.snapshot_name(shard),
+            kind.make,
+            kind.events,
+            kind.snapshot_every,
+            0 if point is None else point.base + point.count,
+            lambda: self._checkpoints.forget_at_start(kept.folder),
+        )
+        self._open[kind.without.format(shard=shard)] = journal
+        return journal
+
+    def open_shards(self, kind: JournalKind[Machine]) -> list[Journal[Machine]]:
+        return [self.open(kind, shard) for shard in range(kind.shards or 1)]
+
+    def _journal_log(self, folder: Path) -> Log:
+        size = min(_SEGMENT_BYTES, self._config.topic.segment_bytes)
+        found = self.open_log(folder, LogOptions(size, self._config.storage.index_interval_bytes))
+        if found.missing is not None:
+            # Without it every topic would look like a stranger's folder, and every group would begin again.
+            raise CorruptData(f"{folder}: {found.missing}; restore the data folder from a backup")
+        return found
+
+    def open_log(self, folder: Path, options: LogOptions) -> Log:
+        """Any log of the data folder."""
+        return open_log(self._open_files, folder, options, self._clock.now_ns, self._checkpoints.point(folder))
+
+    def logs(self) -> Iterator[Log]:
+        return (journal.log for journal in self._open.values())
+
+    def by_what_stands_still(self) -> dict[str, Log]:
+        return {without: journal.log for without, journal in self._open.items()}
+
+    async def snapshot_if_due(self) -> None:
+        for journal in self._open.values():
+            try:
+                if journal.snapshot_due:
+                    async with self._stillness.changing():
+                        await journal.snapshot()
+            except (OSError, GoQueueError) as error:
+                # The others are none the worse for it, and this one has its log.
+                log.error("a snapshot cannot be written, it will be tried again", error=str(error))

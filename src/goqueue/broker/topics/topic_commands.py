@@ -1,0 +1,134 @@
+"""Making, changing and deleting topics: each is decided in the catalog, and takes effect when that is durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+import msgspec
+
+from goqueue.broker.partitions.running_topics import RunningTopics
+from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.journal import Journal
+from goqueue.broker.topics.topic_opening import TopicOpener
+from goqueue.coordination.catalog import Catalog, CatalogEvent, TopicRecord
+from goqueue.model.config import Config
+from goqueue.model.ids import check_topic_name
+from goqueue.model.logging import get_logger
+from goqueue.model.ports import Clock, Randomness
+from goqueue.model.settings import check_unset, parse_topic_settings
+from goqueue.storage.files.disk_errors import told
+from goqueue.storage.files.folder import DataFolder
+
+log = get_logger(__name__)
+
+
+class TopicCommands:
+    """Whoever must know of topics that come and go sets ``on_created`` and ``on_deleted`` before the first command."""
+
+    def __init__(
+        self,
+        topics: RunningTopics,
+        catalog: Journal[Catalog],
+        opener: TopicOpener,
+        folder: DataFolder,
+        stillness: Stillness,
+        check_room: Callable[[], None],
+        config: Config,
+        clock: Clock,
+        randomness: Randomness,
+    ) -> None:
+        self._topics = topics
+        self._catalog = catalog
+        self._opener = opener
+        self._folder = folder
+        self._stillness = stillness
+        self._check_room = check_room
+        self._config = config
+        self._clock = clock
+        self._randomness = randomness
+        self.on_created: Callable[[Topic], None] = _nothing
+        self.on_deleted: Callable[[Topic], None] = _nothing
+
+    async def settle_folders(self) -> None:
+        """Remove folders of deleted topics; set aside those that nobody knows, unless they are empty."""
+        state = self._catalog.machine.state
+        for topic_id, folder in self._folder.topic_folders().items():
+            if topic_id in state.topics:
+                continue
+            if topic_id not in state.deleted and self._folder.has_messages(folder):
+                log.error("a folder belongs to no topic and is set aside", folder=folder.name, moved_to="orphans")
+                self._folder.set_aside(folder)
+            else:
+                self._folder.remove_topic(folder)
+        for topic_id in list(state.deleted):
+            await self._forget_deleted(topic_id)
+
+    async def create(self, name: str, raw_settings: dict[str, object]) -> Topic:
+        self._check_room()
+        overrides = parse_topic_settings(raw_settings)
+        partitions = overrides.pop("partitions", self._config.topic.partitions)
+        topic_id = UUID(bytes=self._randomness.random_bytes(16), version=4).hex
+        record = TopicRecord(topic_id, check_topic_name(name), partitions, self._clock.now_ns(), overrides)
+        limits = self._config.limits
+
+        def decide(catalog: Catalog) -> list[CatalogEvent]:
+            return catalog.decide_create(record, limits.max_topics, limits.max_total_partitions)
+
+        # Looked at before any folder is made, and again when it is: another create may come in between.
+        await self._catalog.submit(lambda catalog: decide(catalog)[:0])
+        folder = self._folder.topic_folder(name, topic_id)
+        # Everything that can fail comes before the event: a topic that exists is one that works.
+        topic = None
+        try:
+            await asyncio.to_thread(self._folder.create_partitions, folder, partitions)
+            topic = await self._opener.open(record)
+            # A backup has the event and the topic, or neither: it is known in the step in which this block ends.
+            async with self._stillness.changing():
+                await self._catalog.submit(decide)
+        except BaseException as error:
+            if topic is not None:
+                self._opener.close(topic)
+            await asyncio.to_thread(self._folder.files.remove_tree, folder)
+            if isinstance(error, OSError):
+                raise told(error, f"making the folders of topic {name!r}") from error
+            raise
+        self._topics.add(topic)
+        self.on_created(topic)
+        log.info("topic created", topic=name, partitions=partitions)
+        return topic
+
+    async def change(self, name: str, raw_settings: dict[str, object], unset: Sequence[str]) -> Topic:
+        topic = self._topics.find(name)
+        changes = parse_topic_settings(raw_settings, existing=True)
+        gone = check_unset(unset, raw_settings)
+        # Only what was decided here takes effect: the catalog may hold later changes that are not durable yet.
+        topic_id = topic.record.topic_id
+        for event in await self._catalog.submit(lambda catalog: catalog.decide_change(name, changes, topic_id, gone)):
+            self._opener.change(topic, msgspec.structs.replace(topic.record, overrides=event.overrides))
+            log.info("topic changed", topic=name, settings=changes, **({"unset": sorted(gone)} if gone else {}))
+        return topic
+
+    async def delete(self, name: str) -> None:
+        """If this is interrupted after it was decided, the next start finishes it."""
+        topic = self._topics.find(name)
+        # By its id: the name may be free already, or that of another topic that is coming.
+        topic_id = topic.record.topic_id
+        await self._catalog.submit(lambda catalog: catalog.decide_delete(name, topic_id))
+        self._topics.remove(topic)
+        self._opener.close(topic)
+        self.on_deleted(topic)
+        folder = self._folder.topic_folder(name, topic_id)
+        async with self._stillness.changing():
+            await asyncio.to_thread(self._folder.remove_topic, folder)
+        await self._forget_deleted(topic_id)
+        log.info("topic deleted", topic=name)
+
+    async def _forget_deleted(self, topic_id: str) -> None:
+        await self._catalog.submit(lambda catalog: catalog.decide_purged(topic_id))
+
+
+def _nothing(_: Topic) -> None:
+    pass

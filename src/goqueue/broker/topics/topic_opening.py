@@ -1,0 +1,103 @@
+"""Putting topics to work: their logs are opened, and what follows from these is recovered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+from typing import Any
+
+from goqueue.broker.delays.delays import Delays
+from goqueue.broker.partitions.dedup_ids import DedupIds, Room
+from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.running_topics import RunningTopics
+from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.runtime.checkpoints import Checkpoints
+from goqueue.broker.runtime.journals import Journals
+from goqueue.coordination.catalog import TopicRecord
+from goqueue.model.config import Config
+from goqueue.model.logging import get_logger
+from goqueue.model.ports import Clock
+from goqueue.model.settings import TopicSettings
+from goqueue.observe.trace_event import place_name
+from goqueue.storage.files.folder import DataFolder
+from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.log import LogOptions
+
+log = get_logger(__name__)
+
+_PROGRESS_EVERY_S = 2.0
+_OPEN_AT_A_STRETCH = 50
+
+
+class TopicOpener:
+    def __init__(
+        self,
+        folder: DataFolder,
+        journals: Journals,
+        commits: CommitScheduler,
+        checkpoints: Checkpoints,
+        delays: Delays,
+        config: Config,
+        clock: Clock,
+    ) -> None:
+        self._folder = folder
+        self._journals = journals
+        self._commits = commits
+        self._checkpoints = checkpoints
+        self._delays = delays
+        self._config = config
+        self._clock = clock
+        self._dedup_room = Room(config.limits.max_dedup_ids)
+
+    async def open_all(self, records: Collection[TopicRecord], topics: RunningTopics) -> None:
+        """A start: it may take long, so it tells how far it is."""
+        total = sum(record.partitions for record in records)
+        opened, said_at = 0, time.monotonic()
+        for record in records:
+            topics.add(await self.open(record))
+            opened += record.partitions
+            if time.monotonic() - said_at > _PROGRESS_EVERY_S:
+                said_at = time.monotonic()
+                log.info("recovering", partitions_done=opened, partitions_total=total)
+
+    async def open(self, record: TopicRecord) -> Topic:
+        settings = self._effective(record)
+        options = self._log_options(settings)
+        folder, files = self._folder.topic_folder(record.name, record.topic_id), self._folder.files
+        partitions = []
+        dedup = DedupIds(self._dedup_room)
+        for number in range(record.partitions):
+            if number % _OPEN_AT_A_STRETCH == _OPEN_AT_A_STRETCH - 1:
+                await asyncio.sleep(0)
+            place = folder / str(number)
+            if not files.exists(place):
+                log.error("a partition's folder is missing; it begins empty", topic=record.name, partition=number)
+            opened_log = self._journals.open_log(place, options)
+            partition = Partition(opened_log, self._commits, settings.fsync, place_name(record.name, number))
+            producers, point, now_ns = partition.producers, self._checkpoints.point(place), self._clock.now_ns()
+            producers.recover(files, point, now_ns)
+            dedup.restore(number, producers.loaded_ids, producers.found_ids, now_ns)
+            producers.loaded_ids, producers.found_ids = [], []
+            self._delays.opened(partition, point)
+            partitions.append(partition)
+        return Topic(record, settings, partitions, dedup)
+
+    def change(self, topic: Topic, record: TopicRecord) -> None:
+        """The topic goes on by a record with other settings."""
+        settings = self._effective(record)
+        topic.change(record, settings, self._log_options(settings))
+
+    def close(self, topic: Topic) -> None:
+        """For good: its files are about to be removed."""
+        topic.close()
+        self._delays.forget(topic.partitions)
+
+    def _effective(self, record: TopicRecord) -> TopicSettings:
+        overrides: dict[str, Any] = {"partitions": record.partitions} | record.overrides
+        return self._config.topic.with_overrides(overrides)
+
+    def _log_options(self, settings: TopicSettings) -> LogOptions:
+        return LogOptions(
+            settings.segment_bytes, self._config.storage.index_interval_bytes, compacted=settings.cleanup == "compact"
+        )

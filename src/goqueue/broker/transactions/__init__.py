@@ -1,0 +1,1 @@
+"""Producers with ids, and transactions from begin to their markers, including recovery and timeouts."""

@@ -1,0 +1,336 @@
+"""Carrying out how a transaction ended: a marker in every partition that it wrote to, and its groups' acks.
+
+Who reads up to what is stable sees the records of a transaction when its marker is appended, which is after the
+decision is durable. Markers need not be: as long as the journal does not say that a transaction has ``Ended``, they are
+written again after a start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from goqueue.broker.delays.delays import Delays
+from goqueue.broker.events.event_recorder import Notes
+from goqueue.broker.groups.group_service import GroupService
+from goqueue.broker.partitions.derived_files import save
+from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.journal import Journal
+from goqueue.broker.transactions.open_transaction import OpenTransaction, Touch
+from goqueue.coordination.transactions import Ended, GroupAcks, GroupOffset, Transactions
+from goqueue.model.errors import GoQueueError, Overloaded, StorageFailed
+from goqueue.model.logging import get_logger
+from goqueue.model.ports import Clock
+from goqueue.model.runs import below, pairs
+from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.log import Log
+from goqueue.wire.batch import join_frames
+from goqueue.wire.producer_frames import Marker, marker_frame
+
+log = get_logger(__name__)
+
+_TRY_AGAIN_S = 1.0
+_GATHERING_S = 0.1
+"""How long transactions are gathered before their end is noted for all of them at once."""
+_PARTITIONS_AT_A_STRETCH = 50
+_STARTED_AGAIN = "the broker was started again while it was open"
+
+
+@dataclass(slots=True, eq=False)
+class _Ending:
+    """How a transaction ends, and what is left to do for that."""
+
+    name: str
+    marker: Marker
+    touches: list[Touch]
+    """Where the marker has yet to be written."""
+    holder: str = ""
+    acks: list[GroupAcks] = field(default_factory=list)
+    offsets: list[GroupOffset] = field(default_factory=list)
+    written: list[tuple[Touch, int]] = field(default_factory=list)
+    """Where the marker is, and the offset behind it or beyond."""
+    groups: set[str] = field(default_factory=set)
+    """Groups that were told, and whose journals may have yet to become durable."""
+    reason: str = ""
+    """Why it was aborted, if it was."""
+    backs_off: bool = False
+    """Whether what was acked in it comes again after a pause."""
+    is_stuck: bool = False
+    """Whether something takes no more writes: the next start has to know of it."""
+
+    @property
+    def is_left(self) -> bool:
+        return bool(self.touches or self.acks or self.offsets)
+
+
+class TransactionEnds:
+    def __init__(
+        self,
+        journal: Journal[Transactions],
+        groups: GroupService,
+        delays: Delays,
+        commits: CommitScheduler,
+        clock: Clock,
+        notes: Notes,
+        stillness: Stillness,
+    ) -> None:
+        self._journal = journal
+        self._groups = groups
+        self._delays = delays
+        self._commits = commits
+        self._clock = clock
+        self._notes = notes
+        self._stillness = stillness
+        self._finished: list[_Ending] = []
+        self._finisher: asyncio.Task[None] | None = None
+        self._late: set[asyncio.Task[None]] = set()
+        self._unended: set[_Ending] = set()
+        self.held_up: dict[str, str] = {}
+        """Transactions that could not be ended everywhere, and why."""
+
+    async def carry_out(
+        self,
+        transaction: OpenTransaction,
+        *,
+        is_commit: bool,
+        marked: Sequence[Touch] = (),
+        reason: str = "",
+        backs_off: bool = False,
+    ) -> None:
+        """Returns when readers see it. Where that fails it is tried again, for as long as it takes.
+
+        ``marked`` is where the marker was found after a start; it may not be durable. ``reason`` and ``backs_off`` are
+        about what was acked in a transaction that is aborted.
+        """
+        ending = _Ending(
+            transaction.transaction_id,
+            Marker(transaction.producer_id, transaction.epoch, is_commit),
+            list(transaction.touched.values()),
+            transaction.holder,
+            list(transaction.acks),
+            list(transaction.offsets.values()),
+            [(touch, touch.partition.log.end_offset) for touch in marked],
+            reason=reason,
+            backs_off=backs_off,
+        )
+        await self._go_on(ending)
+        if ending.is_left:
+            self._keep_trying(ending)
+        elif is_commit:
+            self._finish(ending)
+
+    async def _go_on(self, ending: _Ending) -> None:
+        touches, ending.touches = ending.touches, []
+        for number, touch in enumerate(touches):
+            if number % _PARTITIONS_AT_A_STRETCH == _PARTITIONS_AT_A_STRETCH - 1:
+                await asyncio.sleep(0)
+            try:
+                if touch.needs_file and not touch.topic.closed:
+                    await self._save(touch)
+                if not touch.topic.closed:
+                    ending.written.append((touch, self.mark(touch.partition, ending.marker, ending.reason)))
+            except GoQueueError as error:
+                # Where the disk has failed nothing is written until a restart; then it is done.
+                if not self._is_for_good(ending, error):
+                    ending.touches.append(touch)
+        for group in sorted({each.group for each in ending.acks} | {each.group for each in ending.offsets}):
+            self._tell(group, ending)
+
+    def _tell(self, group: str, ending: _Ending) -> None:
+        """What becomes of the acks and offsets that are part of a transaction. Doing it again changes nothing."""
+        acks = [each for each in ending.acks if each.group == group]
+        offsets = [each for each in ending.offsets if each.group == group]
+        try:
+            if ending.marker.is_commit:
+                self._groups.settling.settle_for(group, acks, offsets)
+                ending.groups.add(group)
+            else:
+                self._groups.settling.thaw(acks, ending.holder, ending.reason, backs_off=ending.backs_off)
+                self._groups.read_again(offsets)
+        except GoQueueError as error:
+            if not self._is_for_good(ending, error):
+                return
+        self._groups.settling.expect_no_more(offsets, ending.holder)
+        ending.acks = [each for each in ending.acks if each.group != group]
+        ending.offsets = [each for each in ending.offsets if each.group != group]
+
+    def _is_for_good(self, ending: _Ending, error: GoQueueError) -> bool:
+        """Note that something could not be done; whether it cannot before a restart."""
+        self.held_up[ending.name] = str(error)
+        is_for_good = isinstance(error, StorageFailed)
+        ending.is_stuck |= is_for_good
+        return is_for_good
+
+    def mark(self, partition: Partition, marker: Marker, reason: str = "") -> int:
+        """End a producer's transaction in one partition; return the offset behind the marker."""
+        now_ns = self._clock.now_ns()
+        first = partition.append(join_frames([marker_frame(marker, now_ns)], now_ns))
+        records = partition.producers.ended(marker)
+        if records is not None:
+            self._notes.transaction_ended(partition, records, is_commit=marker.is_commit, reason=reason)
+        self._delays.transaction_ended(partition, marker.producer_id, is_commit=marker.is_commit)
+        partition.wake()
+        return first + 1
+
+    # Trying again
+
+    def _keep_trying(self, ending: _Ending) -> None:
+        self._unended.add(ending)
+        self._spawn(self._try_again(ending))
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _try_again(self, ending: _Ending) -> None:
+        log.error(
+            "a transaction cannot be ended everywhere for now; readers wait there",
+            transaction=ending.name,
+            reason=self.held_up.get(ending.name, ""),
+            partitions=[each.partition.place for each in ending.touches][:20],
+        )
+        while ending.is_left:
+            await asyncio.sleep(_TRY_AGAIN_S)
+            await self._go_on(ending)
+        self._unended.discard(ending)
+        if not ending.is_stuck:
+            self.held_up.pop(ending.name, None)
+        if ending.marker.is_commit:
+            self._finish(ending)
+
+    # Noting the end
+
+    def _finish(self, ending: _Ending) -> None:
+        if ending.is_stuck:
+            return
+        self._finished.append(ending)
+        if self._finisher is None:
+            self._finisher = asyncio.create_task(self._note_ends())
+
+    async def _note_ends(self) -> None:
+        try:
+            while self._finished:
+                await asyncio.sleep(_GATHERING_S)
+                await self._note(self._taken())
+        finally:
+            self._finisher = None
+
+    def _taken(self) -> list[_Ending]:
+        taken, self._finished = self._finished, []
+        return taken
+
+    async def _made_durable(self, endings: Sequence[_Ending]) -> set[Log]:
+        """Wait for markers; return the logs that cannot keep theirs."""
+        ends: dict[Log, int] = {}
+        for each in endings:
+            for touch, end in each.written:
+                ends[touch.partition.log] = max(ends.get(touch.partition.log, 0), end)
+        waits = {written: self._commits.durable(written, end) for written, end in ends.items()}
+        outcomes = await asyncio.gather(*waits.values(), return_exceptions=True)
+        return {written for written, outcome in zip(waits, outcomes, strict=True) if outcome is not None}
+
+    async def _note(self, finished: Sequence[_Ending]) -> None:
+        failed = await self._made_durable(finished)
+        try:
+            for name in sorted({name for each in finished for name in each.groups}):
+                await self._groups.shards.journal(name).settled()
+            # A topic that was deleted meanwhile has no log any more, and nothing to write again.
+            safe = [
+                each.name
+                for each in finished
+                if not any(touch.partition.log in failed and not touch.topic.closed for touch, _ in each.written)
+            ]
+            if safe:
+                self._journal.propose([Ended(safe)])
+        except GoQueueError as error:
+            # The next start does it all again.
+            log.error("the end of transactions cannot be noted", error=str(error))
+
+    async def stop(self) -> None:
+        """Note what can be noted."""
+        for task in list(self._late):
+            task.cancel()
+        await asyncio.gather(*self._late, return_exceptions=True)
+        if self._finisher is not None:
+            self._finisher.cancel()
+            await asyncio.gather(self._finisher, return_exceptions=True)
+        if self._finished:
+            await self._note(self._taken())
+
+    # After a start
+
+    def cut_off(self, touch: Touch, producer_id: int) -> None:
+        """Abort what lies behind a transaction that was committed and has no marker here.
+
+        It is of its producer's next transaction. The marker lay between them: of what was not durable a crash may take
+        anything and leave what came later. The log alone does not tell the two apart any more, so the file of producers
+        has to, before the marker is written again.
+        """
+        producers = touch.partition.producers
+        records = producers.state.open_of(producer_id)
+        if records is None or records.end <= touch.end:
+            return
+        log.warning("records of a transaction that was open are cut off", partition=touch.partition.place)
+        for first, end in pairs(records.seen):
+            producers.state.aborted.add(max(first, touch.end), end)
+        for first, end in pairs(records.delayed):
+            producers.state.aborted_delayed.add(max(first, touch.end), end)
+        records.seen, records.delayed = below(records.seen, touch.end), below(records.delayed, touch.end)
+        records.end = touch.end
+        producers.changes += 1
+        self._delays.opened(touch.partition, None)
+        touch.needs_file = True
+
+    async def _save(self, touch: Touch) -> None:
+        producers = touch.partition.producers
+        dump = partial(producers.dump, touch.topic.dedup.of(touch.number))
+        async with self._stillness.changing():
+            is_saved = await save(producers.log.open_files.disk, self._commits, producers, dump)
+        if not is_saved:
+            raise Overloaded("the file of producers cannot be written", retry_after_s=1)
+        touch.needs_file = False
+
+    def abort_unknown(self, topics: Iterable[Topic], kept: Collection[tuple[Partition, int]]) -> set[int]:
+        """Abort whatever is open in a partition, but for what these producers have there; return whose that was.
+
+        What was committed and could not be ended for now is kept as well.
+        """
+        kept = {*kept}
+        kept |= {(touch.partition, each.marker.producer_id) for each in self._unended for touch in each.touches}
+        found: set[int] = set()
+        for topic in topics:
+            for number, partition in enumerate(topic.partitions):
+                known = partition.producers.state.known
+                for producer_id in [each for each, producer in known.items() if producer.open is not None]:
+                    if (partition, producer_id) not in kept:
+                        found.add(producer_id)
+                        marker = Marker(producer_id, known[producer_id].epoch, False)
+                        self._abort_here(Touch(topic, number, partition, 0, 0), marker)
+        return found
+
+    def _abort_here(self, touch: Touch, marker: Marker) -> None:
+        try:
+            self.mark(touch.partition, marker, _STARTED_AGAIN)
+        except GoQueueError as error:
+            ending = _Ending(f"{marker.producer_id}-{marker.epoch}", marker, [touch], reason=_STARTED_AGAIN)
+            if not self._is_for_good(ending, error):
+                self._keep_trying(ending)
+
+    def thaw_others(self, holders: Callable[[], set[str]]) -> None:
+        """Whatever groups hold for transactions is to be delivered again, but for what is held for these."""
+        try:
+            self._groups.settling.thaw_unless(holders() | {each.holder for each in self._unended})
+        except StorageFailed:
+            raise
+        except GoQueueError as error:
+            log.error("messages of aborted transactions cannot be given back for now", error=str(error))
+            self._spawn(self._thaw_later(holders))
+
+    async def _thaw_later(self, holders: Callable[[], set[str]]) -> None:
+        await asyncio.sleep(_TRY_AGAIN_S)
+        self.thaw_others(holders)

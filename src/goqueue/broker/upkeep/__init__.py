@@ -1,0 +1,1 @@
+"""Background work and administration: retention, compaction, snapshots, backups, purging, and accepting losses."""

@@ -1,0 +1,1 @@
+"""One module or room for each command."""

@@ -1,0 +1,1 @@
+"""``goqueue backup`` and ``goqueue restore``."""

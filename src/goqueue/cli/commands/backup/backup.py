@@ -1,0 +1,136 @@
+"""``goqueue backup``: everything a broker holds, as it was at one instant."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from goqueue.cli.connection.target import DEFAULT_TIMEOUT, JsonOption, ServerOption, TimeoutOption, chosen, timeout_s
+from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
+from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.model.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from goqueue.cli.commands.backup.backup_output import Output
+    from goqueue.cli.terminal.progress import Bar
+    from goqueue.storage.backup.backup_format import Manifest
+    from goqueue.storage.backup.backup_reader import Source
+
+EXAMPLES = """\b
+Examples:
+  goqueue backup monday.tar                               everything, while the broker runs
+  goqueue backup monday.tar.zst                           compressed
+  goqueue backup - --compress > tuesday.tar.zst           to a pipe or another program
+  goqueue backup stopped.tar --data ./goqueue-data        of a broker that does not run
+  goqueue backup wednesday.tar --json
+"""
+
+
+class ToTerminal(InvalidRequest):
+    """Bytes are not for a terminal."""
+
+    remedy = "Name a file, or send standard output to one."
+
+
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="Where it goes: FILE.tar, FILE.tar.zst, or - for standard output.")
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="The data folder of a broker that is stopped, instead of one that runs."
+    ),
+]
+CompressOption = Annotated[bool, typer.Option("--compress", help="With zstd. Names that end with .zst say so, too.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")]
+
+
+@reported
+def backup(
+    file: FileArgument,
+    data: DataOption = None,
+    compress: CompressOption = False,
+    force: ForceOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Copy everything a broker has, while it runs.
+
+    The copy is the state at one instant: messages, groups, transactions and schemas fit together. It is checked as it
+    is written, and is there whole or not at all. 'goqueue restore' makes a data folder of it.
+    """
+    from goqueue.cli.commands.backup.backup_output import (
+        Stopped,
+        place_of,
+        stopped_by_signals,
+        to_file,
+        to_standard_output,
+    )
+    from goqueue.cli.terminal import progress
+
+    compress = compress or file.endswith(".zst")
+    if data is not None and server is not None:
+        raise typer.BadParameter("--data reads a folder and --server asks a broker; give one of them")
+    if file == "-" and sys.stdout.isatty():
+        raise ToTerminal("a backup is not for a terminal")
+    place = None if file == "-" else place_of(file, force=force)
+    began = time.monotonic()
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(stopped_by_signals())
+            bar = stack.enter_context(progress.shown("backup", None, "bytes"))
+            source = stack.enter_context(_source(data, server, timeout))
+            if place is None:
+                output = stack.enter_context(to_standard_output(compress))
+            else:
+                output = stack.enter_context(to_file(place, compress, force=force))
+            manifest = _copy(source, output, bar)
+    except Stopped:
+        typer.echo("stopped: nothing was kept; begin anew", err=True)
+        return EXIT_INTERRUPTED
+    _tell(file, manifest, output.written, time.monotonic() - began, compress, as_json)
+    return 0
+
+
+def _source(data: Path | None, server: str | None, timeout: str) -> AbstractContextManager[Source]:
+    from goqueue.cli.commands.backup.backup_input import from_broker, from_folder
+
+    return from_broker(chosen(server).server, timeout_s(timeout)) if data is None else from_folder(data)
+
+
+def _copy(source: Source, output: Output, bar: Bar) -> Manifest:
+    """What goes into the file is what was checked: it passes by on its way."""
+    from goqueue.storage.backup.backup_reader import Nowhere, read_backup
+
+    class Passing:
+        def read(self, size: int, /) -> bytes:
+            data = source.read(size)
+            output.write(data)
+            bar.advance(len(data))
+            return data
+
+    manifest = read_backup(Passing(), Nowhere(bar.expect))
+    output.finish()
+    return manifest
+
+
+def _tell(file: str, manifest: Manifest, written: int, seconds: float, compress: bool, as_json: bool) -> None:
+    from goqueue.cli.commands.backup.backup_view import facts, sentence
+    from goqueue.cli.terminal.figure_words import size
+
+    told = facts(manifest) | {"file": file, "file_bytes": written, "compressed": compress, "seconds": round(seconds, 3)}
+    if as_json:
+        if file == "-":
+            typer.echo(msgspec.json.encode(told).decode(), err=True)
+        else:
+            put_json(told)
+    else:
+        where = "standard output" if file == "-" else file
+        typer.echo(f"{where}: {sentence(manifest)}; {size(written)} in {seconds:.1f} s", err=file == "-")

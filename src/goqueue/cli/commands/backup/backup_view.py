@@ -1,0 +1,43 @@
+"""What a backup holds, in words and in figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from goqueue.cli.commands.topic.topic_view import up_to
+from goqueue.cli.terminal.figure_words import size
+from goqueue.model.ids import INTERNAL_PREFIX
+from goqueue.observe.logs import escape
+
+if TYPE_CHECKING:
+    from goqueue.storage.backup.backup_format import Manifest, PartitionEntry
+
+
+def facts(manifest: Manifest) -> dict[str, object]:
+    head, users = manifest.head, _of_users(manifest)
+    return {
+        "instant": head.instant,
+        "node_id": head.node_id,
+        "goqueue_version": head.goqueue_version,
+        "topics": len({each.topic for each in users}),
+        "partitions": len(users),
+        "messages": sum(each.records for each in users),
+        "files": head.files,
+        "bytes": head.size_bytes,
+    }
+
+
+def sentence(manifest: Manifest) -> str:
+    users = _of_users(manifest)
+    topics, messages = len({each.topic for each in users}), sum(each.records for each in users)
+    held = f"{_counted(topics, 'topic')} with {up_to(messages)} in {_counted(len(users), 'partition')}"
+    return f"{held}, {size(manifest.head.size_bytes)}, as of {escape(manifest.head.instant)}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def _of_users(manifest: Manifest) -> list[PartitionEntry]:
+    """Partitions of topics; the others are the broker's own journals."""
+    return [each for each in manifest.partitions if not each.topic.startswith(INTERNAL_PREFIX)]

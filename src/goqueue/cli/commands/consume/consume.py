@@ -1,0 +1,304 @@
+"""``goqueue consume``: read messages by offset, by time, as they come, or as a member of a group."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from threading import Event
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from goqueue.cli.commands.consume.consume_options import (
+    AckOption,
+    DecodeOption,
+    FollowOption,
+    FromOption,
+    GrepOption,
+    GroupOption,
+    HeaderOption,
+    HeadersOption,
+    KeyOption,
+    KeyPrefixOption,
+    LimitOption,
+    PartitionOption,
+    PriorityOption,
+    SinceOption,
+    TemplateOption,
+    UncommittedOption,
+    UntilOption,
+    WaitOption,
+    WhereOption,
+)
+from goqueue.cli.connection.target import (
+    DEFAULT_TIMEOUT,
+    JsonOption,
+    ServerOption,
+    TimeoutOption,
+    TopicArgument,
+    chosen,
+    client_at,
+)
+from goqueue.cli.terminal import times
+from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
+from goqueue.model.errors import InvalidMessage
+from goqueue.model.fields import shown
+from goqueue.model.message import parse_priority
+
+if TYPE_CHECKING:
+    from goqueue.cli.commands.consume.consume_range import Edge, Range
+    from goqueue.cli.commands.consume.consume_source import Piece, Reading
+    from goqueue.cli.commands.consume.message_filter import Filter
+    from goqueue.cli.terminal.progress import Bar
+    from goqueue.client.consumer.reader import Isolation, Record
+    from goqueue.client.sync import Client
+
+EXAMPLES = """\b
+Examples:
+  goqueue consume orders                                 everything, the oldest first
+  goqueue consume orders --from -5                       the last five of each partition
+  goqueue consume orders --since 10m --where 'total > 10' --where 'city == Oslo'
+  goqueue consume orders --from 2026-01-31T12:00:00Z --header shop=north --json
+  goqueue consume orders --partition 0 --from 100 --limit 10 --format full
+  goqueue consume orders --template '{partition}/{offset} {key} {value.total}'
+  goqueue consume orders --group billing --limit 3       take three from a queue
+  goqueue consume orders --follow --limit 5              wait for what comes; without a limit, until Ctrl-C
+"""
+_MOST_PARTITIONS_TOLD = 16
+
+
+class _Format(StrEnum):
+    value = "value"
+    line = "line"
+    json = "json"
+    full = "full"
+    raw = "raw"
+
+
+FormatOption = Annotated[
+    _Format | None,
+    typer.Option("--format", help="What is printed of a message: line on a terminal, value in a pipe unless given."),
+]
+
+
+@reported
+def consume(
+    topic: TopicArgument,
+    start: FromOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    partition: PartitionOption = None,
+    limit: LimitOption = None,
+    follow: FollowOption = False,
+    group: GroupOption = None,
+    ack: AckOption = True,
+    wait: WaitOption = "3s",
+    key: KeyOption = None,
+    key_prefix: KeyPrefixOption = None,
+    header: HeaderOption = None,
+    priority: PriorityOption = None,
+    where: WhereOption = None,
+    grep: GrepOption = None,
+    format: FormatOption = None,
+    template: TemplateOption = None,
+    headers: HeadersOption = False,
+    decode: DecodeOption = False,
+    read_uncommitted: UncommittedOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Read messages: all of them, from an offset or an instant on, as they come, or as a member of a group."""
+    if sum((as_json, format is not None, template is not None)) > 1:
+        raise typer.BadParameter("--json, --format and --template all say how to print; use one of them")
+    if start is not None and since is not None:
+        raise typer.BadParameter("--since and --from both say where to begin; use one of them")
+    if follow and until is not None:
+        raise typer.BadParameter("--until says where it ends, and --follow does not end; use one of them")
+    wanted = _filter(key, key_prefix, header, priority, where, grep)
+    edges = _edges(start, since, until)
+    if edges[0].places and partition:
+        raise typer.BadParameter("--from names partitions, and --partition does; use one of them")
+    chooses = start or since or until or partition or read_uncommitted or not wanted.is_empty
+    if group is not None and chooses:
+        raise typer.BadParameter(
+            "a group goes on where it is, and what it gets is taken: --group goes neither with options that say where "
+            "to read nor with filters"
+        )
+    if group is None and not ack:
+        raise typer.BadParameter("--no-ack is about groups; without --group reading takes nothing")
+    wait_s = times.duration_ms("--wait", wait, least_ms=100, most_ms=86_400_000) / 1_000
+    put = _printer(_Format.json if as_json else format, template, headers=headers)
+
+    from goqueue.cli.connection.wait_notice import outages_told
+    from goqueue.cli.terminal import progress
+    from goqueue.cli.terminal.message_output import forget_output
+
+    counted, stop = _Counted(limit), Event()
+    is_told = follow and (sys.stderr.isatty() or not as_json)
+    try:
+        with (
+            client_at(server, timeout) as client,
+            progress.stoppable() as stop,
+            outages_told(chosen(server).server, is_told=is_told),
+        ):
+            decoder = _decoder(client) if decode else None
+            if group is not None:
+                from goqueue.cli.commands.consume.consume_group import Membership
+
+                member = Membership(client, group, topic, ack, limit, None if follow else wait_s, decoder)
+                counted.messages = member.run(put, stop)
+            else:
+                from goqueue.cli.commands.consume.consume_source import Reading
+
+                found = _ranges(client, topic, edges, partition or [])
+                isolation: Isolation = "read_uncommitted" if read_uncommitted else "read_committed"
+                reading = Reading(client, topic, found, wanted, decoder, isolation)
+                is_wanted = not sys.stdout.isatty() and not follow and limit is None
+                with progress.shown(topic, sum(each.end - each.start for each in found), is_wanted=is_wanted) as bar:
+                    counted.run(reading, put, bar, stop, follow=follow)
+    except BrokenPipeError:
+        # Whoever reads has seen enough.
+        forget_output()
+        return 0
+    if not stop.is_set():
+        return 0
+    _tell_interrupted(counted)
+    return 0 if follow else EXIT_INTERRUPTED
+
+
+def _ranges(client: Client, topic: str, edges: tuple[Edge, Edge | None], partitions: Sequence[int]) -> list[Range]:
+    from goqueue.cli.commands.consume.consume_range import ranges
+
+    found = ranges(client, topic, *edges, partitions)
+    for each in found:
+        if each.missed:
+            told = f"partition {each.partition} begins at offset {each.start}: what was before is gone"
+            typer.echo(told, err=True)
+    beyond = [each for each in found if each.beyond is not None]
+    # An offset for all partitions is beyond the end of some of them; that is worth a word only if there is no other.
+    if edges[0].places or len(beyond) == len(found):
+        for each in beyond[:_MOST_PARTITIONS_TOLD]:
+            typer.echo(
+                f"partition {each.partition} ends at offset {each.start}: {each.beyond} is not there yet", err=True
+            )
+        if len(beyond) > _MOST_PARTITIONS_TOLD:
+            typer.echo(f"nor is it in {len(beyond) - _MOST_PARTITIONS_TOLD:,} other partitions", err=True)
+    return found
+
+
+class _Counted:
+    """How much was printed, and how far it was read."""
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit = limit
+        self.messages = 0
+        self.positions: dict[int, int] = {}
+
+    def run(
+        self, reading: Reading, put: Callable[[Sequence[Record]], None], bar: Bar, stop: Event, *, follow: bool
+    ) -> None:
+        self.positions = {each.partition: each.start for each in reading.ranges}
+        for piece in reading.following(stop) if follow else reading.to_the_end():
+            records = self._chosen(piece, reading.wanted)
+            if records:
+                put(records)
+                self.messages += len(records)
+            bar.advance(sum(offset - self.positions[number] for number, offset in piece.positions.items()))
+            self.positions.update(piece.positions)
+            if stop.is_set() or (self.limit is not None and self.messages >= self.limit):
+                return
+
+    def _chosen(self, piece: Piece, wanted: Filter) -> Sequence[Record]:
+        records = piece.records
+        if not wanted.is_empty:
+            fits = wanted.fits
+            records = [record for record in records if fits(record)]
+        return records if self.limit is None else records[: self.limit - self.messages]
+
+
+def _tell_interrupted(counted: _Counted) -> None:
+    told = f"interrupted after {counted.messages:,} message{'s' * (counted.messages != 1)}"
+    if counted.positions:
+        places = ",".join(f"{number}:{offset}" for number, offset in sorted(counted.positions.items()))
+        told += f"; go on with --from {places}"
+    typer.echo(told, err=True)
+
+
+def _edges(start: str | None, since: str | None, until: str | None) -> tuple[Edge, Edge | None]:
+    from goqueue.cli.commands.consume.consume_range import Edge, parse_from, parse_until
+
+    end = None if until is None else parse_until(until)
+    if since is not None:
+        return Edge(instant_ns=times.since_ns("--since", since)), end
+    return parse_from(start or "earliest"), end
+
+
+def _filter(
+    keys: list[str] | None,
+    key_prefix: str | None,
+    headers: list[str] | None,
+    priority: str | None,
+    where: list[str] | None,
+    grep: str | None,
+) -> Filter:
+    from goqueue.cli.commands.consume.message_filter import Filter, parse_condition
+
+    pairs: list[tuple[str, bytes | None]] = []
+    for text in headers or []:
+        name, equals, value = text.partition("=")
+        if not name:
+            raise typer.BadParameter(f"{shown(text)} is neither NAME=VALUE nor NAME", param_hint="--header")
+        pairs.append((name, os.fsencode(value) if equals else None))
+    try:
+        lane = None if priority is None else int(parse_priority(priority))
+    except InvalidMessage as error:
+        raise typer.BadParameter(str(error), param_hint="--priority") from None
+    return Filter(
+        frozenset(map(os.fsencode, keys or [])),
+        os.fsencode(key_prefix or ""),
+        tuple(pairs),
+        lane,
+        os.fsencode(grep or ""),
+        tuple(parse_condition(text) for text in where or []),
+    )
+
+
+def _decoder(client: Client) -> Callable[[bytes], bytes]:
+    from goqueue.cli.commands.consume.consume_decode import Decoder
+
+    return Decoder(client)
+
+
+def _printer(format: _Format | None, template: str | None, *, headers: bool) -> Callable[[Sequence[Record]], None]:
+    """What prints messages, flushed when it returns."""
+    from goqueue.cli.commands.consume import consume_view
+    from goqueue.cli.terminal import styled_lines
+    from goqueue.cli.terminal.message_output import put_all, put_text
+
+    is_terminal = sys.stdout.isatty()
+    if format is None and template is None:
+        format = _Format.line if is_terminal else _Format.value
+    if format in (_Format.line, _Format.full):
+
+        def put_lines(records: Sequence[Record]) -> None:
+            width = shutil.get_terminal_size().columns if is_terminal else None
+            if format is _Format.line:
+                drawn = [consume_view.line(record, width, headers=headers) for record in records]
+            else:
+                drawn = [each for record in records for each in consume_view.full(record)]
+            if is_terminal:
+                styled_lines.put(drawn)
+            else:
+                put_text(styled_lines.plain(drawn) + "\n")
+
+        return put_lines
+    writers = {_Format.json: consume_view.json_lines, _Format.raw: consume_view.raw, _Format.value: consume_view.values}
+    write = consume_view.template(template) if template is not None else writers[format or _Format.value]
+    if is_terminal and format is not _Format.raw:
+        # A terminal obeys some letters; a message must not tell it anything.
+        return lambda records: put_text(consume_view.harmless(write(records)))
+    return lambda records: put_all(write(records))

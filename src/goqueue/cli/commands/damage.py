@@ -1,0 +1,145 @@
+"""``goqueue damage``: what a running broker has lost, and accepting it.
+
+What draws and what asks is imported when it is needed: asking for the version must not load it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from goqueue.cli.connection.confirmation import confirmed
+from goqueue.cli.connection.target import (
+    DEFAULT_TIMEOUT,
+    JsonOption,
+    ServerOption,
+    TimeoutOption,
+    TopicArgument,
+    YesOption,
+    broker_at,
+)
+from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS, reported
+from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.observe.logs import escape
+
+if TYPE_CHECKING:
+    from goqueue.cli.connection.broker_http import BrokerHttp
+
+_EXAMPLES = """\b
+Examples:
+  goqueue damage list                       what was lost, and nobody has acknowledged
+  goqueue damage acknowledge orders --yes   accept it: readers step over what is gone
+"""
+
+AllOption = Annotated[bool, typer.Option("--all", help="Also what was acknowledged.")]
+PartitionOption = Annotated[int | None, typer.Option("--partition", min=0, metavar="N", help="Only of this partition.")]
+
+app = typer.Typer(
+    help="See which messages were lost to damage, and accept that.",
+    epilog=_EXAMPLES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list", short_help="List messages that were lost to damage.")
+@reported
+def list_damage(
+    show_all: AllOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """List messages that were lost to damage: found when the broker started, or when it read them.
+
+    The status is 5 while any of them is not acknowledged, or fails its checksum where it lies.
+    """
+    from goqueue.cli.terminal import styled_lines
+
+    broker = broker_at(server, timeout)
+    answer = broker.get("/admin/damage", {"all": "true"} if show_all else {})
+    found = answer["damage"]
+    failing = _tell_failing(broker)
+    is_open = any("acknowledged_at" not in each for each in found)
+    if as_json:
+        put_json(answer)
+    elif found:
+        styled_lines.put(_listed(found))
+        if answer["total"] > len(found):
+            typer.echo(f"{answer['total'] - len(found)} more", err=True)
+    elif not failing:
+        typer.echo("nothing is lost", err=True)
+    return EXIT_PROBLEMS if is_open or failing else 0
+
+
+@app.command(short_help="Accept what a topic has lost: readers step over it.")
+@reported
+def acknowledge(
+    topic: TopicArgument,
+    partition: PartitionOption = None,
+    yes: YesOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Accept what a topic has lost. Readers step over it from then on, and the broker is not degraded by it.
+
+    Restore the folder from a backup instead if the messages matter.
+    """
+    where = escape(topic) if partition is None else f"{escape(topic)}/{partition}"
+    if not confirmed(f"Let readers of {where} step over what is lost?", yes):
+        return EXIT_FAILED
+    body = {} if partition is None else {"partition": partition}
+    path = ["admin", "topics", topic, "damage", "acknowledge"]
+    broker = broker_at(server, timeout)
+    answer = broker.send("POST", path, body=body)
+    failing = _tell_failing(broker, topic)
+    if as_json:
+        put_json(answer)
+        return EXIT_PROBLEMS if failing else 0
+    from goqueue.cli.terminal import styled_lines
+
+    if not answer["damage"]:
+        typer.echo(f"no loss is noted in {where} that nobody had acknowledged", err=True)
+    else:
+        styled_lines.put(_listed(answer["damage"]))
+    return EXIT_PROBLEMS if failing else 0
+
+
+def _tell_failing(broker: BrokerHttp, topic: str | None = None) -> bool:
+    """Say which topics have messages that readers met as damaged and that still lie where they were: there is nothing
+    to acknowledge yet."""
+    found = {
+        name: each["damaged_messages"]
+        for name, each in broker.get("/stats")["topic_stats"].items()
+        if each["damaged_messages"] and topic in (None, name)
+    }
+    for name, count in found.items():
+        fail = "1 message fails its checksum" if count == 1 else f"{count:,} messages fail their checksums"
+        typer.echo(f"{escape(name)}: {fail}; /health names the offsets", err=True)
+    if found:
+        typer.echo(
+            "hint: Restore a backup if they matter. If not: stop the broker, run 'goqueue doctor --repair', which sets "
+            "them aside, start it, then 'goqueue damage acknowledge'.",
+            err=True,
+        )
+    return bool(found)
+
+
+def _listed(found: list[dict[str, Any]]) -> Any:
+    from goqueue.cli.terminal import tables
+
+    titles = ["topic", "partition", "first offset", "last offset", "found", "acknowledged"]
+    rows = [
+        [
+            escape(each["topic"]),
+            str(each["partition"]),
+            str(each["first_offset"]),
+            str(each["last_offset"]),
+            each["found_at"],
+            each.get("acknowledged_at", "no"),
+        ]
+        for each in found
+    ]
+    return tables.table(titles, rows)

@@ -1,0 +1,270 @@
+"""``goqueue delay``: see what waits for its time, put it off, or take it back.
+
+What draws and what asks is imported when it is needed: asking for the version must not load it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from goqueue.cli.commands.delay.delay_positions import Place, check_partitions, delayed_path, raise_failure
+from goqueue.cli.connection.confirmation import confirmed
+from goqueue.cli.connection.target import (
+    DEFAULT_TIMEOUT,
+    JsonOption,
+    ServerOption,
+    TimeoutOption,
+    TopicArgument,
+    YesOption,
+    broker_at,
+)
+from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED, reported
+from goqueue.cli.terminal.times import duration_ms, instant_ns
+from goqueue.model.errors import GoQueueError
+from goqueue.model.fields import shown
+from goqueue.model.units import format_instant_ns
+from goqueue.observe.logs import escape
+
+if TYPE_CHECKING:
+    from goqueue.cli.connection.broker_http import BrokerHttp
+
+_EXAMPLES = """\b
+Examples:
+  goqueue delay list orders                        what waits, the next due first
+  goqueue delay list orders --limit 100 --json
+  goqueue delay cancel orders --all --yes          take back all that waits
+"""
+_RESCHEDULE_EXAMPLES = """\b
+Examples:
+  goqueue delay reschedule orders 0 17 --delay 2h
+  goqueue delay reschedule orders 0 17 --at "2026-01-31 12:00"
+"""
+_CANCEL_EXAMPLES = """\b
+Messages that are named are taken back without asking; --all asks first.
+
+\b
+Examples:
+  goqueue delay cancel orders 0 17                 one message, by its partition and offset
+  goqueue delay cancel orders 0 17 2 40            and another one
+  goqueue delay cancel orders --all --yes
+"""
+_MOST = 1_000
+_PAGE = 1_000
+_MOST_NAMED = 1_000
+_LONGEST_MS = 170 * 365 * 86_400_000
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+LimitOption = Annotated[
+    int, typer.Option("--limit", min=1, max=_MOST, metavar="N", help="How many messages at the most.")
+]
+PlacesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PARTITION OFFSET", help="Which messages, as 'list' shows them.", show_default=False),
+]
+PartitionArgument = Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)]
+OffsetArgument = Annotated[int, typer.Argument(metavar="OFFSET", min=0, show_default=False)]
+AllOption = Annotated[bool, typer.Option("--all", help="All that wait in the topic.")]
+DelayOption = Annotated[str | None, typer.Option("--delay", metavar="TIME", help="To be seen so long from now,")]
+AtOption = Annotated[
+    str | None, typer.Option("--at", metavar="INSTANT", help="or at 2026-01-31T12:00:00 (local time, or with a zone).")
+]
+
+app = typer.Typer(
+    help="See messages that wait for their time, put them off or take them back.",
+    epilog=_EXAMPLES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list")
+@reported
+def list_delayed(
+    topic: TopicArgument,
+    limit: LimitOption = 20,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """List what waits in a topic, the next due first."""
+    from goqueue.cli.commands.delay import delay_view
+    from goqueue.cli.commands.delay.delay_calls import with_values
+    from goqueue.cli.terminal import progress, styled_lines
+    from goqueue.cli.terminal.json_list import JsonList
+    from goqueue.cli.terminal.message_text import short
+
+    broker = broker_at(server, timeout)
+    answer = broker.send("GET", ["topics", topic, "delayed"], {"limit": limit})
+    there, total = answer["messages"], answer["total"]
+    document = JsonList("messages")
+    rows: list[dict[str, Any]] = []
+    seen = 0
+    with progress.stoppable() as stop, progress.shown("looking", len(there), is_wanted=not as_json) as bar:
+        try:
+            for some in with_values(broker, topic, there, stop):
+                if as_json:
+                    document.add(some)
+                else:
+                    rows += map(short, some)
+                seen += len(some)
+                bar.advance(len(some))
+        except GoQueueError:
+            if document.is_begun:
+                document.end({"total": total})
+            raise
+    if as_json:
+        document.end({"total": total})
+    elif rows:
+        styled_lines.put(delay_view.listed(rows, time.time_ns()))
+    elif not there:
+        typer.echo("nothing waits", err=True)
+    if seen < len(there):
+        typer.echo("stopped; there are more", err=True)
+        return EXIT_INTERRUPTED
+    if total > seen and not as_json:
+        typer.echo(f"{total - seen:,} more; --limit shows more of them", err=True)
+    return 0
+
+
+@app.command(epilog=_CANCEL_EXAMPLES)
+@reported
+def cancel(
+    topic: TopicArgument,
+    places: PlacesArgument = None,
+    everything: AllOption = False,
+    yes: YesOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Take back messages that wait: nobody will ever see them."""
+    broker = broker_at(server, timeout)
+    if everything:
+        if places:
+            raise typer.BadParameter("all of them, or those that are named; not both", param_hint="--all")
+        return _cancel_all(broker, topic, yes=yes, as_json=as_json)
+    return _cancel_named(broker, topic, _named(places or []), as_json=as_json)
+
+
+@app.command(epilog=_RESCHEDULE_EXAMPLES)
+@reported
+def reschedule(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    offset: OffsetArgument,
+    delay: DelayOption = None,
+    at: AtOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Give a message that waits another time, earlier or later."""
+    from goqueue.cli.commands.delay import delay_view
+    from goqueue.cli.terminal import styled_lines
+
+    if (delay is None) == (at is None):
+        raise typer.BadParameter("say when it is to be seen: --delay TIME or --at INSTANT")
+    if delay is not None:
+        body = {"delay": f"{duration_ms('--delay', delay, most_ms=_LONGEST_MS)}ms"}
+    else:
+        body = {"deliverAt": format_instant_ns(instant_ns("--at", at or ""))}
+    moved = broker_at(server, timeout).send("PATCH", delayed_path(topic, partition, offset), body=body)
+    if as_json:
+        styled_lines.put_json(moved)
+    else:
+        typer.echo(f"it is due {delay_view.due_words(moved['deliver_at'], time.time_ns())}")
+    return 0
+
+
+def _named(texts: list[str]) -> list[Place]:
+    """Pairs of a partition and an offset."""
+    if not texts or len(texts) % 2:
+        raise typer.BadParameter(
+            "name messages by partition and offset, such as 0 17, or take --all", param_hint="PARTITION OFFSET"
+        )
+    for text in texts:
+        if not _NUMBER.fullmatch(text):
+            raise typer.BadParameter(f"{shown(text)} is not a number from 0 on", param_hint="PARTITION OFFSET")
+    if len(texts) > 2 * _MOST_NAMED:
+        raise typer.BadParameter(f"at most {_MOST_NAMED} messages at a time", param_hint="PARTITION OFFSET")
+    numbers = [int(text) for text in texts]
+    return list(dict.fromkeys(zip(numbers[::2], numbers[1::2], strict=True)))
+
+
+def _cancel_named(broker: BrokerHttp, topic: str, places: list[Place], *, as_json: bool) -> int:
+    """Those that are not there are told, and the others taken back; a partition that cannot be is told before."""
+    from goqueue.cli.commands.delay import delay_view
+    from goqueue.cli.commands.delay.delay_calls import cancelled
+    from goqueue.cli.terminal import progress, styled_lines
+
+    check_partitions(broker, topic, places)
+    done: list[tuple[Place, GoQueueError | None]] = []
+    with progress.stoppable() as stop, progress.shown("taking back", len(places), is_wanted=not as_json) as bar:
+        for some in cancelled(broker, topic, places, stop):
+            done += some
+            bar.advance(len(some))
+    if len(places) == 1 and done and done[0][1] is not None:
+        raise done[0][1]
+    good = sum(1 for _, error in done if error is None)
+    if as_json:
+        styled_lines.put_json({"cancelled": good, "results": [delay_view.outcome(*each) for each in done]})
+    else:
+        if good < len(done):
+            styled_lines.put(delay_view.not_cancelled(done))
+        typer.echo(f"{good} taken back")
+    raise_failure([error for _, error in done])
+    if len(done) < len(places):
+        typer.echo(f"stopped; {len(places) - len(done)} wait as before", err=True)
+        return EXIT_INTERRUPTED
+    return EXIT_FAILED if good < len(done) else 0
+
+
+def _cancel_all(broker: BrokerHttp, topic: str, *, yes: bool, as_json: bool) -> int:
+    from goqueue.cli.commands.delay.delay_calls import cancelled
+    from goqueue.cli.terminal import progress, styled_lines
+
+    total = broker.send("GET", ["topics", topic, "delayed"], {"limit": 1})["total"]
+    if total and not confirmed(f"Take back all {total:,} messages that wait in {escape(topic)}?", yes):
+        return EXIT_FAILED
+    good = 0
+    failure: GoQueueError | None = None
+    with progress.stoppable() as stop, progress.shown("taking back", total, is_wanted=not as_json) as bar:
+        try:
+            for places in _waiting(broker, topic):
+                for some in cancelled(broker, topic, places, stop):
+                    good += sum(1 for _, error in some if error is None)
+                    bar.advance(len(some))
+                    raise_failure([error for _, error in some])
+                if stop.is_set():
+                    break
+        except GoQueueError as error:
+            failure = error
+        was_stopped = stop.is_set()
+    if as_json:
+        styled_lines.put_json({"cancelled": good})
+    else:
+        typer.echo(f"{good:,} taken back" if total else "nothing waits", err=not total)
+    if failure is not None:
+        typer.echo("it broke off; the same command goes on with the rest", err=True)
+        raise failure
+    if was_stopped:
+        typer.echo("stopped; the rest waits as before, and the same command goes on with it", err=True)
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _waiting(broker: BrokerHttp, topic: str) -> Iterator[list[Place]]:
+    """Page by page, the next due first."""
+    after = ""
+    while True:
+        asked: dict[str, str | int] = {"limit": _PAGE} | ({"after": after} if after else {})
+        page = broker.send("GET", ["topics", topic, "delayed"], asked)
+        yield [(each["partition"], each["offset"]) for each in page["messages"]]
+        after = page.get("next", "")
+        if not after:
+            return

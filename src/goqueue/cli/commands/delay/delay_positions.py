@@ -1,0 +1,35 @@
+"""Where delayed messages wait, as commands name them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from goqueue.cli.terminal.hints import NoSuchPartition
+from goqueue.model.errors import DelayedNotFound, GoQueueError
+from goqueue.observe.logs import escape
+
+if TYPE_CHECKING:
+    from goqueue.cli.connection.broker_http import BrokerHttp
+
+Place = tuple[int, int]
+"""A partition and an offset."""
+
+
+def delayed_path(topic: str, partition: int, offset: int) -> list[str]:
+    return ["topics", topic, "delayed", str(partition), str(offset)]
+
+
+def check_partitions(broker: BrokerHttp, topic: str, places: Sequence[Place]) -> None:
+    """Raise for a partition that the topic does not have, before anything is changed."""
+    count = int(broker.send("GET", ["topics", topic])["partitions"])
+    for partition, _ in places:
+        if partition >= count:
+            raise NoSuchPartition(f"topic {escape(topic)} has no partition {partition}; it has {count}, from 0 on")
+
+
+def raise_failure(errors: Sequence[GoQueueError | None]) -> None:
+    """Raise the first that tells more than that a message does not wait any more."""
+    for error in errors:
+        if error is not None and not isinstance(error, DelayedNotFound):
+            raise error

@@ -1,0 +1,243 @@
+"""``goqueue dlq``: see dead letters, and send them back.
+
+What draws and what asks is imported when it is needed: asking for the version must not load it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from goqueue.cli.commands.dlq.dlq_filter import (
+    ErrorOption,
+    GroupOption,
+    MessagesOption,
+    SinceOption,
+    UntilOption,
+    chosen,
+    places,
+)
+from goqueue.cli.connection.confirmation import confirmed
+from goqueue.cli.connection.target import (
+    DEFAULT_TIMEOUT,
+    JsonOption,
+    ServerOption,
+    TimeoutOption,
+    TopicArgument,
+    YesOption,
+    broker_at,
+    topic_named,
+    topics_that_begin_with,
+)
+from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED, reported
+from goqueue.cli.terminal.times import duration_ms
+from goqueue.model.errors import GoQueueError
+from goqueue.observe.logs import escape
+
+_EXAMPLES = """\b
+Examples:
+  goqueue dlq list                              which topics have dead letters, and why
+  goqueue dlq list orders --since 2h
+  goqueue dlq show orders 0 0                   one of them, with all that is known of it
+  goqueue dlq redrive orders --group billing    send them back, after asking
+"""
+_LIST_EXAMPLES = """\b
+Examples:
+  goqueue dlq list
+  goqueue dlq list orders
+  goqueue dlq list orders --group billing --error "no such" --limit 20
+  goqueue dlq list orders --since 2h --json
+"""
+_SHOW_EXAMPLES = """\b
+Examples:
+  goqueue dlq show orders 0 0
+  goqueue dlq show orders.dlq 0 0 --json
+"""
+_REDRIVE_EXAMPLES = """\b
+What was sent back is remembered: the same command again sends nothing twice, and goes on where it was stopped.
+
+\b
+Examples:
+  goqueue dlq redrive orders --dry-run
+  goqueue dlq redrive orders --message 0:0 --yes
+  goqueue dlq redrive orders --group billing --error timeout --rate 50 --yes
+  goqueue dlq redrive orders --since 1d --delay 10m --yes
+"""
+_MOST_LISTED = 10_000
+_SENT_AT_ONCE = 500
+_MOST_DELAYED_MS = 3_650 * 86_400_000
+
+AnyTopicArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TOPIC",
+        help="The topic they come from, or the dead-letter topic; without it, where there are any.",
+        show_default=False,
+        autocompletion=topics_that_begin_with,
+        callback=topic_named,
+    ),
+]
+PartitionArgument = Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)]
+OffsetArgument = Annotated[int, typer.Argument(metavar="OFFSET", min=0, show_default=False)]
+LimitOption = Annotated[
+    int, typer.Option("--limit", min=1, max=_MOST_LISTED, metavar="N", help="How many lines at the most.")
+]
+RateOption = Annotated[
+    float | None, typer.Option("--rate", min=0.1, max=1_000_000, metavar="N", help="At most so many a second.")
+]
+DelayOption = Annotated[
+    str | None, typer.Option("--delay", metavar="TIME", help="They wait in their topic for so long.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only tell how many there are.")]
+
+app = typer.Typer(
+    help="See dead letters, and send them back.",
+    epilog=_EXAMPLES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list", epilog=_LIST_EXAMPLES, short_help="List a topic's dead letters, or which topics have some.")
+@reported
+def list_letters(
+    topic: AnyTopicArgument = None,
+    group: GroupOption = None,
+    error: ErrorOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = 50,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """List a topic's dead letters; without a topic: which topics have any, how many, of which group and why."""
+    from goqueue.cli.commands.dlq import dlq_summary, dlq_view
+    from goqueue.cli.commands.dlq.dlq_letters import pages, put_json
+    from goqueue.cli.terminal import styled_lines
+    from goqueue.cli.terminal.message_text import short
+
+    broker = broker_at(server, timeout)
+    wanted = chosen(group, error, since, until)
+    if topic is None:
+        return dlq_summary.show(broker, wanted, limit, as_json=as_json)
+    if as_json:
+        put_json(pages(broker, topic, wanted, limit))
+        return 0
+    letters: list[dict[str, Any]] = []
+    is_more = False
+    for page in pages(broker, topic, wanted, limit):
+        letters += map(short, page.letters)
+        is_more = page.is_more
+    if letters:
+        styled_lines.put(dlq_view.listed(letters, time.time_ns()))
+    else:
+        typer.echo("no dead letter fits" if wanted else "no dead letters", err=True)
+    if is_more:
+        typer.echo("there are more; --limit shows more of them", err=True)
+    return 0
+
+
+@app.command(epilog=_SHOW_EXAMPLES, short_help="Show one dead letter, with all that is known of it.")
+@reported
+def show(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    offset: OffsetArgument,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Show one dead letter: its value, where it came from, who gave it up and why."""
+    from goqueue.cli.commands.dlq import dlq_view
+    from goqueue.cli.commands.dlq.dlq_letters import letter_at
+    from goqueue.cli.terminal import styled_lines
+
+    dlq_topic, letter = letter_at(broker_at(server, timeout), topic, partition, offset)
+    if as_json:
+        styled_lines.put_json({"dlq_topic": dlq_topic, **letter})
+    else:
+        styled_lines.put(dlq_view.shown(dlq_topic, letter, time.time_ns()))
+    return 0
+
+
+@app.command(epilog=_REDRIVE_EXAMPLES, short_help="Send dead letters back to where they came from.")
+@reported
+def redrive(
+    topic: TopicArgument,
+    group: GroupOption = None,
+    error: ErrorOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    message: MessagesOption = None,
+    rate: RateOption = None,
+    delay: DelayOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Send dead letters back to where they came from, for the group that gave them up. Each goes back once."""
+    from goqueue.cli.commands.dlq import dlq_view
+    from goqueue.cli.commands.dlq.dlq_letters import check_named
+    from goqueue.cli.commands.dlq.dlq_redrive import COUNTED_AT_ONCE, Tally, redrive_all
+    from goqueue.cli.terminal import styled_lines
+
+    body: dict[str, object] = {**chosen(group, error, since, until)}
+    if message:
+        body["messages"] = places(message, "--message")
+    if rate is not None:
+        body["rate"] = rate
+    if delay is not None:
+        body["delay"] = f"{duration_ms('--delay', delay, most_ms=_MOST_DELAYED_MS)}ms"
+    broker = broker_at(server, timeout)
+    would = Tally()
+    is_checked = not message or check_named(broker, topic, places(message, "--message"))
+    if not is_checked or not redrive_all(
+        broker, topic, {**body, "dry_run": True}, COUNTED_AT_ONCE, would, what="counting"
+    ):
+        typer.echo("stopped before anything was sent back", err=True)
+        return EXIT_INTERRUPTED
+    if not (would.matched or would.already or would.unreachable):
+        typer.echo("nothing to send back", err=True)
+    if dry_run:
+        if as_json:
+            styled_lines.put_json(would.as_dict())
+        else:
+            styled_lines.put(dlq_view.would_send(would))
+        return 0
+    did = Tally()
+    failure: GoQueueError | None = None
+    if would.matched:
+        where = ", ".join(f"{escape(name)} ({count:,})" for name, count in sorted(would.by_topic.items())[:5])
+        if not confirmed(f"Send {_letters_in_words(would.matched)} back to {where}?", yes):
+            return EXIT_FAILED
+        try:
+            is_whole = redrive_all(broker, topic, body, _page_at(rate), did, what="sending back", total=would.matched)
+        except GoQueueError as error:
+            failure, is_whole = error, False
+    else:
+        did, is_whole = would, True
+    if as_json:
+        styled_lines.put_json(did.as_dict())
+    else:
+        typer.echo(dlq_view.sent(did))
+    if failure is not None:
+        typer.echo("it broke off; some more may have gone back, and the same command goes on with the rest", err=True)
+        raise failure
+    if not is_whole:
+        typer.echo("stopped; the rest is where it was, and the same command goes on with it", err=True)
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _page_at(rate: float | None) -> int:
+    """A second's work: so soon it can be stopped."""
+    return _SENT_AT_ONCE if rate is None else max(1, min(_SENT_AT_ONCE, int(rate)))
+
+
+def _letters_in_words(count: int) -> str:
+    return "one dead letter" if count == 1 else f"{count:,} dead letters"

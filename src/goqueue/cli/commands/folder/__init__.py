@@ -1,0 +1,1 @@
+"""Commands for the folder of a stopped broker: ``goqueue doctor`` and ``goqueue dump``."""

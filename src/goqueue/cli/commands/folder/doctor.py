@@ -1,0 +1,171 @@
+"""``goqueue doctor``: a data folder that no broker uses, checked and, when told, repaired."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from goqueue.cli.connection.confirmation import confirmed
+from goqueue.cli.connection.target import JsonOption, YesOption
+from goqueue.cli.settings.config_options import ConfigOption, DataOption, data_folder, load
+from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PROBLEMS, reported
+from goqueue.model.errors import DataFolderLocked, NotFound, TopicNotFound
+from goqueue.observe.logs import escape
+
+if TYPE_CHECKING:
+    from goqueue.broker.checkup.folder_checkup import CheckupOptions
+    from goqueue.storage.checkup.findings import Report
+
+EXAMPLES = """\b
+Examples:
+  goqueue doctor                                       check ./goqueue-data
+  goqueue doctor --data ./goqueue-data --topic orders  only one topic
+  goqueue doctor --quick                               believe indexes that are whole
+  goqueue doctor --json
+  goqueue doctor --repair --yes                        make whole what can be made whole
+"""
+
+
+class NoSuchDataFolder(NotFound):
+    """There is no data folder at this path."""
+
+    remedy = "Give the folder that 'goqueue serve' uses (storage.path, --data); it has a file FORMAT and a folder logs."
+
+
+class FolderInUse(DataFolderLocked):
+    """A broker uses the folder, so what is in it changes while one looks."""
+
+    remedy = "Stop the broker first, or check a backup of the folder."
+
+
+class NotInFolder(TopicNotFound):
+    """The folder has no such topic."""
+
+    remedy = "Name one of these, or leave out --topic to check all of them."
+
+
+@reported
+def doctor(
+    data: Annotated[
+        str | None,
+        typer.Argument(metavar="DATA", help="The same as --data; else storage.path of the configuration."),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only this one, and what the folder needs.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not read messages that an index with a right checksum tells of.")
+    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired; asks first.")] = False,
+    yes: YesOption = False,
+    data_option: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Check a data folder while no broker uses it. Nothing is changed unless --repair says so."""
+    from goqueue.cli.commands.folder import doctor_view
+    from goqueue.cli.terminal import styled_lines
+
+    root, options = _prepared(data_folder(data, data_option), topic, config, quick=quick)
+    repaired = None
+    # What is repaired is what was found: nobody may use the folder between the two, however long the question waits.
+    with _locked(root) if repair else nullcontext():
+        report = _checked(root, options)
+        if report is None:
+            return EXIT_INTERRUPTED
+        if repair:
+            from goqueue.broker.checkup.repair import can_repair
+            from goqueue.broker.checkup.repair import repair as carry_out
+
+            if planned := can_repair(report):
+                if not as_json:
+                    styled_lines.put(doctor_view.lines_of(report))
+                if not confirmed(f"Repair {len(planned)} of these in {escape(str(root))}?", yes):
+                    return EXIT_FAILED
+                with _silence():
+                    repaired = carry_out(report)
+                report = _checked(root, options)
+                if report is None:
+                    return EXIT_INTERRUPTED
+    if as_json:
+        styled_lines.put_json(doctor_view.as_json(report, repaired))
+    else:
+        if repaired is not None:
+            styled_lines.put(doctor_view.repaired_lines(report, repaired))
+        styled_lines.put(doctor_view.lines_of(report))
+    return 0 if report.is_healthy() else EXIT_PROBLEMS
+
+
+def _prepared(data: str | None, topic: str | None, config: str | None, *, quick: bool) -> tuple[Path, CheckupOptions]:
+    """Raises if there is no such folder, or a broker uses it."""
+    from goqueue.broker.checkup.folder_checkup import CheckupOptions
+    from goqueue.storage.reader.reader import is_in_use
+
+    settings = load(config, {"storage.path": data}, None).config
+    root = Path(settings.storage.path)
+    if not root.is_dir():
+        raise NoSuchDataFolder(f"there is no folder {root}")
+    if not (root / "FORMAT").exists() and not (root / "logs").is_dir():
+        raise NoSuchDataFolder(f"{root} is no data folder: it has neither a file FORMAT nor a folder logs")
+    if is_in_use(root):
+        raise _in_use(root)
+    return root, CheckupOptions(topic, quick, settings.topic)
+
+
+def _in_use(root: Path) -> FolderInUse:
+    return FolderInUse(f"{root} is in use by a broker, or being repaired; what is being written cannot be checked")
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """No broker starts on the folder meanwhile."""
+    from goqueue.storage.files.files import OsFiles
+
+    try:
+        lock = OsFiles(root).lock(root / "LOCK")
+    except DataFolderLocked:
+        raise _in_use(root) from None
+    try:
+        yield
+    finally:
+        del lock
+
+
+def _checked(root: Path, options: CheckupOptions) -> Report | None:
+    """``None`` if it was stopped; then something was said about it."""
+    from goqueue.broker.checkup.folder_checkup import Checkup, log_bytes
+    from goqueue.cli.terminal import progress
+    from goqueue.cli.terminal.figure_words import size
+
+    total = log_bytes(root, options.topic)
+    with _silence(), progress.stoppable() as stop, progress.shown("checking", total, "bytes") as bar:
+        try:
+            report = Checkup(root, options, bar.advance, stop.is_set).run()
+        except TopicNotFound as error:
+            raise NotInFolder(str(error)) from None
+    if report.is_complete:
+        return report
+    found = len(report.every_finding())
+    typer.echo(
+        f"stopped after {size(report.checked_bytes)} of {size(total)}, with {found:,} findings so far; "
+        "nothing was changed",
+        err=True,
+    )
+    return None
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What recovery would write to a broker's log is in the report."""
+    logger = logging.getLogger("goqueue")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

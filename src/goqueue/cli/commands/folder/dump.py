@@ -1,0 +1,104 @@
+"""``goqueue dump``: what is in a file of a data folder, readable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from goqueue.cli.connection.target import JsonOption
+from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, EXIT_PROBLEMS, reported
+from goqueue.model.errors import InvalidRequest, NotFound
+
+if TYPE_CHECKING:
+    from threading import Event
+
+EXAMPLES = """\b
+Examples:
+  goqueue dump ./goqueue-data/logs/orders~*/0                     every message of a partition
+  goqueue dump ./goqueue-data/logs/orders~*/0 --from 20 --limit 5
+  goqueue dump ./goqueue-data/logs/__metadata/0 --json            events of topics
+  goqueue dump ./goqueue-data/logs/orders~*/0/00000000000000000000.timeindex
+  goqueue dump ./goqueue-data/checkpoint                          recovery points
+"""
+_MOST = 1 << 62
+_SEGMENT = re.compile(r"\d{20}\.log")
+
+
+class NoSuchFile(NotFound):
+    """There is nothing at this path."""
+
+    remedy = "Give a partition's folder (DATA/logs/TOPIC~ID/PARTITION), or a file in a data folder."
+
+
+class NoPartition(InvalidRequest):
+    """A folder in which there is nothing to be shown."""
+
+    remedy = "Give a partition's folder (DATA/logs/TOPIC~ID/PARTITION), or a file in a data folder."
+
+
+@reported
+def dump(
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH", help="A partition's folder, a segment or one of its index files, checkpoint or a snapshot."
+        ),
+    ],
+    first: Annotated[int, typer.Option("--from", metavar="OFFSET", min=0, max=_MOST, help="Begin at this offset.")] = 0,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", metavar="N", min=1, max=_MOST, help="No more than so many.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Show whole keys, values and headers, and secrets.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Show what is in a file of a data folder. Works beside a running broker; changes nothing."""
+    from goqueue.cli.commands.folder import dump_view
+    from goqueue.cli.terminal import progress, styled_lines
+
+    where = Path(path)
+    if not where.exists():
+        raise NoSuchFile(f"there is no file or folder {where}")
+    problems = False
+    with progress.stoppable() as stop:
+        for each in islice(_until(stop, _entries(where, first, full=full)), limit):
+            problems = problems or each.get("kind") == "damaged"
+            if as_json:
+                typer.echo(dump_view.json_line(each))
+            else:
+                styled_lines.put([dump_view.line(each)])
+    if stop.is_set():
+        return EXIT_INTERRUPTED
+    return EXIT_PROBLEMS if problems else 0
+
+
+def _until(stop: Event, entries: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for each in entries:
+        if stop.is_set():
+            return
+        yield each
+
+
+def _entries(path: Path, first: int, *, full: bool) -> Iterator[dict[str, Any]]:
+    from goqueue.cli.commands.folder import dump_entries
+
+    if path.is_dir():
+        segments = sorted(each for each in path.iterdir() if _SEGMENT.fullmatch(each.name))
+        if not segments:
+            if not _is_of_partition(path.absolute()):
+                raise NoPartition(f"{path} is no partition's folder: it has no segments")
+            typer.echo(f"{path} is empty: nothing was stored there, or it was removed since", err=True)
+        # Only those that may hold what is asked for.
+        later = [each for each in segments if int(each.stem) > first]
+        for each in [*segments[: len(segments) - len(later)][-1:], *later]:
+            yield from dump_entries.frames(each, first, full=full)
+        return
+    yield from dump_entries.of_file(path, first, full=full)
+
+
+def _is_of_partition(folder: Path) -> bool:
+    return folder.name.isdigit() and folder.parent.parent.name in {"logs", "orphans"}

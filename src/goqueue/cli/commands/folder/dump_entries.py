@@ -1,0 +1,287 @@
+"""What is in a file of a data folder, entry by entry, as plain values."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from goqueue.delivery.delay_index import PendingDelays
+from goqueue.model.errors import CorruptData, InvalidFrame, InvalidRequest
+from goqueue.model.message import HIDDEN, Priority
+from goqueue.storage.files.checkpoint import RecoveryPoint
+from goqueue.storage.files.files import OsFile
+from goqueue.storage.log.index_file import (
+    GAPS_MAGIC,
+    INDEX_MAGIC,
+    LANE_ENTRY,
+    LANE_MAGIC,
+    OFFSET,
+    POSITION,
+    TIME_ENTRY,
+    TIME_MAGIC,
+    read_lanes,
+    read_offsets,
+    read_positions,
+    read_times,
+    verified_count,
+)
+from goqueue.storage.log.lane_index import NO_LANE
+from goqueue.storage.reader.frame_walk import NoFrames, WalkedFrame, walk
+from goqueue.storage.reader.reader_files import DISK, read_whole
+from goqueue.wire.frame import Flag, decode_headers
+from goqueue.wire.internal_headers import DUE_AT, PRODUCER, producer_stamp
+
+_SHORT = 120
+_JOURNAL = "__"
+_REPLACED_WHOLE = {"FORMAT", "checkpoint", "delays", "producers"}
+_SNAPSHOTS = "snapshots"
+_HIDDEN = "(hidden; --full shows it)"
+_MAKE_KEYS = {"receipt_key_made", "id_key_made"}
+_IDS, _PART = "ids", 3
+"""A part of a snapshot, by its name, and how much is said of a part."""
+_WITH_HELD = b"GQD2"
+_DURABLE = Struct(">Q")
+_WORDS = {
+    Flag.COMPRESSED: "compressed",
+    Flag.TOMBSTONE: "tombstone",
+    Flag.DELAYED: "delayed",
+    Flag.TRANSACTIONAL: "transactional",
+    Flag.FIRED: "was delayed",
+}
+Entry = dict[str, Any]
+
+
+class UnknownFile(InvalidRequest):
+    """No file of a data folder whose content can be shown."""
+
+    remedy = (
+        "Give a partition's folder, a segment (.log), one of its index files, checkpoint, delays, producers, a "
+        "snapshot, or a trace file (.jsonl)."
+    )
+
+
+def of_file(path: Path, first: int, *, full: bool) -> Iterator[Entry]:
+    """What a file holds, by its name."""
+    if not path.is_file():
+        raise UnknownFile(f"{path} is not a file that dump knows")
+    readers: dict[str, Callable[[Path], Iterator[Entry]]] = {
+        ".index": _positions,
+        ".timeindex": _times,
+        ".lanes": _lanes,
+    }
+    if path.suffix in readers:
+        return readers[path.suffix](path)
+    if ".log" in path.suffixes or path.suffix.startswith(".damaged-"):
+        return frames(path, first, full=full)
+    if path.suffix == ".jsonl":
+        return _events(path)
+    return _checked(path, full=full)
+
+
+def frames(path: Path, first: int, *, full: bool) -> Iterator[Entry]:
+    is_journal = path.absolute().parent.parent.name.startswith(_JOURNAL)
+    for each in walk(path, first):
+        if isinstance(each, NoFrames):
+            what = "no whole message: a write that was interrupted or is going on" if each.is_end else "no messages"
+            yield {"kind": "torn" if each.is_end else "damaged", **_where(path, each), "what": what}
+        else:
+            yield _event(path, each, full=full) if is_journal else _frame(path, each, full=full)
+
+
+def _where(path: Path, each: WalkedFrame | NoFrames) -> Entry:
+    return {"segment": path.name, "position": each.position, "size": each.size}
+
+
+def _frame(path: Path, frame: WalkedFrame, *, full: bool) -> Entry:
+    made: Entry = {
+        "kind": "message",
+        "offset": frame.offset,
+        **_where(path, frame),
+        "time": shown_time(frame.timestamp_ns),
+    }
+    made["key"] = _text(frame.key, full=full) if frame.key else None
+    made["lane"] = _lane(frame.priority)
+    made["flags"] = _flags(frame.flags)
+    made["headers"] = _headers(frame.headers, full=full)
+    made["value"] = None if frame.flags & Flag.TOMBSTONE else _text(frame.value, full=full)
+    return made
+
+
+def _event(path: Path, frame: WalkedFrame, *, full: bool) -> Entry:
+    """A record of one of the broker's own journals: events that were decided together."""
+    made: Entry = {
+        "kind": "events",
+        "offset": frame.offset,
+        **_where(path, frame),
+        "time": shown_time(frame.timestamp_ns),
+    }
+    if len(frame.key) == _DURABLE.size:
+        made["durable_below"] = _DURABLE.unpack(frame.key)[0]
+    try:
+        made["events"] = _without_secrets(msgspec.json.decode(frame.value), full=full)
+    except msgspec.MsgspecError:
+        made["value"] = _text(frame.value, full=True)
+    return made
+
+
+def _without_secrets(told: Any, *, full: bool) -> Any:
+    """The same without keys: who has that of receipts can settle any message, who has that of producer ids can take any
+    producer's place."""
+    if full:
+        return told
+    if isinstance(told, list):
+        if len(told) == _PART and told[0] == _IDS and isinstance(told[-1], list):
+            # In a snapshot, what is known of ids has no names.
+            return [*told[:-1], [_HIDDEN if each and isinstance(each, str) else each for each in told[-1]]]
+        return [_without_secrets(each, full=full) for each in told]
+    if not isinstance(told, dict):
+        return told
+    secret = "key" if told.get("type") in _MAKE_KEYS else "receipt_key"
+    return {name: _HIDDEN if name == secret else _without_secrets(each, full=full) for name, each in told.items()}
+
+
+def _flags(flags: int) -> list[str]:
+    if flags & Flag.CONTROL:
+        if flags & Flag.TRANSACTIONAL:
+            return ["control: commit" if flags & Flag.COMMIT else "control: abort"]
+        return ["control"]
+    return [word for flag, word in _WORDS.items() if flags & flag]
+
+
+def _lane(priority: int) -> str:
+    return Priority(priority).name.lower() if priority < HIDDEN else f"unknown ({priority})"
+
+
+def _headers(packed: bytes, *, full: bool) -> Entry:
+    try:
+        headers = decode_headers(packed)
+    except InvalidFrame as error:
+        return {"damaged": str(error)}
+    made: Entry = {}
+    for name, value in headers:
+        if name == PRODUCER and (stamp := producer_stamp(packed)) is not None:
+            made[name] = stamp._asdict()
+        elif name == DUE_AT and len(value) == _DURABLE.size:
+            made[name] = shown_time(_DURABLE.unpack(value)[0])
+        else:
+            made[name] = _text(value, full=full)
+    return made
+
+
+def _text(data: bytes, *, full: bool) -> str:
+    """As it is if it is text, else in base64; shortened unless all of it is wanted."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "base64:" + base64.b64encode(data).decode()
+    if full or len(text) <= _SHORT:
+        return text
+    return f"{text[:_SHORT]}… ({len(data)} bytes)"
+
+
+def shown_time(time_ns: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ns} ns"
+
+
+# Index files
+
+
+def _counted(path: Path, magic: bytes, entry_size: int) -> tuple[OsFile, int, Entry]:
+    """The file, how many entries it has, and a last line that says whether it is closed."""
+    file = DISK.open(path)
+    log = path.with_suffix(".log")
+    count = verified_count(file, magic, entry_size, log.stat().st_size) if log.exists() else None
+    end: Entry = {"kind": "end", "closed": count is not None, "bytes": file.size()}
+    return file, file.size() // entry_size if count is None else count, end
+
+
+def _positions(path: Path) -> Iterator[Entry]:
+    file, count, end = _counted(path, GAPS_MAGIC, POSITION.itemsize + OFFSET.itemsize)
+    offsets = read_offsets(file, count, 0, count).tolist() if end["closed"] else None
+    if offsets is None:
+        file, count, end = _counted(path, INDEX_MAGIC, POSITION.itemsize)
+    for place, position in enumerate(read_positions(file, 0, count).tolist()):
+        told = {} if offsets is None else {"offset": offsets[place]}
+        yield {"kind": "position", "place": place, "position": position, **told}
+    yield {**end, "entries": count}
+
+
+def _times(path: Path) -> Iterator[Entry]:
+    file, count, end = _counted(path, TIME_MAGIC, TIME_ENTRY.itemsize)
+    for latest, appended, last_offset in read_times(file, count).tolist():
+        yield {
+            "kind": "time",
+            "last_offset": last_offset,
+            "latest": shown_time(latest),
+            "appended": shown_time(appended),
+        }
+    yield {**end, "entries": count}
+
+
+def _lanes(path: Path) -> Iterator[Entry]:
+    file, count, end = _counted(path, LANE_MAGIC, LANE_ENTRY.itemsize)
+    for place, lane in read_lanes(file, count).tolist():
+        named = "end" if lane == NO_LANE else "hidden" if lane == HIDDEN else _lane(lane)
+        yield {"kind": "lane", "from_place": place, "lane": named}
+    yield {**end, "entries": count}
+
+
+# Small files
+
+
+def _checked(path: Path, *, full: bool) -> Iterator[Entry]:
+    """A file that is replaced whole: its checksum is verified."""
+    try:
+        payload = read_whole(path)
+    except CorruptData:
+        if path.name.partition(".")[0] in _REPLACED_WHOLE or path.absolute().parent.name == _SNAPSHOTS:
+            raise
+        raise UnknownFile(f"{path} is not a file that dump knows") from None
+    if payload is None:
+        raise InvalidRequest(f"{path} is not there any more")
+    if path.name == "delays":
+        yield from _delays(payload)
+        return
+    if path.name == "checkpoint":
+        for log, point in msgspec.json.decode(payload, type=dict[str, RecoveryPoint]).items():
+            yield {"kind": "recovery point", "log": log, **msgspec.structs.asdict(point)}
+        return
+    decoders: list[Callable[[bytes], Any]] = [msgspec.json.decode, msgspec.msgpack.decode]
+    for decode in decoders:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            yield {"kind": path.name, "content": _without_secrets(decode(payload), full=full)}
+            return
+    yield {"kind": path.name, "content": _text(payload, full=True)}
+
+
+def _delays(payload: bytes) -> Iterator[Entry]:
+    """What waits, and what will wait if the transaction of a producer is committed."""
+    waiting: dict[int | None, bytes] = {None: payload}
+    if payload.startswith(_WITH_HELD):
+        both = msgspec.msgpack.decode(payload[len(_WITH_HELD) :])
+        waiting = {None: both["pending"], **both["held"]}
+    for producer_id, packed in waiting.items():
+        _, pending = PendingDelays.load(packed)
+        for due_ns, offset in pending.earliest(len(pending)):
+            owner = {} if producer_id is None else {"held_by_producer": producer_id}
+            yield {"kind": "delay", "offset": offset, "due": shown_time(due_ns), **owner}
+
+
+def _events(path: Path) -> Iterator[Entry]:
+    """A trace file."""
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                yield {"kind": "trace", **msgspec.json.decode(line, type=dict[str, Any])}
+            except msgspec.MsgspecError:
+                yield {"kind": "torn", "what": "no whole event", "size": len(line)}

@@ -1,0 +1,60 @@
+"""The lag of a group, looked at again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import typer
+
+from goqueue.cli.terminal import progress
+from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
+from goqueue.model.errors import GoQueueError
+
+Look = Callable[[], list[dict[str, Any]]]
+_WIDTH = 12
+
+
+def watch(look: Look, pause_s: float, *, as_json: bool) -> int:
+    """A line for each look, until it is interrupted. ``change``: how the lag changed in a second.
+
+    A broker that was there and goes away is waited for, and that is said. One that never was is an error.
+    """
+    last: tuple[float, int] | None = None
+    with progress.stoppable() as stop:
+        if not as_json:
+            titles = ["time", "lag", "in flight", "given back", "change/s"]
+            typer.echo("  ".join(title.ljust(_WIDTH) for title in titles).rstrip())
+        while not stop.is_set():
+            try:
+                found, now = look(), time.monotonic()
+            except GoQueueError as error:
+                if last is None or not error.retriable:
+                    raise
+                _tell_away(str(error), as_json=as_json)
+                stop.wait(pause_s)
+                continue
+            lag, in_flight, waiting = (sum(each[name] for each in found) for name in ("lag", "in_flight", "waiting"))
+            change = None if last is None else (lag - last[1]) / max(now - last[0], 1e-9)
+            last = now, lag
+            moment = datetime.now().astimezone()
+            if as_json:
+                told = {"time": moment.isoformat(), "lag": lag, "in_flight": in_flight, "waiting": waiting}
+                typer.echo(msgspec.json.encode({**told, "change_per_second": change}))
+            else:
+                shown = "" if change is None else f"{change:+,.1f}"
+                cells = [moment.strftime("%H:%M:%S"), f"{lag:,}", f"{in_flight:,}", f"{waiting:,}", shown]
+                typer.echo("  ".join(cell.ljust(_WIDTH) for cell in cells).rstrip())
+            stop.wait(pause_s)
+    return EXIT_INTERRUPTED
+
+
+def _tell_away(why: str, *, as_json: bool) -> None:
+    moment = datetime.now().astimezone()
+    if as_json:
+        typer.echo(msgspec.json.encode({"time": moment.isoformat(), "away": why}))
+    else:
+        typer.echo(f"no answer at {moment:%H:%M:%S}, trying again: {why}", err=True)

@@ -1,0 +1,1 @@
+"""``goqueue queue``."""

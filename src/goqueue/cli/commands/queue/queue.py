@@ -1,0 +1,325 @@
+"""``goqueue queue``: look into a queue, take messages from it, settle them.
+
+What draws and what asks is imported when it is needed: asking for the version must not load it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Literal
+
+import typer
+
+from goqueue.cli.connection.target import (
+    DEFAULT_TIMEOUT,
+    GroupArgument,
+    JsonOption,
+    ServerOption,
+    TimeoutOption,
+    broker_at,
+    topics_that_begin_with,
+)
+from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
+from goqueue.cli.terminal.times import duration_ms
+from goqueue.model.errors import GoQueueError, UnknownMember
+
+_EXAMPLES = """\b
+Examples:
+  goqueue queue peek billing                   see what it has to do, and take nothing
+  goqueue queue peek billing --state in-flight
+  goqueue queue poll billing                   take a message; its receipt is printed with it
+  goqueue queue poll billing -n 5 --ack        take five, and be done with them
+  goqueue queue poll billing --json | goqueue queue ack -
+"""
+_PEEK_EXAMPLES = """\b
+Examples:
+  goqueue queue peek billing
+  goqueue queue peek billing --topic orders --partition 0 -n 50
+  goqueue queue peek billing --state retry
+  goqueue queue peek audit --json
+"""
+_POLL_EXAMPLES = """\b
+A poll is the work of a member of the group, which stays until its receipts are void. In a
+group of kind 'range' or 'sticky' it takes partitions from the other members meanwhile:
+'goqueue queue leave GROUP' ends that. With --ack it leaves by itself.
+
+\b
+Examples:
+  goqueue queue poll billing
+  goqueue queue poll billing -n 10 --wait 1s --visibility 5m
+  goqueue queue poll billing -n 10 --ack
+  goqueue queue poll newcomers --topic orders      make the group, a shared queue
+"""
+_SETTLE_EXAMPLES = """\b
+Examples:
+  goqueue queue poll billing -n 3 --json | goqueue queue {verb} -{more}
+"""
+_MOST = 10_000
+_AT_ONCE = 1_000
+_LONGEST_MS = 12 * 3_600_000
+_LONGEST_WAIT_MS = 3_600_000
+
+CountOption = Annotated[int, typer.Option("-n", min=1, max=_MOST, metavar="N", help="How many messages at the most.")]
+TopicsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="NAME",
+        help="Only of this topic; may be given several times. A group that does not exist is made for it.",
+        autocompletion=topics_that_begin_with,
+    ),
+]
+TopicOption = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="NAME", help="Only of this topic,", autocompletion=topics_that_begin_with),
+]
+PartitionOption = Annotated[
+    int | None, typer.Option("--partition", min=0, metavar="N", help="and of this partition of it.")
+]
+StateOption = Annotated[
+    Literal["waiting", "in-flight", "retry", "moving", "in-transaction"] | None,
+    typer.Option("--state", help="Only those that the group is so with."),
+]
+WaitOption = Annotated[str, typer.Option("--wait", metavar="TIME", help="How long to wait for a first message.")]
+VisibilityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--visibility",
+        metavar="TIME",
+        help="How long nobody else gets them, 1s to 29m; else as the group and its topics are set.",
+    ),
+]
+AckOption = Annotated[bool, typer.Option("--ack", help="Ack each once it is printed, and leave the group.")]
+ReceiptsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RECEIPT", help="As 'poll' printed them; - for those on standard input.", show_default=False
+    ),
+]
+DelayOption = Annotated[
+    str | None, typer.Option("--delay", metavar="TIME", help="How long to wait; else as the topic backs off.")
+]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why, for whoever looks at the dead letters.")
+]
+ForOption = Annotated[str, typer.Option("--for", metavar="TIME", help="How long from now, at most 12h.")]
+
+app = typer.Typer(
+    help="Look into a queue, take messages from it and settle them.",
+    epilog=_EXAMPLES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command(epilog=_PEEK_EXAMPLES, short_help="Show what a group still has to do, and take nothing.")
+@reported
+def peek(
+    group: GroupArgument,
+    topic: TopicOption = None,
+    partition: PartitionOption = None,
+    state: StateOption = None,
+    limit: CountOption = 10,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Show what a group still has to do, and where it is with each message. Nothing is taken, nothing changes."""
+    from goqueue.cli.commands.queue import queue_view
+    from goqueue.cli.terminal import progress, styled_lines
+    from goqueue.cli.terminal.json_list import JsonList
+    from goqueue.cli.terminal.message_text import short
+
+    if partition is not None and topic is None:
+        raise typer.BadParameter("say of which topic: --topic NAME", param_hint="--partition")
+    broker = broker_at(server, timeout)
+    chosen = {"topic": topic, "partition": partition, "state": state}
+    wanted: dict[str, str | int] = {name: value for name, value in chosen.items() if value is not None}
+    found: list[dict[str, Any]] = []
+    count, after = 0, ""
+    document = JsonList("messages")
+    with progress.stoppable() as stop, progress.shown("looking", None, is_wanted=not as_json) as bar:
+        while True:
+            asked = {**wanted, "limit": min(limit - count, _AT_ONCE)} | ({"after": after} if after else {})
+            try:
+                answer = broker.send("GET", ["groups", group, "messages"], asked)
+            except GoQueueError:
+                if document.is_begun:
+                    document.end({"next": after})
+                raise
+            if as_json:
+                document.add(answer["messages"])
+            else:
+                found += map(short, answer["messages"])
+            count += len(answer["messages"])
+            bar.advance(len(answer["messages"]))
+            after = answer.get("next", "")
+            if not after or count >= limit or stop.is_set():
+                break
+    if as_json:
+        document.end({"next": after or None})
+    elif found:
+        styled_lines.put(queue_view.peeked(found, time.time_ns()))
+    elif not after:
+        what = "nothing to do" if not wanted else "nothing of that kind to do"
+        typer.echo(f"the group has {what}", err=True)
+    if after and count < limit:
+        typer.echo("stopped; there may be more", err=True)
+        return EXIT_INTERRUPTED
+    if after and not as_json:
+        typer.echo("there is more; -n shows more of it", err=True)
+    return 0
+
+
+@app.command(epilog=_POLL_EXAMPLES)
+@reported
+def poll(
+    group: GroupArgument,
+    topic: TopicsOption = None,
+    limit: CountOption = 1,
+    wait: WaitOption = "5s",
+    visibility: VisibilityOption = None,
+    ack: AckOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Take messages from a group, and print each with its receipt. Settle them with ack, nack or reject.
+
+    With --json each message is a line.
+    """
+    from goqueue.cli.commands.queue.queue_member import LEAST_VISIBLE_MS, MOST_VISIBLE_MS, find_target
+    from goqueue.cli.commands.queue.queue_poll import Poll, poll_and_ack, poll_and_stay
+
+    wait_ms = duration_ms("--wait", wait, most_ms=_LONGEST_WAIT_MS)
+    asked_ms = None
+    if visibility is not None:
+        asked_ms = duration_ms("--visibility", visibility, least_ms=LEAST_VISIBLE_MS, most_ms=MOST_VISIBLE_MS)
+    broker = broker_at(server, timeout)
+    target = find_target(broker, group, topic or [])
+    asked = Poll(limit, wait_ms, asked_ms, as_json)
+    return poll_and_ack(broker, target, asked) if ack else poll_and_stay(broker, target, asked)
+
+
+@app.command(short_help="Give back at once what was polled from here and not settled.")
+@reported
+def leave(
+    group: GroupArgument,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Give back at once what was polled from here and is not settled, and leave the group."""
+    from goqueue.cli.commands.queue.queue_member import is_from_here
+    from goqueue.cli.terminal import styled_lines
+
+    broker = broker_at(server, timeout)
+    left: list[dict[str, Any]] = []
+    failure: GoQueueError | None = None
+    for member in broker.send("GET", ["groups", group])["members"]:
+        if not is_from_here(member):
+            continue
+        try:
+            broker.send("POST", ["groups", group, "leave"], body={"member_id": member["member_id"]})
+            left.append(member)
+        except UnknownMember:
+            # It left by itself since.
+            continue
+        except GoQueueError as error:
+            failure = error
+            break
+    given_back = sum(member["in_flight"] for member in left)
+    if failure is not None and not left:
+        raise failure
+    if as_json:
+        styled_lines.put_json({"left": [member["member_id"] for member in left], "given_back": given_back})
+    elif left:
+        were = "1 message was" if given_back == 1 else f"{given_back} messages were"
+        typer.echo(f"left the group; {were} given back")
+    else:
+        typer.echo("nobody who polled from here is in the group", err=True)
+    if failure is not None:
+        raise failure
+    return 0
+
+
+@app.command(epilog=_SETTLE_EXAMPLES.format(verb="ack", more=""))
+@reported
+def ack(
+    receipts: ReceiptsArgument,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Be done with messages: the group never gets them again."""
+    return _settle("ack", "acked", receipts, {}, server, timeout, as_json)
+
+
+@app.command(
+    epilog=_SETTLE_EXAMPLES.format(verb="nack", more=" --delay 10s"),
+    short_help="Give messages back to be tried again later.",
+)
+@reported
+def nack(
+    receipts: ReceiptsArgument,
+    delay: DelayOption = None,
+    reason: ReasonOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Give messages back to be tried again later; after too many tries they are dead letters."""
+    more: dict[str, object] = {}
+    if delay is not None:
+        more["delay"] = f"{duration_ms('--delay', delay, most_ms=_LONGEST_MS)}ms"
+    if reason is not None:
+        more["reason"] = reason
+    return _settle("nack", "given back", receipts, more, server, timeout, as_json)
+
+
+@app.command(epilog=_SETTLE_EXAMPLES.format(verb="reject", more=' --reason "no such city"'))
+@reported
+def reject(
+    receipts: ReceiptsArgument,
+    reason: ReasonOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Make messages dead letters at once."""
+    more: dict[str, object] = {} if reason is None else {"reason": reason}
+    return _settle("reject", "rejected", receipts, more, server, timeout, as_json)
+
+
+@app.command(
+    epilog=_SETTLE_EXAMPLES.format(verb="extend", more=" --for 1m"), short_help="Keep messages in flight for longer."
+)
+@reported
+def extend(
+    receipts: ReceiptsArgument,
+    span: ForOption,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Keep messages in flight for longer; no longer than the member that has them stays in the group.
+
+    Poll with a long --visibility if the work takes long.
+    """
+    more: dict[str, object] = {"timeout": f"{duration_ms('--for', span, most_ms=_LONGEST_MS)}ms"}
+    return _settle("visibility", "extended", receipts, more, server, timeout, as_json)
+
+
+def _settle(
+    verb: str,
+    done: str,
+    given: list[str],
+    more: dict[str, object],
+    server: str | None,
+    timeout: str,
+    as_json: bool,
+) -> int:
+    from goqueue.cli.commands.queue.queue_settle import receipts_in, settle_all
+
+    receipts = receipts_in(given)
+    return settle_all(broker_at(server, timeout), verb, done, receipts, more, as_json=as_json)

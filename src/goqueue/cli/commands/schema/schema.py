@@ -1,0 +1,385 @@
+"""``goqueue schema``: what is registered, what would fit, and what has changed.
+
+What draws and what asks is imported when it is needed: asking for the version must not load it.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from goqueue.cli.commands.schema import schema_options as options
+from goqueue.cli.commands.schema.schema_options import draft_of, named, registry_at
+from goqueue.cli.connection.confirmation import confirmed
+from goqueue.cli.connection.target import DEFAULT_TIMEOUT, JsonOption, ServerOption, TimeoutOption, YesOption
+from goqueue.cli.terminal.failures import EXIT_FAILED, reported, tell_error
+from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.model.errors import IncompatibleSchema, InvalidSchema, SubjectNotConfigured, SubjectNotFound
+from goqueue.observe.logs import escape
+
+if TYPE_CHECKING:
+    from goqueue.cli.commands.schema.schema_calls import Registry, Schema, Verdict
+    from goqueue.cli.commands.schema.schema_view import Reading
+
+_REMEDY = (
+    "Change the schema as each line says, or what is asked of it: goqueue schema config SUBJECT --compatibility LEVEL."
+)
+
+app = typer.Typer(
+    help="Register, list, check and compare the schemas of a broker.",
+    epilog=options.EXAMPLES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list", epilog=options.LIST_EXAMPLES)
+@reported
+def list_schemas(
+    subject: options.MaybeSubjectArgument = None,
+    deleted: options.DeletedOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """List subjects, or the versions of one."""
+    from goqueue.cli.commands.schema import schema_calls, schema_view
+    from goqueue.cli.terminal import styled_lines
+
+    registry = registry_at(server, timeout)
+    if subject is not None:
+        numbers = registry.versions(named(subject), deleted=deleted)
+        answers = [registry.version(subject, number, deleted=deleted) for number in numbers]
+        if as_json:
+            put_json(answers)
+        else:
+            found = [schema_calls.known(answer, schema_calls.Schema) for answer in answers]
+            styled_lines.put(schema_view.versions(found, deleted=deleted))
+        return 0
+    rows = []
+    for latest in registry.latest(deleted=deleted):
+        try:
+            numbers = registry.versions(latest.subject, deleted=deleted)
+            gone = registry.versions(latest.subject, deleted_only=True) if deleted else []
+        except SubjectNotFound:
+            continue  # It was deleted meanwhile.
+        live = [number for number in numbers if number not in gone]
+        rows.append(schema_view.SubjectRow(latest, live, registry.level(latest.subject), gone))
+    if as_json:
+        put_json(
+            [
+                {
+                    "subject": row.latest.subject,
+                    "schemaType": row.latest.kind,
+                    "versions": row.versions,
+                    "deletedVersions": row.deleted,
+                    "latestVersion": row.latest.version,
+                    "latestId": row.latest.schema_id,
+                    "compatibilityLevel": row.compatibility,
+                }
+                for row in rows
+            ]
+        )
+    elif rows:
+        styled_lines.put(schema_view.subjects(rows, deleted=deleted))
+    else:
+        typer.echo("no schema is registered", err=True)
+    return 0
+
+
+@app.command(epilog=options.SHOW_EXAMPLES)
+@reported
+def show(
+    subject: options.MaybeSubjectArgument = None,
+    version: Annotated[str, typer.Argument(metavar="VERSION|latest", help="Which of its versions.")] = "latest",
+    schema_id: Annotated[
+        int | None, typer.Option("--id", min=0, metavar="N", help="By its id, instead of a subject.")
+    ] = None,
+    deleted: options.DeletedOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Print the text of a schema.
+
+    JSON has a line for each part, Protobuf is as it was registered. In a pipe there is nothing but the text.
+    """
+    from goqueue.cli.commands.schema import schema_calls, schema_draft, schema_view
+    from goqueue.cli.terminal import styled_lines
+
+    if (subject is None) == (schema_id is None):
+        raise typer.BadParameter("say which schema: a subject, or --id and no subject")
+    version = schema_draft.version_written(version, "VERSION")
+    registry = registry_at(server, timeout)
+    if schema_id is None:
+        answer = registry.version(named(subject or ""), version, deleted=deleted)
+    else:
+        # What the broker tells of an id leaves the id out.
+        answer = {**schema_calls.known(registry.by_id(schema_id), dict[str, Any]), "id": schema_id}
+    if as_json:
+        put_json(answer)
+        return 0
+    found = schema_calls.known(answer, schema_calls.Schema)
+    if sys.stdout.isatty():
+        styled_lines.put(schema_view.schema(found))
+    else:
+        # For a file of its own, which is UTF-8 whatever the encoding of a terminal here is.
+        text = schema_view.text_of(found)
+        typer.echo(text.encode(), nl=not text.endswith("\n"))
+    return 0
+
+
+@app.command(epilog=options.REGISTER_EXAMPLES)
+@reported
+def register(
+    subject: options.SubjectArgument,
+    file: options.FileArgument,
+    kind: options.TypeOption = None,
+    reference: options.ReferenceOption = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Keep it in its normal form.")] = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Register a schema, as the next version of a subject.
+
+    One that is there already keeps its id and its version. If it is not compatible, each reason is a line, and the
+    exit status is 1.
+    """
+    from goqueue.cli.commands.schema import schema_calls
+
+    registry = registry_at(server, timeout)
+    draft = draft_of(file, kind, reference).body()
+    there = registry.find(named(subject), draft, normalize=normalize)
+    try:
+        answer = registry.register(subject, draft, normalize=normalize)
+    except IncompatibleSchema as error:
+        # The error has the first reasons only.
+        verdict = registry.verdict(subject, draft)
+        if verdict.is_compatible:
+            raise error from None
+        return _refused(subject, registry.level(subject), verdict, as_json=as_json)
+    made = schema_calls.known(answer, schema_calls.Registered)
+    if as_json:
+        put_json({**answer, "existed": there == made})
+    else:
+        how = "was there already" if there == made else "registered"
+        typer.echo(f"{escape(subject)} version {made.version}, id {made.schema_id}: {how}")
+    return 0
+
+
+@app.command(epilog=options.CHECK_EXAMPLES)
+@reported
+def check(
+    subject: options.SubjectArgument,
+    file: options.FileArgument,
+    version: Annotated[
+        str | None,
+        typer.Option(
+            "--version",
+            metavar="N|latest|all",
+            help="Compare with this one, or with all; else with those that the subject's compatibility asks for.",
+        ),
+    ] = None,
+    kind: options.TypeOption = None,
+    reference: options.ReferenceOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Tell whether a schema could be registered.
+
+    If it could, the exit status is 0; if not, each reason is a line, and it is 1. Nothing is changed.
+    """
+    from goqueue.cli.commands.schema import schema_calls, schema_draft, schema_view
+    from goqueue.cli.terminal import styled_lines
+
+    if version is not None and version != "all":
+        version = schema_draft.version_written(version, "--version")
+    registry = registry_at(server, timeout)
+    level = registry.level(named(subject))
+    draft = draft_of(file, kind, reference).body()
+    if version is None:
+        try:
+            there = registry.versions(subject)
+        except SubjectNotFound:
+            there = []
+        verdict = registry.verdict(subject, draft)
+        compared = there if level.endswith("_TRANSITIVE") else there[-1:]
+    elif version == "all":
+        compared = registry.versions(subject)
+        found = [registry.verdict(subject, draft, number) for number in reversed(compared)]
+        messages = [message for each in found for message in each.messages]
+        verdict = schema_calls.Verdict(all(each.is_compatible for each in found), messages)
+    else:
+        verdict = registry.verdict(subject, draft, version)
+        compared = [schema_calls.known(registry.version(subject, version), schema_calls.Schema).version]
+    if as_json:
+        put_json({"is_compatible": verdict.is_compatible, "messages": verdict.messages})
+    else:
+        styled_lines.put(schema_view.verdict(subject, level, verdict, compared))
+    return 0 if verdict.is_compatible else EXIT_FAILED
+
+
+@app.command(epilog=options.DIFF_EXAMPLES)
+@reported
+def diff(
+    subject: options.SubjectArgument,
+    old: Annotated[str, typer.Argument(metavar="V1", help="A version, or 'latest'.", show_default=False)],
+    new: Annotated[str, typer.Argument(metavar="V2", help="Another.", show_default=False)],
+    deleted: options.DeletedOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Compare two versions of a subject.
+
+    What has changed in the text, and whether each can read what was written with the other.
+    """
+    from goqueue.cli.commands.schema import schema_calls, schema_draft, schema_view
+    from goqueue.cli.terminal import styled_lines
+
+    places = schema_draft.version_written(old, "V1"), schema_draft.version_written(new, "V2")
+    registry = registry_at(server, timeout)
+    before, after = (
+        schema_calls.known(registry.version(named(subject), place, deleted=deleted), schema_calls.Schema)
+        for place in places
+    )
+    readings = _readings(registry, before, after)
+    difference = list(schema_view.difference(before, after))
+    if as_json:
+        put_json(
+            {
+                "subject": subject,
+                "from": before.version,
+                "to": after.version,
+                "diff": styled_lines.plain(difference),
+                "readings": [
+                    {
+                        "reader": each.reader,
+                        "writer": each.writer,
+                        "is_compatible": each.is_possible,
+                        "reasons": [
+                            {"rule": reason.rule, "path": reason.path, "message": reason.message}
+                            for reason in each.reasons
+                        ],
+                    }
+                    for each in readings
+                ],
+            }
+        )
+    else:
+        same: styled_lines.Line = [(f"versions {before.version} and {after.version} have the same text", "")]
+        styled_lines.put([*(difference or [same]), [], *schema_view.readings(readings)])
+    return 0
+
+
+@app.command(epilog=options.DELETE_EXAMPLES)
+@reported
+def delete(
+    subject: options.SubjectArgument,
+    version: Annotated[
+        str | None, typer.Argument(metavar="VERSION|latest", help="Only this version.", show_default=False)
+    ] = None,
+    permanent: Annotated[bool, typer.Option("--permanent", help="For good, what was softly deleted.")] = False,
+    yes: YesOption = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Delete a subject, or one of its versions.
+
+    First softly: it is not used any more, and can still be read by its id. Then, with --permanent, for good.
+    """
+    from goqueue.cli.commands.schema import schema_draft, schema_view
+
+    if version is not None:
+        version = schema_draft.version_written(version, "VERSION")
+    registry = registry_at(server, timeout)
+    named(subject)
+    place = {None: "all versions", "latest": "the latest version"}.get(version, f"version {version}")
+    how = " for good; that cannot be undone" if permanent else ""
+    if not confirmed(f"Delete {place} of {escape(subject)}{how}?", yes):
+        return EXIT_FAILED
+    gone = registry.delete(subject, version, permanent=permanent)
+    if as_json:
+        put_json(gone)
+    else:
+        how = "deleted for good" if permanent else "deleted"
+        typer.echo(f"{escape(subject)} version{'s' if len(gone) > 1 else ''} {schema_view.ranges(gone)}: {how}")
+    return 0
+
+
+@app.command(epilog=options.CONFIG_EXAMPLES)
+@reported
+def config(
+    subject: options.MaybeSubjectArgument = None,
+    compatibility: Annotated[
+        str | None,
+        typer.Option("--compatibility", metavar="LEVEL", help="BACKWARD, FORWARD, FULL, these _TRANSITIVE, or NONE."),
+    ] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="Let it follow what holds for all, or the default.")] = False,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """See or change what new versions must fit to.
+
+    For a subject, or without one for all that do not say otherwise.
+    """
+    from goqueue.cli.commands.schema import schema_calls
+
+    if compatibility is not None and reset:
+        raise typer.BadParameter("--compatibility sets what --reset removes; use one of them")
+    registry = registry_at(server, timeout)
+    if subject is not None:
+        named(subject)
+    if compatibility is not None:
+        registry.settings("PUT", subject, {"compatibility": compatibility.upper()})
+    elif reset:
+        with suppress(SubjectNotConfigured):
+            registry.settings("DELETE", subject)
+    answer = registry.settings("GET", subject)
+    if as_json:
+        put_json(answer)
+    else:
+        whose = "all subjects that do not say otherwise" if subject is None else escape(subject)
+        typer.echo(f"{whose}: {escape(schema_calls.known(answer, schema_calls.Settings).level)}")
+    return 0
+
+
+def _refused(subject: str, level: str, verdict: Verdict, *, as_json: bool) -> int:
+    """Nothing was registered: why not."""
+    from goqueue.cli.commands.schema import schema_view
+    from goqueue.cli.terminal import styled_lines
+
+    if as_json:
+        put_json({"is_compatible": False, "messages": verdict.messages})
+        return EXIT_FAILED
+    reasons = styled_lines.plain(schema_view.reasons(verdict.messages))
+    message = f"the schema is not {escape(level)} compatible with {escape(subject)}:\n{reasons}"
+    tell_error(message, IncompatibleSchema.code, _REMEDY)
+    return EXIT_FAILED
+
+
+def _readings(registry: Registry, old: Schema, new: Schema) -> list[Reading]:
+    """Each way. Found out here: what the broker tells depends on the subject's compatibility."""
+    from goqueue.cli.commands.schema.schema_view import Reading
+    from goqueue.schemas.base import Incompatibility
+
+    if old.kind != new.kind:
+        reason = Incompatibility("SCHEMA_TYPE_CHANGED", "/", f"one is {old.kind}, the other {new.kind}")
+        return [Reading(new.version, old.version, [reason]), Reading(old.version, new.version, [reason])]
+    try:
+        before, after = registry.parsed(old), registry.parsed(new)
+    except InvalidSchema as error:
+        # A newer broker may know more. The texts can be compared nevertheless.
+        typer.echo(f"whether one can read what the other wrote is not known: {escape(str(error))}", err=True)
+        return []
+    return [
+        Reading(new.version, old.version, after.cannot_read(before)),
+        Reading(old.version, new.version, before.cannot_read(after)),
+    ]

@@ -1,0 +1,1 @@
+"""``goqueue stats`` and ``goqueue top``."""

@@ -1,0 +1,232 @@
+"""``goqueue txn``: what is open, where it has written, and how to end it.
+
+What draws and what asks is imported when it is needed: asking for the version must not load it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from goqueue.cli.connection.target import DEFAULT_TIMEOUT, JsonOption, ServerOption, TimeoutOption, broker_at
+from goqueue.cli.terminal.failures import reported
+from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.fields import shown
+from goqueue.model.units import parse_instant_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from goqueue.cli.terminal.styled_lines import Line
+
+_EXAMPLES = """\b
+Examples:
+  goqueue txn list              see what has not ended, the oldest first
+  goqueue txn list --topic T    see only those that have written to a topic
+  goqueue txn show ID           see where it has written and what it acks, or how it ended
+  goqueue txn abort ID          end it; nothing of it is ever seen
+  goqueue txn stats             see how many there are and were
+"""
+
+_ID = re.compile(r"[0-9]+-[0-9]+-[0-9a-f]{16}")
+_MOST = 10_000
+_WIDTH = 100
+_NARROWEST = 8
+WORDS = {
+    "active_transactions": "open",
+    "prepared_transactions": "of these prepared",
+    "begun_total": "begun",
+    "committed_total": "committed",
+    "aborted_total": "aborted",
+    "timed_out_total": "of these timed out",
+    "fenced_total": "fenced",
+    "avg_duration": "took on average until committed",
+}
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="As 'list' shows it.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=_MOST, metavar="N", help="How many at the most.")]
+TopicOption = Annotated[
+    str | None, typer.Option("--topic", metavar="NAME", help="Only those that have written to this topic.")
+]
+ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="What its producer is told.")]
+
+app = typer.Typer(
+    help="See the transactions that are open, and abort those that hang.",
+    epilog=_EXAMPLES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class NoTransactionId(InvalidRequest):
+    """What was written cannot be the id of a transaction."""
+
+    remedy = "Ids look like 4514783002117349-0-f40b0548fafd4da8; 'goqueue txn list' shows those that are open."
+
+
+@app.command("list")
+@reported
+def list_transactions(
+    topic: TopicOption = None,
+    limit: LimitOption = 100,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """List transactions that have not ended, the oldest first.
+
+    Readers stop before the first message of an open one, so the oldest is the one to look at.
+    """
+    from goqueue.cli.terminal import styled_lines
+
+    answer = broker_at(server, timeout).get("/transactions", {"limit": limit if topic is None else _MOST})
+    if topic is not None:
+        fitting = [each for each in answer["transactions"] if topic in each["topics"]]
+        answer = {"transactions": fitting[:limit], "total": len(fitting)}
+    if as_json:
+        put_json(answer)
+        return 0
+    found = answer["transactions"]
+    if not found:
+        of_topic = "" if topic is None else f" that has written to {shown(topic)}"
+        typer.echo(f"no transaction is open{of_topic}", err=True)
+        return 0
+    styled_lines.put(_listed(found, time.time_ns()))
+    if answer["total"] > len(found):
+        typer.echo(f"{answer['total'] - len(found)} more; --limit shows more of them", err=True)
+    return 0
+
+
+@app.command(short_help="Show what a transaction has written and acks, or how it ended.")
+@reported
+def show(
+    transaction_id: IdArgument,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Show where a transaction has written and what it acks so far, or how it ended."""
+    from goqueue.cli.terminal import styled_lines
+
+    _check_id(transaction_id)
+    answer = broker_at(server, timeout).send("GET", ["transactions", transaction_id])
+    if as_json:
+        put_json(answer)
+    else:
+        styled_lines.put(_described(answer, time.time_ns()))
+    return 0
+
+
+@app.command(short_help="Abort anyone's transaction: nothing of it is ever seen.")
+@reported
+def abort(
+    transaction_id: IdArgument,
+    reason: ReasonOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> int:
+    """Abort anyone's transaction: nothing of it is ever seen, and whoever waited behind it goes on."""
+    _check_id(transaction_id)
+    body = {} if reason is None else {"reason": reason}
+    answer = broker_at(server, timeout).send("POST", ["transactions", transaction_id, "abort"], body=body)
+    if as_json:
+        put_json(answer)
+    else:
+        typer.echo(f"{transaction_id} is aborted")
+    return 0
+
+
+@app.command(short_help="Show how many transactions there are, and were.")
+@reported
+def stats(server: ServerOption = None, as_json: JsonOption = False, timeout: TimeoutOption = DEFAULT_TIMEOUT) -> int:
+    """Show how many transactions there are, and were since the broker started."""
+    from goqueue.cli.terminal import styled_lines, tables
+
+    answer = broker_at(server, timeout).get("/transactions/stats")
+    if as_json:
+        put_json(answer)
+    else:
+        rows = [[WORDS.get(name, name.replace("_", " ")), str(value)] for name, value in answer.items()]
+        styled_lines.put(tables.table(["transactions", ""], rows))
+    return 0
+
+
+def _check_id(transaction_id: str) -> None:
+    """Before anyone is asked: what is no id may be another path of the broker."""
+    if not _ID.fullmatch(transaction_id):
+        raise NoTransactionId(f"{shown(transaction_id)} is not the id of a transaction")
+
+
+def _listed(found: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
+    """Names are cut where a line would be too long; ``--json`` has all of them."""
+    from rich.cells import cell_len
+
+    from goqueue.cli.terminal import tables
+    from goqueue.cli.terminal.event_words import duration, shortened
+    from goqueue.observe.logs import escape
+
+    titles = ["id", "name", "state", "age", "ends in", "messages", "topics"]
+    rows = [
+        [
+            each["transaction_id"],
+            escape(each.get("transactional_id") or _key_of(each)),
+            each["state"].replace("_", " "),
+            duration(max(0, now_ns - parse_instant_ns(each["started_at"]))),
+            duration(max(0, parse_instant_ns(each["deadline"]) - now_ns)),
+            str(each["messages"]),
+            escape(", ".join(each["topics"])),
+        ]
+        for each in found
+    ]
+    widths = [max(cell_len(row[column]) for row in [titles, *rows]) for column in range(len(titles))]
+    names, topics = 1, len(titles) - 1
+    room = _WIDTH - len(tables.GAP) * topics - sum(widths) + widths[names] + widths[topics]
+    # Half of the room for each, and what the one does not need for the other.
+    for_names = max(min(widths[names], max(room // 2, room - widths[topics])), len(titles[names]))
+    for row in rows:
+        row[names] = shortened(row[names], for_names, "...")
+        row[topics] = shortened(row[topics], max(room - for_names, _NARROWEST), "...")
+    yield from tables.table(titles, rows)
+
+
+def _key_of(each: dict[str, Any]) -> str:
+    """What has no name may be known by what it is meant for: which job holds up readers?"""
+    return f"for {each['for_key']}" if "for_key" in each else ""
+
+
+def _described(answer: dict[str, Any], now_ns: int) -> Iterator[Line]:
+    from goqueue.cli.terminal import tables
+    from goqueue.cli.terminal.event_words import Times, duration
+    from goqueue.observe.logs import escape
+
+    def moment(instant: str) -> str:
+        at_ns = parse_instant_ns(instant)
+        span = duration(abs(at_ns - now_ns))
+        return f"{Times().later(instant, now_ns)} ({f'{span} ago' if at_ns <= now_ns else f'in {span}'})"
+
+    named = {
+        "transactional_id": "transactional id",
+        "for_key": "to be committed under",
+        "started_at": "began",
+        "deadline": "aborted at the latest",
+    }
+    yield [(escape(answer["transaction_id"]), "bold")]
+    for name, value in answer.items():
+        if name not in ("transaction_id", "partitions", "groups"):
+            text = value.replace("_", " ") if name == "state" else str(value)
+            if name in ("started_at", "deadline"):
+                text = moment(value)
+            yield [(f"{tables.GAP}{named.get(name, name.replace('_', ' '))}: ", "dim"), (escape(text), "")]
+    if answer.get("groups"):
+        yield [(f"{tables.GAP}groups: ", "dim"), (escape(", ".join(answer["groups"])), "")]
+    if answer.get("partitions"):
+        rows = [
+            [each["topic"], str(each["partition"]), str(each["first_offset"]), str(each["end_offset"])]
+            for each in answer["partitions"]
+        ]
+        yield from tables.table(["topic", "partition", "from offset", "to before"], rows)

@@ -1,0 +1,1 @@
+"""Which broker a command talks to, and talking to it over HTTP."""

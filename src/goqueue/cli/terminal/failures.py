@@ -1,0 +1,77 @@
+"""How a command ends when it cannot do what it was asked: a sentence with its code and a hint, never a traceback."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec
+
+import typer
+
+from goqueue.cli.connection.confirmation import for_command
+from goqueue.cli.terminal import interrupts
+from goqueue.cli.terminal.hints import at_a_terminal, is_silence
+from goqueue.cli.terminal.interrupts import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from goqueue.model.errors import BrokerUnavailable, DeliveryTimeout, GoQueueError, InvalidRequest, OffsetOutOfRange
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NO_BROKER = 3
+EXIT_NOT_FOUND = 4
+EXIT_PROBLEMS = 5
+"""It was done, and what was looked at is not as it should be."""
+_NOT_FOUND = 404
+P = ParamSpec("P")
+
+
+def reported(command: Callable[P, int]) -> Callable[P, None]:
+    """Make a function that returns an exit status into a command that prints its errors.
+
+    What the user can correct (a request or a configuration) ends with 2, a broker that is not there or does not
+    answer in time with 3, a thing that it does not have with 4, every other ``GoQueueError`` with 1.
+    """
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        interrupts.raise_again()
+        try:
+            with for_command(kwargs):
+                status = _status(functools.partial(command, *args, **kwargs))
+        finally:
+            interrupts.raise_again()
+        raise typer.Exit(status)
+
+    return run
+
+
+def tell_error(message: str, code: str, remedy: str) -> None:
+    """The code ends the first line: there a script finds it, however many lines the message has."""
+    first, *others = message.split("\n")
+    typer.echo("\n".join([f"error: {first} {typer.style(f'[{code}]', dim=True)}", *others]), err=True)
+    if remedy:
+        typer.echo(f"hint: {remedy}", err=True)
+
+
+def _status_of(error: GoQueueError) -> int:
+    if isinstance(error, InvalidRequest | OffsetOutOfRange):
+        return EXIT_USAGE
+    if isinstance(error, BrokerUnavailable) or _is_unanswered(error):
+        return EXIT_NO_BROKER
+    return EXIT_NOT_FOUND if error.http_status == _NOT_FOUND else EXIT_FAILED
+
+
+def _is_unanswered(error: GoQueueError) -> bool:
+    """Whether the time ran out because no broker answered."""
+    why = error.__cause__
+    return isinstance(error, DeliveryTimeout) and (not isinstance(why, GoQueueError) or is_silence(why))
+
+
+def _status(command: Callable[[], int]) -> int:
+    try:
+        return command()
+    except GoQueueError as error:
+        told = at_a_terminal(error)
+        tell_error(str(told), told.code, told.remedy)
+        return _status_of(error)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED

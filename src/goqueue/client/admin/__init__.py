@@ -1,0 +1,1 @@
+"""Administration: groups, dead letters, lanes, delayed messages and transactions."""

@@ -1,0 +1,222 @@
+"""What can be asked about groups, lanes and dead letters, and changed of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from datetime import datetime
+from math import ceil
+from typing import Any, Unpack
+
+from goqueue.client.admin.groups import (
+    DeadLetter,
+    GroupInfo,
+    PeekedMessage,
+    RedriveReport,
+    ReliabilityStats,
+    add_up,
+    to_dead_letter,
+    to_filter,
+    to_group_info,
+    to_offsets,
+    to_peeked,
+)
+from goqueue.client.admin.lanes import PartitionLanes, to_partition_lanes
+from goqueue.client.connection.directory import Directory
+from goqueue.client.connection.instants import Span
+from goqueue.client.connection.topics import to_settings
+from goqueue.client.consumer.handler_result import to_seconds
+from goqueue.client.consumer.reader import Start, to_start
+from goqueue.client.consumer.stream_source import TopicPartition
+from goqueue.client.keywords import GroupOptions
+from goqueue.model.errors import GroupNotFound, InvalidRequest, TopicNotFound
+from goqueue.model.fields import INHERITED, specs
+from goqueue.model.group_settings import GroupSettings
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+_LETTERS_AT_ONCE = 100
+_PEEKED_AT_ONCE = 100
+
+
+class GroupAdministration:
+    """The part of a client that looks after groups."""
+
+    _directory: Directory
+
+    async def list_groups(self) -> list[str]:
+        return list((await self._ask_groups("ListGroups", pb.ListGroupsRequest())).names)
+
+    async def describe_group(self, name: str) -> GroupInfo:
+        """Members, settings in effect, and the lag of every partition."""
+        return to_group_info(await self._ask_groups("DescribeGroup", pb.DescribeGroupRequest(name=name)))
+
+    async def configure_group(self, name: str, **settings: Unpack[GroupOptions]) -> GroupInfo:
+        """Make a group, or change its settings while it is in use; ``None`` is unlimited, or as the topic says."""
+        request = pb.ConfigureGroupRequest(name=name, settings=to_group_settings(settings))
+        found = await self._directory.any(
+            lambda attempt: attempt.command(attempt.broker.groups.ConfigureGroup, request)
+        )
+        return to_group_info(found)
+
+    async def delete_group(self, name: str) -> None:
+        """Forget a group that has no members, with everything it knows."""
+        request = pb.DeleteGroupRequest(name=name)
+
+        async def delete(attempt: Any) -> None:
+            try:
+                await attempt.command(attempt.broker.groups.DeleteGroup, request)
+            except GroupNotFound:
+                if not attempt.maybe_done:
+                    raise
+
+        await self._directory.any(delete)
+
+    async def group_offsets(self, group: str, topic: str | None = None) -> dict[TopicPartition, int]:
+        """Committed offsets: below each of them everything is done."""
+        request = pb.FetchOffsetsRequest(group=group, topic=topic or "")
+        return to_offsets(await self._ask_groups("FetchOffsets", request))
+
+    async def reset_offsets(
+        self, group: str, topic: str, to: Start, partitions: Iterable[int] | None = None
+    ) -> dict[TopicPartition, int]:
+        """Begin again somewhere else, back or forward; the answer tells where. What is in flight is void."""
+        numbers = None if partitions is None else list(partitions)
+        if numbers == []:
+            raise InvalidRequest("partitions is empty; leave it out for all of them")
+        request = pb.ResetOffsetsRequest(group=group, topic=topic, partitions=numbers, start=to_start(to))
+        return to_offsets(
+            await self._directory.any(lambda attempt: attempt.command(attempt.broker.groups.ResetOffsets, request))
+        )
+
+    async def peek(
+        self, group: str, *, topic: str | None = None, partition: int | None = None, state: str | None = None
+    ) -> AsyncGenerator[PeekedMessage, None]:
+        """What the group still has to do, by topic, partition and offset. Nothing is taken, and nothing changes.
+
+        ``state`` is one of ``PeekedMessage``'s.
+        """
+        after: str | None = ""
+        while after is not None:
+            page, after = await self._peeked_from(group, topic, partition, state, after)
+            for message in page:
+                yield message
+
+    async def _peeked_from(
+        self, group: str, topic: str | None, partition: int | None, state: str | None, after: str
+    ) -> tuple[list[PeekedMessage], str | None]:
+        """One page, and where the next one begins if there may be one."""
+        request = pb.PeekGroupRequest(
+            group=group,
+            topic=topic or "",
+            partition=partition,
+            state=state or "",
+            limit=_PEEKED_AT_ONCE,
+            after=after,
+        )
+        found = await self._ask_groups("PeekGroup", request)
+        return [to_peeked(each) for each in found.messages], found.next or None
+
+    async def dead_letters(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        error: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> AsyncGenerator[DeadLetter, None]:
+        """Of a topic, or in a dead-letter topic. ``error``: part of its text. ``since``, ``until``: when they died."""
+        wanted = to_filter(group, error, since, until)
+        place: tuple[int, int] | None = (0, 0)
+        while place is not None:
+            page, place = await self._dead_letters_from(topic, wanted, place)
+            for letter in page:
+                yield letter
+
+    async def _dead_letters_from(
+        self, topic: str, wanted: pb.DeadLetterFilter, place: tuple[int, int]
+    ) -> tuple[list[DeadLetter], tuple[int, int] | None]:
+        """One page, and where the next one begins if there may be one."""
+        request = pb.ListDeadLettersRequest(
+            topic=topic, filter=wanted, limit=_LETTERS_AT_ONCE, from_partition=place[0], from_offset=place[1]
+        )
+        try:
+            found = (await self._ask_groups("ListDeadLetters", request)).dead_letters
+        except TopicNotFound:
+            # There are none yet; unless there is no such topic either.
+            await self._directory.partitions(topic)
+            return [], None
+        page = [to_dead_letter(each) for each in found]
+        is_last = len(found) < _LETTERS_AT_ONCE
+        return page, None if is_last else (found[-1].partition, found[-1].offset + 1)
+
+    async def redrive(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        error: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        letters: Iterable[DeadLetter] | None = None,
+        rate: float | None = None,
+        delay: Span | None = None,
+        dry_run: bool = False,
+    ) -> RedriveReport:
+        """Send dead letters back to where they came from, for the group that gave them up, each once.
+
+        All that fit, or only the given ``letters``; at most ``rate`` a second; after ``delay`` (seconds, if it is a
+        number), during which they wait like any delayed message. A dry run only tells.
+        """
+        wanted = to_filter(group, error, since, until)
+        if letters is not None:
+            wanted.messages.extend(pb.PartitionOffset(partition=each.partition, offset=each.offset) for each in letters)
+            if not wanted.messages:
+                raise InvalidRequest("letters is empty; leave it out for all of them")
+        delay_ms = 0 if delay is None else ceil(to_seconds(delay) * 1_000)
+        request = pb.RedriveRequest(topic=topic, filter=wanted, rate=rate or 0, dry_run=dry_run, delay_ms=delay_ms)
+        reports: list[pb.RedriveResponse] = []
+        while not reports or reports[-1].more:
+            try:
+                report = await self._directory.any(
+                    lambda attempt: attempt.command(attempt.broker.groups.Redrive, request)
+                )
+            except TopicNotFound:
+                # As when they are looked at: there are none yet.
+                await self._directory.partitions(topic)
+                report = pb.RedriveResponse()
+            request.from_partition, request.from_offset = report.next_partition, report.next_offset
+            reports.append(report)
+        return add_up(reports)
+
+    async def reliability_stats(self) -> ReliabilityStats:
+        found = await self._ask_groups("ReliabilityStats", pb.ReliabilityStatsRequest())
+        return ReliabilityStats(**{name: getattr(found, name) for name in ReliabilityStats.__struct_fields__})
+
+    async def lane_stats(self, topic: str | None = None) -> list[PartitionLanes]:
+        """How the lanes of every partition are doing, or of those of one topic; by topic and number."""
+        request = pb.LaneStatsRequest(topic=topic or "")
+        found: list[PartitionLanes] = []
+        more = True
+        while more:
+            page = await self._ask_groups("LaneStats", request)
+            found += map(to_partition_lanes, page.partitions)
+            more = page.more
+            if more:
+                request.after.topic, request.after.partition = found[-1].topic, found[-1].partition
+        return found
+
+    async def _ask_groups(self, method: str, request: Any) -> Any:
+        return await self._directory.any(
+            lambda attempt: attempt.question(getattr(attempt.broker.groups, method), request)
+        )
+
+
+def to_group_settings(given: Mapping[str, object]) -> dict[str, str]:
+    """As the broker reads them."""
+    declared = specs(GroupSettings)
+    return to_settings(
+        {
+            name: INHERITED if value is None and name in declared and declared[name].inherits else value
+            for name, value in given.items()
+        }
+    )

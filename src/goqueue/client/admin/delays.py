@@ -1,0 +1,114 @@
+"""Delayed messages as a client sees them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from goqueue.client.connection.instants import Instant, Span, from_nanoseconds, instant_ns, span_ns
+from goqueue.client.consumer.reader import unpacked
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.message import NO_HEADERS, Headers
+from goqueue.wire.batch import parse_batch
+from goqueue.wire.decoding import decode_run
+from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.trace_context import trace_id_of
+
+_NS_PER_MS = 1_000_000
+_MAX_MS = (1 << 64) - 1
+_MAX_NS = (1 << 63) - 1
+
+
+class DelayedMessage(msgspec.Struct, frozen=True):
+    """A message that waits for its time. ``offset`` is where it was stored; seen, it has another one.
+
+    ``value`` is ``None`` for a tombstone. Of a ``damaged`` one only its place and its time are known.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    deliver_at_ns: int
+    timestamp_ns: int
+    key: bytes | None
+    value: Any
+    headers: Headers
+    priority: int
+    damaged: bool = False
+
+    @property
+    def deliver_at(self) -> datetime:
+        return from_nanoseconds(self.deliver_at_ns)
+
+    @property
+    def timestamp(self) -> datetime:
+        """What its producer gave it. When it is seen its timestamp is that time."""
+        return from_nanoseconds(self.timestamp_ns)
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that it belongs to, in 32 hexadecimal digits: its producer's, or one of its own."""
+        return trace_id_of(self.headers, self.topic, self.partition, self.offset)
+
+
+class DelayStats(msgspec.Struct, frozen=True):
+    """``pending`` are those that wait now; the others are counted since the broker started.
+
+    ``lost`` were damaged on the disk before they were due. ``delay_ns`` is how long those delivered had waited,
+    together.
+    """
+
+    pending: int
+    delivered: int
+    cancelled: int
+    rescheduled: int
+    lost: int
+    delay_ns: int
+    next_due_ns: int | None
+
+    @property
+    def average_delay(self) -> timedelta | None:
+        """``None`` if none was delivered."""
+        return timedelta(microseconds=self.delay_ns // self.delivered // 1_000) if self.delivered else None
+
+    @property
+    def next_due(self) -> datetime | None:
+        """When the next one can be seen; ``None`` if none waits."""
+        return None if self.next_due_ns is None else from_nanoseconds(self.next_due_ns)
+
+
+def to_delayed(delayed: pb.DelayedMessage) -> DelayedMessage:
+    place = (delayed.topic, delayed.partition, delayed.offset, delayed.deliver_at_ns)
+    if not delayed.message:
+        return DelayedMessage(*place, 0, None, None, NO_HEADERS, delayed.priority, damaged=True)
+    [message], _ = decode_run(parse_batch(delayed.message), verify=False)
+    value = unpacked(message, None)
+    return DelayedMessage(*place, message.timestamp_ns, message.key, value, message.headers, message.priority)
+
+
+def to_reschedule(
+    topic: str, partition: int, offset: int, delay: Span | None, deliver_at: Instant | None
+) -> pb.RescheduleDelayedRequest:
+    request = pb.RescheduleDelayedRequest(topic=topic, partition=partition, offset=offset)
+    if (delay is None) == (deliver_at is None):
+        raise InvalidRequest("say when the message is to be seen: by delay, or by deliver_at")
+    if delay is not None:
+        # Rounded up: it is not to be seen too early.
+        request.delay_ms = min(_MAX_MS, -(-span_ns("delay", delay) // _NS_PER_MS))
+    if deliver_at is not None:
+        request.deliver_at_ns = min(_MAX_NS, max(0, instant_ns("deliver_at", deliver_at)))
+    return request
+
+
+def to_delay_stats(stats: pb.DelayStatsResponse) -> DelayStats:
+    return DelayStats(
+        pending=stats.pending,
+        delivered=stats.delivered,
+        cancelled=stats.cancelled,
+        rescheduled=stats.rescheduled,
+        lost=stats.lost,
+        delay_ns=stats.delay_ns,
+        next_due_ns=stats.next_due_ns if stats.HasField("next_due_ns") else None,
+    )

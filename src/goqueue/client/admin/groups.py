@@ -1,0 +1,241 @@
+"""Groups and dead letters as a client sees them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from goqueue.client.connection.instants import from_nanoseconds, to_nanoseconds
+from goqueue.client.consumer.reader import unpacked
+from goqueue.client.consumer.stream_source import TopicPartition
+from goqueue.model.message import Headers
+from goqueue.wire.batch import parse_batch
+from goqueue.wire.decoding import decode_run
+from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.trace_context import trace_id_of
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    """One consumer of a group. ``in_flight`` counts messages that it got and has not settled."""
+
+    member_id: str
+    client_id: str
+    instance_id: str
+    topics: list[str]
+    assigned: list[TopicPartition]
+    in_flight: int
+
+
+class GroupPartition(msgspec.Struct, frozen=True):
+    """Where a group is in one partition. ``waiting`` counts messages that wait for a retry."""
+
+    topic: str
+    partition: int
+    committed: int
+    latest: int
+    lag: int
+    in_flight: int
+    waiting: int
+    owner: str
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """``state`` is stable, rebalancing or empty; ``settings`` are those in effect, as a user would write them."""
+
+    name: str
+    state: str
+    generation: int
+    members: list[GroupMember]
+    settings: dict[str, str]
+    overrides: list[str]
+    partitions: list[GroupPartition]
+    created_at: datetime
+
+    @property
+    def lag(self) -> int:
+        """How many messages are yet to be done, in all partitions."""
+        return sum(each.lag for each in self.partitions)
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A message that a group could not handle. ``partition`` and ``offset`` are its place in the dead-letter topic."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: Any
+    headers: Headers
+    priority: int
+    died_at: datetime
+    origin_topic: str
+    origin_partition: int
+    origin_offset: int
+    group: str
+    error: str
+    deliveries: int
+    redriven: bool
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that the message belongs to, in 32 hexadecimal digits; it stays in it as a dead letter."""
+        return trace_id_of(self.headers, self.origin_topic, self.origin_partition, self.origin_offset)
+
+
+class PeekedMessage(msgspec.Struct, frozen=True):
+    """A message that a group is not done with, and where the group is with it.
+
+    ``state`` is waiting, in-flight, retry, moving (to the dead letters) or in-transaction (acked in one that has not
+    ended). ``until``: when it is no longer in flight, or when it is tried again; ``None`` is now. ``error``: why it was
+    not done the last time.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: Any
+    headers: Headers
+    priority: int
+    timestamp: datetime
+    state: str
+    deliveries: int
+    member: str
+    until: datetime | None
+    error: str
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that the message belongs to, in 32 hexadecimal digits."""
+        return trace_id_of(self.headers, self.topic, self.partition, self.offset)
+
+
+class RedriveReport(msgspec.Struct, frozen=True):
+    """What a redrive did; of a dry run, what it would do.
+
+    ``already`` were redriven before; ``unreachable`` cannot go back, because their topic or their group is gone.
+    """
+
+    matched: int
+    redriven: int
+    already: int
+    unreachable: int
+    by_topic: dict[str, int]
+
+
+class ReliabilityStats(msgspec.Struct, frozen=True):
+    """Counted since the broker started."""
+
+    acks: int
+    nacks: int
+    rejects: int
+    extensions: int
+    redeliveries: int
+    visibility_timeouts: int
+    dead_letters: int
+    redriven: int
+    expired: int
+
+
+def to_group_info(group: pb.Group) -> GroupInfo:
+    return GroupInfo(
+        name=group.name,
+        state=group.state,
+        generation=group.generation,
+        members=[
+            GroupMember(
+                member_id=each.member_id,
+                client_id=each.client_id,
+                instance_id=each.instance_id,
+                topics=list(each.topics),
+                assigned=[TopicPartition(place.topic, place.partition) for place in each.assigned],
+                in_flight=each.in_flight,
+            )
+            for each in group.members
+        ],
+        settings=dict(group.settings),
+        overrides=list(group.overrides),
+        partitions=[
+            GroupPartition(
+                each.topic,
+                each.partition,
+                each.committed,
+                each.latest,
+                each.lag,
+                each.in_flight,
+                each.waiting,
+                each.owner,
+            )
+            for each in group.partitions
+        ],
+        created_at=from_nanoseconds(group.created_at_ns),
+    )
+
+
+def to_dead_letter(letter: pb.DeadLetter) -> DeadLetter:
+    [message], _ = decode_run(parse_batch(letter.message), verify=False)
+    return DeadLetter(
+        partition=letter.partition,
+        offset=letter.offset,
+        key=message.key,
+        value=unpacked(message, None),
+        headers=message.headers,
+        priority=message.priority,
+        died_at=from_nanoseconds(letter.died_at_ns),
+        origin_topic=letter.origin_topic,
+        origin_partition=letter.origin_partition,
+        origin_offset=letter.origin_offset,
+        group=letter.group,
+        error=letter.error,
+        deliveries=letter.deliveries,
+        redriven=letter.redriven,
+    )
+
+
+def to_peeked(peeked: pb.PeekedMessage) -> PeekedMessage:
+    [message], _ = decode_run(parse_batch(peeked.message), verify=False)
+    return PeekedMessage(
+        topic=peeked.topic,
+        partition=peeked.partition,
+        offset=message.offset,
+        key=message.key,
+        value=unpacked(message, None),
+        headers=message.headers,
+        priority=message.priority,
+        timestamp=from_nanoseconds(message.timestamp_ns),
+        state=peeked.state,
+        deliveries=peeked.deliveries,
+        member=peeked.member,
+        until=from_nanoseconds(peeked.until_ns) if peeked.until_ns else None,
+        error=peeked.error,
+    )
+
+
+def to_filter(
+    group: str | None, error: str | None, since: datetime | None, until: datetime | None
+) -> pb.DeadLetterFilter:
+    return pb.DeadLetterFilter(
+        group=group or "",
+        error=error or "",
+        since_ns=0 if since is None else to_nanoseconds(since),
+        until_ns=0 if until is None else to_nanoseconds(until),
+    )
+
+
+def add_up(reports: list[pb.RedriveResponse]) -> RedriveReport:
+    by_topic: dict[str, int] = {}
+    for each in reports:
+        for topic, count in each.by_topic.items():
+            by_topic[topic] = by_topic.get(topic, 0) + count
+    return RedriveReport(
+        matched=sum(each.matched for each in reports),
+        redriven=sum(each.redriven for each in reports),
+        already=sum(each.already for each in reports),
+        unreachable=sum(each.unreachable for each in reports),
+        by_topic=by_topic,
+    )
+
+
+def to_offsets(response: pb.FetchOffsetsResponse) -> dict[TopicPartition, int]:
+    return {TopicPartition(each.topic, each.partition): each.offset for each in response.offsets}

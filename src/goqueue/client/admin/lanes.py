@@ -1,0 +1,85 @@
+"""How lanes are doing, as a client sees it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from goqueue.client.connection.instants import from_nanoseconds
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+
+class PartitionLane(msgspec.Struct, frozen=True):
+    """One lane of one partition. ``stored`` are in the log now; what was published counts since the broker started."""
+
+    priority: int
+    stored: int
+    published: int
+    published_per_second: float
+
+
+class GroupLane(msgspec.Struct, frozen=True):
+    """The same lane as a group sees it: what it has yet to get, has in hand, and has got since the broker started."""
+
+    priority: int
+    ready: int
+    in_flight: int
+    delivered: int
+    delivered_per_second: float
+    last_served_ns: int | None
+    average_wait_ns: int | None
+
+    @property
+    def last_served(self) -> datetime | None:
+        """When the group last got something of it."""
+        return None if self.last_served_ns is None else from_nanoseconds(self.last_served_ns)
+
+    @property
+    def average_wait(self) -> timedelta | None:
+        """From a message's timestamp to its delivery."""
+        return None if self.average_wait_ns is None else timedelta(microseconds=self.average_wait_ns // 1_000)
+
+
+class GroupLanes(msgspec.Struct, frozen=True):
+    """The five lanes of one partition as one group sees them."""
+
+    group: str
+    lanes: list[GroupLane]
+
+
+class PartitionLanes(msgspec.Struct, frozen=True):
+    """The five lanes of one partition, the most urgent first, and the groups that work on it as a queue.
+
+    Of more than ten thousand groups some are left out.
+    """
+
+    topic: str
+    partition: int
+    lanes: list[PartitionLane]
+    groups: list[GroupLanes]
+    groups_left_out: int = 0
+
+
+def to_partition_lanes(found: pb.PartitionLanes) -> PartitionLanes:
+    return PartitionLanes(
+        topic=found.topic,
+        partition=found.partition,
+        lanes=[
+            PartitionLane(each.priority, each.stored, each.published, each.published_per_second) for each in found.lanes
+        ],
+        groups=[GroupLanes(each.group, [_group_lane(lane) for lane in each.lanes]) for each in found.groups],
+        groups_left_out=found.groups_left_out,
+    )
+
+
+def _group_lane(lane: pb.GroupLane) -> GroupLane:
+    return GroupLane(
+        priority=lane.priority,
+        ready=lane.ready,
+        in_flight=lane.in_flight,
+        delivered=lane.delivered,
+        delivered_per_second=lane.delivered_per_second,
+        last_served_ns=lane.last_served_ns if lane.HasField("last_served_ns") else None,
+        average_wait_ns=lane.average_wait_ns if lane.HasField("average_wait_ns") else None,
+    )

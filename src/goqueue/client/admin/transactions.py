@@ -1,0 +1,125 @@
+"""Transactions as a client sees them from outside."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from goqueue.client.connection.instants import from_nanoseconds
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+
+class TransactionPartition(msgspec.Struct, frozen=True):
+    """Where a transaction has written to one partition: from ``first_offset`` to before ``end_offset``, with what
+    others wrote between."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+
+
+class TransactionInfo(msgspec.Struct, frozen=True):
+    """One that has not ended. ``state``: ongoing, preparing, prepared, preparing_commit or preparing_abort."""
+
+    transaction_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    transactional_id: str | None
+    started_at_ns: int
+    deadline_ns: int
+    messages: int
+    partitions: list[TransactionPartition]
+    groups: list[str]
+    """Whose messages or offsets are part of it."""
+    for_key: str | None = None
+    """The key that it is to be committed under, if it was begun for one."""
+
+    @property
+    def started_at(self) -> datetime:
+        return from_nanoseconds(self.started_at_ns)
+
+    @property
+    def deadline(self) -> datetime:
+        """When the broker aborts it if it has not ended by then."""
+        return from_nanoseconds(self.deadline_ns)
+
+
+class CommittedKey(msgspec.Struct, frozen=True):
+    """What was committed under a key."""
+
+    key: str
+    transaction_ids: list[str]
+    committed_at_ns: int
+    is_new: bool
+    """Whether this very request has done it. Not if it had to be asked again because the answer was lost."""
+    messages: int = 0
+    is_superseded: bool = False
+    """A later key of its series was committed since. Of a series (keys that end in ``#`` and a number) only the last is
+    remembered; that those before it are used is known for good."""
+
+    @property
+    def committed_at(self) -> datetime:
+        return from_nanoseconds(self.committed_at_ns)
+
+
+class TransactionStats(msgspec.Struct, frozen=True):
+    """``active`` are those that have not ended; ``prepared`` of them wait for someone to say how. The others are
+    counted since the broker started."""
+
+    active: int
+    prepared: int
+    begun: int
+    committed: int
+    aborted: int
+    timed_out: int
+    mean_duration_ns: int
+
+    @property
+    def mean_duration(self) -> timedelta:
+        """Of those that were committed."""
+        return timedelta(microseconds=self.mean_duration_ns // 1_000)
+
+
+def to_transaction_info(found: pb.Transaction) -> TransactionInfo:
+    return TransactionInfo(
+        transaction_id=found.transaction_id,
+        state=found.state,
+        producer_id=found.producer_id,
+        epoch=found.epoch,
+        transactional_id=found.transactional_id or None,
+        started_at_ns=found.started_at_ns,
+        deadline_ns=found.deadline_ns,
+        messages=found.messages,
+        partitions=[
+            TransactionPartition(each.topic, each.partition, each.first_offset, each.end_offset)
+            for each in found.partitions
+        ],
+        groups=list(found.groups),
+        for_key=found.for_key or None,
+    )
+
+
+def to_committed_key(found: pb.CommittedKey) -> CommittedKey:
+    return CommittedKey(
+        found.key,
+        list(found.transaction_ids),
+        found.committed_at_ns,
+        found.is_new,
+        found.messages,
+        found.is_superseded,
+    )
+
+
+def to_transaction_stats(found: pb.TransactionStatsResponse) -> TransactionStats:
+    return TransactionStats(
+        active=found.active,
+        prepared=found.prepared,
+        begun=found.begun,
+        committed=found.committed,
+        aborted=found.aborted,
+        timed_out=found.timed_out,
+        mean_duration_ns=found.mean_duration_ns,
+    )

@@ -1,0 +1,1 @@
+"""The way to brokers: connections, the directory of partition leaders, retries with backoff, and configuration."""

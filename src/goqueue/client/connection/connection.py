@@ -1,0 +1,330 @@
+"""One broker, as a client sees it: a gRPC channel and one publish stream that everybody shares."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from goqueue.client.connection.config import ClientConfig
+from goqueue.client.connection.wrong_port import SPEAKS_HTTP
+from goqueue.model.errors import (
+    BrokerUnavailable,
+    ClientClosed,
+    ClientError,
+    DeliveryTimeout,
+    GoQueueError,
+    MessageTooLarge,
+    SchemaViolation,
+    WrongPort,
+    error_from,
+)
+from goqueue.wire.batch_envelope import FETCH_RESPONSE, PUBLISH_REQUEST, Piece
+from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
+
+_LOST = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
+_NO_CONNECTION = "failed to connect to all addresses"
+"""What gRPC says of a call that never had a connection; any other loss leaves open what became of the request."""
+
+_STREAMED_BYTES = 3 << 19
+"""A batch of several messages is smaller, and every broker takes it; one large message may not be."""
+
+
+CALL_ENDED = (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError)
+"""What gRPC raises, depending on the moment, if something is said to a call that is over."""
+
+_END_WITHIN_S = 0.5
+_LAST_WORDS_S = 0.01
+
+_grpc_runs_in: int | None = None
+"""The process in which gRPC has its threads. A child of it has gRPC's memory without them, and would wait for ever."""
+
+
+_PUBLISH_STREAM = "/goqueue.v1.Messages/PublishStream"
+_FETCH = "/goqueue.v1.Messages/Fetch"
+
+
+def _dump_publish(request: tuple[pb.PublishRequest, Sequence[Piece]]) -> bytes:
+    return PUBLISH_REQUEST.dump(*request)
+
+
+class NotConnected(BrokerUnavailable):
+    """The request never left: whatever it asks for was not done."""
+
+
+class Connection:
+    """Opens its channel when first used. Any error it raises is a ``GoQueueError``."""
+
+    def __init__(self, address: str, config: ClientConfig) -> None:
+        self.address = address
+        self._config = config
+        _refuse_grpc_of_a_parent()
+        self._channel = grpc.aio.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_receive_message_length", config.max_message_bytes),
+                ("grpc.max_send_message_length", config.max_message_bytes),
+                ("grpc.keepalive_time_ms", config.keep_alive_ms),
+                ("grpc.initial_reconnect_backoff_ms", config.retry_backoff_ms),
+                ("grpc.min_reconnect_backoff_ms", config.retry_backoff_ms),
+                ("grpc.max_reconnect_backoff_ms", config.max_backoff_ms),
+                # Brokers are reached directly, whatever proxy the environment has for the web.
+                ("grpc.enable_http_proxy", 0),
+            ],
+        )
+        self._messages = pb_grpc.MessagesStub(self._channel)
+        # These two carry most of all bytes: not through protobuf.
+        self._publish_stream = self._channel.stream_stream(
+            _PUBLISH_STREAM,
+            request_serializer=_dump_publish,
+            response_deserializer=pb.PublishResponse.FromString,
+        )
+        self._fetch = self._channel.unary_stream(
+            _FETCH,
+            request_serializer=pb.FetchRequest.SerializeToString,
+            response_deserializer=FETCH_RESPONSE.load,
+        )
+        self.topics = pb_grpc.TopicsStub(self._channel)
+        self.metadata = pb_grpc.MetadataStub(self._channel)
+        self.groups = pb_grpc.GroupsStub(self._channel)
+        self.delays = pb_grpc.DelaysStub(self._channel)
+        self.schemas = pb_grpc.SchemasStub(self._channel)
+        self.transactions = pb_grpc.TransactionsStub(self._channel)
+        self._pipe: _PublishPipe | None = None
+        self._closed = False
+        self._fetching = 0
+        self._cut_short = False
+
+    async def call(self, method: Any, request: Any, *, timeout_ms: int | None = None) -> Any:
+        """A call with one answer, bounded by the request timeout."""
+        self._check_open()
+        limit_ms = self._config.request_timeout_ms
+        call = method(request, timeout=min(limit_ms, timeout_ms or limit_ms) / 1_000)
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise to_error(error, self.address) from None
+        except asyncio.CancelledError:
+            # Either we were cancelled, or the channel was closed under the call.
+            self._check_open()
+            raise
+
+    async def publish(
+        self,
+        topic: str,
+        partition: int,
+        acks: pb.Acks.ValueType,
+        batch: Sequence[Piece],
+        transaction_id: str = "",
+        begin: pb.Begin | None = None,
+    ) -> pb.Stored:
+        """Store a batch; return where it is."""
+        self._check_open()
+        request = pb.PublishRequest(
+            topic=topic, partition=partition, acks=acks, transaction_id=transaction_id, begin=begin
+        )
+        if sum(map(len, batch)) > _STREAMED_BYTES:
+            # If it is too large for the broker the whole call ends; it must not take a shared stream with it.
+            request.batch = b"".join(batch)
+            response = await self.call(self._messages.Publish, request)
+        else:
+            response = await self._publish_on_stream(request, batch)
+        if response.WhichOneof("result") == "error":
+            raise to_exception(response.error)
+        stored: pb.Stored = response.stored
+        return stored
+
+    async def _publish_on_stream(self, request: pb.PublishRequest, batch: Sequence[Piece]) -> pb.PublishResponse:
+        if self._pipe is None or self._pipe.broken:
+            self._pipe = _PublishPipe(self._publish_stream(), self.address)
+        pipe = self._pipe
+        try:
+            async with asyncio.timeout(self._config.request_timeout_ms / 1_000):
+                return await pipe.ask(request, batch)
+        except TimeoutError:
+            # The broker may be stalled; a fresh stream has a chance where this one has none.
+            pipe.abandon()
+            raise DeliveryTimeout(
+                f"{self.address} did not acknowledge within {self._config.request_timeout_ms} ms"
+            ) from None
+
+    async def fetch(self, request: pb.FetchRequest) -> AsyncGenerator[tuple[pb.FetchResponse, memoryview], None]:
+        """Answers, each with its batch."""
+        self._check_open()
+        call = self._fetch(request)
+        self._fetching += 1
+        ended = False
+        try:
+            async for response in call:
+                yield response
+            ended = True
+        except grpc.aio.AioRpcError as error:
+            raise to_error(error, self.address) from None
+        except asyncio.CancelledError:
+            self._check_open()
+            raise
+        finally:
+            self._fetching -= 1
+            if not ended:
+                call.cancel()
+                self._cut_short = True
+
+    def subscribe(self) -> Any:
+        """A stream for one member of a group; whoever asks for it ends it."""
+        self._check_open()
+        return self.groups.Subscribe()
+
+    def was_cut_short(self) -> None:
+        """A stream of this connection did not come to its proper end."""
+        self._cut_short = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the client is closed")
+
+    async def close(self, *, at_exit: bool = False) -> None:
+        """The broker is told that nothing more comes, and everything that gRPC still owes this loop is taken in.
+
+        What it reports to a loop that is closed by then would show up as errors in the next one. ``at_exit`` there is
+        no next one, and nobody should be woken any more.
+        """
+        self._closed = True
+        self._cut_short |= self._fetching > 0
+        if self._pipe is not None and not await self._pipe.close():
+            self._cut_short = True
+        await self._channel.close()
+        if self._cut_short and not at_exit:
+            await asyncio.sleep(_LAST_WORDS_S)
+
+
+class _PublishPipe:
+    """Requests go out in order; answers find their asker by correlation id."""
+
+    def __init__(self, call: Any, address: str) -> None:
+        self._call = call
+        self._address = address
+        self._asked: dict[int, asyncio.Future[pb.PublishResponse]] = {}
+        self._outgoing: dict[int, tuple[pb.PublishRequest, Sequence[Piece]]] = {}
+        self._something_to_send = asyncio.Event()
+        self._next_id = 0
+        self.broken = False
+        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
+
+    async def ask(self, request: pb.PublishRequest, batch: Sequence[Piece]) -> pb.PublishResponse:
+        self._next_id += 1
+        request.correlation_id = self._next_id
+        answer: asyncio.Future[pb.PublishResponse] = asyncio.get_running_loop().create_future()
+        self._asked[request.correlation_id] = answer
+        self._outgoing[request.correlation_id] = request, batch
+        self._something_to_send.set()
+        try:
+            return await answer
+        finally:
+            # Also what nobody waits for any more: a stalled broker must not let it pile up here.
+            self._asked.pop(request.correlation_id, None)
+            self._outgoing.pop(request.correlation_id, None)
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._something_to_send.wait()
+                self._something_to_send.clear()
+                while self._outgoing:
+                    await self._call.write(self._outgoing.pop(next(iter(self._outgoing))))
+        except CALL_ENDED:
+            # The reader meets the same end and tells everyone why.
+            self.broken = True
+
+    async def _read(self) -> None:
+        reason: GoQueueError = BrokerUnavailable(f"{self._address} ended the publish stream")
+        try:
+            async for response in self._call:
+                answer = self._asked.get(response.correlation_id)
+                if answer is not None and not answer.done():
+                    answer.set_result(response)
+        except grpc.aio.AioRpcError as error:
+            reason = to_error(error, self._address)
+        except asyncio.CancelledError:
+            reason = BrokerUnavailable(f"the stream to {self._address} was closed")
+        finally:
+            self._end(reason)
+
+    def _end(self, reason: GoQueueError) -> None:
+        self.broken = True
+        self._tasks[0].cancel()
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(reason)
+
+    def abandon(self) -> None:
+        self.broken = True
+        self._call.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> bool:
+        """Whether the stream came to its proper end."""
+        writing, reading = self._tasks
+        writing.cancel()
+        try:
+            async with asyncio.timeout(_END_WITHIN_S):
+                await asyncio.gather(writing, return_exceptions=True)
+                if not self.broken:
+                    await self._call.done_writing()
+                await asyncio.shield(reading)
+            ended = True
+        except (TimeoutError, *CALL_ENDED):
+            ended = False
+        self.abandon()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        return ended
+
+
+def _refuse_grpc_of_a_parent() -> None:
+    global _grpc_runs_in
+    _grpc_runs_in = _grpc_runs_in or os.getpid()
+    if _grpc_runs_in != os.getpid():
+        raise ClientError(
+            "a client was at work in this process before it forked, and gRPC does not survive that; fork before the "
+            "first call, or start processes with 'spawn'"
+        )
+
+
+def to_error(error: grpc.aio.AioRpcError, address: str) -> GoQueueError:
+    """What a failed call means. The broker's own code travels in the metadata; without one it was the network."""
+    metadata = dict(error.trailing_metadata() or ())
+    code = metadata.get("goqueue-code")
+    details = error.details() or error.code().name
+    if code is not None:
+        after_ms = metadata.get("goqueue-retry-after-ms")
+        return error_from(str(code), details, None if after_ms is None else int(after_ms) / 1_000)
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeliveryTimeout(f"{address} did not answer in time")
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        if "larger than max" in details:
+            return MessageTooLarge(f"{address}: {details} (grpc.max_message_bytes, or the client's max_message_bytes)")
+        return error_from("overloaded", f"{address}: {details}", 1)
+    if error.code() in _LOST and _NO_CONNECTION in details:
+        if SPEAKS_HTTP in details:
+            return WrongPort(f"{address} speaks HTTP, and not gRPC")
+        return NotConnected(f"{address} cannot be reached: {_reason(details)}")
+    if error.code() in _LOST:
+        return BrokerUnavailable(f"{address} cannot be reached: {details}")
+    return error_from("internal_error", f"{address}: {details}")
+
+
+def _reason(details: str) -> str:
+    """What is wrong, without where gRPC has found it: ``…: Failed to connect to remote host: Connection refused``."""
+    return details.rpartition("remote host: ")[2] or details
+
+
+def to_exception(error: pb.Error) -> GoQueueError:
+    found = error_from(error.code, error.message, error.retry_after_ms / 1_000 if error.retry_after_ms else None)
+    if isinstance(found, SchemaViolation):
+        found.misfits = dict(error.misfits)
+    return found

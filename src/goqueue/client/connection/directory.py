@@ -1,0 +1,231 @@
+"""Which broker leads which partition, and a connection to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from goqueue.client.connection.backoff import Backoff
+from goqueue.client.connection.config import ClientConfig
+from goqueue.client.connection.connection import Connection, NotConnected, to_exception
+from goqueue.client.connection.wrong_port import with_right_port
+from goqueue.model.errors import (
+    BrokerUnavailable,
+    ClientClosed,
+    DeliveryTimeout,
+    GoQueueError,
+    Overloaded,
+    PartitionNotFound,
+    ShuttingDown,
+    TopicNotFound,
+    WrongPort,
+)
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+Reply = TypeVar("Reply")
+_ERRANDS_WITHIN_S = 2.0
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a broker said of a topic: the leader of each partition. Good enough to route by until it is ``doubted``."""
+
+    leaders: list[str]
+    doubted_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of something that any broker can do. ``maybe_done`` if an earlier try may have done it unseen."""
+
+    broker: Connection
+    timeout_ms: int
+    is_last: bool
+    maybe_done: bool
+
+    async def question(self, method: Any, request: Any) -> Any:
+        """Harmless to ask of another broker as well, so it has only its share of the time."""
+        try:
+            return await self.broker.call(method, request, timeout_ms=self.timeout_ms)
+        except DeliveryTimeout as error:
+            if self.is_last:
+                raise
+            raise BrokerUnavailable(str(error)) from None
+
+    async def command(self, method: Any, request: Any) -> Any:
+        """Has all the time of a request: once it has left, there is nothing to look for any more."""
+        return await self.broker.call(method, request)
+
+
+class Directory:
+    """Asks any of the given addresses, and follows what it learns of the others."""
+
+    def __init__(self, addresses: list[str], config: ClientConfig) -> None:
+        self.config = config
+        self._addresses = addresses
+        self._connections: dict[str, Connection] = {}
+        self._known: dict[str, _Known] = {}
+        self._asking: dict[str, asyncio.Task[_Known]] = {}
+        self._errands: set[asyncio.Task[None]] = set()
+        self._trouble: GoQueueError | None = None
+        """Why the last broker that was asked did not answer."""
+        self._closed = False
+
+    def backoff(self) -> Backoff:
+        return Backoff(self.config.retry_backoff_ms, self.config.max_backoff_ms)
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the client is closed")
+
+    def connection(self, address: str) -> Connection:
+        self.check_open()
+        found = self._connections.get(address)
+        if found is None:
+            found = self._connections[address] = Connection(address, self.config)
+        return found
+
+    async def any(self, ask: Callable[[Attempt], Awaitable[Reply]]) -> Reply:
+        """Ask the first broker that can be reached, trying again until the connect timeout.
+
+        Those that are yet to be asked in a round share the time that is left, so that one that stalls leaves some.
+        """
+        loop = asyncio.get_running_loop()
+        backoff = self.backoff()
+        deadline = loop.time() + self.config.connect_timeout_ms / 1_000
+        maybe_done = False
+        while True:
+            addresses = list(self._addresses)
+            for place, address in enumerate(addresses):
+                left = len(addresses) - place
+                share_ms = max(1, int((deadline - loop.time()) * 1_000 / left))
+                try:
+                    return await ask(Attempt(self.connection(address), share_ms, left == 1, maybe_done))
+                except WrongPort:
+                    # Trying again does not help, and the broker notes each attempt.
+                    raise await with_right_port(address) from None
+                except (BrokerUnavailable, ShuttingDown, Overloaded) as error:
+                    last: GoQueueError = error
+                    self._trouble = error
+                    maybe_done |= isinstance(error, BrokerUnavailable) and not isinstance(error, NotConnected)
+                    # Whoever asks next begins with another.
+                    self._addresses.remove(address)
+                    self._addresses.append(address)
+            pause_s = backoff.next_s(last.retry_after_s)
+            if loop.time() + pause_s > deadline:
+                raise last
+            await asyncio.sleep(pause_s)
+
+    def first(self) -> Connection:
+        """The broker to begin with."""
+        return self.connection(self._addresses[0])
+
+    def pass_over(self, connection: Connection) -> None:
+        """It did not serve: whoever asks next begins with another."""
+        if self._addresses[0] == connection.address:
+            self._addresses.append(self._addresses.pop(0))
+
+    async def partitions(self, topic: str, within_ms: int | None = None) -> int:
+        """How many a topic has. Does not wait for a broker once that is known, so that routing goes on without one."""
+        self.check_open()
+        known = self._known.get(topic)
+        if known is None:
+            try:
+                async with asyncio.timeout(None if within_ms is None else within_ms / 1_000):
+                    known = await self._learn(topic)
+            except TimeoutError:
+                raise NotConnected(
+                    f"nothing was sent: no broker told within {within_ms} ms how many partitions {topic!r} has"
+                    + (f" ({self._trouble})" if self._trouble is not None else "")
+                ) from self._trouble
+        elif known.doubted_at <= asyncio.get_running_loop().time():
+            self._ask(topic)
+        return len(known.leaders)
+
+    async def leader(self, topic: str, partition: int) -> Connection:
+        self.check_open()
+        known = self._known.get(topic)
+        if known is None or known.doubted_at <= asyncio.get_running_loop().time():
+            known = await self._learn(topic)
+        if not 0 <= partition < len(known.leaders):
+            raise error_no_partition(topic, partition, len(known.leaders))
+        return self.connection(known.leaders[partition])
+
+    def doubt(self, topic: str, error: GoQueueError) -> None:
+        """Something did not go as expected: ask again before the next delivery."""
+        if isinstance(error, TopicNotFound | PartitionNotFound):
+            self._known.pop(topic, None)
+        elif topic in self._known:
+            self._known[topic].doubted_at = 0.0
+
+    def forget(self, topic: str) -> None:
+        self._known.pop(topic, None)
+
+    async def _learn(self, topic: str) -> _Known:
+        asking = self._ask(topic)
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            if asking.cancelled():
+                self.check_open()
+            raise
+
+    def _ask(self, topic: str) -> asyncio.Task[_Known]:
+        """Everyone who wants to know the same waits for the same answer."""
+        asking = self._asking.get(topic)
+        if asking is None:
+            asking = self._asking[topic] = asyncio.create_task(self._ask_leaders(topic))
+            asking.add_done_callback(lambda task: self._asked(topic, task))
+        return asking
+
+    def _asked(self, topic: str, task: asyncio.Task[_Known]) -> None:
+        self._asking.pop(topic, None)
+        if not task.cancelled() and isinstance(task.exception(), TopicNotFound):
+            self.forget(topic)
+
+    async def _ask_leaders(self, topic: str) -> _Known:
+        address, response = await self.any(lambda attempt: self._describe(attempt, topic))
+        described = response.topics[0]
+        if described.HasField("error"):
+            raise to_exception(described.error)
+        # A node that does not know how others reach it is reached as it was just now.
+        leaders = [response.nodes[index].address or address for index in described.leaders]
+        until = asyncio.get_running_loop().time() + self.config.metadata_max_age_ms / 1_000
+        known = self._known[topic] = _Known(leaders, until)
+        return known
+
+    async def _describe(self, attempt: Attempt, topic: str) -> tuple[str, pb.DescribeClusterResponse]:
+        broker = attempt.broker
+        try:
+            response = await attempt.question(
+                broker.metadata.DescribeCluster, pb.DescribeClusterRequest(topics=[topic])
+            )
+        except DeliveryTimeout as error:
+            # It listens and does not answer; asking is harmless, so another may be asked instead.
+            raise BrokerUnavailable(str(error)) from None
+        return broker.address, response
+
+    def run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Something to be said to a broker that nobody waits for. Closing gives it a moment."""
+        task = asyncio.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+    async def close(self, *, at_exit: bool = False) -> None:
+        if self._errands:
+            await asyncio.wait(self._errands, timeout=_ERRANDS_WITHIN_S)
+        for errand in self._errands:
+            errand.cancel()
+        self._closed = True
+        asking = list(self._asking.values())
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        for connection in self._connections.values():
+            await connection.close(at_exit=at_exit)
+
+
+def error_no_partition(topic: str, partition: int, count: int) -> PartitionNotFound:
+    return PartitionNotFound(f"topic {topic!r} has partitions 0 to {count - 1}; there is no partition {partition}")

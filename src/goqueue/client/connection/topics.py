@@ -1,0 +1,87 @@
+"""Topics as a client sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from goqueue.client.connection.instants import from_nanoseconds
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.fields import UNLIMITED, specs
+from goqueue.model.settings import TopicSettings
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+
+class PartitionInfo(msgspec.Struct, frozen=True):
+    """``latest_offset`` is the offset that the next message gets."""
+
+    earliest_offset: int
+    latest_offset: int
+    size_bytes: int
+    stable_end: int
+    """Below this no transaction is open; nothing beyond is read unless it is asked for."""
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """``settings`` are those in effect, as a user would write them; ``overrides`` names those set for this topic."""
+
+    name: str
+    id: str
+    created_at: datetime
+    settings: dict[str, str]
+    overrides: list[str]
+    partitions: list[PartitionInfo]
+
+
+class PurgedPartition(msgspec.Struct, frozen=True):
+    """Where a partition began and where it begins now; ``removed`` messages are gone.
+
+    ``delayed``: so many wait for their time, and will still come.
+    """
+
+    partition: int
+    earliest_before: int
+    earliest: int
+    removed: int
+    delayed: int
+
+
+def to_purged(answer: pb.PurgeTopicResponse) -> list[PurgedPartition]:
+    names = PurgedPartition.__struct_fields__
+    return [PurgedPartition(**{name: getattr(each, name) for name in names}) for each in answer.partitions]
+
+
+def to_settings(given: Mapping[str, object]) -> dict[str, str]:
+    return {name: UNLIMITED if value is None else str(value) for name, value in given.items()}
+
+
+def is_as_asked(topic: pb.Topic, asked: dict[str, str]) -> bool:
+    """Whether a topic has these settings of its own, and no others."""
+    if set(topic.overrides) != asked.keys() - {"partitions"}:
+        return False
+    return all(_same(name, value, topic.settings[name]) for name, value in asked.items())
+
+
+def _same(name: str, one: str, other: str) -> bool:
+    """The same value may be written in several ways: ``"60m"`` and ``"1h"``."""
+    declared = specs(TopicSettings).get(name)
+    try:
+        return one == other if declared is None else bool(declared.parse(one) == declared.parse(other))
+    except InvalidRequest:
+        return False
+
+
+def to_info(topic: pb.Topic) -> TopicInfo:
+    return TopicInfo(
+        name=topic.name,
+        id=topic.id,
+        created_at=from_nanoseconds(topic.created_at_ns),
+        settings=dict(topic.settings),
+        overrides=list(topic.overrides),
+        partitions=[
+            PartitionInfo(each.earliest_offset, each.latest_offset, each.size_bytes, each.stable_end)
+            for each in topic.partitions
+        ],
+    )

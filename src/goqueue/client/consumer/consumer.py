@@ -1,0 +1,436 @@
+"""Consuming as a member of a group: iterate, settle, commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from typing import Any, Self
+
+from goqueue.client.connection.directory import Directory
+from goqueue.client.connection.instants import Span
+from goqueue.client.consumer.delivery import AsyncReceivedMessage, claims_of
+from goqueue.client.consumer.fetch_ahead import FetchAhead
+from goqueue.client.consumer.handler_result import to_nack, to_reject, to_seconds
+from goqueue.client.consumer.leases import LeaseKeeper
+from goqueue.client.consumer.membership import JoinTerms, Membership
+from goqueue.client.consumer.queue_source import AsyncHand, QueueParcel, QueueSide, ThreadHand
+from goqueue.client.consumer.reader import Record
+from goqueue.client.consumer.rebalance import OnPartitions, Rebalancer
+from goqueue.client.consumer.receive_buffer import Intake, Parcel
+from goqueue.client.consumer.settler import ACK, RELEASE, Claim, Order, Settler
+from goqueue.client.consumer.stream_source import Progress, StreamParcel, TopicPartition
+from goqueue.client.consumer.worker import Handler, run_handlers
+from goqueue.client.messages.serializers import Deserializer
+from goqueue.model.errors import ClientClosed, GoQueueError, InvalidRequest
+from goqueue.model.fields import INHERITED, specs
+from goqueue.model.logging import get_logger
+from goqueue.model.settings import TopicSettings
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+log = get_logger(__name__)
+
+_VISIBILITY = "visibility_timeout_ms"
+_MOST_HELD = 10_000
+"""Leases that a broker lets a member name when it comes back."""
+
+
+class AsyncConsumer:
+    """Made by ``AsyncClient.consumer``. Its context joins and leaves the group; so do its first use and ``close``.
+
+    Of a group with mode ``queue`` it gives messages that are settled one by one, or many at once. Of a ``stream`` it
+    gives records in offset order within each partition, whose offsets are committed.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        terms: JoinTerms,
+        *,
+        deserializer: Deserializer | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        threaded: bool = False,
+        closed: Callable[[AsyncConsumer], None] = lambda _: None,
+    ) -> None:
+        self._directory = directory
+        self._terms = terms
+        self._config = terms.config
+        self._threaded = threaded
+        self._deserializer = deserializer
+        self._membership = Membership(directory, terms, self)
+        self._progress = Progress()
+        self._keeper = LeaseKeeper(self._membership.settle, terms.config.max_lease_ms / 1_000)
+        self._fetching = FetchAhead(
+            terms.config.max_in_flight, self._keeper, self._membership.set_window, self._give_back
+        )
+        self._intake = Intake(self._progress, deserializer, self._taken_up, self._fetching)
+        self._rebalancer = Rebalancer(self._intake, self._progress, on_assigned, on_revoked, self._commit_finished)
+        self._settler = Settler(self._membership.settle, self._keeper, self._fetching.finished)
+        self._queue_side: QueueSide | None = None
+        self._is_stream: bool | None = None
+        self._arrived_to: dict[TopicPartition, int] = {}
+        self._resumed_at: dict[TopicPartition, int] = {}
+        self._starting: asyncio.Task[None] | None = None
+        self._is_started = False
+        self._gives_back = False
+        """Whether what comes is given back as it comes."""
+        self._is_turning = False
+        """Whether the stream is about to be replaced by one that begins elsewhere: what still comes by it is void."""
+        self._committing: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._when_closed = closed
+        self._all_finished = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        # Whoever leaves in good order has finished with the last record as well.
+        self._all_finished = kind is None
+        await self.close()
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the group, and return when ``on_assigned`` has. Whatever is used first does this as well.
+
+        If it fails, the next attempt joins again.
+        """
+        if self._closing is not None:
+            raise ClientClosed("the consumer is closed")
+        if self._starting is None or (self._starting.done() and not self._is_started):
+            self._starting = asyncio.create_task(self._start())
+        await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        kind = ThreadHand if self._threaded else AsyncHand
+        hand = kind(self._settler, self._deserializer, self._terms.group, self._directory)
+        self._queue_side = QueueSide(self._keeper, self._settler, hand)
+        await self._learn_visibility()
+        await self._membership.start()
+        self._rebalancer.start()
+        self._keeper.start()
+        if self._is_stream and self._config.auto_commit:
+            self._committing = asyncio.create_task(self._commit_regularly())
+        if not self._is_stream:
+            self._fetching.start(self._intake)
+        await self._rebalancer.up_to_date.wait()
+        self._is_started = True
+
+    async def _learn_visibility(self) -> None:
+        """What topics grant; the group's own setting, if it has one, is told when it is joined."""
+
+        async def learn(topic: str) -> None:
+            request = pb.DescribeTopicRequest(name=topic)
+            found = await self._directory.any(
+                lambda attempt: attempt.question(attempt.broker.topics.DescribeTopic, request)
+            )
+            if self._queue_side is not None:
+                self._queue_side.visibility_s[topic] = _visibility_s(found.settings[_VISIBILITY])
+
+        await asyncio.gather(*map(learn, self._terms.topics))
+
+    async def close(self) -> None:
+        """Wait until what was settled is kept, commit what is finished, and leave: the rest is given back.
+
+        With an ``instance_id`` it is not left: whoever comes with the same one within the session timeout goes on.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._intake.end()
+        self._membership.pause()
+        await self._fetching.stop()
+        timeout_s, in_time = self._config.close_timeout_ms / 1_000, False
+        try:
+            if self._starting is not None:
+                if not self._starting.done():
+                    self._starting.cancel()
+                await asyncio.gather(self._starting, return_exceptions=True)
+            in_time = await self._settler.flush_within(timeout_s)
+            # What still comes is kept until the stream is over: given back before, it might be sent here once more.
+            self._gives_back = False
+            is_there = not self._is_stream and await self._membership.end_stream()
+            if is_there:
+                self._give_back(self._intake.take_back())
+            await self._rebalancer.stop()
+            if self._committing is not None:
+                self._committing.cancel()
+                await asyncio.gather(self._committing, return_exceptions=True)
+            await self._commit_last(timeout_s)
+            if self._terms.instance_id and is_there:
+                # Nobody else would get these before the session is over.
+                self._release([(lease, sorted(lease.left)) for lease in self._keeper.open()])
+        finally:
+            await self._settler.close(timeout_s if in_time else 0)
+            await self._keeper.stop()
+            await self._membership.leave()
+            self._when_closed(self)
+
+    async def _commit_last(self, timeout_s: float) -> None:
+        if not self._is_stream or not self._membership.is_connected:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._commit_finished()
+        except (GoQueueError, TimeoutError) as error:
+            log.warning("offsets not committed at the end", group=self._terms.group, error=str(error))
+
+    @property
+    def group(self) -> str:
+        return self._terms.group
+
+    @property
+    def member_id(self) -> str:
+        """Who this is in the group; empty before it has joined."""
+        return self._membership.member_id
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that messages come from."""
+        return sorted(self._rebalancer.assigned)
+
+    # Taking
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        for record in self._intake.records:
+            self._intake.last = record
+            return record
+        record = await self._next()
+        if record is None:
+            raise StopAsyncIteration
+        return record
+
+    async def _next(self) -> Any:
+        """``None`` when the consumer is closed."""
+        if self._closing is not None:
+            return None
+        if not self._is_started:
+            await self.start()
+        return await self._intake.next()
+
+    async def poll(self, max_messages: int = 100, timeout: Span | None = None) -> list[Any]:
+        """The next messages, as many as are there; waits for the first. None if the time is up, or at the end."""
+        if max_messages < 1:
+            raise InvalidRequest(f"max_messages is {max_messages}; ask for 1 or more")
+        limit_s = None if timeout is None else to_seconds(timeout)
+        if self._closing is not None:
+            raise ClientClosed("the consumer is closed")
+        if not self._is_started:
+            await self.start()
+        # Others have their turn, also when there is always something here.
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._intake.take(max_messages)
+        except TimeoutError:
+            return []
+
+    async def batches(self, max_messages: int = 100) -> AsyncGenerator[list[Any], None]:
+        """``poll`` again and again, until the consumer is closed."""
+        while self._closing is None and (batch := await self.poll(max_messages)):
+            yield batch
+
+    async def run(
+        self, handler: Handler, *, concurrency: int = 16, shutdown_timeout: Span = 30.0, signals: bool = True
+    ) -> None:
+        """Handle messages until SIGTERM or SIGINT, or until ``close``; see ``AsyncClient.worker``."""
+        await run_handlers(self, handler, concurrency, to_seconds(shutdown_timeout), signals=signals)
+
+    def _use_threads(self) -> None:
+        """Messages are going to be settled by other threads."""
+        if self._starting is not None and not self._threaded:
+            raise InvalidRequest("a handler that is no coroutine function needs a consumer that was not used before")
+        self._threaded = True
+
+    def stop_taking(self) -> None:
+        """Iteration ends. What was not handed out is given back at once, the rest can be settled until ``close``."""
+        self._intake.end()
+        self._membership.pause()
+        if not self._is_stream:
+            self._gives_back = True
+            self._give_back(self._intake.take_back())
+
+    # Settling
+
+    def ack(self, messages: Iterable[AsyncReceivedMessage]) -> asyncio.Future[None]:
+        """All of them in one request. If some were lost the future says so, and those messages do (``lost``)."""
+        return self._settle(ACK, messages)
+
+    def nack(
+        self, messages: Iterable[AsyncReceivedMessage], delay: Span | None = None, reason: str = ""
+    ) -> asyncio.Future[None]:
+        return self._settle(to_nack(delay, reason), messages)
+
+    def reject(self, messages: Iterable[AsyncReceivedMessage], reason: str = "") -> asyncio.Future[None]:
+        return self._settle(to_reject(reason), messages)
+
+    def _settle(self, order: Order, messages: Iterable[Any]) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        claims = claims_of(messages)
+        if claims:
+            self._settler.put(order, claims, done)
+        else:
+            done.set_result(None)
+        return done
+
+    def _give_back(self, messages: list[Any]) -> None:
+        self._release(claims_of(messages))
+
+    def _release(self, claims: list[Claim]) -> None:
+        """Unseen by anyone, or as good as that."""
+        if claims:
+            self._settler.put(RELEASE, claims, asyncio.get_running_loop().create_future())
+
+    # Committing
+
+    async def commit(self, record: Record | None = None) -> None:
+        """Of a stream: everything that was handed out is done; or everything up to ``record``, in its partition."""
+        await self._commit(self._positions(record))
+
+    def _positions(self, record: Record | None) -> dict[TopicPartition, int]:
+        if self._is_stream is False:
+            raise InvalidRequest(f"group {self._terms.group!r} is a queue: its messages are acked, not committed")
+        if record is not None:
+            return {TopicPartition(record.topic, record.partition): record.offset + 1}
+        return self._intake.positions(finished=False)
+
+    def _to_commit(self, record: Record | None) -> dict[TopicPartition, int]:
+        """The same for a transaction."""
+        if self._config.auto_commit:
+            raise InvalidRequest(
+                "a consumer whose offsets are part of a transaction needs auto_commit=False; it would commit by itself "
+                "what the transaction has not"
+            )
+        return self._positions(record)
+
+    def rewind(self) -> None:
+        """Of a stream: read again from what is committed, everything that was handed out since included."""
+        if self._is_stream is False:
+            raise InvalidRequest(f"group {self._terms.group!r} is a queue: what is not acked is delivered again")
+        self._read_again(self._rebalancer.assigned | self._rebalancer.revoking)
+
+    def _read_again(self, places: Collection[TopicPartition]) -> None:
+        """Some partitions begin again at what is committed.
+
+        By a new stream: what is still on its way in this one was sent from where the consumer had got to, and what
+        comes in the next one was not. All other partitions go on where they are.
+        """
+        if self._closing is not None or not self._is_stream:
+            return
+        self._intake.drop(places)
+        self._progress.forget(places)
+        for place in places:
+            self._arrived_to.pop(place, None)
+            self._resumed_at.pop(place, None)
+        self._is_turning = True
+        self._membership.renew()
+
+    async def _commit_finished(self) -> None:
+        if self._config.auto_commit:
+            positions = self._intake.positions(finished=not self._all_finished)
+            await self._commit({place: at for place, at in positions.items() if self._rebalancer.owns(place)})
+
+    async def _commit(self, positions: dict[TopicPartition, int]) -> None:
+        news = self._progress.news(positions)
+        if not news:
+            return
+        offsets = [
+            pb.PartitionOffset(topic=place.topic, partition=place.partition, offset=offset)
+            for place, offset in news.items()
+        ]
+        member_id = self._membership.member_id
+        await self._membership.commit(
+            pb.CommitOffsetsRequest(group=self._terms.group, member_id=member_id, offsets=offsets)
+        )
+        self._progress.committed(news)
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.auto_commit_ms / 1_000)
+            try:
+                await self._commit_finished()
+            except GoQueueError as error:
+                log.warning("offsets not committed; tried again later", group=self._terms.group, error=str(error))
+
+    # What the membership tells
+
+    def joined(self, assignment: pb.Assignment, *, anew: bool) -> None:
+        """A stream has begun, for the first time or once more."""
+        self._is_stream = assignment.settings["mode"] == "stream"
+        self._is_turning = False
+        own = assignment.settings.get(_VISIBILITY, INHERITED)
+        if self._queue_side is not None and own != INHERITED:
+            self._queue_side.visibility_s = dict.fromkeys(self._terms.topics, _visibility_s(own))
+        if anew:
+            # What an earlier member had and did not hand out, others get; or this one, again.
+            self._intake.drop()
+            self._progress.forget(list(self._arrived_to))
+            self._arrived_to.clear()
+        else:
+            self._intake.forget_answers()
+        # A broker that does not know how much of the last stream arrived begins at what is committed.
+        self._resumed_at = dict(self._arrived_to)
+        self._rebalancer.take(assignment)
+
+    def reassigned(self, assignment: pb.Assignment) -> None:
+        self._rebalancer.take(assignment)
+        for place in [each for each in self._arrived_to if not self._rebalancer.owns(each)]:
+            del self._arrived_to[place]
+            self._resumed_at.pop(place, None)
+
+    def held(self) -> list[pb.HeldLease]:
+        """Also those whose settlement is under way: the broker may not have heard of it."""
+        leases = sorted(self._keeper.open() | self._settler.leases(), key=lambda each: each.taken_at)
+        for lease in leases[_MOST_HELD:]:
+            # Too many to name them all; of the youngest the fewest are being handled.
+            lease.lose(set(lease.left))
+            self._keeper.drop(lease)
+        named = dict.fromkeys((each.topic, each.partition, each.number) for each in leases[:_MOST_HELD])
+        return [pb.HeldLease(topic=topic, partition=partition, lease=lease) for topic, partition, lease in named]
+
+    def take_messages(self, response: pb.PollResponse) -> None:
+        if not self._is_stream:
+            if self._queue_side is not None:
+                self._take_queued([self._queue_side.open(delivery) for delivery in response.deliveries])
+            return
+        if self._is_turning:
+            return
+        last = len(response.deliveries) - 1
+        for number, delivery in enumerate(response.deliveries):
+            self._take_stream(StreamParcel(delivery, ends_answer=number == last))
+
+    def _take_queued(self, parcels: list[QueueParcel]) -> None:
+        for parcel in parcels:
+            if self._gives_back:
+                self._give_back(list(parcel.open(None)))
+            else:
+                self._intake.put(parcel)
+
+    def _take_stream(self, parcel: StreamParcel) -> None:
+        resumed_at = self._resumed_at.get(parcel.place)
+        if resumed_at is not None:
+            if parcel.next_offset <= resumed_at:
+                self._taken_up(parcel)
+                return
+            del self._resumed_at[parcel.place]
+            parcel.skip_below = resumed_at
+        self._arrived_to[parcel.place] = parcel.next_offset
+        self._intake.put(parcel)
+
+    def failed(self, error: GoQueueError) -> None:
+        self._intake.fail(error)
+
+    def _taken_up(self, parcel: Parcel) -> None:
+        if parcel.ends_answer:
+            self._membership.give_credit(1)
+
+
+def _visibility_s(shown: str) -> float:
+    return float(specs(TopicSettings)[_VISIBILITY].parse(shown)) / 1_000

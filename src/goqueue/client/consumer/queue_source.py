@@ -1,0 +1,159 @@
+"""Consuming a queue: deliveries become leases and messages as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Collection, Iterator, Sequence
+from operator import length_hint
+from time import time_ns
+from typing import Any
+
+from goqueue.client.connection.directory import Directory
+from goqueue.client.consumer.delivery import AsyncReceivedMessage, Hand, Received, ReceivedMessage
+from goqueue.client.consumer.handler_result import to_reject
+from goqueue.client.consumer.leases import Lease, LeaseKeeper, granted_s
+from goqueue.client.consumer.settler import Claim, Settler
+from goqueue.client.consumer.stream_source import TopicPartition
+from goqueue.client.messages.schema_ids import schema_ids
+from goqueue.client.messages.serializers import Deserializer, SchemaReader
+from goqueue.model.errors import ClientClosed
+from goqueue.model.logging import get_logger
+from goqueue.wire.batch import parse_batch
+from goqueue.wire.decoding import decode_run
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+log = get_logger(__name__)
+
+
+class QueueParcel:
+    """Messages of one lease. Those that are lost before their turn comes are not handed out."""
+
+    __slots__ = ("_coming", "_ids", "_messages", "ends_answer", "lane", "left", "next_offset", "place", "rest")
+
+    def __init__(
+        self, place: TopicPartition, next_offset: int, messages: Sequence[Received[Any]], ids: Collection[int] = ()
+    ) -> None:
+        self._ids = ids
+        self.place = place
+        self.next_offset = next_offset
+        self.ends_answer = False
+        self.lane = messages[0].priority if messages else 0
+        self.left = len(messages)
+        self.rest: Iterator[Received[Any]] | None = None
+        self._messages = messages
+        self._coming = iter(messages)
+
+    @property
+    def has_more(self) -> bool:
+        return length_hint(self._coming) > 0
+
+    @property
+    def waiting(self) -> int:
+        return length_hint(self._coming)
+
+    def cut(self, keep: int) -> list[Received[Any]]:
+        """What comes behind the next so many is not in it any more."""
+        if self.waiting <= keep:
+            return []
+        coming = list(self._coming)
+        self._messages, beyond = coming[:keep], coming[keep:]
+        self._coming, self.left = iter(self._messages), min(self.left, keep)
+        if self.rest is not None:
+            self.rest = filter(_is_ours, self._coming)
+        return beyond
+
+    def schema_ids(self) -> Collection[int]:
+        """Which schemas its values were written with, if anyone wants to know."""
+        return self._ids
+
+    def open(self, deserializer: Deserializer | None) -> Iterator[Received[Any]]:
+        self._coming = iter(self._messages)
+        return filter(_is_ours, self._coming)
+
+
+def _is_ours(message: Received[Any]) -> bool:
+    return message._message.offset in message._lease.left
+
+
+class AsyncHand:
+    """For users on the consumer's own loop."""
+
+    received = AsyncReceivedMessage
+
+    def __init__(
+        self,
+        settler: Settler,
+        deserializer: Deserializer | None,
+        group: str = "",
+        directory: Directory | None = None,
+    ) -> None:
+        self.settler = settler
+        self.group = group
+        self.directory = directory
+        self._loop = asyncio.get_running_loop()
+        self.deserializer = deserializer
+
+    def settle(self, order: Any, claims: list[Claim]) -> asyncio.Future[None]:
+        done = self._loop.create_future()
+        self.settler.put(order, claims, done)
+        return done
+
+
+class ThreadHand:
+    """For users in other threads."""
+
+    received = ReceivedMessage
+
+    def __init__(
+        self,
+        settler: Settler,
+        deserializer: Deserializer | None,
+        group: str = "",
+        directory: Directory | None = None,
+    ) -> None:
+        self.settler = settler
+        self.group = group
+        self.directory = directory
+        self._loop = asyncio.get_running_loop()
+        self.deserializer = deserializer
+
+    def settle(self, order: Any, claims: list[Claim]) -> concurrent.futures.Future[None]:
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        try:
+            self._loop.call_soon_threadsafe(self.settler.put, order, claims, done)
+        except RuntimeError:
+            done.set_exception(ClientClosed("the client is closed; what it had was given back"))
+        return done
+
+
+class QueueSide:
+    """Makes messages of deliveries."""
+
+    def __init__(self, keeper: LeaseKeeper, settler: Settler, hand: AsyncHand | ThreadHand) -> None:
+        self._keeper = keeper
+        self._settler = settler
+        self.hand = hand
+        self.visibility_s: dict[str, float] = {}
+        """By topic: for how long a message is hidden from others."""
+
+    def open(self, delivery: pb.Delivery) -> QueueParcel:
+        run = parse_batch(delivery.batch)
+        messages, damaged = decode_run(run)
+        visibility_s = granted_s(self.visibility_s[delivery.topic], delivery.visible_until_ns, time_ns())
+        hurt = run.columns()["offset"][damaged].tolist() if damaged else []
+        lease = Lease(delivery, [*(each.offset for each in messages), *hurt], visibility_s, self.hand._loop.time())
+        if hurt:
+            self._put_away(lease, hurt)
+        self._keeper.add(lease)
+        kind: Any = self.hand.received
+        hand: Hand[Any] = self.hand
+        place = TopicPartition(delivery.topic, delivery.partition)
+        ids = schema_ids(run) if isinstance(hand.deserializer, SchemaReader) else ()
+        return QueueParcel(place, delivery.next_offset, [kind(message, lease, hand) for message in messages], ids)
+
+    def _put_away(self, lease: Lease, offsets: list[int]) -> None:
+        """Nobody can handle what fails its checksum; the dead letters are where someone looks at it."""
+        log.error("messages fail their checksum", topic=lease.topic, partition=lease.partition, offsets=offsets[:10])
+        done = self.hand._loop.create_future()
+        self._settler.put(to_reject("it fails its checksum"), [(lease, offsets)], done)

@@ -1,0 +1,294 @@
+"""Reading by offset: batches are fetched ahead, and decoded when the reader gets to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, suppress
+from datetime import datetime
+from functools import partial
+from itertools import repeat
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from goqueue.client.connection.connection import Connection
+from goqueue.client.connection.directory import Directory
+from goqueue.client.connection.instants import from_nanoseconds, to_nanoseconds
+from goqueue.client.messages.serializers import Deserializer
+from goqueue.model.errors import CorruptData, GoQueueError, InvalidRequest
+from goqueue.model.message import Headers, Message
+from goqueue.wire.batch import FrameRun, damaged_places, parse_batch
+from goqueue.wire.compression import decompress
+from goqueue.wire.decoding import decode_columns, plain_values
+from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.trace_context import trace_id_of
+
+Start = Literal["earliest", "latest"] | int | datetime
+"""Where to begin: at one end, at an offset, or at the first message at or after an instant."""
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+"""Whether what open and aborted transactions have written is read as well."""
+
+_MAX_OFFSET = (1 << 63) - 1
+_AT_ONCE = 1_000
+MAX_UNPACKED_BYTES = 64 << 20
+"""As much as a topic can be set to take in one message."""
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """A message that was read. ``value`` is bytes, or what the deserializer made of them; ``None`` for a tombstone."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ns: int
+    key: bytes | None
+    value: Any
+    headers: Headers
+    priority: int
+
+    @property
+    def timestamp(self) -> datetime:
+        return from_nanoseconds(self.timestamp_ns)
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that it belongs to, in 32 hexadecimal digits: its producer's, or one of its own."""
+        return trace_id_of(self.headers, self.topic, self.partition, self.offset)
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Frames as they lie in the log of one partition."""
+
+    topic: str
+    partition: int
+    run: FrameRun
+    next_offset: int
+    on_damage: Callable[[int], None] | None = None
+    """Told of the offset of a message that fails its checksum, in whatever thread that is seen."""
+
+    def records(self, deserializer: Deserializer | None = None) -> Iterator[Record]:
+        """Decode. At a message that fails its checksum this raises, having given everything before it.
+
+        Values are unpacked one by one, as they are taken: a small batch may hold many that unpack to a lot.
+        """
+        damaged = damaged_places(self.run, self.run.columns())
+        whole = self.run.part(0, damaged[0]) if damaged else self.run
+        # The first should not have to wait for thousands.
+        for first in range(0, len(whole), _AT_ONCE):
+            some = whole.part(first, min(first + _AT_ONCE, len(whole)))
+            yield from records_of(some, self.topic, self.partition, deserializer)
+        if damaged:
+            raise self._corrupt(damaged[0])
+
+    def values(self) -> Iterator[bytes | None]:
+        """Only the values, as they were sent; ``None`` for a tombstone. For those who want many, and nothing else.
+
+        All of them or none: this raises if one fails its checksum, as ``records`` does when it gets there.
+        """
+        damaged = damaged_places(self.run, self.run.columns())
+        if damaged:
+            raise self._corrupt(damaged[0])
+        values = plain_values(self.run)
+        if values is not None:
+            return iter(values)
+        return (unpacked(message, None) for message in decode_columns(self.run).messages())
+
+    def _corrupt(self, place: int) -> CorruptData:
+        offset = self._offset_at(place)
+        if self.on_damage is not None:
+            self.on_damage(offset)
+        return CorruptData(
+            f"the message at offset {offset} of {self.topic}/{self.partition} fails its checksum; "
+            f"to step over it, read on from {offset + 1}"
+        )
+
+    def _offset_at(self, place: int) -> int:
+        """Of a damaged frame. What it says of itself is believed if it fits between its neighbours.
+
+        Counting would not do: delayed messages and those that compaction took leave gaps.
+        """
+        offsets: list[int] = self.run.columns()["offset"].tolist()
+        before = offsets[place - 1] if place else -1
+        behind = offsets[place + 1] if place + 1 < len(offsets) else self.next_offset
+        return offsets[place] if before < offsets[place] < behind else behind - 1
+
+
+class Reader:
+    """Fetches batches of one partition, or of all of a topic's. Goes on by itself after a broken connection.
+
+    Not a generator: asyncio closes all of those at once when a loop ends, and one within another does not survive it.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        topic: str,
+        partition: int | None,
+        start: Start,
+        *,
+        follow: bool,
+        prefetch_batches: int,
+        retry_for_s: float,
+        isolation: Isolation = "read_committed",
+    ) -> None:
+        if isolation not in get_args(Isolation):
+            raise InvalidRequest(f"isolation is {isolation!r}; there are {' and '.join(get_args(Isolation))}")
+        self._uncommitted = isolation == "read_uncommitted"
+        self._directory = directory
+        self._topic = topic
+        self._partition = partition
+        self._start = to_start(start)
+        self._follow = follow
+        self._retry_for_s = retry_for_s
+        self._batches: asyncio.Queue[Batch | Exception | None] = asyncio.Queue(prefetch_batches)
+        self._tasks: list[asyncio.Task[None]] | None = None
+        self._left = 0
+        self._next_offsets: dict[int, int] = {}
+        self._has_told = False
+
+    async def next(self) -> Batch | None:
+        """In offset order within each partition. ``None`` at the end of the log, unless following."""
+        if self._tasks is None:
+            if self._partition is not None:
+                numbers = [self._partition]
+            else:
+                numbers = list(range(await self._directory.partitions(self._topic)))
+            self._tasks = [asyncio.create_task(self._fetch(number)) for number in numbers]
+            self._left = len(numbers)
+        while self._left:
+            batch = await self._batches.get()
+            if isinstance(batch, Exception):
+                raise batch
+            if batch is not None:
+                return batch
+            self._left -= 1
+        return None
+
+    async def close(self) -> None:
+        tasks = self._tasks or []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _damaged(self, loop: asyncio.AbstractEventLoop, leader: Connection, number: int, offset: int) -> None:
+        """The broker hands frames on as they are, so only who reads them sees damage. Let those who watch it know."""
+        with suppress(RuntimeError):
+            # The loop may be closed by now.
+            loop.call_soon_threadsafe(self._begin_to_tell, leader, number, offset)
+
+    def _begin_to_tell(self, leader: Connection, number: int, offset: int) -> None:
+        if not self._has_told:
+            self._has_told = True
+            self._directory.run_errand(self._tell(leader, number, offset))
+
+    async def _tell(self, leader: Connection, number: int, offset: int) -> None:
+        request = self._request(number, offset, verify=True)
+        with suppress(GoQueueError):
+            async with aclosing(leader.fetch(request)) as responses:
+                await anext(responses, None)
+
+    async def _fetch(self, number: int) -> None:
+        """Ends with ``None`` in the queue, or with what went wrong."""
+        try:
+            await self._fetch_to_the_end(number)
+        except Exception as error:
+            await self._batches.put(error)
+        else:
+            await self._batches.put(None)
+
+    async def _fetch_to_the_end(self, number: int) -> None:
+        backoff = self._directory.backoff()
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + self._retry_for_s
+        while True:
+            try:
+                leader = await self._directory.leader(self._topic, number)
+                if number not in self._next_offsets:
+                    # Fixed once: after a broken connection 'latest' would be later, and what came between be skipped.
+                    self._next_offsets[number] = await self._find(leader, number)
+                request = self._request(number, self._next_offsets[number], follow=self._follow)
+                async with aclosing(leader.fetch(request)) as responses:
+                    async for response, batch in responses:
+                        self._next_offsets[number] = response.next_offset
+                        if batch:
+                            run = parse_batch(batch)
+                            tell = partial(self._damaged, loop, leader, number)
+                            await self._batches.put(Batch(self._topic, number, run, response.next_offset, tell))
+                        give_up_at = loop.time() + self._retry_for_s
+                        backoff.reset()
+                return
+            except GoQueueError as error:
+                self._directory.doubt(self._topic, error)
+                pause_s = backoff.next_s(error.retry_after_s)
+                if not error.retriable or loop.time() + pause_s > give_up_at:
+                    raise
+            await asyncio.sleep(pause_s)
+
+    def _request(self, number: int, offset: int, *, follow: bool = False, verify: bool = False) -> pb.FetchRequest:
+        return pb.FetchRequest(
+            topic=self._topic,
+            partition=number,
+            start=pb.Start(offset=offset),
+            follow=follow,
+            read_uncommitted=self._uncommitted,
+            verify=verify,
+        )
+
+    async def _find(self, leader: Connection, number: int) -> int:
+        request = pb.FindOffsetRequest(topic=self._topic, partition=number, start=self._start)
+        return int((await leader.call(leader.metadata.FindOffset, request)).offset)
+
+
+def records_of(run: FrameRun, topic: str, partition: int, deserializer: Deserializer | None) -> Iterator[Record]:
+    """Of frames that are whole. An error of the deserializer ends nothing: whoever asks again gets the next record.
+
+    Values are unpacked one by one, as they are taken: a small batch may hold many that unpack to a lot.
+    """
+    if not len(run):
+        return iter(())
+    columns = decode_columns(run)
+    if columns.is_plain and deserializer is None:
+        return map(
+            Record,
+            repeat(topic),
+            repeat(partition),
+            columns.offsets,
+            columns.timestamps_ns,
+            columns.keys,
+            columns.values,
+            columns.headers,
+            columns.priorities,
+        )
+
+    def record(message: Message) -> Record:
+        try:
+            value = unpacked(message, deserializer)
+        except StopIteration as error:
+            # To whoever iterates it would be the end of the records, and not an error.
+            raise RuntimeError("the deserializer raised StopIteration") from error
+        place = message.offset, message.timestamp_ns
+        return Record(topic, partition, *place, message.key, value, message.headers, message.priority)
+
+    return map(record, columns.messages())
+
+
+def unpacked(message: Message, deserializer: Deserializer | None) -> Any:
+    """The value as a user gets it."""
+    if message.tombstone:
+        return None
+    value = decompress(message.value, MAX_UNPACKED_BYTES) if message.compressed else message.value
+    return deserializer(value) if deserializer else value
+
+
+def to_start(start: Start) -> pb.Start:
+    if isinstance(start, datetime):
+        return pb.Start(instant_ns=to_nanoseconds(start))
+    if start == "earliest":
+        return pb.Start(position=pb.POSITION_EARLIEST)
+    if start == "latest":
+        return pb.Start(position=pb.POSITION_LATEST)
+    if isinstance(start, int) and 0 <= start <= _MAX_OFFSET:
+        return pb.Start(offset=start)
+    raise InvalidRequest(f"cannot begin reading at {start!r}; use 'earliest', 'latest', an offset or a datetime")

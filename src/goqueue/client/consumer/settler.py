@@ -1,0 +1,287 @@
+"""Gathers what users say about messages, and tells the broker in few requests."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from goqueue.client.connection.connection import to_exception
+from goqueue.client.consumer.leases import MOST_LEASES, Lease, LeaseKeeper
+from goqueue.model.errors import ClientClosed, GoQueueError, StaleReceipt
+from goqueue.model.logging import get_logger
+from goqueue.model.runs import offsets_in
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+log = get_logger(__name__)
+
+Done = asyncio.Future[None] | concurrent.futures.Future[None]
+Claim = tuple[Lease, Sequence[int]]
+_MOST_MESSAGES = 5_000
+"""In one request. Claims are at most so many leases and runs."""
+
+
+class Order(NamedTuple):
+    """What is to be done with messages."""
+
+    verb: pb.Verb.ValueType
+    delay_ms: int | None = None
+    reason: str = ""
+
+
+ACK = Order(pb.VERB_ACK)
+RELEASE = Order(pb.VERB_RELEASE)
+
+
+class _Parcel:
+    """What one request is going to hold, and who waits for it."""
+
+    __slots__ = ("by_lease", "count", "order", "waiting")
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.by_lease: dict[Lease, list[int]] = {}
+        self.waiting: list[tuple[Done, Sequence[Claim], GoQueueError | None]] = []
+        """With what is wrong already: who settles many hears of it when the others are settled."""
+        self.count = 0
+
+
+class Settler:
+    """Calls of one turn of the loop leave together, one request for each verb; one of a verb is under way at a time."""
+
+    def __init__(
+        self,
+        settle: Callable[[pb.SettleRequest], Awaitable[pb.SettleResponse]],
+        keeper: LeaseKeeper,
+        finished: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """``finished`` hears how many messages were settled by those who had them in hand."""
+        self._finished = finished
+        self._settle = settle
+        self._keeper = keeper
+        self._gathering: dict[pb.Verb.ValueType, dict[Order, _Parcel]] = {}
+        """By verb, of which one may have thousands: every reason makes an order of its own. None is empty."""
+        self._under_way: dict[asyncio.Task[None], _Parcel] = {}
+        self._busy: Counter[pb.Verb.ValueType] = Counter()
+        """How many requests of a verb are under way."""
+        self._scheduled = False
+        self._closed = False
+
+    def put(self, order: Order, claims: Sequence[Claim], done: Done) -> None:
+        """Only on the loop. Messages that are settled here belong to nobody from now on, whatever becomes of it."""
+        if self._closed:
+            self._refuse(done, ClientClosed("the consumer is closed; what it had was given back"))
+            return
+        alike = self._gathering.setdefault(order.verb, {})
+        parcel = alike.get(order)
+        if parcel is None:
+            parcel = alike[order] = _Parcel(order)
+        keeps = order.verb == pb.VERB_EXTEND
+        lost = settled = 0
+        for lease, offsets in claims:
+            there = offsets
+            if not lease.left.issuperset(offsets):
+                there = [offset for offset in offsets if offset in lease.left]
+                lost += len(offsets) - len(there)
+            if not there:
+                continue
+            parcel.by_lease.setdefault(lease, []).extend(there)
+            parcel.count += len(there)
+            settled += len(there)
+            if not keeps:
+                lease.left.difference_update(there)
+                if not lease.left:
+                    self._keeper.drop(lease)
+        problem = StaleReceipt(_lost_text(lost)) if lost else None
+        if not parcel.count:
+            self._pop(order)
+            self._conclude(order, done, problem or StaleReceipt("there is nothing to settle"))
+            return
+        if not keeps and order.verb != pb.VERB_RELEASE:
+            self._finished(settled)
+        parcel.waiting.append((done, claims, problem))
+        if parcel.count >= _MOST_MESSAGES:
+            self._send(self._pop(order))
+        else:
+            self._schedule(order.verb)
+
+    def take_out(self, claims: Sequence[Claim]) -> None:
+        """Messages that are settled elsewhere: nobody's here from now on. All of them, or this raises."""
+        self.check_in_hand(claims)
+        for lease, offsets in claims:
+            lease.left.difference_update(offsets)
+            if not lease.left:
+                self._keeper.drop(lease)
+        self._finished(sum(len(offsets) for _, offsets in claims))
+
+    def check_in_hand(self, claims: Sequence[Claim]) -> None:
+        """Raises if any of the messages is settled or lost."""
+        lost = sum(len(set(offsets) - lease.left) for lease, offsets in claims)
+        if lost:
+            raise StaleReceipt(_lost_text(lost))
+
+    def put_back(self, claims: Sequence[Claim]) -> None:
+        """They were not settled elsewhere after all, and are in hand as before if nobody else has got them."""
+        for lease, offsets in claims:
+            lease.left.update(offsets)
+            self._keeper.add(lease)
+
+    def _pop(self, order: Order) -> _Parcel:
+        alike = self._gathering[order.verb]
+        parcel = alike.pop(order)
+        if not alike:
+            del self._gathering[order.verb]
+        return parcel
+
+    def _schedule(self, verb: pb.Verb.ValueType) -> None:
+        """Let what is gathered leave, unless this verb is under way.
+
+        While a request waits for its answer the next one gathers, so requests grow with the load. Two would not be
+        done sooner: the broker answers when its disk has them, and one sync takes all that came meanwhile. But an ack
+        does not wait for a rejection, which has dead letters to write.
+        """
+        if not self._scheduled and not self._busy[verb] and verb in self._gathering:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._leave)
+
+    def _leave(self) -> None:
+        self._scheduled = False
+        self._send_all([verb for verb in self._gathering if not self._busy[verb]])
+
+    def _send_all(self, verbs: Iterable[pb.Verb.ValueType]) -> None:
+        for verb in verbs:
+            for parcel in self._gathering.pop(verb).values():
+                self._send(parcel)
+
+    def _send(self, parcel: _Parcel) -> None:
+        task = asyncio.get_running_loop().create_task(self._deliver(parcel))
+        self._under_way[task] = parcel
+        self._busy[parcel.order.verb] += 1
+        task.add_done_callback(self._delivered)
+
+    def _delivered(self, task: asyncio.Task[None]) -> None:
+        verb = self._under_way.pop(task).order.verb
+        self._busy[verb] -= 1
+        self._schedule(verb)
+
+    async def _deliver(self, parcel: _Parcel) -> None:
+        refused: dict[Lease, tuple[set[int], GoQueueError]] = {}
+        try:
+            for leases in portions(parcel.by_lease):
+                await self._ask(parcel, leases, refused)
+        except GoQueueError as error:
+            self._fail(parcel, error)
+            return
+        except BaseException:
+            self._fail(parcel, ClientClosed("the consumer was closed before the broker had answered"))
+            raise
+        for done, claims, lost in parcel.waiting:
+            self._conclude(parcel.order, done, lost or _problem(claims, refused))
+
+    async def _ask(
+        self, parcel: _Parcel, leases: list[Lease], refused: dict[Lease, tuple[set[int], GoQueueError]]
+    ) -> None:
+        order = parcel.order
+        response = await self._settle(
+            pb.SettleRequest(
+                verb=order.verb,
+                delay_ms=order.delay_ms,
+                reason=order.reason,
+                leases=[lease.claim(parcel.by_lease[lease]) for lease in leases],
+            )
+        )
+        for refusal in response.refusals:
+            lease, offsets = leases[refusal.lease], set(offsets_in(list(refusal.runs)))
+            if order.verb == pb.VERB_EXTEND:
+                # Not what was settled here meanwhile: there is nothing left to extend, and nothing lost.
+                offsets &= lease.left | lease.lost
+            lease.lose(offsets)
+            if not lease.left:
+                self._keeper.drop(lease)
+            refused[lease] = offsets, to_exception(refusal.error)
+
+    def _conclude(self, order: Order, done: Done, problem: GoQueueError | None) -> None:
+        # Given back is what the message is then, by whomever: a broker takes back what it was about to send when a
+        # stream ends, and some of that has arrived all the same.
+        is_so_already = order.verb == pb.VERB_RELEASE and isinstance(problem, StaleReceipt)
+        if problem is not None and not is_so_already:
+            self._refuse(done, problem)
+        elif not done.done():
+            done.set_result(None)
+
+    def _fail(self, parcel: _Parcel, error: GoQueueError) -> None:
+        log.warning("messages not settled", messages=parcel.count, error=str(error))
+        for done, _, _ in parcel.waiting:
+            _set_exception(done, error)
+
+    def _refuse(self, done: Done, error: GoQueueError) -> None:
+        log.warning("message not settled", error=str(error))
+        _set_exception(done, error)
+
+    def leases(self) -> set[Lease]:
+        """Those that the broker has not answered about."""
+        gathered = (parcel for alike in self._gathering.values() for parcel in alike.values())
+        return {lease for parcel in (*gathered, *self._under_way.values()) for lease in parcel.by_lease}
+
+    async def flush(self) -> None:
+        """Return when everything that was said so far is answered, one way or the other."""
+        while self._gathering or self._under_way:
+            self._send_all(list(self._gathering))
+            await asyncio.wait(set(self._under_way))
+
+    async def flush_within(self, timeout_s: float) -> bool:
+        """Whether everything was answered in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.flush()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self, timeout_s: float) -> None:
+        try:
+            if not await self.flush_within(timeout_s):
+                log.warning("closed before every message was settled", requests=len(self._under_way))
+        finally:
+            self._closed = True
+            left = set(self._under_way)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+
+def portions(by_lease: dict[Lease, list[int]]) -> list[list[Lease]]:
+    """What one request may hold."""
+    portions: list[list[Lease]] = [[]]
+    room = _MOST_MESSAGES
+    for lease, offsets in by_lease.items():
+        if room <= 0 or len(portions[-1]) >= MOST_LEASES:
+            portions.append([])
+            room = _MOST_MESSAGES
+        portions[-1].append(lease)
+        room -= len(offsets)
+    return portions
+
+
+def _problem(claims: Sequence[Claim], refused: dict[Lease, tuple[set[int], GoQueueError]]) -> GoQueueError | None:
+    if not refused:
+        return None
+    for lease, offsets in claims:
+        found = refused.get(lease)
+        if found is not None and not found[0].isdisjoint(offsets):
+            return found[1]
+    return None
+
+
+def _set_exception(done: Done, error: GoQueueError) -> None:
+    if not done.done():
+        done.set_exception(error)
+        # Seen here, so that one that nobody asked about ends with the warning in the log and nothing else.
+        done.exception()
+
+
+def _lost_text(count: int) -> str:
+    what = "the message is" if count == 1 else f"{count} of the messages are"
+    return f"{what} settled already, or the lease ran out and others have the message"

@@ -1,0 +1,119 @@
+"""Consuming in offset order: batches that are decoded when their turn comes, and how far the user has got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from goqueue.client.consumer.reader import Record, records_of
+from goqueue.client.messages.schema_ids import schema_ids
+from goqueue.client.messages.serializers import Deserializer
+from goqueue.model.errors import CorruptData
+from goqueue.wire.batch import damaged_places, parse_batch
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class StreamParcel:
+    """Records of one partition, undecoded."""
+
+    __slots__ = ("_batch", "ends_answer", "lane", "left", "next_offset", "place", "rest", "skip_below")
+
+    def __init__(self, delivery: pb.Delivery, *, ends_answer: bool) -> None:
+        self.place = TopicPartition(delivery.topic, delivery.partition)
+        self.next_offset = delivery.next_offset
+        self.ends_answer = ends_answer
+        self.skip_below = 0
+        # A stream is in the order of its offsets, whatever the lanes.
+        self.lane = 0
+        self.left = 0
+        self.rest: Iterator[Record] | None = None
+        self._batch = delivery.batch
+
+    @property
+    def has_more(self) -> bool:
+        """It is handed out whole."""
+        return False
+
+    def schema_ids(self) -> set[int]:
+        """Which schemas its values were written with, if they were."""
+        return schema_ids(parse_batch(self._batch))
+
+    def open(self, deserializer: Deserializer | None) -> Iterator[Record]:
+        """At a message that fails its checksum this ends with an error, having given everything before it.
+
+        An error of the deserializer ends nothing: whoever asks again gets the next record.
+        """
+        run = parse_batch(self._batch)
+        damaged = damaged_places(run, run.columns())
+        whole = run.part(0, damaged[0]) if damaged else run
+        if self.skip_below and len(whole):
+            offsets = whole.columns()["offset"]
+            whole = whole.part(int(np.searchsorted(offsets, self.skip_below)), len(whole))
+        records = records_of(whole, *self.place, deserializer)
+        if not damaged:
+            return records
+        return _DamagedRecords(records, self.place, whole.offset_at(-1) if len(whole) else None)
+
+
+class _DamagedRecords:
+    """What stands before a damaged message; then the error, as often as anyone asks."""
+
+    def __init__(self, records: Iterator[Record], place: TopicPartition, last: int | None) -> None:
+        self._records = records
+        self._place = place
+        self._last = last
+
+    def __iter__(self) -> Iterator[Record]:
+        return self
+
+    def __next__(self) -> Record:
+        for record in self._records:
+            return record
+        where = "the next message" if self._last is None else f"the message after offset {self._last}"
+        raise CorruptData(
+            f"{where} of {self._place.topic}/{self._place.partition} fails its checksum; to step over it, reset the "
+            f"group's offset to behind it"
+        )
+
+
+class Progress:
+    """How far each partition has been handed out, finished and committed, as the offset that comes next."""
+
+    def __init__(self) -> None:
+        self._handed: dict[TopicPartition, int] = {}
+        self.in_hand: dict[TopicPartition, int] = {}
+        """Where the part that the user got last begins: he has finished what is below."""
+        self._committed: dict[TopicPartition, int] = {}
+
+    def hand_out(self, place: TopicPartition, next_offset: int) -> None:
+        self._handed[place] = next_offset
+
+    def positions(self, last: Record | None, *, finished: bool) -> dict[TopicPartition, int]:
+        """``last`` is the record that the user got last, if he takes them one by one."""
+        found = dict(self._handed)
+        if last is not None:
+            found[TopicPartition(last.topic, last.partition)] = last.offset + (not finished)
+        elif finished:
+            found.update(self.in_hand)
+        return found
+
+    def news(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Those that are not committed yet."""
+        return {place: offset for place, offset in positions.items() if self._committed.get(place) != offset}
+
+    def committed(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._committed.update(positions)
+
+    def forget(self, places: Any) -> None:
+        for place in places:
+            for known in (self._handed, self.in_hand, self._committed):
+                known.pop(place, None)

@@ -1,0 +1,194 @@
+"""One stream of one member: messages and notices come in, settlements and commits go out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from goqueue.client.connection.connection import CALL_ENDED, Connection, to_error
+from goqueue.model.errors import BrokerUnavailable, ClientError, DeliveryTimeout, GoQueueError
+from goqueue.model.logging import get_logger
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+log = get_logger(__name__)
+
+Answer = pb.SettleResponse | pb.CommitOffsetsResponse
+_END_WITHIN_S = 0.5
+
+
+class Inbox(Protocol):
+    """Who takes what comes in. Neither may wait."""
+
+    def take_messages(self, response: pb.PollResponse) -> None: ...
+
+    def take_assignment(self, assignment: pb.Assignment, *, first: bool) -> None: ...
+
+
+class Subscription:
+    """Requests go out in order; answers find their asker by correlation id. Any error is a ``GoQueueError``."""
+
+    def __init__(self, connection: Connection, inbox: Inbox) -> None:
+        self.connection = connection
+        self._call = connection.subscribe()
+        self._inbox = inbox
+        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._outgoing: deque[pb.SubscribeRequest | None] = deque()
+        """``None`` is the end."""
+        self._something_to_send = asyncio.Event()
+        self._next_id = 0
+        loop = asyncio.get_running_loop()
+        self._joined: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[GoQueueError] = loop.create_future()
+        """Why the stream is over, once it is."""
+        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
+
+    async def join(self, request: pb.JoinRequest, timeout_s: float) -> None:
+        """The first thing to do. If it fails, the stream is over."""
+        self.tell(pb.SubscribeRequest(join=request))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self._joined)
+        except BaseException as error:
+            await self.end()
+            if isinstance(error, TimeoutError):
+                raise BrokerUnavailable(f"{self.connection.address} did not answer in time") from None
+            raise
+
+    def tell(self, request: pb.SubscribeRequest | None) -> None:
+        self._outgoing.append(request)
+        self._something_to_send.set()
+
+    async def settle(self, request: pb.SettleRequest, timeout_s: float) -> pb.SettleResponse:
+        answer: Any = await self._ask(request, lambda: pb.SubscribeRequest(settle=request), timeout_s)
+        return answer  # type: ignore[no-any-return]
+
+    async def commit(self, request: pb.CommitOffsetsRequest, timeout_s: float) -> pb.CommitOffsetsResponse:
+        answer: Any = await self._ask(request, lambda: pb.SubscribeRequest(commit=request), timeout_s)
+        return answer  # type: ignore[no-any-return]
+
+    async def _ask(
+        self,
+        request: pb.SettleRequest | pb.CommitOffsetsRequest,
+        wrapped: Callable[[], pb.SubscribeRequest],
+        timeout_s: float,
+    ) -> Answer:
+        if self.ended.done():
+            raise self.ended.result()
+        self._next_id += 1
+        number = request.correlation_id = self._next_id
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        self.tell(wrapped())
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            # The broker may be stalled; a fresh stream has a chance where this one has none.
+            self.abandon()
+            raise DeliveryTimeout(f"{self.connection.address} did not answer within {timeout_s:g} s") from None
+        finally:
+            self._asked.pop(number, None)
+
+    async def finish(self, timeout_s: float) -> bool:
+        """Say that nothing more will be asked, and take what still comes until the broker ends the stream.
+
+        Whether it did in time; the stream is over in any case.
+        """
+        if not self.ended.done():
+            self.tell(None)
+            await asyncio.wait([self.ended], timeout=timeout_s)
+        in_time = self.ended.done()
+        await self.end()
+        return in_time
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._something_to_send.wait()
+                self._something_to_send.clear()
+                while self._outgoing:
+                    request = self._outgoing.popleft()
+                    if request is None:
+                        await self._call.done_writing()
+                        return
+                    await self._call.write(request)
+        except CALL_ENDED:
+            # The reader meets the same end and tells everyone why.
+            return
+
+    async def _read(self) -> None:
+        address = self.connection.address
+        reason: GoQueueError = BrokerUnavailable(f"{address} ended the subscription")
+        try:
+            async for response in self._call:
+                self._take(response)
+        except grpc.aio.AioRpcError as error:
+            reason = to_error(error, address)
+        except asyncio.CancelledError:
+            reason = BrokerUnavailable(f"the subscription to {address} was closed")
+        except GoQueueError as error:
+            # What came cannot be read; it would not be the next time either.
+            reason = error
+        except Exception as error:
+            log.exception("an answer could not be taken in")
+            reason = ClientError(f"an answer of {address} could not be taken in: {error!r}")
+        finally:
+            self._end(reason)
+
+    def _take(self, response: pb.SubscribeResponse) -> None:
+        match response.WhichOneof("response"):
+            case "messages":
+                self._inbox.take_messages(response.messages)
+            case "settled":
+                self._answered(response.settled)
+            case "committed":
+                self._answered(response.committed)
+            case "assignment":
+                first = not self._joined.done()
+                # Taken here, before any message that comes behind it.
+                self._inbox.take_assignment(response.assignment, first=first)
+                if first:
+                    self._joined.set_result(None)
+
+    def _answered(self, response: Answer) -> None:
+        asker = self._asked.get(response.correlation_id)
+        if asker is not None and not asker.done():
+            asker.set_result(response)
+
+    def _end(self, reason: GoQueueError) -> None:
+        self._tasks[0].cancel()
+        if not self.ended.done():
+            self.ended.set_result(reason)
+        if not self._joined.done():
+            self._joined.set_exception(reason)
+            # Seen here: who waited for it may have lost patience.
+            self._joined.exception()
+        for asker in self._asked.values():
+            if not asker.done():
+                asker.set_exception(reason)
+
+    def abandon(self) -> None:
+        """End it at once; ``ended`` is done a moment later."""
+        self._call.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    async def end(self) -> None:
+        """Let go of the stream, properly if the broker plays along."""
+        writing, reading = self._tasks
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        try:
+            if not self.ended.done():
+                async with asyncio.timeout(_END_WITHIN_S):
+                    await self._call.done_writing()
+                    await asyncio.shield(reading)
+        except (TimeoutError, *CALL_ENDED):
+            self.connection.was_cut_short()
+        self.abandon()
+        await asyncio.gather(reading, return_exceptions=True)

@@ -1,0 +1,174 @@
+"""Running a handler over a queue: so many at a time, each message settled by how its handler ends."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from goqueue.client.consumer.handler_result import Reject, Retry, to_seconds, verdict_on
+from goqueue.client.consumer.settler import Order
+from goqueue.client.messages.tracing import in_context_of
+from goqueue.model.errors import InvalidConfiguration, InvalidRequest
+from goqueue.model.logging import get_logger
+
+if TYPE_CHECKING:
+    from goqueue.client.consumer.consumer import AsyncConsumer
+
+log = get_logger(__name__)
+
+Handler = Callable[[Any], Awaitable[None] | None]
+"""Takes a message. A coroutine function runs on the loop, any other in a thread."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOPPING = "stopping: what is in hand is finished"
+_MAX_CONCURRENCY = 10_000
+
+
+async def run_handlers(
+    consumer: AsyncConsumer, handler: Handler, concurrency: int, shutdown_timeout_s: float, *, signals: bool
+) -> None:
+    """Until a signal, or until the consumer is closed. Then what is in hand is finished, and the group is left."""
+    check_concurrency(concurrency)
+    if handler is None:
+        raise InvalidConfiguration("handler is None; it must be a function")
+    check_callable("handler", handler)
+    worker = _Worker(consumer, handler, concurrency)
+    with _stopping_on_signals(consumer.stop_taking) if signals else nullcontext():
+        try:
+            await worker.run(shutdown_timeout_s)
+        finally:
+            await consumer.close()
+
+
+def check_callable(name: str, given: object) -> None:
+    """Before anything is joined: what cannot be called would fail on every message."""
+    if given is not None and not callable(given):
+        raise InvalidConfiguration(f"{name} is {given!r}; it must be a function")
+
+
+def check_concurrency(concurrency: int) -> int:
+    if type(concurrency) is not int:
+        raise InvalidRequest(f"concurrency is {concurrency!r}; it must be a whole number")
+    if not 1 <= concurrency <= _MAX_CONCURRENCY:
+        raise InvalidRequest(f"concurrency is {concurrency}; 1 to {_MAX_CONCURRENCY} are allowed")
+    return concurrency
+
+
+class _Worker:
+    def __init__(self, consumer: AsyncConsumer, handler: Handler, concurrency: int) -> None:
+        self._consumer = consumer
+        self._handler = handler
+        self._concurrency = concurrency
+        self._is_async = _is_async(handler)
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def run(self, shutdown_timeout_s: float) -> None:
+        consumer = self._consumer
+        if not self._is_async:
+            consumer._use_threads()
+            self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="goqueue-worker")
+        try:
+            consumer._fetching.pace.takers = self._concurrency
+            await consumer.start()
+            if consumer._is_stream:
+                raise InvalidRequest("a worker handles messages of a queue in any order; iterate over a stream")
+            await self._work(shutdown_timeout_s)
+        finally:
+            if self._pool is not None:
+                # A thread that hangs is not waited for; its message goes to someone else.
+                self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _work(self, shutdown_timeout_s: float) -> None:
+        working = {asyncio.create_task(self._take_and_handle()) for _ in range(self._concurrency)}
+        try:
+            await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+            # The first ends when there is nothing more to take; the others finish what they have in hand.
+            _, late = await asyncio.wait(working, timeout=shutdown_timeout_s)
+            if late:
+                log.warning("handlers did not end in time; their messages are given back", handlers=len(late))
+        finally:
+            for task in working:
+                task.cancel()
+            outcomes = await asyncio.gather(*working, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    async def _take_and_handle(self) -> None:
+        while (message := await self._consumer._next()) is not None:
+            order = await self._verdict(message)
+            if order is not None and not message.settled:
+                self._consumer._settle(order, [message])
+
+    async def _verdict(self, message: Any) -> Order | None:
+        try:
+            if self._is_async:
+                with in_context_of(message):
+                    await self._handler(message)  # type: ignore[misc]
+            else:
+                await asyncio.get_running_loop().run_in_executor(self._pool, self._handle_in_thread, message)
+        except Exception as error:
+            order = verdict_on(error)
+            _tell(message, error, order)
+            return order
+        return verdict_on(None)
+
+    def _handle_in_thread(self, message: Any) -> None:
+        with in_context_of(message):
+            self._handler(message)
+
+
+def _tell(message: Any, error: Exception, order: Order | None) -> None:
+    """What a handler raises on purpose is its decision, and no failure of its."""
+    place = {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "deliveries": message.deliveries,
+    }
+    match error:
+        case Retry():
+            after = {} if error.after is None else {"after_s": to_seconds(error.after)}
+            reason = {"reason": error.reason} if error.reason else {}
+            log.info("handler asks for another delivery", **place, **after, **reason)
+        case Reject():
+            log.warning("handler rejects a message", **place, reason=error.reason or "none given")
+        case _:
+            log.warning("handler failed", exc_info=error, **place, error=order.reason if order else str(error))
+
+
+def _is_async(handler: Handler) -> bool:
+    """Also of an object with a coroutine ``__call__``."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+
+
+@contextmanager
+def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """The first signal stops; a second one does what it would have done without this."""
+    loop = asyncio.get_running_loop()
+    taken: list[signal.Signals] = []
+
+    def give_back() -> None:
+        while taken:
+            loop.remove_signal_handler(taken.pop())
+
+    def stopped() -> None:
+        give_back()
+        stop()
+        log.info(STOPPING)
+
+    try:
+        for each in SIGNALS:
+            loop.add_signal_handler(each, stopped)
+            taken.append(each)
+    except (NotImplementedError, RuntimeError, ValueError):
+        # Not in the main thread: whoever runs the program stops the worker.
+        pass
+    try:
+        yield
+    finally:
+        give_back()

@@ -1,0 +1,1 @@
+"""Sending: batching, memory bounds, idempotent retries, and transactions."""

@@ -1,0 +1,228 @@
+"""From messages to acknowledgements: encode, route, gather into batches, deliver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from collections.abc import Sequence as Pieces
+from dataclasses import dataclass, field
+from functools import partial
+
+from goqueue.client.connection.config import ProducerConfig
+from goqueue.client.connection.connection import NotConnected
+from goqueue.client.connection.directory import Directory, error_no_partition
+from goqueue.client.messages.outgoing_message import Encoder, Outgoing, Sent, key_bytes, traced
+from goqueue.client.messages.tracing import current_trace
+from goqueue.client.producer.accumulator import PartitionQueue
+from goqueue.client.producer.pending_batches import Parcel, Stored
+from goqueue.client.producer.send_buffer import Buffer
+from goqueue.client.producer.send_futures import Delivery
+from goqueue.client.producer.send_input import Given
+from goqueue.client.producer.send_many import SendMany
+from goqueue.client.producer.sequences import Sequence
+from goqueue.model.errors import BrokerUnavailable, GoQueueError
+from goqueue.model.logging import get_logger
+from goqueue.model.message import NO_HEADERS, Headers
+from goqueue.wire.batch import FrameRun
+from goqueue.wire.batch_envelope import Piece
+from goqueue.wire.frame import Flag
+from goqueue.wire.proto import goqueue_pb2 as pb
+from goqueue.wire.routing import partition_of
+
+log = get_logger(__name__)
+
+_ACKS = {"none": pb.ACKS_NONE, "leader": pb.ACKS_LEADER, "all": pb.ACKS_ALL}
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxTerms:
+    """What all of a producer's have in common."""
+
+    directory: Directory
+    config: ProducerConfig
+    encoder: Encoder
+    buffer: Buffer
+    sticky: dict[str, int] = field(default_factory=dict)
+    """By topic: the partition that got messages without a key last."""
+
+
+class Outbox:
+    """What a producer sends, or what it sends in one transaction.
+
+    ``sequence`` gives what numbers the batches of a partition, if they are numbered; ``check_open`` raises when nothing
+    may be sent any more; ``begin`` gives what goes along as long as the broker may not have heard of the transaction.
+    """
+
+    def __init__(
+        self,
+        terms: OutboxTerms,
+        sequence: Callable[[str, int], Sequence | None],
+        check_open: Callable[[], None],
+        transaction_id: str = "",
+        begin: Callable[[], pb.Begin | None] = lambda: None,
+    ) -> None:
+        self._directory = terms.directory
+        self._config = terms.config
+        self._encoder = terms.encoder
+        self._buffer = terms.buffer
+        self._sticky = terms.sticky
+        self._sequence = sequence
+        self._check_open = check_open
+        self._transaction_id = transaction_id
+        self._begin = begin
+        self.flags = int(Flag.TRANSACTIONAL) if transaction_id else 0
+        """Of every frame."""
+        self.buffer_bytes = terms.config.buffer_bytes
+        self.is_numbered = bool(transaction_id) or terms.config.idempotent
+        self.on_settled: Callable[[asyncio.Future[Stored]], None] | None = None
+        """Told of every parcel."""
+        self.on_stored: Callable[[pb.Stored], None] | None = None
+        """Told of every batch."""
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether anything was handed over, whatever became of it."""
+        return bool(self._queues)
+
+    @property
+    def unsettled_messages(self) -> int:
+        return sum(queue.unsettled_messages for queue in self._queues.values())
+
+    async def send(self, topic: str, message: Outgoing) -> asyncio.Future[Sent]:
+        self._check_open()
+        encoder = self._encoder if self._encoder.is_bound else await self._encoder.bound(topic)
+        message, trace = traced(encoder.keyed(message), self._trace())
+        frame, lane = encoder.encode(message, self.flags, leave_room=self.is_numbered)
+        number = self.route(topic, message, await self._directory.partitions(topic, self._config.delivery_timeout_ms))
+        delivery = Delivery(loop=asyncio.get_running_loop())
+
+        def settle(done: asyncio.Future[Stored]) -> None:
+            error = done.exception()
+            if delivery.done():
+                return
+            if error is None:
+                stored = done.result()
+                partition, offset = stored.place_of(0, number)
+                is_known = bool(stored.duplicates)
+                delivery.set_result(Sent(partition, offset, lane, stored.due(0), is_known, topic, trace))
+            else:
+                # Not without a word if nobody asks.
+                delivery.tell = partial(self.warn, topic, number)
+                delivery.set_exception(error)
+
+        dedup_ids = None if message.dedup_id is None else frozenset((message.dedup_id,))
+        (await self.enqueue(topic, number, FrameRun.of_one(frame), dedup_ids)).add_done_callback(settle)
+        return delivery
+
+    def warn(self, topic: str, number: int, error: BaseException, messages: int = 1) -> None:
+        """Of messages that nobody has asked about."""
+        if not self._transaction_id:
+            # Of a transaction its end tells.
+            log.warning("message not delivered", topic=topic, partition=number, messages=messages, error=str(error))
+
+    async def send_many(self, topic: str, messages: Given) -> list[Sent]:
+        self._check_open()
+        encoder = self._encoder if self._encoder.is_bound else await self._encoder.bound(topic)
+        partitions = await self._directory.partitions(topic, self._config.delivery_timeout_ms)
+        sending = SendMany(self, encoder, topic, partitions, self._trace())
+        try:
+            await sending.take_in(messages)
+            for (name, _), queue in self._queues.items():
+                if name == topic:
+                    queue.hurry()
+            await sending.settled()
+        except BaseException:
+            sending.leave()
+            raise
+        return sending.results()
+
+    async def flush(self) -> None:
+        """Let everything leave now; return when what was sent so far is settled, one way or the other."""
+        unsettled: list[asyncio.Future[Stored]] = []
+        for queue in self._queues.values():
+            queue.hurry()
+            unsettled += queue.unsettled()
+        if unsettled:
+            # Who loses patience does not take the messages with him.
+            await asyncio.wait(unsettled)
+
+    async def give_up(self, reason: GoQueueError | None = None) -> None:
+        """Fail what is not settled."""
+        for queue in list(self._queues.values()):
+            await queue.close(reason)
+
+    def let_go(self) -> None:
+        """Everything is settled, and nothing more comes."""
+        for queue in self._queues.values():
+            queue.let_go()
+
+    def _trace(self) -> Headers:
+        """The headers of the span that the caller is in, if messages are to carry it."""
+        return current_trace() if self._config.inject_trace_context else NO_HEADERS
+
+    # Routing
+
+    def route(self, topic: str, message: Outgoing, partitions: int) -> int:
+        if message.partition is not None:
+            if not 0 <= message.partition < partitions:
+                raise error_no_partition(topic, message.partition, partitions)
+            return message.partition
+        if message.key:
+            return partition_of(key_bytes(message.key), partitions)
+        current = self._sticky.get(topic)
+        if current is not None and current < partitions:
+            queue = self._queues.get((topic, current))
+            if queue is not None and queue.is_sticky():
+                return current
+        return self.next_keyless(topic, partitions)
+
+    def next_keyless(self, topic: str, partitions: int) -> int:
+        """Messages without a key fill one batch, then the next partition has its turn."""
+        chosen = (self._sticky.get(topic, -1) + 1) % partitions
+        self._sticky[topic] = chosen
+        return chosen
+
+    # Handing over
+
+    async def enqueue(
+        self, topic: str, number: int, run: FrameRun, dedup_ids: frozenset[str] | None = None
+    ) -> asyncio.Future[Stored]:
+        size = len(run.frames)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._config.delivery_timeout_ms / 1_000
+        await self._buffer.take(size, deadline)
+        try:
+            self._check_open()
+        except GoQueueError:
+            self._buffer.give_back(size)
+            raise
+        queue = self._queues.get((topic, number))
+        if queue is None:
+            queue = self._queues[topic, number] = self._make_queue(topic, number)
+        parcel = Parcel(run, size, deadline, loop.create_future(), dedup_ids)
+        if self.on_settled is not None:
+            parcel.done.add_done_callback(self.on_settled)
+        queue.put(parcel)
+        return parcel.done
+
+    def _make_queue(self, topic: str, number: int) -> PartitionQueue:
+        async def deliver(batch: Pieces[Piece]) -> pb.Stored:
+            try:
+                try:
+                    leader = await self._directory.leader(topic, number)
+                except BrokerUnavailable as error:
+                    raise NotConnected(str(error), retry_after_s=error.retry_after_s) from error
+                stored = await leader.publish(
+                    topic, number, _ACKS[self._config.acks], batch, self._transaction_id, self._begin()
+                )
+                if self.on_stored is not None:
+                    self.on_stored(stored)
+                return stored
+            except GoQueueError as error:
+                self._directory.doubt(topic, error)
+                raise
+
+        return PartitionQueue(
+            self._config, deliver, self._directory.backoff, self._buffer.give_back, self._sequence(topic, number)
+        )

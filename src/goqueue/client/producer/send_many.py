@@ -1,0 +1,330 @@
+"""One call of ``send_many``, and what it tells of each of its messages."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
+from itertools import accumulate, repeat
+from time import time_ns
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from goqueue.client.messages.outgoing_message import Encoder, Outgoing, Sent, traced
+from goqueue.client.producer.pending_batches import Stored
+from goqueue.client.producer.send_input import CHUNK, PARCEL_BYTES, Broken
+from goqueue.model.errors import GoQueueError, InternalError, InvalidMessage, NotAllStored
+from goqueue.model.message import Headers, Priority
+from goqueue.wire.batch import FrameRun, join_frames
+from goqueue.wire.encoding import encode_values
+from goqueue.wire.frame import HEADER_SIZE, encode_frame, encode_headers
+from goqueue.wire.trace_context import traceparent_in
+
+if TYPE_CHECKING:
+    from goqueue.client.producer.outbox import Outbox
+
+_BUFFER_PART = 4
+"""What is encoded and not handed over yet does not count as buffered: it is at most this part of the buffer."""
+_SMALL_BYTES = 256 << 10
+"""A value of fewer is never too large for a broker."""
+_TURN = 100
+"""So many messages are encoded one by one before others have a turn of the loop."""
+_FEW = 16
+_LEAST_TURN = 8
+"""A partition gets no fewer messages without a key in its turn, or little would leave in many pieces."""
+_NORMAL = int(Priority.NORMAL)
+
+
+class _Share:
+    """What one partition gets of a ``send_many``, or a part of it."""
+
+    __slots__ = ("dedup_ids", "frames", "places", "size")
+
+    def __init__(self, dedup_ids: set[str] | None) -> None:
+        self.dedup_ids = dedup_ids
+        """``None`` if its messages have none: those that have one travel apart."""
+        self.frames: list[bytes] = []
+        self.places: list[int] = []
+        self.size = 0
+
+    def takes(self, size: int, dedup_id: str | None, most_bytes: int) -> bool:
+        """Whether a message of this size, with this id or without any, can go with the others."""
+        if self.size + size > most_bytes:
+            return False
+        if self.dedup_ids is None or dedup_id is None:
+            return self.dedup_ids is None and dedup_id is None
+        return dedup_id not in self.dedup_ids
+
+
+class SendMany:
+    """One ``send_many``: messages are gathered by partition and leave while the rest is being encoded."""
+
+    def __init__(self, outbox: Outbox, encoder: Encoder, topic: str, partitions: int, trace: Headers) -> None:
+        self._outbox = outbox
+        self._encoder = encoder
+        self._topic = topic
+        self._partitions = partitions
+        self._shares: dict[int, _Share] = {}
+        self._gathered_bytes = 0
+        """In all shares."""
+        self._full: list[tuple[int, _Share]] = []
+        """Those that take nothing more, in the order in which they have to be handed over."""
+        self._most_gathered = outbox.buffer_bytes // _BUFFER_PART
+        self._parcel_bytes = min(PARCEL_BYTES, self._most_gathered)
+        self._sent: list[tuple[int, Sequence[int], asyncio.Future[Stored]]] = []
+        """Partition, places, and what becomes of them."""
+        self._lanes: list[int] = []
+        self._trace = trace
+        self._trace_headers = encode_headers(trace)
+        parent = traceparent_in(trace)
+        self._own_trace = None if parent is None else parent.trace_id
+        self._named_traces: dict[int, str] = {}
+        """By place, of those that carry one."""
+        self._keyless: int | None = None
+        self._turn_left = 0
+        """How many more messages without a key go there."""
+        self._turn = _LEAST_TURN
+        self._failures: dict[int, Exception] = {}
+        """By place, of those that were not handed over."""
+        self._refusal: GoQueueError | None = None
+        """Why nothing more is handed over."""
+
+    async def take_in(self, chunks: AsyncIterator[Sequence[Any]]) -> None:
+        async for chunk in chunks:
+            # All partitions have the same share of it, so that all who work on the topic have something to do.
+            self._turn = max(_LEAST_TURN, -(-len(chunk) // self._partitions))
+            if self._refusal is None and self._is_plain(chunk):
+                await self._take_values(chunk)
+                continue
+            for given in chunk:
+                self._take_one(given)
+                if self._full or not len(self._lanes) % _TURN:
+                    await self._send_full()
+                    # Let batches leave while the rest is being encoded.
+                    await asyncio.sleep(0)
+        self._close_all()
+        await self._send_full()
+
+    def _is_plain(self, chunk: Sequence[Any]) -> bool:
+        """Whether these are values and nothing else, and enough of them to be worth the tables."""
+        return (
+            self._encoder.is_plain
+            and len(chunk) >= _FEW
+            and set(map(type, chunk)) == {bytes}
+            and max(map(len, chunk)) < _SMALL_BYTES
+        )
+
+    async def _take_values(self, values: Sequence[bytes]) -> None:
+        """Frames of many are made at once, and leave at once, in parcels."""
+        place = len(self._lanes)
+        self._lanes += repeat(_NORMAL, len(values))
+        if self._own_trace is not None:
+            self._named_traces.update(dict.fromkeys(range(place, place + len(values)), self._own_trace))
+        around_each = HEADER_SIZE + len(self._trace_headers)
+        turns = (values[first : first + self._turn] for first in range(0, len(values), self._turn))
+        for some in (part for turn in turns for part in _parts(turn, around_each, self._parcel_bytes)):
+            number = self._next_keyless()
+            self._keyless = None
+            if number in self._shares:
+                # What was taken in before these stays before them.
+                self._close(number)
+                await self._send_full()
+            run = encode_values(some, self._trace_headers, time_ns(), _NORMAL, self._outbox.flags)
+            await self._hand_over(number, run, range(place, place + len(some)), None)
+            place += len(some)
+            # Let batches leave while the rest is being encoded.
+            await asyncio.sleep(0)
+
+    def _take_one(self, given: Any) -> None:
+        place = len(self._lanes)
+        if self._refusal is not None:
+            self._failures[place] = self._refusal
+            self._lanes.append(_NORMAL)
+            return
+        encoder, flags = self._encoder, self._outbox.flags
+        number: int | None
+        try:
+            if type(given) is bytes and encoder.is_plain and len(given) < _SMALL_BYTES:
+                frame = encode_frame(b"", given, self._trace_headers, time_ns(), _NORMAL, flags)
+                lane, number, named, dedup_id = _NORMAL, None, self._own_trace, None
+            elif type(given) is Broken:
+                raise given.error
+            else:
+                message = given if isinstance(given, Outgoing) else Outgoing(given)
+                message, named = traced(encoder.keyed(message), self._trace)
+                frame, lane = encoder.encode(message, flags, leave_room=self._outbox.is_numbered)
+                number, dedup_id = self._route(message), message.dedup_id
+        except Exception as error:
+            # Also what a serializer raises: it says what is wrong with this message, and the others are sent.
+            self._failures[place] = error
+            self._lanes.append(_NORMAL)
+            return
+        self._lanes.append(lane)
+        if named is not None:
+            self._named_traces[place] = named
+        self._gather(frame, place, number, dedup_id)
+
+    def _gather(self, frame: bytes, place: int, routed: int | None, dedup_id: str | None) -> None:
+        """Let it wait for others of its partition, of any if it is routed to none."""
+        number = self._next_keyless() if routed is None else routed
+        share = self._shares.get(number)
+        while share is not None and not share.takes(len(frame), dedup_id, self._parcel_bytes):
+            self._close(number)
+            if routed is None:
+                number = self._next_keyless()
+            share = self._shares.get(number)
+        if share is None:
+            share = self._shares[number] = _Share(None if dedup_id is None else set())
+        if dedup_id is not None and share.dedup_ids is not None:
+            share.dedup_ids.add(dedup_id)
+        share.frames.append(frame)
+        share.places.append(place)
+        share.size += len(frame)
+        self._gathered_bytes += len(frame)
+        if share.size >= self._parcel_bytes or len(share.frames) >= CHUNK:
+            self._close(number)
+        elif self._gathered_bytes >= self._most_gathered:
+            # There are many partitions, and none of them has a parcel full.
+            self._close_all()
+
+    def _route(self, message: Outgoing) -> int | None:
+        """``None``: it may go to any partition."""
+        if message.partition is None and not message.key:
+            return None
+        return self._outbox.route(self._topic, message, self._partitions)
+
+    def _next_keyless(self) -> int:
+        """Messages without a key stay together for a turn, or until their share leaves."""
+        if self._keyless is None or not self._turn_left:
+            self._keyless = self._outbox.next_keyless(self._topic, self._partitions)
+            self._turn_left = self._turn
+        self._turn_left -= 1
+        return self._keyless
+
+    def _close_all(self) -> None:
+        for number in list(self._shares):
+            self._close(number)
+
+    def _close(self, number: int) -> None:
+        share = self._shares.pop(number)
+        self._gathered_bytes -= share.size
+        self._full.append((number, share))
+        if number == self._keyless:
+            self._keyless = None
+
+    async def _send_full(self) -> None:
+        full, self._full = self._full, []
+        for number, share in full:
+            dedup_ids = None if share.dedup_ids is None else frozenset(share.dedup_ids)
+            joined = join_frames(share.frames, 0)
+            run = FrameRun(memoryview(joined.frames), joined.positions)
+            await self._hand_over(number, run, share.places, dedup_ids)
+
+    async def _hand_over(
+        self, number: int, run: FrameRun, places: Sequence[int], dedup_ids: frozenset[str] | None
+    ) -> None:
+        if self._refusal is not None:
+            self._failures.update(dict.fromkeys(places, self._refusal))
+            return
+        try:
+            done = await self._outbox.enqueue(self._topic, number, run, dedup_ids)
+        except GoQueueError as error:
+            # There is no room, or the producer was closed: what comes behind would wait for nothing.
+            self._refusal = error
+            self._failures.update(dict.fromkeys(places, error))
+        else:
+            self._sent.append((number, places, done))
+
+    async def settled(self) -> None:
+        """Everything that was handed over. Who loses patience does not take the messages with him."""
+        if self._sent:
+            await asyncio.wait([done for _, _, done in self._sent])
+
+    def leave(self) -> None:
+        """Nobody asks for the results any more, so what fails is told by the log."""
+        for number, places, done in self._sent:
+            tell = partial(self._log_failures, number, len(places))
+            if done.done():
+                tell(done)
+            else:
+                done.add_done_callback(tell)
+
+    def _log_failures(self, number: int, count: int, done: asyncio.Future[Stored]) -> None:
+        error = done.exception()
+        if error is None:
+            failures = done.result().failures
+            error, count = next(iter(failures.values()), None), len(failures)
+        if error is not None:
+            self._outbox.warn(self._topic, number, error, count)
+
+    def results(self) -> list[Sent]:
+        """When everything is settled."""
+        found: list[Any] = [None] * len(self._lanes)
+        failures: dict[int, BaseException] = dict(self._failures)
+        for number, places, done in self._sent:
+            if (error := done.exception()) is not None:
+                failures.update(dict.fromkeys(places, error))
+                continue
+            stored = done.result()
+            told = self._told(number, places, stored)
+            if isinstance(places, range):
+                found[places.start : places.stop] = told
+            else:
+                for place, each in zip(places, told, strict=True):
+                    found[place] = each
+            failures.update((places[at], error) for at, error in stored.failures.items())
+        if failures:
+            for place, error in failures.items():
+                found[place] = error
+            _raise(found, failures)
+        return found
+
+    def _told(self, number: int, places: Sequence[int], stored: Stored) -> Iterator[Sent]:
+        """Of each message of a parcel where it is."""
+        if len(stored.offsets) != len(places):
+            raise InternalError(f"{len(places)} messages were sent and {len(stored.offsets)} offsets came back")
+        topic, trace_at, lanes = self._topic, self._named_traces.get, self._lanes
+        if stored.dues is None and not stored.duplicates:
+            traces = map(trace_at, places) if self._named_traces else repeat(None)
+            of_each = map(lanes.__getitem__, places)
+            return map(
+                Sent, repeat(number), stored.offsets, of_each, repeat(None), repeat(False), repeat(topic), traces
+            )
+        return (
+            Sent(
+                *stored.place_of(at, number),
+                lanes[place],
+                stored.due(at),
+                at in stored.duplicates,
+                topic,
+                trace_at(place),
+            )
+            for at, place in enumerate(places)
+        )
+
+
+def _parts(values: Sequence[bytes], around_each: int, most_bytes: int) -> Iterator[Sequence[bytes]]:
+    """Whose frames are as large as a parcel is, or one. Each takes so many bytes beside the value."""
+    ends = list(accumulate(map(around_each.__add__, map(len, values))))
+    first = so_far = 0
+    while first < len(values):
+        end = max(bisect_right(ends, so_far + most_bytes, first), first + 1)
+        yield values[first:end]
+        first, so_far = end, ends[end - 1]
+
+
+def _raise(outcomes: list[Any], failures: dict[int, BaseException]) -> NoReturn:
+    """One reason for everything is raised as it is; else who called is told what became of each message."""
+    first = min(failures)
+    if len(failures) == len(outcomes) and len(set(map(_reason, outcomes))) == 1:
+        raise outcomes[first]
+    raise NotAllStored(
+        f"{len(failures)} of {len(outcomes)} messages are not stored; the first of them, at place {first}: "
+        f"{outcomes[first]}",
+        outcomes,
+    ) from outcomes[first]
+
+
+def _reason(error: BaseException) -> object:
+    """The same for what is one reason. What is wrong with a message is said of each."""
+    return (type(error), str(error)) if isinstance(error, InvalidMessage) else type(error)

@@ -1,0 +1,67 @@
+"""The face that everything has by which messages can be sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from goqueue.client.connection.instants import Instant, Span
+from goqueue.client.messages.outgoing_message import HeadersGiven, Outgoing, Sent
+from goqueue.client.producer.outbox import Outbox
+from goqueue.client.producer.send_input import Given, GivenHere
+from goqueue.model.message import Priority
+
+
+class AsyncSender:
+    """A producer, or a transaction of one."""
+
+    _outbox: Outbox
+
+    def _check_sending(self) -> None:
+        """Raises if nothing can be sent here, or not now."""
+
+    async def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        headers: HeadersGiven | None = None,
+        partition: int | None = None,
+        priority: Priority | str | int = Priority.NORMAL,
+        timestamp: Instant | None = None,
+        delay: Span | None = None,
+        deliver_at: Instant | None = None,
+        ttl: timedelta | None = None,
+        dedup_id: str | None = None,
+    ) -> asyncio.Future[Sent]:
+        """Hand a message over. Waits for room in the buffer, and before the first message of a topic for
+        its number of partitions; the future tells where the message is stored.
+
+        With a ``delay``, or before ``deliver_at``, nobody sees it yet; by its place it can be cancelled until then.
+        With a ``dedup_id`` that the topic has got within its ``dedup_window_ms`` it is not stored again: the answer is
+        the place of the first one, and says so (``is_duplicate``).
+        """
+        self._check_sending()
+        message = Outgoing(value, key, headers, partition, priority, timestamp, delay, ttl, deliver_at, dedup_id)
+        return await self._send(topic, message)
+
+    async def _send(self, topic: str, message: Outgoing) -> asyncio.Future[Sent]:
+        return await self._outbox.send(topic, message)
+
+    async def send_many(self, topic: str, messages: Iterable[Any]) -> list[Sent]:
+        """Send values or ``Outgoing`` messages and wait for all of them; the answer is in the same order.
+
+        If some cannot be delivered, the others are; when every message is settled, ``NotAllStored`` tells what became
+        of each. If all have failed for one reason, that is raised instead.
+        """
+        return await self._send_given(topic, GivenHere(messages))
+
+    async def _send_given(self, topic: str, messages: Given) -> list[Sent]:
+        self._check_sending()
+        return await self._send_many(topic, messages)
+
+    async def _send_many(self, topic: str, messages: Given) -> list[Sent]:
+        return await self._outbox.send_many(topic, messages)

@@ -1,0 +1,478 @@
+"""One transaction: what is sent, acked and committed in it is seen as one, or never."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from goqueue.client.connection.call_outcome import Asked
+from goqueue.client.consumer.consumer import AsyncConsumer
+from goqueue.client.consumer.delivery import Received
+from goqueue.client.consumer.reader import Record
+from goqueue.client.consumer.stream_source import TopicPartition
+from goqueue.client.messages.outgoing_message import Outgoing, Sent
+from goqueue.client.producer.send_input import Given
+from goqueue.client.producer.sender import AsyncSender
+from goqueue.client.producer.sequences import Identity
+from goqueue.client.producer.transaction_acks import AckPortion, taken_out
+from goqueue.client.producer.transaction_work import Work
+from goqueue.model.errors import (
+    DeliveryTimeout,
+    GoQueueError,
+    InvalidRequest,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionConflict,
+    TransactionNotFound,
+)
+from goqueue.model.logging import get_logger
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+if TYPE_CHECKING:
+    from goqueue.client.producer.pending_batches import Stored
+    from goqueue.client.producer.transactional import Transactional
+    from goqueue.wire.batch import FrameRun
+
+log = get_logger(__name__)
+
+_MAX_REASON = 1_000
+
+State = Literal["open", "committing", "preparing", "aborting", "prepared", "committed", "aborted", "in doubt"]
+
+
+class AsyncTransaction(AsyncSender):
+    """Made by ``AsyncProducer.begin`` and ``transaction``.
+
+    What is sent in it is seen when it is committed. A dedup id cannot be given: a transaction knows what was sent
+    twice. If it is not ended within the producer's ``transaction_timeout`` the broker aborts it.
+
+    It can be committed only whole: not if a message was refused or given up, if ``send_many`` raised or an ack failed,
+    or if any of them was called off. A ``send`` that raises an error has done nothing, and may be tried again.
+    """
+
+    def __init__(self, side: Transactional, transaction_id: str, identity: Identity, begin: pb.Begin) -> None:
+        self._side = side
+        self.id = transaction_id
+        self.identity = identity
+        self._begin = begin
+        self._incarnations: set[int] = set()
+        """In which lives of the broker it was worked on. Only what was done in one is whole."""
+        self._messages = 0
+        self._reason = ""
+        """Why it is aborted."""
+        self._state: State = "open"
+        self._outbox = side.outbox(self, self._check_sending)
+        self._outbox.on_settled = self._note
+        self._outbox.on_stored = self._note_stored
+        self._work = Work()
+        self._ending = asyncio.Lock()
+        """Held by whoever ends it, so that others can wait for that."""
+        self._ends = Asked()
+        """What is known of the times that its end was asked for."""
+        self._has_acks = False
+        self._was_prepare_asked = self._was_commit_asked = self._was_prepared = False
+        self._stakes: dict[AsyncConsumer, dict[TopicPartition, int]] = {}
+        """Consumers that go on at these offsets if it is committed, and back to where they were if it is not."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._state == "open"
+
+    @property
+    def _is_committed(self) -> bool:
+        return self._state == "committed"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self._state}>"
+
+    def begin(self) -> pb.Begin | None:
+        """Goes with everything that is done in it: whatever comes first begins it. Not any more when the broker is
+        known to have heard of it: if it has forgotten that, it must not begin anew without what was done before."""
+        return None if self._incarnations else self._begin
+
+    def _check_sending(self) -> None:
+        if self._state != "open":
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        if self._state == "aborted":
+            raise TransactionAborted(f"transaction {self.id} was aborted")
+        raise TransactionConflict(f"transaction {self.id} is {self._state}; it takes nothing more")
+
+    def _note(self, done: asyncio.Future[Stored]) -> None:
+        """Of messages that were sent: without every one of them it is not what was meant."""
+        if done.cancelled():
+            self._work.fail(asyncio.CancelledError())
+            return
+        error = done.exception() or next(iter(done.result().failures.values()), None)
+        if error is not None:
+            self._work.fail(error)
+            if isinstance(error, ProducerFenced):
+                self._side.forget(self.identity)
+
+    def _note_stored(self, stored: pb.Stored) -> None:
+        self._incarnations.add(stored.incarnation)
+        self._messages += stored.count
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether nothing was done in it, or tried."""
+        return not (self._incarnations or self._has_acks or self._outbox.has_sent)
+
+    @property
+    def _was_never_begun(self) -> bool:
+        """Whether the broker cannot have heard of it."""
+        return self._is_empty and not self._was_prepare_asked
+
+    # What it does
+
+    async def _send(self, topic: str, message: Outgoing) -> asyncio.Future[Sent]:
+        self._work.begin()
+        try:
+            return await self._outbox.send(topic, message)
+        except Exception as error:
+            if not self.is_open:
+                # It was being sent before the end was asked for.
+                self._work.fail(error)
+            raise
+        except BaseException as error:
+            self._work.fail(error)
+            raise
+        finally:
+            self._work.end()
+
+    async def _send_many(self, topic: str, messages: Given) -> list[Sent]:
+        with self._work:
+            return await self._outbox.send_many(topic, messages)
+
+    async def send_frames(self, topic: str, partition: int, run: FrameRun) -> None:
+        """For those who encode whole batches themselves: frames of one partition, flagged as transactional, that fit
+        one batch with a stamp. Waits for room in the buffer; that all are stored is known when it is prepared or
+        committed."""
+        self._check_sending()
+        with self._work:
+            await self._outbox.enqueue(topic, partition, run)
+
+    async def ack(self, messages: Received[Any] | Iterable[Received[Any]]) -> None:
+        """Messages of a queue are done when the transaction is committed, all of them; if it is aborted they are
+        delivered again. Until then nobody gets them. Here they count as settled from now on.
+
+        If one of them is settled or lost this raises, and nothing has happened. If the broker refuses some, those are
+        in hand as before, and the transaction cannot be committed. They must be of consumers of the same client.
+        """
+        self._check_sending()
+        portions = taken_out(messages, self._side.directory)
+        with self._work:
+            try:
+                while portions:
+                    asked = Asked()
+                    try:
+                        await self._add_acks(portions[0], asked)
+                    except BaseException:
+                        if asked.maybe_done:
+                            # The broker may hold them for the transaction: they come again when that is aborted.
+                            del portions[0]
+                        raise
+                    del portions[0]
+            finally:
+                for left in portions:
+                    left.put_back()
+
+    async def _add_acks(self, portion: AckPortion, asked: Asked) -> None:
+        def request() -> pb.AddAcksRequest:
+            return pb.AddAcksRequest(
+                transaction_id=self.id,
+                **self.identity._asdict(),
+                group=portion.group,
+                leases=portion.claims(),
+                begin=self.begin(),
+            )
+
+        self._has_acks = True
+        await self._add("AddAcks", request, asked)
+
+    async def commit_offsets(self, consumer: AsyncConsumer, record: Record | None = None) -> None:
+        """Of a stream: when the transaction is committed the group goes on behind everything that was handed out, or
+        behind ``record`` in its partition. If it is aborted the consumer reads again from what is committed.
+
+        Said before work that may fail, it lets the consumer read again after that as well. The consumer needs
+        ``auto_commit=False``, and to be of the same client.
+        """
+        self._check_sending()
+        if not isinstance(consumer, AsyncConsumer):
+            raise InvalidRequest(f"{consumer!r} has no offsets to commit; give a consumer of a stream")
+        if consumer._directory is not self._side.directory:
+            raise InvalidRequest(
+                f"the consumer of group {consumer.group!r} is another client's; a transaction takes offsets of "
+                "consumers of its own client only"
+            )
+        positions = consumer._to_commit(record)
+        if not positions:
+            return
+        self._stakes.setdefault(consumer, {}).update(positions)
+        offsets = [
+            pb.PartitionOffset(topic=at.topic, partition=at.partition, offset=to) for at, to in positions.items()
+        ]
+        member_id, generation = consumer.member_id, consumer._membership.generation
+        self._has_acks = True
+        with self._work:
+            await self._add(
+                "AddOffsets",
+                lambda: pb.AddOffsetsRequest(
+                    transaction_id=self.id,
+                    **self.identity._asdict(),
+                    group=consumer.group,
+                    member_id=member_id,
+                    generation=generation,
+                    offsets=offsets,
+                    begin=self.begin(),
+                ),
+                Asked(),
+            )
+
+    async def _add(self, method: str, make_request: Callable[[], Any], asked: Asked) -> None:
+        try:
+            answer = await self._side.ask(method, make_request, asked)
+        except ProducerFenced:
+            self._side.forget(self.identity)
+            raise
+        self._incarnations.add(answer.incarnation)
+
+    # Ends
+
+    async def commit(self) -> None:
+        """Wait until everything that was sent is stored, then let everyone see it. Doing it twice does no harm.
+
+        ``TransactionAborted`` if it was aborted, by the broker or because something that belongs to it could not be
+        done. If the answer is lost it is asked for again; ``DeliveryTimeout`` if it cannot be had within the delivery
+        timeout, or if the broker does not know any more how it ended. Then it is in doubt: whether it is committed is
+        not known, and ``commit`` may be asked again, or ``abort`` tried. The same if this is cancelled.
+        """
+        async with self._ending:
+            if self._state == "committed":
+                return
+            if self._state not in ("prepared", "in doubt"):
+                await self._complete("committing")
+                if self._was_never_begun:
+                    self._end("committed")
+                    return
+            self._was_commit_asked = True
+            # One that is being aborted, or prepared, has an answer in a moment.
+            await self._decide("committing", "CommitTransaction", self._request, again_if=TransactionConflict)
+            self._end("committed")
+
+    async def prepare(self) -> str:
+        """Wait until everything is stored and safe, and leave it to others how it ends: to ``client.commit_many`` or
+        ``client.abort_transaction``, which take the id that this returns. It outlives its producer, and the broker.
+
+        Raises what ``commit`` does, and may be asked again like that.
+        """
+        async with self._ending:
+            if self._state == "prepared":
+                return self.id
+            if self._stakes:
+                raise InvalidRequest(
+                    "a transaction with offsets of a stream cannot be prepared: its consumer could not go on before it "
+                    "ends"
+                )
+            if self._state != "in doubt" or self._was_commit_asked:
+                await self._complete("preparing")
+            # The same as for a commit; but if this begins it, the one that is in its way may be there for long.
+            again_if = None if self._is_empty else TransactionConflict
+            self._was_prepare_asked = True
+            answer = await self._decide("preparing", "PrepareTransaction", self._preparing, again_if=again_if)
+            self._incarnations.add(answer.incarnation)
+            self._state, self._was_prepared = "prepared", True
+            self._side.left_to_others(self)
+            await self._outbox.give_up()
+            return self.id
+
+    async def abort(self, reason: str = "") -> None:
+        """Nothing of it is ever seen. If the broker is away it does this by itself, at the transaction's timeout.
+
+        What was acked in it comes again later, as after a nack, with ``reason`` as the reason.
+
+        One that is prepared or in doubt is aborted only if the broker says so; else this raises why not, and changes
+        nothing.
+        """
+        if self._state in ("committing", "preparing"):
+            self._refuse()
+        self._reason = self._reason or reason[:_MAX_REASON]
+        async with self._ending:
+            await self._abort()
+
+    async def call_off(self, reason: str = "") -> None:
+        """``abort`` for someone who has other worries. Waits for an end that is under way; what has ended then, or is
+        prepared, is left alone."""
+        self._reason = self._reason or reason[:_MAX_REASON]
+        async with self._ending:
+            await self._call_off()
+
+    async def _call_off(self) -> None:
+        if self._state not in ("open", "in doubt"):
+            return
+        try:
+            await self._abort()
+        except GoQueueError as error:
+            if not self._is_committed:
+                log.warning("a transaction could not be aborted", transaction=self.id, error=str(error))
+
+    async def _complete(self, state: State) -> None:
+        """Take nothing more, and return when everything is stored; if that cannot be, abort and say why."""
+        self._check_sending()
+        self._state = state
+        try:
+            await self._outbox.flush()
+            await self._work.finished()
+            # What was settled in this very turn of the loop is noted by the next.
+            await asyncio.sleep(0)
+        except BaseException:
+            self._state = "open"
+            raise
+        if len(self._incarnations) > 1:
+            self._work.fail(TransactionNotFound("the broker was started again while it was open"))
+        failure = self._work.failure
+        if failure is None:
+            return
+        self._state = "open"
+        await self._call_off()
+        if isinstance(failure, ProducerFenced | TransactionNotFound):
+            raise await self._explained(failure) from failure
+        raise TransactionAborted(
+            f"transaction {self.id} was aborted: not everything that belongs to it could be done; the first error: "
+            f"{failure}"
+        ) from failure
+
+    async def _decide(
+        self,
+        state: State,
+        method: str,
+        make_request: Callable[[], pb.TransactionRequest],
+        again_if: type[GoQueueError] | None,
+    ) -> pb.TransactionEnd:
+        """Have it committed or prepared. If that fails, whether it has ended is told by the error, and by the state."""
+        was_prepared, self._state = self._state == "prepared", state
+        try:
+            answer: pb.TransactionEnd = await self._side.ask(method, make_request, self._ends, again_if)
+            return answer
+        except TransactionAborted:
+            self._end("aborted")
+            raise
+        except (TransactionNotFound, ProducerFenced) as error:
+            if was_prepared:
+                # Others may have ended it, either way.
+                self._state = "prepared"
+                raise
+            if self._ends.maybe_done:
+                # It may have been done, and forgotten since.
+                self._end("in doubt")
+                raise self._unknown_end(error) from error
+            self._end("aborted")
+            raise await self._explained(error) from error
+        except BaseException as error:
+            if was_prepared:
+                self._state = "prepared"
+            else:
+                self._end("in doubt")
+            if isinstance(error, GoQueueError) and (error.retriable or self._ends.maybe_done):
+                raise self._unknown_end(error) from error
+            raise
+
+    async def _abort(self) -> None:
+        before = self._state
+        if before == "aborted":
+            return
+        if before not in ("open", "prepared", "in doubt"):
+            self._refuse()
+        if self._was_never_begun:
+            self._end("aborted", is_clean=True)
+            return
+        self._state = "aborting"
+        try:
+            await self._outbox.give_up(TransactionAborted(f"transaction {self.id} was aborted"))
+            if before != "open":
+                await self._look()
+            await self._side.ask_once("AbortTransaction", self._request, Asked())
+        except TransactionAborted:
+            self._end("aborted")
+        except BaseException as error:
+            if before == "open":
+                self._after_failed_abort(error)
+                return
+            if self._state == "aborting":
+                self._state = before
+            if before == "in doubt" and isinstance(error, TransactionNotFound):
+                raise self._unknown_end(error) from error
+            raise
+        else:
+            self._end("aborted", is_clean=not isinstance(self._work.failure, TransactionNotFound))
+
+    async def _look(self) -> None:
+        """Before the abort of one that may have been committed: of one that was, and was forgotten since, the broker
+        would only say that nothing more may be done in it. Raises if it has ended, or is not known."""
+        request = pb.DescribeTransactionRequest(transaction_id=self.id)
+        try:
+            await self._side.ask_once("DescribeTransaction", lambda: request, Asked())
+        except TransactionConflict:
+            # It has ended, and not by an abort.
+            self._end("committed")
+            raise
+
+    def _after_failed_abort(self, error: BaseException) -> None:
+        """Nobody has asked for its commit, so it is aborted sooner or later. Raises what is worth it."""
+        if isinstance(error, TransactionConflict):
+            self._end("in doubt")
+            raise error
+        self._end("aborted")
+        if isinstance(error, TransactionNotFound | ProducerFenced):
+            # By a restart of the broker, or by whoever has taken over.
+            return
+        if not isinstance(error, GoQueueError) or not error.retriable:
+            raise error
+        log.warning("a transaction is left to its timeout", transaction=self.id, error=str(error))
+
+    def _request(self) -> pb.TransactionRequest:
+        return pb.TransactionRequest(
+            transaction_id=self.id,
+            **self.identity._asdict(),
+            messages=self._messages,
+            incarnation=next(iter(self._incarnations), 0),
+            reason=self._reason,
+        )
+
+    def _preparing(self) -> pb.TransactionRequest:
+        if not self._is_empty:
+            return self._request()
+        return pb.TransactionRequest(transaction_id=self.id, **self.identity._asdict(), begin=self._begin)
+
+    def _unknown_end(self, error: GoQueueError) -> DeliveryTimeout:
+        aim = "committed" if self._was_commit_asked else "prepared"
+        return DeliveryTimeout(f"it is not known whether transaction {self.id} is {aim}: {error}")
+
+    async def _explained(self, error: GoQueueError) -> GoQueueError:
+        """Why the broker has ended it, as it does not know the transaction or the producer any more."""
+        if isinstance(error, TransactionNotFound):
+            return TransactionAborted(
+                f"transaction {self.id} was aborted: the broker does not know it any more, because it was started "
+                "again while the transaction was open, or that ended long ago; do its work again in a new one"
+            )
+        if await self._side.is_fenced():
+            return error
+        return TransactionAborted(f"transaction {self.id} was aborted: {error}; do its work again in a new one")
+
+    def _end(self, state: State, *, is_clean: bool = False) -> None:
+        is_committed = state == "committed"
+        if not (is_committed or is_clean or self._was_prepared):
+            # Of one that was prepared everything is known to be stored, and the producer may have gone on.
+            self._side.forget(self.identity)
+        self._state = state
+        self._outbox.let_go()
+        self._side.ended(self, in_doubt=state == "in doubt")
+        # Once: after a doubt the broker tells where to go on, when it knows.
+        stakes, self._stakes = self._stakes, {}
+        for consumer, positions in stakes.items():
+            if is_committed:
+                consumer._progress.committed(positions)
+            else:
+                consumer._read_again(positions)

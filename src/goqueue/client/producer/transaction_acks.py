@@ -1,0 +1,74 @@
+"""Messages of queues that leave their consumers' hands for a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from goqueue.client.connection.directory import Directory
+from goqueue.client.consumer.delivery import Received, claims_of
+from goqueue.client.consumer.leases import Lease
+from goqueue.client.consumer.settler import Settler, portions
+from goqueue.model.errors import InvalidRequest, StaleReceipt
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+
+class AckPortion:
+    """What one request takes into a transaction: messages of one consumer, which has them no longer in hand."""
+
+    def __init__(
+        self, hand: Any, leases: list[Lease], by_lease: dict[Lease, list[int]], messages: list[Received[Any]]
+    ) -> None:
+        self.group: str = hand.group
+        self._settler: Settler = hand.settler
+        self._claims = [(lease, by_lease[lease]) for lease in leases]
+        self._messages = messages
+
+    def claims(self) -> list[pb.LeaseClaim]:
+        return [lease.claim(offsets) for lease, offsets in self._claims]
+
+    def put_back(self) -> None:
+        """The transaction has not got them: they are in hand as before, and not settled."""
+        self._settler.put_back(self._claims)
+        for message in self._messages:
+            message._settled = False
+
+
+def taken_out(messages: Received[Any] | Iterable[Received[Any]], directory: Directory) -> list[AckPortion]:
+    """All of the messages, out of all the hands that they are in; or this raises, and none was taken."""
+    by_hand = _by_hand(messages, directory)
+    for hand, some in by_hand.items():
+        if any(message.settled for message in some):
+            raise StaleReceipt("one of the messages is settled already, so it cannot be acked in a transaction")
+        hand.settler.check_in_hand([(message._lease, (message.offset,)) for message in some])
+    found: list[AckPortion] = []
+    for hand, some in by_hand.items():
+        claims = claims_of(some)
+        hand.settler.take_out(claims)
+        by_lease = {lease: list(offsets) for lease, offsets in claims}
+        of_lease: dict[Lease, list[Received[Any]]] = {}
+        for message in some:
+            of_lease.setdefault(message._lease, []).append(message)
+        found += [
+            AckPortion(hand, leases, by_lease, [each for lease in leases for each in of_lease[lease]])
+            for leases in portions(by_lease)
+        ]
+    return found
+
+
+def _by_hand(messages: Received[Any] | Iterable[Received[Any]], directory: Directory) -> dict[Any, list[Received[Any]]]:
+    by_hand: dict[Any, list[Received[Any]]] = {}
+    for message in messages if isinstance(messages, Iterable) else [messages]:
+        if not isinstance(message, Received):
+            raise InvalidRequest(
+                f"{type(message).__name__} cannot be acked: that is for messages of a queue; offsets of a stream are "
+                "committed (commit_offsets)"
+            )
+        hand: Any = message._hand
+        if hand.directory is not directory:
+            raise InvalidRequest(
+                f"{message!r} was received by a consumer of another client; a transaction takes messages of consumers "
+                "of its own client only"
+            )
+        by_hand.setdefault(hand, []).append(message)
+    return by_hand

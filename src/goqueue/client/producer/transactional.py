@@ -1,0 +1,232 @@
+"""The side of a producer that runs its transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from goqueue.client.connection.call_outcome import Asked
+from goqueue.client.connection.directory import Attempt
+from goqueue.client.connection.instants import Span, span_ns
+from goqueue.client.producer.outbox import Outbox, OutboxTerms
+from goqueue.client.producer.sequences import Identity, init_producer
+from goqueue.client.producer.transaction import AsyncTransaction
+from goqueue.model.errors import (
+    ClientClosed,
+    GoQueueError,
+    InvalidConfiguration,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionConflict,
+)
+from goqueue.model.sequences import next_sequence
+from goqueue.wire.internal_headers import ProducerStamp
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+_NS_PER_MS = 1_000_000
+_MAX_MS = 1 << 53
+
+
+class TransactionSequence:
+    """Where the producer is in one partition. All its partitions have the same id."""
+
+    begins_anew = False
+
+    def __init__(self, identity: Identity, forget: Callable[[], None]) -> None:
+        self._identity = identity
+        self._forget = forget
+        self._next = 0
+        self._is_abandoned = False
+
+    async def stamp(self, count: int) -> ProducerStamp:
+        if self._is_abandoned:
+            raise TransactionAborted(
+                "it is not known what became of messages of this transaction, so it can only be aborted"
+            )
+        return ProducerStamp(*self._identity, self._next, count)
+
+    def stored(self, stamp: ProducerStamp) -> None:
+        self._next = next_sequence(stamp.first_sequence, stamp.message_count)
+
+    def abandon(self) -> None:
+        self._is_abandoned = True
+        self._forget()
+
+
+class Transactional:
+    """One transaction at a time. Under a name (``transactional_id``) the producer takes over from the one before.
+
+    When it is not known what became of a batch or of a transaction, the producer begins again before the next one:
+    under its name with the next epoch, without a name with another id. Either way sequences begin at 0, and whatever
+    was left is ended by the broker. So it does when the broker says that it is fenced, which may only mean that the
+    name was forgotten: it is fenced for good when it is refused under its name.
+    """
+
+    def __init__(self, terms: OutboxTerms, name: str | None, timeout: Span | None) -> None:
+        if name is not None and (not isinstance(name, str) or not name):
+            raise InvalidConfiguration(f"transactional_id is {name!r}; it must be a text that is not empty")
+        self._terms = terms
+        self.directory = terms.directory
+        self.name = name or ""
+        self._timeout_ms = _timeout_ms(timeout)
+        self._identity: Identity | None = None
+        self._instance = secrets.token_hex(8)
+        self._had_name = False
+        """Whether it took over once: if it begins anew, then only if nobody else has since."""
+        self._sequences: dict[tuple[str, int], TransactionSequence] = {}
+        self._open: AsyncTransaction | None = None
+        self._in_doubt: set[AsyncTransaction] = set()
+        """Those that may still be open at the broker."""
+        self._is_closed = False
+        self._beginning = asyncio.Lock()
+        self._fenced: ProducerFenced | None = None
+
+    @property
+    def open(self) -> AsyncTransaction | None:
+        return self._open
+
+    async def begin(self, for_key: str = "") -> AsyncTransaction:
+        if not self.name:
+            # Under a name the broker ends them when the producer begins again.
+            await self._call_off_doubtful()
+        async with self._beginning:
+            if self._fenced is not None:
+                raise self._fenced
+            if self._open is not None:
+                raise TransactionConflict(
+                    f"the producer has transaction {self._open.id} open; end it first, or use another producer"
+                )
+            identity = await self._known()
+            if self._is_closed:
+                raise ClientClosed("the producer is closed")
+            # The broker hears of it with the first thing that is done in it.
+            made_id = f"{identity.producer_id}-{identity.epoch}-{secrets.token_hex(8)}"
+            self._open = AsyncTransaction(
+                self, made_id, identity, pb.Begin(timeout_ms=self._timeout_ms, for_key=for_key)
+            )
+            return self._open
+
+    async def take_over(self) -> None:
+        """Fence whoever has the name, and have what that left open ended."""
+        async with self._beginning:
+            await self._known()
+
+    async def is_fenced(self) -> bool:
+        """Whether another has the name, by asking for it again: that does not take it from anyone."""
+        if not self.name:
+            return False
+        try:
+            await self.take_over()
+        except ProducerFenced:
+            return True
+        except GoQueueError:
+            # The next transaction asks again.
+            return False
+        return False
+
+    async def _known(self) -> Identity:
+        if self._identity is None:
+            request = pb.InitProducerRequest(
+                transactional_id=self.name, timeout_ms=self._timeout_ms, instance=self._instance, again=self._had_name
+            )
+            try:
+                self._identity = await self._again(lambda: init_producer(self.directory, request))
+            except ProducerFenced as error:
+                self._fenced = error
+                raise
+            self._had_name = bool(self.name)
+            # Also what the last transaction has left behind after it was given up.
+            self._sequences = {}
+        return self._identity
+
+    def outbox(self, transaction: AsyncTransaction, check_open: Callable[[], None]) -> Outbox:
+        """For what is sent in a transaction."""
+
+        def sequence(topic: str, number: int) -> TransactionSequence:
+            found = self._sequences.get((topic, number))
+            if found is None:
+                identity = transaction.identity
+                found = self._sequences[topic, number] = TransactionSequence(identity, lambda: self.forget(identity))
+            return found
+
+        return Outbox(self._terms, sequence, check_open, transaction.id, transaction.begin)
+
+    def forget(self, identity: Identity) -> None:
+        """Begin again before the next transaction, unless that was done since."""
+        if self._identity == identity:
+            self._identity = None
+            self._sequences = {}
+
+    def ended(self, transaction: AsyncTransaction, *, in_doubt: bool = False) -> None:
+        if self._open is transaction:
+            self._open = None
+        if in_doubt:
+            self._in_doubt.add(transaction)
+        else:
+            self._in_doubt.discard(transaction)
+
+    def left_to_others(self, transaction: AsyncTransaction) -> None:
+        """It is prepared. Without a name the next one goes on at once, under another id."""
+        self.ended(transaction)
+        if not self.name:
+            self.forget(transaction.identity)
+
+    async def close(self) -> None:
+        """Call off what is open or in doubt; what is about to end may do so."""
+        self._is_closed = True
+        if self._open is not None:
+            await self._open.call_off()
+        await self._call_off_doubtful()
+
+    async def _call_off_doubtful(self) -> None:
+        """As well as it goes, so that nobody waits for what is left of them at the broker."""
+        left, self._in_doubt = self._in_doubt, set()
+        for each in left:
+            await each.call_off()
+
+    # Asking
+
+    async def ask(
+        self, method: str, make_request: Callable[[], Any], asked: Asked, again_if: type[GoQueueError] | None = None
+    ) -> Any:
+        """Of the coordinator. Everything that is asked here may be asked again: the answer is the same."""
+        return await self._again(lambda: self.ask_once(method, make_request, asked), again_if)
+
+    async def ask_once(self, method: str, make_request: Callable[[], Any], asked: Asked) -> Any:
+        """For as long as it may take to find the broker."""
+
+        async def attempted(attempt: Attempt) -> Any:
+            try:
+                return await attempt.command(getattr(attempt.broker.transactions, method), make_request())
+            except BaseException as error:
+                asked.ended(error)
+                raise
+
+        return await self.directory.any(attempted)
+
+    async def _again(self, ask: Callable[[], Any], again_if: type[GoQueueError] | None = None) -> Any:
+        """Until the delivery timeout."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._terms.config.delivery_timeout_ms / 1_000
+        backoff = self.directory.backoff()
+        while True:
+            try:
+                return await ask()
+            except GoQueueError as error:
+                goes_on = error.retriable or (again_if is not None and isinstance(error, again_if))
+                pause_s = backoff.next_s(error.retry_after_s)
+                if not goes_on or loop.time() + pause_s > deadline:
+                    raise
+            await asyncio.sleep(pause_s)
+
+
+def _timeout_ms(timeout: Span | None) -> int:
+    """0: as the broker says."""
+    if timeout is None:
+        return 0
+    timeout_ms = -(-span_ns("transaction_timeout", timeout) // _NS_PER_MS)
+    if not 1 <= timeout_ms <= _MAX_MS:
+        raise InvalidConfiguration(f"transaction_timeout is {timeout!r}; it must be more than nothing")
+    return timeout_ms

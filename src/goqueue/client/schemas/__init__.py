@@ -1,0 +1,1 @@
+"""The schema registry as a client sees it, and serializers that use it."""

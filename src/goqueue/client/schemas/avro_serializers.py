@@ -1,0 +1,158 @@
+"""Values as Avro, each behind the id of its schema."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from typing import Any, Unpack
+
+import fastavro
+from fastavro.validation import ValidationError, validate
+
+from goqueue.client.messages.serializers import Deserializer, Serializer
+from goqueue.client.schemas.avro_bounds import MAX_VALUE_DEPTH, lies_too_deep, may_overwhelm, overwhelming
+from goqueue.client.schemas.schema_deserializer import SchemaDeserializer
+from goqueue.client.schemas.schema_serializer import SchemaSerializer, WhichSchema
+from goqueue.client.schemas.schemas import AsyncSchemas, Schema, SchemaGiven
+from goqueue.client.schemas.sync_schemas import Schemas
+from goqueue.model.errors import GoQueueError, InvalidMessage, InvalidSchema
+from goqueue.model.fields import shown
+from goqueue.schemas.avro.avro_schema import AvroSchema
+from goqueue.schemas.avro.avro_walk import first_problem
+from goqueue.schemas.base import ParsedSchema, SchemaKind
+from goqueue.wire.registry_framing import HEADER_BYTES, encode_schema_id
+
+_SHOWN_REASONS = 5
+_BYTES: tuple[object, ...] = ("bytes", {"type": "bytes"})
+"""A schema that is nothing else has its values as they are, without their length: so other registries' clients do."""
+
+
+class AvroSerializer(SchemaSerializer):
+    """Writes what fastavro takes: dicts for records, and Python's own types.
+
+    With a ``schema``, which is registered if need be, or has to be registered (``auto_register=False``); with the
+    subject's latest schema (``use_latest``), asked for again after ``latest_max_age``; or with one ``version`` of it.
+    ``validate`` looks at each value closely first: otherwise a number that is too large for an ``int`` passes, and the
+    digits behind a decimal point are cut off.
+    """
+
+    _kind: SchemaKind = "AVRO"
+
+    def __init__(
+        self,
+        schemas: AsyncSchemas | Schemas,
+        schema: SchemaGiven | None = None,
+        *,
+        validate: bool = False,
+        **which: Unpack[WhichSchema],
+    ) -> None:
+        super().__init__(schemas, schema, **which)
+        self._validate = validate
+
+    def _made(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
+        assert isinstance(parsed, AvroSchema)
+        header, compiled, write = encode_schema_id(schema.id), _compiled(parsed), fastavro.schemaless_writer
+        looks_closely, is_careful = self._validate, may_overwhelm(parsed.root)
+
+        def serialize(value: Any) -> bytes:
+            if is_careful and lies_too_deep(value):
+                raise InvalidMessage(
+                    f"the value is too deep for schema {schema.id} of subject {subject[:300]!r}: dicts and lists may "
+                    f"lie in one another up to {MAX_VALUE_DEPTH} deep"
+                )
+            out = BytesIO()
+            out.write(header)
+            try:
+                if looks_closely:
+                    validate(value, compiled, raise_errors=True)
+                write(out, compiled, value)
+            except Exception as error:
+                reason = _misfit(value, compiled) or str(error)
+                raise InvalidMessage(
+                    f"the value does not fit schema {schema.id} of subject {subject[:300]!r}: {reason}"
+                ) from None
+            return out.getvalue()
+
+        def prefix(value: Any) -> bytes:
+            if not isinstance(value, bytes | bytearray | memoryview):
+                raise InvalidMessage(f"a value of schema {schema.id} is bytes, not {type(value).__name__}")
+            return header + bytes(value)
+
+        return prefix if compiled in _BYTES else serialize
+
+
+class AvroDeserializer(SchemaDeserializer):
+    """Reads with the schema that a value was written with, and makes of it what ``reader_schema`` says."""
+
+    _kind: SchemaKind = "AVRO"
+
+    def __init__(self, schemas: AsyncSchemas | Schemas, reader_schema: SchemaGiven | None = None) -> None:
+        super().__init__(schemas, reader_schema)
+
+    def _made(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
+        assert isinstance(parsed, AvroSchema)
+        assert reader is None or isinstance(reader, AvroSchema)
+        written = _compiled(parsed)
+        wanted = None if reader is None else _compiled(reader)
+        if written in _BYTES and (reader is None or wanted in _BYTES):
+            return lambda value: value[HEADER_BYTES:]
+        root, read = parsed.root, fastavro.schemaless_reader
+        is_careful = may_overwhelm(root)
+
+        def unreadable(value: bytes, error: Exception | None) -> InvalidMessage:
+            problem = first_problem(root, value[HEADER_BYTES:])
+            if problem is None and reader is not None:
+                reasons = reader.cannot_read(parsed)
+                problem = "; ".join(
+                    f"the reader's schema does not fit, {each.rule} at {each.path}: {each.message}"
+                    for each in reasons[:_SHOWN_REASONS]
+                )
+            return InvalidMessage(f"the value cannot be read with schema {schema.id}: {problem or error}")
+
+        def deserialize(value: bytes) -> Any:
+            if is_careful and (problem := overwhelming(root, value[HEADER_BYTES:])):
+                raise InvalidMessage(f"the value cannot be read with schema {schema.id}: {problem}")
+            source = BytesIO(value)
+            source.seek(HEADER_BYTES)
+            try:
+                found = read(source, written, wanted)
+            except Exception as error:
+                raise unreadable(value, error) from None
+            if source.tell() != len(value):
+                raise unreadable(value, None)
+            return found
+
+        return deserialize
+
+
+def _compiled(schema: AvroSchema) -> Any:
+    """As fastavro wants it: with everything that it refers to."""
+    try:
+        return fastavro.parse_schema(json.loads(schema.resolved()), _ignore_default_error=True)
+    except GoQueueError:
+        raise
+    except Exception as error:
+        raise InvalidSchema(f"the schema cannot be used: {error}") from None
+
+
+def _misfit(value: Any, compiled: Any) -> str | None:
+    """Where a value does not fit."""
+    try:
+        validate(value, compiled, raise_errors=True)
+    except ValidationError as error:
+        wanted: dict[tuple[str, str], list[str]] = {}
+        for each in error.errors:
+            wanted.setdefault((each.field or "/", shown(each.datum)), []).append(_kind_shown(each.schema))
+        return "; ".join(
+            f"{place}: {datum} is no {' or '.join(kinds)}"
+            for (place, datum), kinds in list(wanted.items())[:_SHOWN_REASONS]
+        )
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return None
+
+
+def _kind_shown(schema: Any) -> str:
+    if isinstance(schema, dict):
+        return " ".join(str(schema[key]) for key in ("type", "name") if isinstance(schema.get(key), str))
+    return str(schema)[:100]

@@ -1,0 +1,106 @@
+"""Deserializers of values that begin with the id of a schema."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from time import monotonic
+from typing import Any
+
+from goqueue.client.messages.serializers import Deserializer
+from goqueue.client.schemas.schema_serializer import registry_of
+from goqueue.client.schemas.schemas import SCHEMAS_KEPT, AsyncSchemas, Schema, SchemaGiven, compiled, to_schema
+from goqueue.client.schemas.sync_schemas import Schemas
+from goqueue.model.errors import ClientError, GoQueueError, InvalidSchema
+from goqueue.schemas.base import ParsedSchema, SchemaKind
+from goqueue.wire.registry_framing import HEADER_BYTES, decode_schema_id, encode_schema_id
+
+_FAILURE_KEPT_S = 5.0
+"""For so long a schema that cannot be had is not asked for again: there may be many values of it."""
+_ASKED_AT_ONCE = 16
+
+
+class SchemaDeserializer(ABC):
+    """For ``deserializer=``. The registry is asked once for each schema, before the values come to be read."""
+
+    _kind: SchemaKind
+
+    def __init__(self, schemas: AsyncSchemas | Schemas, reader_schema: SchemaGiven | None) -> None:
+        self._schemas, self._thread = registry_of(schemas)
+        self._reader_schema = None if reader_schema is None else to_schema(reader_schema, self._kind)
+        self._decoders: dict[bytes, Deserializer] = {}
+        """By what values begin with. Changed on the client's loop only, and read by any thread."""
+        self._failures: dict[int, tuple[GoQueueError, float]] = {}
+
+    def __call__(self, value: bytes) -> Any:
+        decode = self._decoders.get(value[:HEADER_BYTES])
+        return self._decoder(value)(value) if decode is None else decode(value)
+
+    async def read(self, value: bytes) -> Any:
+        """Read a value wherever it comes from, asking for its schema if need be: with an ``AsyncClient``."""
+        await self.learn([decode_schema_id(value)])
+        return self(value)
+
+    async def learn(self, schema_ids: Iterable[int]) -> None:
+        """Have these schemas ready. Raises only what may be different later, such as ``BrokerUnavailable``."""
+        now = monotonic()
+        wanted = [each for each in dict.fromkeys(schema_ids) if self._is_news(each, now)]
+        passing: GoQueueError | None = None
+        for first in range(0, len(wanted), _ASKED_AT_ONCE):
+            some = wanted[first : first + _ASKED_AT_ONCE]
+            outcomes = await asyncio.gather(*map(self._learn, some), return_exceptions=True)
+            for schema_id, outcome in zip(some, outcomes, strict=True):
+                if not isinstance(outcome, BaseException):
+                    continue
+                if not isinstance(outcome, GoQueueError):
+                    raise outcome
+                if outcome.retriable:
+                    passing = outcome
+                else:
+                    self._fail(schema_id, outcome)
+        if passing is not None:
+            raise passing
+
+    def _is_news(self, schema_id: int, now: float) -> bool:
+        if encode_schema_id(schema_id) in self._decoders:
+            return False
+        failure = self._failures.get(schema_id)
+        return failure is None or now > failure[1] + _FAILURE_KEPT_S
+
+    async def _learn(self, schema_id: int) -> None:
+        schema = await self._schemas.get(schema_id)
+        if schema.kind != self._kind:
+            raise InvalidSchema(f"schema {schema_id} is of kind {schema.kind}; this deserializer reads {self._kind}")
+        parsed = await self._schemas.parsed(schema)
+        reader = None if self._reader_schema is None else await self._schemas.parsed(self._reader_schema)
+        made = await compiled((schema, self._reader_schema), self._made, schema, parsed, reader)
+        if len(self._decoders) >= SCHEMAS_KEPT:
+            self._decoders.pop(next(iter(self._decoders)), None)
+        self._decoders[encode_schema_id(schema_id)] = made
+        self._failures.pop(schema_id, None)
+
+    def _fail(self, schema_id: int, error: GoQueueError) -> None:
+        if len(self._failures) >= SCHEMAS_KEPT:
+            self._failures.pop(next(iter(self._failures)), None)
+        self._failures[schema_id] = error, monotonic()
+
+    @abstractmethod
+    def _made(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
+        """What reads values of this schema, header and all. By any thread."""
+
+    def _decoder(self, value: bytes) -> Deserializer:
+        """Of a value whose schema was not learned before."""
+        schema_id = decode_schema_id(value)
+        header = encode_schema_id(schema_id)
+        if self._thread is not None and not self._thread.is_current and self._is_news(schema_id, monotonic()):
+            self._thread.run(self.learn([schema_id]))
+        found = self._decoders.get(header)
+        if found is not None:
+            return found
+        failure = self._failures.get(schema_id)
+        if failure is not None:
+            raise type(failure[0])(str(failure[0]))
+        raise ClientError(
+            f"schema {schema_id} was not asked for yet; read the value by 'await deserializer.read(value)'"
+        )

@@ -1,0 +1,162 @@
+"""Serializers whose values begin with the id of a schema: which schema, and when the registry is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from goqueue.client.connection.instants import Span
+from goqueue.client.connection.loop_thread import LoopThread
+from goqueue.client.connection.response_cache import Answers
+from goqueue.client.consumer.handler_result import to_seconds
+from goqueue.client.messages.serializers import Part, Serializer
+from goqueue.client.schemas.schemas import SCHEMAS_KEPT, AsyncSchemas, Schema, SchemaGiven, compiled, to_schema
+from goqueue.client.schemas.sync_schemas import Schemas
+from goqueue.model.errors import GoQueueError, InvalidConfiguration, InvalidSchema
+from goqueue.model.logging import get_logger
+from goqueue.schemas.base import ParsedSchema, SchemaKind
+
+log = get_logger(__name__)
+
+
+def registry_of(schemas: AsyncSchemas | Schemas) -> tuple[AsyncSchemas, LoopThread | None]:
+    """The registry, and the thread to ask it from outside of its loop, if there is one."""
+    if isinstance(schemas, Schemas):
+        return schemas._schemas, schemas._thread
+    if isinstance(schemas, AsyncSchemas):
+        return schemas, None
+    raise InvalidConfiguration(f"schemas is {type(schemas).__name__}; give client.schemas")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which schema values are written with."""
+
+    schema: Schema | None
+    """``None``: one that the subject has."""
+    subject: str | None
+    auto_register: bool
+    version: int | None
+    """``None`` without a schema: the latest."""
+    normalize: bool
+    latest_max_age_s: float
+
+
+class WhichSchema(TypedDict, total=False):
+    """What every serializer can be told besides the schema."""
+
+    subject: str | None
+    """Instead of one that is called after the topic."""
+    auto_register: bool
+    """Whether the schema is registered if it is not there: true unless told."""
+    use_latest: bool
+    """The subject's latest schema, instead of a schema."""
+    version: int | None
+    """This version of the subject, instead of a schema."""
+    normalize: bool
+    """Register it in a form that does not depend on how it is written."""
+    latest_max_age: Span
+    """When the latest schema is asked for again: after a minute unless told."""
+
+
+class SchemaSerializer(ABC):
+    """For ``serializer=`` and ``key_serializer=``. The registry is asked once for each subject."""
+
+    _kind: SchemaKind
+
+    def __init__(
+        self,
+        schemas: AsyncSchemas | Schemas,
+        schema: SchemaGiven | None,
+        *,
+        subject: str | None = None,
+        auto_register: bool = True,
+        use_latest: bool = False,
+        version: int | None = None,
+        normalize: bool = False,
+        latest_max_age: Span = 60.0,
+    ) -> None:
+        self._schemas, self._thread = registry_of(schemas)
+        given = None if schema is None else to_schema(schema, self._kind)
+        if given is not None and given.kind != self._kind:
+            raise InvalidConfiguration(f"the schema is of kind {given.kind}; this needs one of kind {self._kind}")
+        if (given is not None) + use_latest + (version is not None) != 1:
+            raise InvalidConfiguration("say which schema: give either a schema, or use_latest=True, or a version")
+        self._choice = Choice(
+            given,
+            subject,
+            auto_register,
+            version,
+            normalize,
+            to_seconds(latest_max_age) if use_latest else float("inf"),
+        )
+        self._bound: Answers[str, tuple[Serializer, float]] = Answers(SCHEMAS_KEPT)
+        self._schemas.follow(self._bound)
+
+    def __call__(self, value: Any) -> bytes:
+        raise InvalidConfiguration(
+            f"{type(self).__name__} needs to know the topic: give it to a producer, or call serialize(topic, value)"
+        )
+
+    async def bind(self, topic: str, part: Part = "value") -> Serializer:
+        """What writes the values, or the keys, of a topic."""
+        subject = self._choice.subject or f"{topic}-{part}"
+        known = self._bound.known(subject)
+        now = asyncio.get_running_loop().time()
+        if known is not None and known[1] > now:
+            return known[0]
+        if known is not None:
+            return await self._refresh(subject, known[0], now)
+        return (await self._bound.get(subject, lambda: self._bind(subject)))[0]
+
+    async def _refresh(self, subject: str, known: Serializer, now: float) -> Serializer:
+        """The latest schema may be another one by now."""
+        # Others go on with the one they know meanwhile.
+        self._bound.keep(subject, (known, now + self._choice.latest_max_age_s))
+        try:
+            made = await self._bind(subject)
+        except GoQueueError as error:
+            log.warning(
+                "the latest schema is not known, going on with the one before", subject=subject, error=str(error)
+            )
+            made = known, asyncio.get_running_loop().time() + self._choice.latest_max_age_s
+        self._bound.keep(subject, made)
+        return made[0]
+
+    async def _bind(self, subject: str) -> tuple[Serializer, float]:
+        until = asyncio.get_running_loop().time() + self._choice.latest_max_age_s
+        schema = await self._chosen(subject)
+        if schema.kind != self._kind:
+            raise InvalidSchema(
+                f"subject {subject[:300]!r} has a {schema.kind} schema; this serializer writes {self._kind}"
+            )
+        parsed = await self._schemas.parsed(schema)
+        return await compiled((schema,), self._made, subject, schema, parsed), until
+
+    async def _chosen(self, subject: str) -> Schema:
+        choice = self._choice
+        schema = await self._own(choice.schema) if choice.schema is not None else None
+        if schema is None:
+            return (await self._schemas.version(subject, choice.version or "latest")).schema
+        if choice.auto_register:
+            return (await self._schemas.register(subject, schema, normalize=choice.normalize)).schema
+        return (await self._schemas.find(subject, schema, normalize=choice.normalize)).schema
+
+    async def _own(self, schema: Schema) -> Schema:
+        """The schema with what it refers to."""
+        return schema
+
+    @abstractmethod
+    def _made(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
+        """What writes values of this schema. By any thread."""
+
+    def serialize(self, topic: str, value: Any, part: Part = "value") -> Any:
+        """A value's bytes, without sending it. To be awaited if the registry is an ``AsyncClient``'s."""
+        if self._thread is None:
+            return self._serialize(topic, value, part)
+        return self._thread.run(self._serialize(topic, value, part))
+
+    async def _serialize(self, topic: str, value: Any, part: Part) -> bytes:
+        return (await self.bind(topic, part))(value)

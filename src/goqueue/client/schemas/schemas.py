@@ -1,0 +1,274 @@
+"""The schema registry as a client sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from goqueue.client.connection.directory import Directory
+from goqueue.client.connection.response_cache import Answers
+from goqueue.model.errors import InvalidRequest, InvalidSchema
+from goqueue.schemas.base import MAX_DEPTH, ParsedSchema, SchemaKind
+from goqueue.schemas.parsing import parse_schema, schema_kind
+from goqueue.wire.proto import goqueue_pb2 as pb
+
+SCHEMAS_KEPT = 1_000
+"""How many schemas a client keeps ready. One that is not there any more is asked for again."""
+_LISTED_AT_ONCE = 1_000
+_QUICKLY_COMPILED = 2_000
+"""Characters of a schema: so many take about as long as asking a thread does."""
+Made = TypeVar("Made")
+
+
+class SchemaReference(msgspec.Struct, frozen=True):
+    """A version of a subject, under the name that a schema uses for it."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class Schema(msgspec.Struct, frozen=True):
+    """A schema's text. ``id`` is 0 unless it comes from a registry."""
+
+    text: str
+    kind: SchemaKind = "AVRO"
+    references: tuple[SchemaReference, ...] = ()
+    id: int = 0
+
+
+class SchemaVersion(msgspec.Struct, frozen=True):
+    """A schema as a version of a subject."""
+
+    subject: str
+    version: int
+    schema: Schema
+
+    @property
+    def id(self) -> int:
+        return self.schema.id
+
+
+class SchemaProblem(msgspec.Struct, frozen=True):
+    """Why a schema does not fit to a version of its subject: which rule, where in the schema, and what would fit."""
+
+    version: int
+    rule: str
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.rule} at {self.path} (version {self.version}): {self.message}"
+
+
+SchemaGiven = str | Mapping[str, Any] | list[Any] | Schema
+"""A text, the JSON of one, or a ``Schema``, which may refer to others."""
+
+Version = int | Literal["latest"]
+
+
+class AsyncSchemas:
+    """``AsyncClient.schemas``. What cannot change is asked for once: a schema by its id, the id of a schema."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._by_id: Answers[int, Schema] = Answers(SCHEMAS_KEPT)
+        self._by_schema: Answers[tuple[str, Schema, bool], SchemaVersion] = Answers(SCHEMAS_KEPT)
+        self._parsed: Answers[Schema, ParsedSchema] = Answers(SCHEMAS_KEPT)
+        self._followers: weakref.WeakSet[Answers[str, Any]] = weakref.WeakSet()
+
+    async def register(
+        self, subject: str, schema: SchemaGiven, kind: SchemaKind = "AVRO", *, normalize: bool = False
+    ) -> SchemaVersion:
+        """Make it a version of the subject, unless it is one. ``IncompatibleSchema`` if it does not fit."""
+        given = to_schema(schema, kind)
+
+        async def ask() -> SchemaVersion:
+            request = _made(
+                lambda: pb.RegisterSchemaRequest(subject=subject, schema=_to_wire(given), normalize=normalize)
+            )
+            found = await self._directory.any(
+                lambda attempt: attempt.command(attempt.broker.schemas.RegisterSchema, request)
+            )
+            return self._keep(found)
+
+        return await self._by_schema.get((subject, given, normalize), ask)
+
+    async def find(
+        self, subject: str, schema: SchemaGiven, kind: SchemaKind = "AVRO", *, normalize: bool = False
+    ) -> SchemaVersion:
+        """The version of the subject that is this very schema. ``SchemaNotFound`` if none is."""
+        given = to_schema(schema, kind)
+
+        async def ask() -> SchemaVersion:
+            request = _made(lambda: pb.FindSchemaRequest(subject=subject, schema=_to_wire(given), normalize=normalize))
+            return self._keep(await self._ask("FindSchema", request))
+
+        return await self._by_schema.get((subject, given, normalize), ask)
+
+    async def get(self, schema_id: int) -> Schema:
+        """The schema with this id. ``SchemaNotFound`` if there is none."""
+
+        async def ask() -> Schema:
+            return _to_schema(await self._ask("GetSchema", _made(lambda: pb.GetSchemaRequest(id=schema_id))))
+
+        return await self._by_id.get(schema_id, ask)
+
+    async def version(self, subject: str, version: Version, *, deleted: bool = False) -> SchemaVersion:
+        """A version of a subject. ``deleted``: also one that is deleted, but not for good."""
+        number = _number(version)
+        request = _made(lambda: pb.GetSchemaVersionRequest(subject=subject, version=number, deleted=deleted))
+        return self._keep(await self._ask("GetSchemaVersion", request))
+
+    async def latest(self, subject: str) -> SchemaVersion:
+        """``SubjectNotFound`` if it has no schema."""
+        return await self.version(subject, "latest")
+
+    async def versions(self, subject: str) -> list[int]:
+        """In ascending order."""
+        request = _made(lambda: pb.ListSchemaVersionsRequest(subject=subject))
+        return list((await self._ask("ListSchemaVersions", request)).versions)
+
+    async def subjects(self, prefix: str = "") -> list[str]:
+        """In alphabetical order."""
+        names: list[str] = []
+        while True:
+            after = names[-1] if names else ""
+            request = _made(lambda: pb.ListSubjectsRequest(prefix=prefix, limit=_LISTED_AT_ONCE, after=after))  # noqa: B023
+            found = await self._ask("ListSubjects", request)
+            names += found.names
+            if not found.more or not found.names:
+                return names
+
+    async def check(
+        self, subject: str, schema: SchemaGiven, kind: SchemaKind = "AVRO", *, version: Version | None = None
+    ) -> list[SchemaProblem]:
+        """Why a schema could not be registered; empty: it could. Compared with one version, or with all that matter."""
+        given = to_schema(schema, kind)
+        number = None if version is None else _number(version)
+        request = _made(lambda: pb.CheckCompatibilityRequest(subject=subject, schema=_to_wire(given), version=number))
+        found = await self._ask("CheckCompatibility", request)
+        return [SchemaProblem(each.version, each.rule, each.path, each.message) for each in found.problems]
+
+    async def delete(self, subject: str, version: Version | None = None, *, permanent: bool = False) -> list[int]:
+        """A version, or the whole subject; which versions it were. Its messages can still be read.
+
+        ``permanent``: for good, what was deleted before; then they cannot.
+        """
+        method: str
+        if version is None:
+            method, request = (
+                "DeleteSubject",
+                _made(lambda: pb.DeleteSubjectRequest(subject=subject, permanent=permanent)),
+            )
+        else:
+            number = _number(version)
+            method, request = (
+                "DeleteSchemaVersion",
+                _made(lambda: pb.DeleteSchemaVersionRequest(subject=subject, version=number, permanent=permanent)),
+            )
+        try:
+            found = await self._directory.any(
+                lambda attempt: attempt.command(getattr(attempt.broker.schemas, method), request)
+            )
+        finally:
+            # Afterwards: whoever asked meanwhile may have got the answer from before. And also if this failed: who
+            # knows how far it got.
+            self._forget(subject)
+        return list(found.versions)
+
+    def follow(self, by_subject: Answers[str, Any]) -> None:
+        """Have answers forgotten, too, when something of their subject is deleted."""
+        self._followers.add(by_subject)
+
+    def _forget(self, subject: str) -> None:
+        self._by_schema.forget(lambda key: key[0] == subject)
+        # A number of a version may stand for another schema by now.
+        self._parsed.forget(lambda schema: bool(schema.references))
+        for answers in list(self._followers):
+            answers.forget(lambda key: key == subject)
+
+    async def parsed(self, schema: Schema) -> ParsedSchema:
+        """A schema ready for use, together with those that it refers to."""
+        return await self._parse(schema, 0)
+
+    async def _parse(self, schema: Schema, depth: int) -> ParsedSchema:
+        if depth > MAX_DEPTH:
+            raise InvalidSchema(f"references lead through more than {MAX_DEPTH} schemas")
+
+        async def ask() -> ParsedSchema:
+            references = {}
+            for each in schema.references:
+                found = await self.version(each.subject, each.version or "latest", deleted=True)
+                references[each.name] = await self._parse(found.schema, depth + 1)
+            # A large schema takes a while to be understood.
+            return await asyncio.to_thread(parse_schema, schema.kind, schema.text, references)
+
+        return await self._parsed.get(schema, ask)
+
+    async def _ask(self, method: str, request: Any) -> Any:
+        return await self._directory.any(
+            lambda attempt: attempt.question(getattr(attempt.broker.schemas, method), request)
+        )
+
+    def _keep(self, found: pb.SchemaVersion) -> SchemaVersion:
+        schema = _to_schema(found.schema)
+        self._by_id.keep(schema.id, schema)
+        return SchemaVersion(found.subject, found.version, schema)
+
+    async def _close(self) -> None:
+        for answers in (self._by_id, self._by_schema, self._parsed):
+            await answers.close()
+
+
+async def compiled(schemas: Iterable[Schema | None], make: Callable[..., Made], *given: Any) -> Made:
+    """``make(*given)``, which takes a while if the schemas are large, without holding up the loop."""
+    wanted = [each for each in schemas if each is not None]
+    if any(each.references for each in wanted) or sum(len(each.text) for each in wanted) > _QUICKLY_COMPILED:
+        return await asyncio.to_thread(make, *given)
+    return make(*given)
+
+
+def to_schema(given: SchemaGiven, kind: SchemaKind) -> Schema:
+    if isinstance(given, Schema):
+        return Schema(given.text, schema_kind(given.kind), tuple(given.references))
+    if isinstance(given, str):
+        return Schema(given, schema_kind(kind))
+    try:
+        return Schema(json.dumps(given), schema_kind(kind))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidSchema(f"the schema is neither a text nor JSON: {error}") from None
+
+
+def _to_wire(schema: Schema) -> pb.Schema:
+    references = [
+        pb.SchemaReference(name=each.name, subject=each.subject, version=each.version) for each in schema.references
+    ]
+    return pb.Schema(kind=schema.kind, text=schema.text, references=references)
+
+
+def _to_schema(schema: pb.Schema) -> Schema:
+    references = tuple(SchemaReference(each.name, each.subject, each.version) for each in schema.references)
+    return Schema(schema.text, schema_kind(schema.kind), references, schema.id)
+
+
+def _number(version: Version) -> int:
+    """0 stands for the latest."""
+    if version == "latest":
+        return 0
+    if not isinstance(version, int) or version < 1:
+        raise InvalidRequest(f"version is {version!r}; a number from 1 on, or 'latest', is one")
+    return version
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    """A request with what a user gave."""
+    try:
+        return make()
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(f"the registry cannot be asked for this: {error}") from None

@@ -1,0 +1,48 @@
+"""The schema registry without an event loop."""
+
+from __future__ import annotations
+
+from goqueue.client.connection.loop_thread import LoopThread
+from goqueue.client.schemas.schemas import AsyncSchemas, Schema, SchemaGiven, SchemaProblem, SchemaVersion, Version
+from goqueue.schemas.base import SchemaKind
+
+
+class Schemas:
+    """``Client.schemas``. Each method as in ``AsyncSchemas``."""
+
+    def __init__(self, schemas: AsyncSchemas, thread: LoopThread) -> None:
+        self._schemas = schemas
+        self._thread = thread
+
+    def register(
+        self, subject: str, schema: SchemaGiven, kind: SchemaKind = "AVRO", *, normalize: bool = False
+    ) -> SchemaVersion:
+        return self._thread.run(self._schemas.register(subject, schema, kind, normalize=normalize))
+
+    def find(
+        self, subject: str, schema: SchemaGiven, kind: SchemaKind = "AVRO", *, normalize: bool = False
+    ) -> SchemaVersion:
+        return self._thread.run(self._schemas.find(subject, schema, kind, normalize=normalize))
+
+    def get(self, schema_id: int) -> Schema:
+        return self._thread.run(self._schemas.get(schema_id))
+
+    def version(self, subject: str, version: Version, *, deleted: bool = False) -> SchemaVersion:
+        return self._thread.run(self._schemas.version(subject, version, deleted=deleted))
+
+    def latest(self, subject: str) -> SchemaVersion:
+        return self._thread.run(self._schemas.latest(subject))
+
+    def versions(self, subject: str) -> list[int]:
+        return self._thread.run(self._schemas.versions(subject))
+
+    def subjects(self, prefix: str = "") -> list[str]:
+        return self._thread.run(self._schemas.subjects(prefix))
+
+    def check(
+        self, subject: str, schema: SchemaGiven, kind: SchemaKind = "AVRO", *, version: Version | None = None
+    ) -> list[SchemaProblem]:
+        return self._thread.run(self._schemas.check(subject, schema, kind, version=version))
+
+    def delete(self, subject: str, version: Version | None = None, *, permanent: bool = False) -> list[int]:
+        return self._thread.run(self._schemas.delete(subject, version, permanent=permanent))

@@ -1,0 +1,1 @@
+"""Avro: parsing, compatibility, checking values."""

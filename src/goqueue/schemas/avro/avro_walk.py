@@ -1,0 +1,198 @@
+"""Walking through an Avro value byte by byte, to say where it is wrong. Slow: for values that are known to be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from goqueue.schemas.avro.avro_types import (
+    Array,
+    AvroType,
+    Enum,
+    Field,
+    Fixed,
+    Map,
+    Primitive,
+    Record,
+    Union,
+    shown,
+    takes_no_bytes,
+)
+from goqueue.schemas.base import MAX_DEPTH
+
+UUID = re.compile(rb"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+NUMBERS = {"int": (5, 0x0F), "long": (10, 0x01)}
+"""How many bytes a number has at most, and the largest last one of so many."""
+MOST_EMPTY_ITEMS = 100_000
+"""Items of an array that take no bytes: a few bytes could else say that there are as many as a reader has memory."""
+_DAY = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
+_WIDTHS = {"float": 4, "double": 8}
+_MOST_STEPS = 150_000
+"""A quarter of a second."""
+_MOST_STEPS_IN_PLACE = 10 * MAX_DEPTH
+"""Beyond what records can lie in one another: one that takes more steps without any byte lies in itself."""
+_SHOWN_NAMES = 20
+
+_Path = tuple["_Path | None", str | int]
+
+
+class _Wrong(Exception):
+    """What is wrong."""
+
+
+@dataclass(slots=True)
+class _Blocks:
+    """An array or a map that is being walked through."""
+
+    item: AvroType
+    has_keys: bool
+    left: int = 0
+    place: int = 0
+
+
+def first_problem(root: AvroType, value: bytes) -> str | None:
+    """What is wrong with a value and where; ``None`` if nothing is."""
+    walk = _Walk(value)
+    try:
+        walk.through(root)
+    except _Wrong as wrong:
+        return f"{_written(walk.path)}: {wrong}"
+    left = len(value) - walk.at
+    return f"{left} bytes are left over behind the value" if left else None
+
+
+class _Walk:
+    def __init__(self, value: bytes) -> None:
+        self.at = 0
+        self.path: _Path | None = None
+        self._value = value
+        self._waiting: list[tuple[AvroType | _Blocks, _Path | None]] = []
+        self._fields: dict[int, list[Field]] = {}
+
+    def through(self, root: AvroType) -> None:
+        waiting = self._waiting
+        waiting.append((root, None))
+        steps = moved = before = 0
+        while waiting:
+            part, self.path = waiting.pop()
+            steps += 1
+            if self.at != before:
+                moved, before = steps, self.at
+            if steps - moved > _MOST_STEPS_IN_PLACE:
+                raise _Wrong("the type lies in itself without an end")
+            if steps > _MOST_STEPS:
+                raise _Wrong("the value does not fit or is nested too deep, and it is too large to find out where")
+            if isinstance(part, _Blocks):
+                self._next_item(part)
+            elif not takes_no_bytes(part):
+                self._part(part)
+
+    def _part(self, part: AvroType) -> None:
+        path = self.path
+        match part:
+            case Primitive(kind, logical):
+                self._primitive(kind, logical)
+            case Fixed():
+                self._skip(part.size, shown(part))
+            case Enum():
+                self._choice(len(part.symbols), f"a symbol of {shown(part)}")
+            case Union(branches):
+                self._waiting.append((branches[self._choice(len(branches), "a branch of the union")], path))
+            case Record():
+                self._waiting += ((each.type, (path, each.name)) for each in self._fields_of(part))
+            case Array(items):
+                self._waiting.append((_Blocks(items, has_keys=False), path))
+            case Map(values):
+                self._waiting.append((_Blocks(values, has_keys=True), path))
+
+    def _fields_of(self, record: Record) -> list[Field]:
+        """The last first. What takes no bytes would take steps."""
+        if id(record) not in self._fields:
+            self._fields[id(record)] = [each for each in reversed(record.fields) if not takes_no_bytes(each.type)]
+        return self._fields[id(record)]
+
+    def _primitive(self, kind: str, logical: str) -> None:
+        if kind in NUMBERS:
+            number = self._number(kind, kind)
+            if logical and not 0 <= number < _DAY[logical]:
+                raise _Wrong(f"{number} is no {logical}; these are from 0 to {_DAY[logical] - 1}")
+        elif kind == "boolean":
+            if self._skip(1, kind)[0] > 1:
+                raise _Wrong(f"a boolean is 0 or 1, the byte at {self.at - 1} is neither")
+        elif kind in _WIDTHS:
+            self._skip(_WIDTHS[kind], kind)
+        else:
+            text = self._text(kind)
+            if logical == "uuid" and not UUID.fullmatch(text):
+                raise _Wrong(f"{text[:50]!r} is no UUID")
+
+    def _next_item(self, blocks: _Blocks) -> None:
+        if not blocks.left:
+            count = self._number("long", "number of items")
+            if count < 0:
+                count = -count
+                self._number("long", "size of a block")
+            if not count:
+                return
+            blocks.left = count
+        path = self.path
+        self._waiting.append((blocks, path))
+        if takes_no_bytes(blocks.item) and not blocks.has_keys:
+            blocks.place, blocks.left = blocks.place + blocks.left, 0
+            if blocks.place > MOST_EMPTY_ITEMS:
+                raise _Wrong(f"there are {blocks.place} items that take no bytes; {MOST_EMPTY_ITEMS} are allowed")
+            return
+        self.path = (path, blocks.place)
+        if blocks.has_keys:
+            self._text("string")
+        self._waiting.append((blocks.item, self.path))
+        blocks.left -= 1
+        blocks.place += 1
+
+    def _skip(self, size: int, what: str) -> bytes:
+        left = len(self._value) - self.at
+        if not 0 <= size <= left:
+            raise _Wrong(f"{what} needs {size} bytes at byte {self.at}, and {left} are left")
+        self.at += size
+        return self._value[self.at - size : self.at]
+
+    def _number(self, kind: str, what: str) -> int:
+        most_bytes, most_in_last = NUMBERS[kind]
+        begin, number = self.at, 0
+        while True:
+            byte = self._skip(1, what)[0]
+            place = self.at - begin
+            number |= (byte & 0x7F) << 7 * (place - 1)
+            if byte < 0x80:
+                if place == most_bytes and byte > most_in_last:
+                    raise _Wrong(f"the {what} at byte {begin} is too large for {kind}")
+                return (number >> 1) ^ -(number & 1)
+            if place == most_bytes:
+                raise _Wrong(f"the {what} at byte {begin} has more than {most_bytes} bytes")
+
+    def _text(self, kind: str) -> bytes:
+        size = self._number("long", f"length of {kind}")
+        content = self._skip(size, kind)
+        if kind == "string":
+            try:
+                content.decode()
+            except UnicodeDecodeError:
+                raise _Wrong(f"the string at byte {self.at - size} is not UTF-8") from None
+        return content
+
+    def _choice(self, count: int, what: str) -> int:
+        number = self._number("long", what)
+        if not 0 <= number < count:
+            raise _Wrong(f"{number} is no {what.removeprefix('a ')}; there are 0 to {count - 1}")
+        return number
+
+
+def _written(path: _Path | None) -> str:
+    names: list[str] = []
+    while path is not None:
+        path, name = path
+        names.append(str(name))
+        if len(names) > _SHOWN_NAMES:
+            names.append("…")
+            break
+    return "/" + "/".join(reversed(names))

@@ -1,0 +1,1 @@
+"""JSON Schema: parsing, compatibility, checking values, and bounds on their cost."""

@@ -1,0 +1,209 @@
+"""Whether one JSON schema's types, values, numbers and strings are all within another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, Protocol
+
+from goqueue.model.fields import shown
+from goqueue.schemas.base import Incompatibility
+from goqueue.schemas.json.json_engine import compile_alone
+from goqueue.schemas.json.json_nodes import Node
+from goqueue.schemas.json.json_text import pointer, same_text
+from goqueue.schemas.json.json_written import (
+    Limit,
+    Written,
+    kinds_of_type,
+    listed_values,
+    lower_limits,
+    next_integer,
+    shown_kinds,
+    upper_limits,
+)
+
+COUNTS = {
+    "string": {"maxLength": "MAX_LENGTH", "minLength": "MIN_LENGTH"},
+    "array": {"maxItems": "MAX_ITEMS", "minItems": "MIN_ITEMS"},
+    "object": {"maxProperties": "MAX_PROPERTIES", "minProperties": "MIN_PROPERTIES"},
+}
+
+
+class Reading(Protocol):
+    """A comparison that is under way."""
+
+    def compare(self, reader: Node, writers: tuple[Node, ...], path: str) -> list[Incompatibility]: ...
+
+    def is_same(self, reader: Node, writer: Node) -> bool: ...
+
+    def spend(self, units: int) -> None:
+        """Told of work; ends the comparison when it is too much."""
+
+    def keep(self, node: Node) -> Node:
+        """Hold on to a node that is no part of a document."""
+
+    def pattern_matches(self, pattern: str, name: str) -> bool: ...
+
+
+def types(reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
+    wanted = reader.get("type")
+    if wanted is None:
+        return
+    missing = written.kinds - kinds_of_type(wanted)
+    if not missing:
+        return
+    here = pointer(path, "type")
+    was, now = shown_kinds(written.kinds), shown_kinds(kinds_of_type(wanted))
+    if missing == {"fraction"} and "integer" in kinds_of_type(wanted):
+        yield Incompatibility(
+            "TYPE_NARROWED", here, f"a number may have been written, only {now} can be read; allow 'number'"
+        )
+    elif (
+        isinstance(wanted, list) and len(wanted) > 1 and any(isinstance(each, list) for each in written.all_of("type"))
+    ):
+        yield Incompatibility(
+            "SUM_TYPE_NARROWED", here, f"{was} may have been written, only {now} can be read; keep every type"
+        )
+    else:
+        yield Incompatibility("TYPE_CHANGED", here, f"{was} may have been written, {now} is to be read; keep the type")
+
+
+def values(reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
+    allowed = listed_values(reader)
+    if allowed is None:
+        return
+    keyword = "enum" if reader.get("enum") is not None else "const"
+    here = pointer(path, keyword)
+    if written.values is None:
+        rule = "TYPE_CHANGED" if keyword == "enum" else "CONST_ADDED"
+        yield Incompatibility(rule, here, "other values than those listed may have been written; leave the list out")
+        return
+    texts = {same_text(each) for each in allowed}
+    missing = [each for each in written.values if same_text(each) not in texts]
+    if not missing:
+        return
+    rule = "CONST_CHANGED"
+    if keyword == "enum":
+        before = {same_text(each) for each in written.values}
+        rule = "ENUM_ARRAY_NARROWED" if texts <= before else "ENUM_ARRAY_CHANGED"
+    listed = ", ".join(shown(each) for each in missing[:5])
+    yield Incompatibility(rule, here, f"{listed} may have been written and cannot be read; keep every value")
+
+
+def numbers(reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
+    if not written.kinds & {"integer", "fraction"}:
+        return
+    whole = "fraction" not in written.kinds
+    for limit in lower_limits(reader):
+        if not _is_within(limit, written.lower(), whole, upwards=True) and not _fit(reader, written, "minimum"):
+            yield _limit_reason("minimum", "INCREASED", limit, written, path)
+    for limit in upper_limits(reader):
+        if not _is_within(limit, written.upper(), whole, upwards=False) and not _fit(reader, written, "maximum"):
+            yield _limit_reason("maximum", "DECREASED", limit, written, path)
+    yield from _multiples(reader, written, path)
+
+
+def _is_within(wanted: Limit, given: Limit | None, whole: bool, *, upwards: bool) -> bool:
+    if given is None:
+        return False
+    if whole:
+        inner, outer = next_integer(given, upwards=upwards), next_integer(wanted, upwards=upwards)
+        return inner >= outer if upwards else inner <= outer
+    if given.value == wanted.value:
+        return given.is_excluded or not wanted.is_excluded
+    return given.value > wanted.value if upwards else given.value < wanted.value
+
+
+def _limit_reason(keyword: str, moved: str, limit: Limit, written: Written, path: str) -> Incompatibility:
+    name = keyword
+    if limit.is_excluded:
+        name = f"exclusive{keyword.capitalize()}"
+    stem = f"{'EXCLUSIVE_' if limit.is_excluded else ''}{keyword.upper()}"
+    had = bool(written.numbers(name) or (limit.is_excluded and written.numbers(keyword)))
+    more = "below" if keyword == "minimum" else "above"
+    return Incompatibility(
+        f"{stem}_{moved if had else 'ADDED'}",
+        pointer(path, name),
+        f"numbers {more} {shown(limit.value)} may have been written; keep the limit as it was, or leave it out",
+    )
+
+
+def _multiples(reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
+    wanted = reader.get("multipleOf")
+    if not isinstance(wanted, int | float) or isinstance(wanted, bool):
+        return
+    given = written.numbers("multipleOf")
+    if "fraction" not in written.kinds:
+        given = [*given, 1]
+    step = _exact(wanted)
+    if any(_exact(each) % step == 0 for each in given) or _fit(reader, written, "multipleOf"):
+        return
+    before = written.numbers("multipleOf")
+    if not before:
+        rule = "MULTIPLE_OF_ADDED"
+    else:
+        rule = "MULTIPLE_OF_EXPANDED" if step % _exact(before[0]) == 0 else "MULTIPLE_OF_CHANGED"
+    yield Incompatibility(
+        rule,
+        pointer(path, "multipleOf"),
+        f"other numbers than multiples of {shown(wanted)} may have been written; keep the step, or a divisor of it",
+    )
+
+
+def _exact(number: float) -> Fraction:
+    """As it is written: a tenth is a tenth."""
+    return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
+
+
+def strings(reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
+    if "string" not in written.kinds:
+        return
+    yield from counts("string", reader, written, path)
+    pattern = reader.get("pattern")
+    if isinstance(pattern, str) and pattern not in (given := written.all_of("pattern")):
+        if _fit(reader, written, "pattern"):
+            return
+        yield Incompatibility(
+            "PATTERN_CHANGED" if given else "PATTERN_ADDED",
+            pointer(path, "pattern"),
+            f"strings that do not match {shown(pattern)} may have been written; keep the pattern, or leave it out",
+        )
+    for keyword in ("contentEncoding", "contentMediaType"):
+        content = reader.get(keyword)
+        if isinstance(content, str) and content not in written.all_of(keyword):
+            yield Incompatibility(
+                "CONTENT_CHANGED",
+                pointer(path, keyword),
+                f"strings that are no {shown(content)} may have been written; leave {keyword!r} as it was",
+            )
+
+
+def counts(kind: str, reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
+    """Limits of lengths and numbers of items and properties."""
+    for keyword, stem in COUNTS[kind].items():
+        wanted = reader.get(keyword)
+        if not isinstance(wanted, int | float):
+            continue
+        given = written.numbers(keyword)
+        upwards = keyword.startswith("min")
+        if upwards and wanted <= 0:
+            continue
+        if any(each >= wanted if upwards else each <= wanted for each in given) or _fit(reader, written, keyword):
+            continue
+        moved = "INCREASED" if upwards else "DECREASED"
+        less = "less" if upwards else "more"
+        yield Incompatibility(
+            f"{stem}_{moved if given else 'ADDED'}",
+            pointer(path, keyword),
+            f"{less} than {shown(wanted)} may have been written; keep the limit as it was, or leave it out",
+        )
+
+
+def _fit(reader: Node, written: Written, keyword: str) -> bool:
+    """Whether every value that there can be, where those are known, is right by one keyword."""
+    if written.values is None or not isinstance(reader.raw, dict):
+        return False
+    excluding = f"exclusive{keyword.capitalize()}"
+    alone: dict[str, Any] = {key: reader.raw[key] for key in (keyword, excluding) if key in reader.raw}
+    check = compile_alone(alone, reader.draft)
+    return all(check.is_valid(each) for each in written.values)

@@ -1,0 +1,161 @@
+"""What a JSON schema costs for each part of a value, found before any value comes.
+
+The library that validates lets nobody else run meanwhile, so what it has to do must be bounded by what is known: how
+many keywords of the schema can apply to the same part of a value, times how many parts the value has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from goqueue.schemas.json.json_nodes import Node
+
+if TYPE_CHECKING:
+    from goqueue.schemas.json.json_bounds import SchemaGraph
+
+# Units of work, each about ten nanoseconds.
+_DECODED_BYTE = 2
+_MATCHED_BYTE = 0.4
+"""For each regular expression."""
+_PATTERN_OF_NAMES = 4
+"""For each member whose name is matched."""
+_BYTES_OF_A_PART = 2
+"""A part of a value has a comma or a bracket at least, and something itself."""
+_KEYWORDS: Mapping[str, int] = {
+    "properties": 10, "multipleOf": 65, "uniqueItems": 7, "additionalProperties": 5, "propertyNames": 5, "pattern": 5,
+    "unevaluatedProperties": 40, "unevaluatedItems": 40, "$ref": 5, "$dynamicRef": 20, "$recursiveRef": 20,
+    "required": 5,
+}  # fmt: skip
+_COMPARED_PART = 15
+"""Comparing an array or an object, for each part of the value."""
+_Weight = Callable[[Node], float]
+_BY_EACH_NAME = ("dependencies", "dependentRequired", "dependentSchemas")
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a schema costs, in units of work."""
+
+    once: float
+    """For a value as a whole."""
+    part: float
+    """At most for each part of it, however deep."""
+    byte: float
+    """At most for each of its bytes."""
+
+    def most_parts(self, work: float, size: int) -> int:
+        """How many parts a value of this many bytes may have, to cost no more than ``work``."""
+        return int(max(0.0, work - self.once - self.byte * size) / max(self.part, 0.001))
+
+    def most_bytes(self, work: float) -> int:
+        """How large a value may be, whatever it is."""
+        return int(max(0.0, work - self.once) / (self.part / _BYTES_OF_A_PART + self.byte + _DECODED_BYTE))
+
+
+def parts_of(value: bytes) -> int:
+    """How many parts a value has at most: members, items, and itself."""
+    return 1 + value.count(b",") + value.count(b"[") + value.count(b"{")
+
+
+def costs_of(graph: SchemaGraph) -> Costs:
+    """The most that can come together anywhere."""
+    once, part = _Sums(graph, _own, _for_members).of_root()
+    patterns_once, patterns = _Sums(graph, _patterns, _patterns_of_names).of_root()
+    return Costs(once, part, _MATCHED_BYTE * max(patterns_once, patterns))
+
+
+class _Sums:
+    """Adds up a weight of nodes: of all that apply to the value itself, and of all that apply to one part of it."""
+
+    def __init__(self, graph: SchemaGraph, own: _Weight, for_members: _Weight) -> None:
+        self._graph = graph
+        self._own = {id(node): own(node) for node in graph.nodes()}
+        self._for_members = {id(node): for_members(node) for node in graph.nodes()}
+        self._here: dict[int, float] = {}
+        self._beneath: dict[int, float] = {}
+        for node in graph.nodes():
+            self._add_here(node)
+        for circle in graph.circles():
+            self._add_beneath(circle)
+
+    def of_root(self) -> tuple[float, float]:
+        root = id(self._graph.root)
+        return self._here[root], self._beneath[root]
+
+    def _add_here(self, start: Node) -> None:
+        """None comes to itself in this way, as was checked before."""
+        stack = [(start, False)]
+        while stack:
+            node, is_ready = stack.pop()
+            key = id(node)
+            if key in self._here:
+                continue
+            targets = [to for way, to in self._graph.edges[key] if way == "here"]
+            if is_ready:
+                self._here[key] = self._own[key] + sum(self._here[id(to)] for to in targets)
+            else:
+                stack.append((node, True))
+                stack += ((to, False) for to in targets)
+
+    def _add_beneath(self, circle: list[Node]) -> None:
+        """Nodes that come to one another apply to one part together: each once, since the library remembers what it
+        found for a part, or only those of one of them if there is one way on from each."""
+        inside = {id(node) for node in circle}
+        total = 0.0
+        for node in circle:
+            onward = {"member": 0.0, "item": 0.0}
+            for way, to in self._graph.edges[id(node)]:
+                if id(to) in inside:
+                    continue
+                most = max(self._here[id(to)], self._beneath[id(to)])
+                if way in onward:
+                    onward[way] = max(onward[way], most)
+                else:
+                    total += self._beneath[id(to)] if way == "here" else most
+            total += max(onward.values()) + self._for_members[id(node)]
+        if self._graph.is_circle(circle[0]):
+            if self._graph.goes_on_once(circle):
+                total += max(self._here[key] for key in inside)
+            else:
+                total += sum(self._own[key] for key in inside) + sum(
+                    self._here[id(to)]
+                    for key in inside
+                    for way, to in self._graph.edges[key]
+                    if way == "here" and id(to) not in inside
+                )
+        for key in inside:
+            self._beneath[key] = total
+
+
+def _own(node: Node) -> float:
+    work = 1.0
+    for keyword in node.raw if isinstance(node.raw, dict) else ():
+        given = node.get(keyword)
+        if keyword == "const":
+            work += _compared(given)
+        elif keyword == "enum" and isinstance(given, list):
+            # Texts alone are looked up.
+            work += 1 if all(isinstance(each, str) for each in given) else sum(map(_compared, given))
+        elif keyword in _BY_EACH_NAME and isinstance(given, dict):
+            work += 2 * len(given)
+        elif given is not None:
+            work += _KEYWORDS.get(keyword, 1)
+    return work
+
+
+def _compared(given: object) -> float:
+    return _COMPARED_PART if isinstance(given, dict | list) else 1
+
+
+def _for_members(node: Node) -> float:
+    return _PATTERN_OF_NAMES * len(node.named("patternProperties"))
+
+
+def _patterns(node: Node) -> float:
+    return 1 if isinstance(node.get("pattern"), str) else 0
+
+
+def _patterns_of_names(node: Node) -> float:
+    return len(node.named("patternProperties"))

@@ -1,0 +1,52 @@
+"""The library that validates JSON, set up so that it asks neither the network nor the disk, and gives up on regular
+expressions that take too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema_rs
+
+from goqueue.schemas.json.json_nodes import DRAFT_URIS, Draft
+
+_CLASSES: Mapping[Draft, type[jsonschema_rs.Validator]] = {
+    4: jsonschema_rs.Draft4Validator,
+    6: jsonschema_rs.Draft6Validator,
+    7: jsonschema_rs.Draft7Validator,
+    2019: jsonschema_rs.Draft201909Validator,
+    2020: jsonschema_rs.Draft202012Validator,
+}
+_BACKTRACK_LIMIT = 1_000
+_PATTERN_BYTES = 1 << 19
+"""How large one regular expression may become once it is compiled."""
+_OPTIONS: Mapping[str, Any] = {
+    "offline": True,
+    "validate_formats": False,
+    "pattern_options": jsonschema_rs.FancyRegexOptions(
+        backtrack_limit=_BACKTRACK_LIMIT, size_limit=_PATTERN_BYTES, dfa_size_limit=_PATTERN_BYTES
+    ),
+    "mask": "the value",
+}
+
+
+def with_draft(raw: dict[str, Any] | bool, draft: Draft) -> dict[str, Any] | bool:
+    """A schema that says itself of which draft it is."""
+    return raw if isinstance(raw, bool) else {**raw, "$schema": DRAFT_URIS[draft]}
+
+
+def compile_schema(
+    raw: dict[str, Any] | bool, draft: Draft, resources: Mapping[str, dict[str, Any] | bool]
+) -> jsonschema_rs.Validator:
+    """Compile a schema, which may refer to the ``resources`` by their addresses. Raises what the library raises."""
+    registry = jsonschema_rs.Registry(resources.items(), retriever=_refuse) if resources else None
+    return _CLASSES[draft](with_draft(raw, draft), registry=registry, **_OPTIONS)
+
+
+def compile_alone(raw: dict[str, Any], draft: Draft) -> jsonschema_rs.Validator:
+    """A few keywords that refer to nothing."""
+    return _CLASSES[draft](raw, **_OPTIONS)
+
+
+def _refuse(uri: str) -> Any:
+    raise ValueError(f"{uri} is not among the references")

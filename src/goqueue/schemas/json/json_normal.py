@@ -1,0 +1,63 @@
+"""A JSON schema said in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from goqueue.schemas.json.json_nodes import DRAFT_URIS, Node
+from goqueue.schemas.json.json_text import same_text
+
+_SETS = ("required", "enum", "type")
+NO_LIMITS: Mapping[str, object] = {
+    "minLength": 0, "minItems": 0, "minProperties": 0, "uniqueItems": False, "required": [], "dependentRequired": {},
+    "properties": {}, "patternProperties": {},
+}  # fmt: skip
+"""Keywords that say nothing with these values."""
+_PARTS = (
+    "not", "if", "then", "else", "additionalProperties", "additionalItems", "items", "contains", "propertyNames",
+    "unevaluatedProperties", "unevaluatedItems",
+)  # fmt: skip
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_MAPS = ("properties", "patternProperties", "dependentSchemas", "dependencies", "definitions", "$defs")
+
+
+def normal(root: Node) -> object:
+    """The same schema with the order of sets settled, single types as such, what says nothing left out, and its draft
+    named."""
+    found = _normal(root.raw)
+    if isinstance(found, dict):
+        found["$schema"] = DRAFT_URIS[root.draft]
+    return found
+
+
+def _normal(raw: object) -> object:
+    if not isinstance(raw, dict):
+        return raw
+    made: dict[str, object] = {}
+    for key, value in raw.items():
+        if key in NO_LIMITS and same_text(value) == same_text(NO_LIMITS[key]):
+            continue
+        if key in _PARTS and isinstance(value, dict):
+            made[key] = _normal(value)
+        elif key in _LISTS and isinstance(value, list):
+            made[key] = [_normal(each) for each in value]
+        elif key in _MAPS and isinstance(value, dict):
+            made[key] = {name: _in_map(each) for name, each in value.items()}
+        elif key in _SETS and isinstance(value, list):
+            made[key] = _in_order(value)
+        elif key == "dependentRequired" and isinstance(value, dict):
+            made[key] = {name: _in_map(each) for name, each in value.items()}
+        else:
+            made[key] = value
+    if isinstance(types := made.get("type"), list) and len(types) == 1:
+        made["type"] = types[0]
+    return made
+
+
+def _in_map(raw: object) -> object:
+    return _in_order(raw) if isinstance(raw, list) else _normal(raw)
+
+
+def _in_order(values: list[object]) -> list[object]:
+    by_text = {same_text(each): each for each in values}
+    return [by_text[text] for text in sorted(by_text)]

@@ -1,0 +1,102 @@
+"""Whether two JSON schemas say the same, whatever their words about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from goqueue.schemas.json.json_nodes import Node
+from goqueue.schemas.json.json_normal import NO_LIMITS
+from goqueue.schemas.json.json_text import same_text
+from goqueue.schemas.json.json_written import list_size
+
+_PLAIN = frozenset({
+    "const", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "maxLength", "minLength",
+    "pattern", "maxItems", "minItems", "uniqueItems", "maxContains", "minContains", "maxProperties", "minProperties",
+    "contentEncoding", "contentMediaType",
+})  # fmt: skip
+_UNORDERED = frozenset({"type", "enum", "required"})
+_ONE = (
+    "not", "if", "then", "else", "additionalProperties", "additionalItems", "items", "contains", "propertyNames",
+    "unevaluatedProperties", "unevaluatedItems",
+)  # fmt: skip
+_MANY = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies", "dependentRequired")
+
+
+class Sameness:
+    """Told of two schemas at a time. ``spend`` is told of work, and may end it."""
+
+    def __init__(self, spend: Callable[[int], None]) -> None:
+        self._spend = spend
+        self._same: set[tuple[int, int]] = set()
+        self._different: set[tuple[int, int]] = set()
+
+    def is_same(self, one: Node, other: Node) -> bool:
+        """Two that are the same if two that they are made of are, however often that comes back to themselves."""
+        seen: set[tuple[int, int]] = set()
+        waiting = [(one, other)]
+        while waiting:
+            left, right = waiting.pop()
+            pair = id(left), id(right)
+            if left is right or pair in seen or pair in self._same:
+                continue
+            seen.add(pair)
+            self._spend(1 + list_size(left))
+            parts = None if pair in self._different else _parts(left, right)
+            if parts is None:
+                self._different |= {pair, (id(one), id(other))}
+                return False
+            waiting += parts
+        self._same |= seen
+        return True
+
+
+def _parts(one: Node, other: Node) -> list[tuple[Node, Node]] | None:
+    """What must be the same for both to be; ``None`` if they are not in any case."""
+    if isinstance(one.raw, bool) or isinstance(other.raw, bool):
+        return [] if one.raw == other.raw else None
+    if one.draft != other.draft:
+        return None
+    # Most schemas have a few of the keywords: the others are not even asked for.
+    there = one.raw.keys() | other.raw.keys()
+    if any(_text(one, key) != _text(other, key) for key in there & _PLAIN):
+        return None
+    if any(_sorted(one.get(key)) != _sorted(other.get(key)) for key in there & _UNORDERED):
+        return None
+    pairs: list[tuple[list[Node], list[Node]]] = [(one.referred(), other.referred())]
+    pairs += ((_as_list(one.one(key)), _as_list(other.one(key))) for key in _ONE if key in there)
+    pairs += ((one.many(key), other.many(key)) for key in _MANY if key in there)
+    for key in _NAMED:
+        if key not in there:
+            continue
+        named, others = one.named(key), other.named(key)
+        if named.keys() != others.keys() or _lists(one.get(key)) != _lists(other.get(key)):
+            return None
+        pairs.append(([named[name] for name in named], [others[name] for name in named]))
+    if any(len(left) != len(right) for left, right in pairs):
+        return None
+    return [pair for left, right in pairs for pair in zip(left, right, strict=True)]
+
+
+def _as_list(node: Node | None) -> list[Node]:
+    return [] if node is None else [node]
+
+
+def _text(node: Node, keyword: str) -> str | None:
+    if not isinstance(node.raw, dict) or keyword not in node.raw or not node.knows(keyword):
+        return None
+    text = same_text(node.raw[keyword])
+    return None if keyword in NO_LIMITS and text == same_text(NO_LIMITS[keyword]) else text
+
+
+def _sorted(value: object) -> list[str] | None:
+    if value is None or value == []:
+        return None
+    return sorted({same_text(each) for each in (value if isinstance(value, list) else [value])})
+
+
+def _lists(value: object) -> dict[str, list[str] | None]:
+    """The lists of names among the dependencies."""
+    if not isinstance(value, dict):
+        return {}
+    return {key: _sorted(each) for key, each in value.items() if isinstance(each, list)}

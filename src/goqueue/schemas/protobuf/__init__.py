@@ -1,0 +1,1 @@
+"""Protobuf: parsing ``.proto`` text, compatibility, checking values."""

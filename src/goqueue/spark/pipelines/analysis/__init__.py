@@ -1,0 +1,1 @@
+"""Reading trace files and dead letters as tables."""

@@ -1,0 +1,181 @@
+"""Where a group is with a topic, by its own journal in the data folder: what it counts as done, and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from goqueue.delivery.events import (
+    Acked,
+    AnyQueueEvent,
+    Committed,
+    CutTo,
+    Delivered,
+    Parts,
+    QueueClosed,
+    QueueEvent,
+    QueueOpened,
+    Redelivered,
+    ResetTo,
+)
+from goqueue.delivery.queue import Queue, QueueDump
+from goqueue.model.errors import GroupNotFound
+from goqueue.model.offset_runs import OffsetRuns
+from goqueue.model.runs import pairs
+from goqueue.observe.trace_event import runs_of
+from goqueue.spark.pipelines.auditing.audit_kinds import ANY_LANE, AT_LAST, LANES, Kind, rows_of
+from goqueue.spark.pipelines.auditing.journal_files import Snapshot, replayed
+from goqueue.wire.routing import partition_of
+
+GROUPS = "__groups"
+_GROUP_EVENTS = ("group_made", "group_deleted")
+
+Row = tuple[int, int, int, int, int, int, int]
+"""Of evidence: partition, block, kind, lane, seq, first, end."""
+
+
+class KnownGroup(msgspec.Struct):
+    """What a snapshot says of a group, as far as it matters here."""
+
+    name: str
+    identity: str
+    created_at_ns: int
+    overrides: dict[str, Any] = {}
+    fixed: dict[str, Any] = {}
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """One partition of the topic, and what its journal has told since the last snapshot."""
+
+    queue: Queue
+    start: int | None = None
+    """Where the group began, if the journal goes back so far."""
+    seen: dict[Kind, OffsetRuns] = field(default_factory=dict)
+
+    def apply(self, event: AnyQueueEvent) -> None:
+        """The queue changes; what the event says of messages is kept as evidence."""
+        match event:
+            case Delivered():
+                self._add(Kind.CONSUMED, runs_of(event.runs))
+            case Redelivered():
+                self._add_parts(Kind.CONSUMED, event.parts)
+            case Acked():
+                self._add_parts(Kind.DISCARDED if event.error else Kind.ACKED, event.parts)
+            case Committed():
+                self._add(Kind.COMMITTED, [self.queue.committed, event.offset])
+            case ResetTo(offset=offset) | CutTo(end=offset):
+                self.seen = {kind: runs.without(offset, AT_LAST) for kind, runs in self.seen.items()}
+        self.queue.apply(event)
+
+    def _add_parts(self, kind: Kind, parts: Parts) -> None:
+        for _, runs in parts:
+            self._add(kind, runs_of(runs))
+
+    def _add(self, kind: Kind, runs: list[int]) -> None:
+        seen = self.seen.setdefault(kind, OffsetRuns())
+        for low, high in pairs(runs):
+            seen.add(low, high)
+
+    def rows(self, kind: Kind = Kind.DONE) -> Iterator[tuple[int, int, int, int, int, int]]:
+        """Everything as evidence; with ``DONE_LATER`` only what is done, or about to be."""
+        queue = self.queue
+        done = [(ANY_LANE, 0, queue.committed)]
+        for number in range(LANES):
+            lane = queue.lanes.get(number)
+            if lane is None:
+                done.append((number, queue.committed, queue.front))
+            else:
+                done.append((number, queue.committed, lane.acked.prefix))
+                done += [(number, first, end) for first, end in lane.acked.runs()]
+        yield from rows_of(kind, done)
+        yield from rows_of(Kind.MOVING, [(ANY_LANE, offset, offset + 1) for offset in queue.moving])
+        if kind == Kind.DONE_LATER:
+            return
+        for each in queue.parcels():
+            held = Kind.FROZEN if each.is_frozen else Kind.RETRY if each.member is None else Kind.IN_FLIGHT
+            yield from rows_of(held, [(ANY_LANE, low, high) for low, high in pairs(each.runs)])
+        for told, seen in self.seen.items():
+            yield from rows_of(told, [(ANY_LANE, low, high) for low, high in seen.runs()], AT_LAST)
+        if self.start is not None:
+            yield from rows_of(Kind.BEFORE, [(ANY_LANE, 0, self.start)])
+
+
+@dataclass(slots=True)
+class GroupState:
+    group: KnownGroup
+    partitions: dict[int, PartitionState]
+
+    def rows(self, kind: Kind = Kind.DONE) -> list[Row]:
+        return [(number, *row) for number, each in sorted(self.partitions.items()) for row in each.rows(kind)]
+
+
+def group_state(root: Path, group: str, topic_id: str) -> GroupState:
+    """Raises ``GroupNotFound`` if the folder knows no such group."""
+    logs = root / "logs" / GROUPS
+    shards = sum(each.name.isdigit() for each in logs.iterdir()) if logs.is_dir() else 0
+    if shards:
+        shard = partition_of(group.encode(), shards)
+        found = replayed(
+            root / "snapshots" / f"{GROUPS}-{shard}", logs / str(shard), lambda each: _Replay(group, topic_id, each)
+        )
+        if found.group is not None:
+            return GroupState(found.group, found.partitions)
+    raise GroupNotFound(f"{root} knows no group {group!r}")
+
+
+class _Replay:
+    """The events of one group and topic, applied to what the snapshot has of them."""
+
+    def __init__(self, group: str, topic_id: str, snapshot: Snapshot) -> None:
+        self._name = group
+        self._topic_id = topic_id
+        self._end = snapshot.end
+        self._true_for = snapshot.true_for()
+        self.group: KnownGroup | None = None
+        self.partitions: dict[int, PartitionState] = {}
+        for part in snapshot.parts:
+            if part.name == f"g:{group}":
+                self.group = msgspec.json.decode(part.state, type=KnownGroup)
+        for part in snapshot.parts:
+            if self._is_ours(key := part.name.removeprefix("q:")):
+                dump = msgspec.json.decode(part.state, type=QueueDump)
+                self.partitions[dump.partition] = PartitionState(Queue.load(key, dump, {}))
+
+    def _is_ours(self, key: str) -> bool:
+        return self.group is not None and key.startswith(f"{self.group.identity}/{self._topic_id}/")
+
+    def decision(self, offset: int, value: bytes) -> None:
+        for event in msgspec.json.decode(value):
+            key = event.get("q")
+            part = f"q:{key}" if key is not None else f"g:{event.get('group')}"
+            # As the broker does: a part that the snapshot does not have was gone when it ended.
+            if offset < self._end and offset < self._true_for.get(part, self._end):
+                continue
+            if key is None:
+                self._group_event(event)
+            elif self._is_ours(key):
+                self._queue_event(msgspec.convert(event, AnyQueueEvent))
+
+    def _group_event(self, event: dict[str, Any]) -> None:
+        if event.get("group") != self._name or event["type"] not in _GROUP_EVENTS:
+            return
+        self.partitions.clear()
+        self.group = None
+        if event["type"] == "group_made":
+            self.group = KnownGroup(
+                self._name, event["identity"], event["at_ns"], event["overrides"], event.get("fixed", {})
+            )
+
+    def _queue_event(self, event: QueueEvent) -> None:
+        number = int(event.q.rpartition("/")[2])
+        if isinstance(event, QueueOpened):
+            self.partitions[number] = PartitionState(Queue(event, {}), event.start)
+        elif isinstance(event, QueueClosed):
+            self.partitions.pop(number, None)
+        elif (found := self.partitions.get(number)) is not None:
+            found.apply(event)  # type: ignore[arg-type]

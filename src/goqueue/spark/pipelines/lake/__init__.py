@@ -1,0 +1,1 @@
+"""A lake of files and tables: writing topics to it exactly once, and back."""

@@ -1,0 +1,1 @@
+"""Running a pipeline: as a stream or a batch, with rules of quality, progress and a summary."""

@@ -1,0 +1,1 @@
+"""Columns encoded and decoded with schemas of the registry."""

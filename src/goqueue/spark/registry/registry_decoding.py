@@ -1,0 +1,261 @@
+"""Framed values to Arrow, a batch at a time, in whatever process Spark does it.
+
+Each value is read with the schema that it was written with, which is asked for once, and becomes what the reader's
+schema makes of it. A value that cannot be read costs nobody else anything: the others of its batch are there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from goqueue.client.messages.serializers import Deserializer
+from goqueue.client.schemas.schema_deserializer import SchemaDeserializer
+from goqueue.client.schemas.schemas import Schema
+from goqueue.client.schemas.sync_schemas import Schemas
+from goqueue.model.errors import ClientError, GoQueueError, InvalidMessage, InvalidSchema
+from goqueue.schemas.avro.avro_schema import AvroSchema
+from goqueue.schemas.avro.avro_walk import first_problem
+from goqueue.schemas.base import ParsedSchema
+from goqueue.schemas.json.json_schema import JsonSchema
+from goqueue.schemas.json.json_text import plain
+from goqueue.schemas.protobuf.protobuf_schema import ProtobufSchema
+from goqueue.spark.registry.registry_avro import avro_node, avro_type
+from goqueue.spark.registry.registry_avro_reading import avro_reading
+from goqueue.spark.registry.registry_json import json_shape
+from goqueue.spark.registry.registry_protobuf import protobuf_columns, protobuf_message
+from goqueue.spark.registry.registry_types import for_spark
+from goqueue.spark.source.clients import client_for
+from goqueue.wire.registry_framing import HEADER_BYTES, decode_message_indexes, parse_schema_id
+
+OnError = Literal["null", "fail", "corrupt"]
+CORRUPT = pa.struct([pa.field("error", pa.string()), pa.field("bytes", pa.binary())])
+"""Why a value could not be read, and the value."""
+_KEPT = 100
+_BYTES = {"type": "bytes"}
+"""An Avro schema that is nothing else has its values as they are, without their length: so serializers write them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a worker has to know to read values; it travels there with the function."""
+
+    brokers: tuple[str, ...]
+    schema: Schema
+    """The reader's."""
+    message: str
+    """In Protobuf: which message of it. Empty: the first."""
+    on_error: OnError
+
+
+def decode_batch(reading: Reading, values: pa.Array) -> pa.Array:
+    """Values to what the reading says. Raises what may be different later, such as ``BrokerUnavailable``."""
+    return _reader(client_for(reading.brokers).schemas, reading).arranged(values, reading.on_error)
+
+
+@lru_cache(maxsize=_KEPT)
+def _reader(schemas: Schemas, reading: Reading) -> BatchReader:
+    """By the client's registry too, which is another one in another process."""
+    return BatchReader(schemas, reading.schema, reading.message)
+
+
+class BatchReader(SchemaDeserializer):
+    """Reads batches of values as those of one schema."""
+
+    def __init__(self, schemas: Schemas, schema: Schema, message: str = "") -> None:
+        self._kind = schema.kind
+        super().__init__(schemas, schema)
+        assert self._thread is not None and self._reader_schema is not None
+        self._run = self._thread.run
+        parsed = self._run(self._schemas.parsed(self._reader_schema))
+        self._format = _format_of(parsed, message)
+        self.arrow = for_spark(self._format.arrow)
+
+    def arranged(self, values: pa.Array, on_error: OnError) -> pa.Array:
+        """The values as a column of Spark: with what is wrong beside them for ``corrupt``."""
+        found, errors = self.read_batch(values)
+        if errors and on_error == "fail":
+            place, error = next(iter(errors.items()))
+            raise InvalidMessage(f"value {place} of a batch of {len(values)} cannot be read: {error}")
+        if on_error != "corrupt":
+            return found
+        raw = values.take(pa.array(errors, pa.int64())).to_pylist() if errors else []
+        wrong: list[Any] = [None] * len(values)
+        for (place, error), content in zip(errors.items(), raw, strict=True):
+            wrong[place] = {"error": error, "bytes": content}
+        return pa.StructArray.from_arrays([found, pa.array(wrong, CORRUPT)], names=["value", "_corrupt"])
+
+    def read_batch(self, values: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+        """What the values are, null where that is unknown, and why it is, by their places."""
+        raw: list[bytes | None] = values.cast(pa.binary()).to_pylist()
+        self._learn_all(raw)
+        rows: list[Any] = []
+        errors: dict[int, str] = {}
+        decoders = self._decoders
+        for value in raw:
+            if value is None:
+                rows.append(None)
+                continue
+            try:
+                decode = decoders.get(value[:HEADER_BYTES])
+                rows.append(self._decoder(value)(value) if decode is None else decode(value))
+            except ClientError:
+                # The registry could not be asked. That says nothing about the value.
+                raise
+            except Exception as error:
+                errors[len(rows)] = str(error) or type(error).__name__
+                rows.append(None)
+        found = self._assembled(rows, 0, errors)
+        return (found if found.type == self.arrow else found.cast(self.arrow)), dict(sorted(errors.items()))
+
+    def _learn_all(self, raw: list[bytes | None]) -> None:
+        headers = {value[:HEADER_BYTES] for value in raw if value is not None} - self._decoders.keys()
+        ids = [schema_id for each in headers if (schema_id := parse_schema_id(each)) is not None]
+        if ids:
+            self._run(self.learn(ids))
+
+    def _assembled(self, rows: list[Any], first: int, errors: dict[int, str]) -> pa.Array:
+        """Arrow of the rows. If it refuses, the row that it refuses is looked for by halves."""
+        try:
+            return self._format.assemble(rows)
+        except Exception as error:
+            if len(rows) == 1:
+                errors[first] = f"the value does not fit its type in Spark: {error}"
+                return self._format.assemble([None])
+        half = len(rows) // 2
+        parts = [self._assembled(rows[:half], first, errors), self._assembled(rows[half:], first + half, errors)]
+        return pa.concat_arrays(parts)
+
+    def _made(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
+        try:
+            return self._format.decoder(schema, parsed)
+        except GoQueueError:
+            raise
+        except Exception as error:
+            # Whatever is wrong with a writer's schema is wrong with its values only.
+            raise InvalidSchema(f"schema {schema.id} cannot be read with: {error}") from None
+
+
+class _AvroFormat:
+    def __init__(self, reader: AvroSchema) -> None:
+        self._reader = reader
+        self._node = avro_node(reader)
+        self.arrow = avro_type(self._node)
+
+    def decoder(self, schema: Schema, parsed: ParsedSchema) -> Deserializer:
+        assert isinstance(parsed, AvroSchema)
+        written = avro_node(parsed)
+        if written == self._node == _BYTES:
+            return lambda value: value[HEADER_BYTES:]
+        step, root = avro_reading(written, self._node), parsed.root
+
+        def decode(value: bytes) -> Any:
+            try:
+                found, at = step(value, HEADER_BYTES)
+                if at == len(value):
+                    return found
+                reason = f"{len(value) - at} bytes are left over"
+            except Exception as error:
+                reason = str(error)
+            problem = first_problem(root, value[HEADER_BYTES:]) or reason
+            raise InvalidMessage(f"the value cannot be read with schema {schema.id}: {problem}")
+
+        return decode
+
+    def assemble(self, rows: list[Any]) -> pa.Array:
+        return pa.array(rows, self.arrow)
+
+
+class _JsonFormat:
+    def __init__(self, reader: JsonSchema) -> None:
+        shape = json_shape(reader)
+        self.arrow = shape.arrow
+        self._after = shape.after
+        self._decode = msgspec.json.Decoder(shape.decoded).decode
+
+    def decoder(self, schema: Schema, parsed: ParsedSchema) -> Deserializer:
+        decode, after = self._decode, self._after
+
+        def read(value: bytes) -> Any:
+            try:
+                found = decode(value[HEADER_BYTES:])
+            except msgspec.MsgspecError as error:
+                found = self._once_more(value[HEADER_BYTES:], schema, error)
+            try:
+                return found if after is None or found is None else after(found)
+            except ValueError as error:
+                raise InvalidMessage(f"the value of schema {schema.id} cannot be read: {error}") from None
+
+        return read
+
+    def _once_more(self, content: bytes, schema: Schema, error: msgspec.MsgspecError) -> Any:
+        """To JSON Schema 1.0 is an integer too. That is rare, so it is looked at only if the value was refused."""
+        try:
+            return self._decode(msgspec.json.encode(plain(msgspec.json.decode(content))))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            raise InvalidMessage(f"the value of schema {schema.id} cannot be read: {error}") from None
+
+    def assemble(self, rows: list[Any]) -> pa.Array:
+        return pa.array(rows, self.arrow)
+
+
+class _ProtobufFormat:
+    def __init__(self, reader: ProtobufSchema, message: str) -> None:
+        found = protobuf_message(reader, message)
+        self._name = found.full_name
+        self._class = GetMessageClass(found)
+        self._nothing = self._class()
+        self._columns = protobuf_columns(found)
+        self.arrow = self._columns([]).type
+
+    def decoder(self, schema: Schema, parsed: ParsedSchema) -> Deserializer:
+        assert isinstance(parsed, ProtobufSchema)
+        parse, name = self._class.FromString, self._name
+        known: dict[bytes, bool] = {}
+        """Which message follows, as far as it was met, by the first byte behind the header: a zero is the first."""
+        first = parsed.first_message()
+        if first is not None and first.full_name == name:
+            known[b"\x00"] = True
+
+        def read(value: bytes) -> Any:
+            if value[HEADER_BYTES : HEADER_BYTES + 1] in known:
+                at = HEADER_BYTES + 1
+            else:
+                indexes, at = decode_message_indexes(value)
+                found = parsed.message_at(indexes)
+                if found is None or found.full_name != name:
+                    is_what = "no message of its schema" if found is None else f"a {found.full_name}"
+                    raise InvalidMessage(f"the value of schema {schema.id} is {is_what}; {name} is read here")
+            try:
+                return parse(value[at:])
+            except DecodeError as error:
+                raise InvalidMessage(f"the value is no {name} of schema {schema.id}: {error}") from None
+
+        return read
+
+    def assemble(self, rows: list[Any]) -> pa.Array:
+        if None not in rows:
+            return self._columns(rows)
+        missing = [each is None for each in rows]
+        found = self._columns([self._nothing if each is None else each for each in rows])
+        return pa.compute.if_else(pa.array(missing), pa.scalar(None, found.type), found)
+
+
+_Format = _AvroFormat | _JsonFormat | _ProtobufFormat
+
+
+def _format_of(reader: ParsedSchema, message: str) -> _Format:
+    match reader:
+        case AvroSchema():
+            return _AvroFormat(reader)
+        case JsonSchema():
+            return _JsonFormat(reader)
+        case ProtobufSchema():
+            return _ProtobufFormat(reader, message)
+    raise InvalidSchema(f"schemas of kind {reader.kind} cannot be read in Spark")

@@ -1,0 +1,68 @@
+"""What the values of a schema are in Arrow, and what Arrow's types are in Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import types
+
+from goqueue.model.errors import InvalidSchema
+from goqueue.schemas.avro.avro_schema import AvroSchema
+from goqueue.schemas.base import ParsedSchema
+from goqueue.schemas.json.json_schema import JsonSchema
+from goqueue.schemas.protobuf.protobuf_schema import ProtobufSchema
+from goqueue.spark.registry.registry_avro import avro_node, avro_type
+from goqueue.spark.registry.registry_json import json_shape
+from goqueue.spark.registry.registry_protobuf import protobuf_message, protobuf_type
+
+_SPARK: dict[pa.DataType, types.DataType] = {
+    pa.null(): types.NullType(),
+    pa.bool_(): types.BooleanType(),
+    pa.int32(): types.IntegerType(),
+    pa.int64(): types.LongType(),
+    pa.float32(): types.FloatType(),
+    pa.float64(): types.DoubleType(),
+    pa.binary(): types.BinaryType(),
+    pa.string(): types.StringType(),
+    pa.date32(): types.DateType(),
+    pa.timestamp("us", "UTC"): types.TimestampType(),
+    pa.timestamp("us"): types.TimestampNTZType(),
+    pa.duration("us"): types.DayTimeIntervalType(),
+}
+
+
+def value_type(schema: ParsedSchema, message: str = "") -> pa.DataType:
+    """What the values of a schema are when they are read. Timestamps may be in milliseconds, which Spark has not."""
+    match schema:
+        case AvroSchema():
+            found = avro_type(avro_node(schema))
+        case JsonSchema():
+            found = json_shape(schema).arrow
+        case ProtobufSchema():
+            found = protobuf_type(protobuf_message(schema, message))
+        case _:
+            raise InvalidSchema(f"schemas of kind {schema.kind} cannot be used in Spark")
+    return found
+
+
+def for_spark(arrow: pa.DataType) -> pa.DataType:
+    """The type that Spark takes for one that a schema has."""
+    if pa.types.is_struct(arrow):
+        return pa.struct([pa.field(each.name, for_spark(each.type)) for each in arrow])
+    if pa.types.is_list(arrow):
+        return pa.list_(pa.field("element", for_spark(arrow.value_type)))
+    if pa.types.is_map(arrow):
+        return pa.map_(for_spark(arrow.key_type), for_spark(arrow.item_type))
+    return pa.timestamp("us", arrow.tz) if pa.types.is_timestamp(arrow) else arrow
+
+
+def spark_type(arrow: pa.DataType) -> types.DataType:
+    """Everything may be null: a schema's reader meets values that were written with another one."""
+    if pa.types.is_struct(arrow):
+        return types.StructType([types.StructField(each.name, spark_type(each.type)) for each in arrow])
+    if pa.types.is_list(arrow):
+        return types.ArrayType(spark_type(arrow.value_type))
+    if pa.types.is_map(arrow):
+        return types.MapType(spark_type(arrow.key_type), spark_type(arrow.item_type))
+    if pa.types.is_decimal(arrow):
+        return types.DecimalType(arrow.precision, arrow.scale)
+    return _SPARK[for_spark(arrow)]

@@ -1,0 +1,1 @@
+"""Making a Spark session that knows GoQueue."""

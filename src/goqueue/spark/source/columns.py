@@ -1,0 +1,228 @@
+"""The columns of the source, made from runs of frames without touching single rows.
+
+Where key, value and headers lie is computed for all frames at once; Arrow then takes the pieces out of the buffer that
+the frames were read into. Only values that were compressed are unpacked one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from goqueue.model.errors import CorruptData
+from goqueue.spark.source.header_columns import HeaderTable
+from goqueue.spark.source.trace_column import trace_ids
+from goqueue.wire.batch import Columns, FrameRun, damaged_places, keep_frames
+from goqueue.wire.compression import decompress
+from goqueue.wire.frame import HEADER_SIZE, Flag
+
+NAMES = ("key", "value", "headers", "topic", "partition", "offset", "timestamp", "priority", "trace_id")
+HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])))
+TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": HEADERS,
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "priority": pa.int32(),
+    "trace_id": pa.string(),
+}
+MAX_UNPACKED_BYTES = 64 << 20
+"""As much as a topic can be set to take in one message."""
+_BATCH_BYTES = 32 << 20
+"""Unpacked values of one batch have hardly more."""
+_TOMBSTONE = np.uint8(Flag.TOMBSTONE)
+_COMPRESSED = np.uint8(Flag.COMPRESSED)
+_NS_PER_US = 1_000
+
+
+class Decoder:
+    """Makes record batches of one partition's frames, in the columns that a reader has asked for."""
+
+    def __init__(self, topic: str, partition: int, schema: pa.Schema, *, skip_damaged: bool = False) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._schema = schema
+        self._skip_damaged = skip_damaged
+        unknown = [name for name in schema.names if name not in NAMES]
+        assert not unknown, f"checked by the options: {unknown}"
+
+    def decode(self, run: FrameRun) -> Iterator[pa.RecordBatch]:
+        """Mostly one batch; more if values unpack to a lot, none if nothing is left.
+
+        A message that fails its checksum is never served: it raises, or is left out. So does one whose value cannot be
+        unpacked, if the value is asked for.
+        """
+        columns = run.columns()
+        damaged = damaged_places(run, columns)
+        if damaged:
+            if not self._skip_damaged:
+                raise CorruptData(
+                    f"a message of {self._topic}/{self._partition} behind offset {_before(columns, damaged[0])} fails "
+                    "its checksum; with failOnDataLoss=false it is left out"
+                )
+            yield from self._without(run, damaged)
+            return
+        try:
+            made = self._made(run, columns)
+        except _TooMuchError:
+            # Half of it may do. One message alone is as large as it may be.
+            middle = len(run) // 2
+            yield from self.decode(run.part(0, middle))
+            yield from self.decode(run.part(middle, len(run)))
+            return
+        except _NotUnpackedError as error:
+            if not self._skip_damaged:
+                offset = int(columns["offset"][error.places[0]])
+                raise CorruptData(
+                    f"the message at offset {offset} of {self._topic}/{self._partition}: {error}; with "
+                    "failOnDataLoss=false it is left out"
+                ) from None
+            yield from self._without(run, error.places)
+            return
+        yield made
+
+    def _without(self, run: FrameRun, places: list[int]) -> Iterator[pa.RecordBatch]:
+        keep = np.ones(len(run), bool)
+        keep[places] = False
+        if keep.any():
+            yield from self.decode(keep_frames(run, keep))
+
+    def _made(self, run: FrameRun, columns: Columns) -> pa.RecordBatch:
+        made = _Table(run, columns, self._topic, self._partition)
+        # Exactly the type that Spark expects, names and nullability of nested fields included.
+        arrays = [_as_type(made.column(field.name), field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+class _TooMuchError(Exception):
+    """The values of a run unpack to more than a batch should hold."""
+
+
+class _NotUnpackedError(Exception):
+    """Values are marked as compressed and are not: their places, and what is wrong with the first."""
+
+    def __init__(self, places: list[int], reason: str) -> None:
+        super().__init__(reason)
+        self.places = places
+
+
+def _as_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    return array if array.type == wanted else array.cast(wanted)
+
+
+def _before(columns: Columns, place: int) -> int:
+    return int(columns["offset"][place - 1]) if place else int(columns["offset"][0]) - 1
+
+
+class _Table:
+    """The frames of a run as columns; what several columns need is made once."""
+
+    def __init__(self, run: FrameRun, columns: Columns, topic: str, partition: int) -> None:
+        self._run = run
+        self._columns = columns
+        self._topic = topic
+        self._partition = partition
+        self._buffer = pa.py_buffer(run.frames)
+
+    def column(self, name: str) -> pa.Array:
+        made: Callable[[_Table], pa.Array] = _MAKERS[name]
+        return made(self)
+
+    @cached_property
+    def _bounds(self) -> NDArray[np.int32]:
+        """For each frame: where its key, its value and its headers begin, and where it ends."""
+        columns = self._columns
+        bounds = np.empty((len(self._run), 4), np.int32)
+        bounds[:, 0] = self._run.positions
+        bounds[:, 0] += HEADER_SIZE
+        bounds[:, 1] = bounds[:, 0] + columns["key_length"]
+        bounds[:, 2] = bounds[:, 1] + columns["value_length"].astype(np.int32)
+        bounds[:, 3] = self._run.ends()
+        return bounds
+
+    @cached_property
+    def _pieces(self) -> pa.Array:
+        """Key, value, headers and what lies between two frames, one behind the other: every fourth is of one kind."""
+        bounds = self._bounds
+        return pa.Array.from_buffers(pa.binary(), bounds.size - 1, [None, pa.py_buffer(bounds), self._buffer])
+
+    def _every_fourth(self, first: int, missing: NDArray[np.bool_]) -> pa.Array:
+        if missing.all():
+            return pa.nulls(len(missing), pa.binary())
+        places = np.arange(first, self._bounds.size, 4, dtype=np.int32)
+        return self._pieces.take(pa.array(places, mask=missing if missing.any() else None))
+
+    def _key(self) -> pa.Array:
+        return self._every_fourth(0, self._columns["key_length"] == 0)
+
+    def _value(self) -> pa.Array:
+        flags = self._columns["flags"]
+        values = self._every_fourth(1, flags & _TOMBSTONE != 0)
+        packed = np.flatnonzero(flags & (_COMPRESSED | _TOMBSTONE) == _COMPRESSED)
+        if not len(packed):
+            return values
+        unpacked: list[bytes] = []
+        failed: list[int] = []
+        reason, size = "", 0
+        for place in packed.tolist():
+            try:
+                unpacked.append(decompress(values[place].as_py(), MAX_UNPACKED_BYTES))
+                size += len(unpacked[-1])
+                if size > _BATCH_BYTES and len(self._run) > 1:
+                    raise _TooMuchError
+            except CorruptData as error:
+                reason = reason or str(error)
+                failed.append(place)
+        if failed:
+            raise _NotUnpackedError(failed, reason)
+        mask = np.zeros(len(values), bool)
+        mask[packed] = True
+        return pc.replace_with_mask(values, pa.array(mask), pa.array(unpacked, pa.binary()))
+
+    @cached_property
+    def _header_table(self) -> HeaderTable:
+        return HeaderTable(self._run, self._bounds, self._columns["headers_length"], self._buffer)
+
+    def _headers(self) -> pa.Array:
+        return self._header_table.lists()
+
+    def _topics(self) -> pa.Array:
+        return pa.repeat(pa.scalar(self._topic, pa.string()), len(self._run))
+
+    def _partitions(self) -> pa.Array:
+        return pa.array(np.full(len(self._run), self._partition, np.int32))
+
+    def _offset(self) -> pa.Array:
+        return pa.array(self._columns["offset"].astype(np.int64))
+
+    def _timestamp(self) -> pa.Array:
+        microseconds = self._columns["timestamp"].astype(np.int64) // _NS_PER_US
+        return pa.Array.from_buffers(TYPES["timestamp"], len(self._run), [None, pa.py_buffer(microseconds)])
+
+    def _priority(self) -> pa.Array:
+        return pa.array(self._columns["priority"].astype(np.int32))
+
+    def _trace_id(self) -> pa.Array:
+        offsets = self._columns["offset"].astype(np.int64)
+        return trace_ids(self._topic, self._partition, offsets, self._header_table)
+
+
+_MAKERS = {
+    "key": _Table._key,
+    "value": _Table._value,
+    "headers": _Table._headers,
+    "topic": _Table._topics,
+    "partition": _Table._partitions,
+    "offset": _Table._offset,
+    "timestamp": _Table._timestamp,
+    "priority": _Table._priority,
+    "trace_id": _Table._trace_id,
+}

@@ -1,0 +1,105 @@
+"""The data source ``goqueue``."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from goqueue.model.errors import InvalidRequest
+from goqueue.spark.source.columns import NAMES
+from goqueue.spark.source.options import sink_options, source_options
+from goqueue.spark.source.table_options import declared_options, options_to_read, with_options
+
+_HEADER = StructType([StructField("name", StringType()), StructField("value", BinaryType())])
+SCHEMA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("headers", ArrayType(_HEADER)),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("priority", IntegerType()),
+        StructField("trace_id", StringType()),
+    ]
+)
+
+
+_MAY_BE_NULL = {"key": "of a message without one", "value": "of a tombstone"}
+"""Spark believes what a schema says: it would give wrong answers, or fail with an error of its own."""
+
+
+class GoQueueSource(DataSource):
+    """``spark.read|readStream|write|writeStream.format("goqueue")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "goqueue"
+
+    def schema(self) -> StructType:
+        columns = source_options(declared_options(self.options)).columns
+        schema = SCHEMA if columns is None else StructType([SCHEMA[name] for name in columns])
+        return with_options(schema, self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from goqueue.spark.source.reading import BatchReader
+
+        _check_columns(schema)
+        return BatchReader(source_options(options_to_read(self.options, schema), streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from goqueue.spark.source.reading import StreamReader
+
+        _check_columns(schema)
+        return StreamReader(source_options(options_to_read(self.options, schema), streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from goqueue.spark.source.sink import BatchWriter
+
+        _refuse_overwriting(overwrite)
+        return BatchWriter(sink_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from goqueue.spark.source.sink import StreamWriter
+
+        _refuse_overwriting(overwrite)
+        return StreamWriter(sink_options(self.options), schema)
+
+
+def _check_columns(schema: StructType) -> None:
+    """Of a schema that the user has given."""
+    known = {field.name: field.dataType for field in SCHEMA}
+    for field in schema:
+        if field.name not in known:
+            raise InvalidRequest(f"there is no column {field.name!r}; there are {', '.join(NAMES)}")
+        if not field.nullable and field.name in _MAY_BE_NULL:
+            raise InvalidRequest(
+                f"the column {field.name} can be null ({_MAY_BE_NULL[field.name]}), and the schema says NOT NULL; "
+                "leave that out, and filter"
+            )
+        if field.dataType != known[field.name]:
+            raise InvalidRequest(
+                f"the column {field.name} is {known[field.name].simpleString()}, and the schema says "
+                f"{field.dataType.simpleString()}; read it as it is and cast it, such as CAST({field.name} AS STRING)"
+            )
+
+
+def _refuse_overwriting(overwrite: bool) -> None:
+    if overwrite:
+        raise InvalidRequest("a topic cannot be overwritten; use mode('append')")

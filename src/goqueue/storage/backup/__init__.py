@@ -1,0 +1,1 @@
+"""The format of backups, writing and reading them."""

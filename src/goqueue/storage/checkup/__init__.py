@@ -1,0 +1,1 @@
+"""Examining the segments and indexes of a log for damage."""

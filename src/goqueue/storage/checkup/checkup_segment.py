@@ -1,0 +1,229 @@
+"""One segment under examination: every frame, and each index file against what the frames say.
+
+The frames are read by the scan that recovery uses; nothing is believed but checksums. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from goqueue.storage.checkup.checkup_indexes import check_indexes
+from goqueue.storage.checkup.findings import BACKUP, NEXT_START, Finding, Repair, Severity, note
+from goqueue.storage.files.checkpoint import RecoveryPoint, durable_bytes
+from goqueue.storage.files.files import File
+from goqueue.storage.log.index_file import (
+    POSITION,
+    claimed_log_size,
+    indexed_count,
+    position_bytes,
+    read_offsets,
+    read_positions,
+    tells_offsets,
+)
+from goqueue.storage.log.scan import MOST_OFFSETS, FrameScanner, Scan
+from goqueue.storage.reader.reader_files import SegmentPlace, Vanished
+
+_OFFSET_AT, _OFFSET_BYTES = 8, 8
+
+
+@dataclass(slots=True)
+class SegmentCheck:
+    """What a segment holds. ``gaps`` are runs of offsets (first, behind) that are not there within it."""
+
+    path: Path
+    base: int
+    next_offset: int
+    count: int = 0
+    size: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    is_closed: bool = False
+    """Whether its index has a footer that belongs to this very log file."""
+
+    def lacks_offsets(self) -> bool:
+        """Whether it was closed with fewer messages than it has offsets, and nothing of it is damaged. Compaction does
+        that, and a repair that took damaged bytes out."""
+        whole = not any(each.severity is Severity.DAMAGE for each in self.findings)
+        return self.is_closed and whole and self.count < self.next_offset - self.base
+
+
+def check_segment(place: SegmentPlace, point: RecoveryPoint | None, *, ends_log: bool, quick: bool) -> SegmentCheck:
+    """``ends_log``: nothing but empty segments follows. ``quick`` believes an index whose footer is right, and does
+    not read the frames that it tells of."""
+    path = place.folder / f"{place.base:020d}.log"
+    file = place.open(".log")
+    index = _opened(place, ".index")
+    made = SegmentCheck(path, place.base, place.base, size=file.size())
+    count = None if index is None else indexed_count(index, file.size())
+    made.is_closed = count is not None
+    if quick and index is not None and count:
+        made.count, made.next_offset = count, _last_offset(file, index, count) + 1
+        return made
+    # One that is closed may have gaps, be it the last because the file of the next is gone.
+    grows = place.is_last and count is None
+    durable_to = durable_bytes(place.base, point)
+    found = FrameScanner(file, dense=grows, below=place.below).scan(0, place.base, index, durable_to=durable_to)
+    if grows or found.end != file.size() or count is None:
+        # Behind a footer a batch may be incomplete because compaction took its other messages.
+        found.drop_open_batch()
+    made.count, made.next_offset = len(found.positions), found.next_offset
+    _judge_damage(made, found)
+    if index is not None and count == len(found.positions) and tells_offsets(index, count):
+        _judge_offsets(made, found, read_offsets(index, count, 0, count))
+    if index is not None and count is None:
+        _judge_size(made, found, index)
+    own = point if point is not None and point.base == place.base else None
+    known = 0 if index is None or count is not None else index.size() // POSITION.itemsize - len(found.positions)
+    _judge_end(made, found, place, own, known, ends_log=ends_log)
+    if own is not None and not made.findings:
+        _judge_point(made, found, own)
+    made.gaps = _gaps(found)
+    if any(each.severity is Severity.DAMAGE for each in made.findings):
+        # The indexes tell of what is lost as well; they are made anew with the segment.
+        return made
+    made.findings += check_indexes(place, found, own, is_torn=found.end != made.size)
+    return made
+
+
+def _opened(place: SegmentPlace, suffix: str) -> File | None:
+    try:
+        return place.open(suffix)
+    except Vanished:
+        return None
+
+
+def _last_offset(file: File, index: File, count: int) -> int:
+    if tells_offsets(index, count):
+        return int(read_offsets(index, count, count - 1, 1)[0])
+    position = int(read_positions(index, count - 1, 1)[0])
+    return int.from_bytes(file.read(position + _OFFSET_AT, _OFFSET_BYTES))
+
+
+def _judge_damage(made: SegmentCheck, found: Scan) -> None:
+    for damage in found.damage:
+        at = bisect_left(found.positions, damage.start)
+        first = found.offsets[at - 1] + 1 if at else made.base
+        last = found.offsets[at] - 1 if at < len(found.offsets) else found.next_offset - 1
+        made.findings.append(_lost(made.path, damage.start, damage.end, first, last))
+
+
+def _judge_offsets(made: SegmentCheck, found: Scan, known: NDArray[np.int64]) -> None:
+    """Frames that say another offset than the index of a segment with gaps, which is whole, tells of them."""
+    for place in np.flatnonzero(np.array(found.offsets, np.int64) != known).tolist():
+        offset = int(known[place])
+        made.findings.append(
+            Finding(
+                Severity.DAMAGE,
+                made.path,
+                f"the message at byte {found.positions[place]} says that its offset is {found.offsets[place]}, and the "
+                f"index says {offset}",
+                f"offset {offset} is damaged",
+                BACKUP,
+                first_offset=offset,
+                last_offset=offset,
+            )
+        )
+
+
+def _judge_size(made: SegmentCheck, found: Scan, index: File) -> None:
+    """Whether an index that is whole tells of a longer log: then that was cut, maybe at the end of a message."""
+    claimed = claimed_log_size(index) or 0
+    count = indexed_count(index, claimed) if claimed > made.size else None
+    if count is None or count <= len(found.positions) or found.end != made.size or found.damage:
+        return
+    if read_positions(index, 0, len(found.positions)).tolist() == found.positions.tolist():
+        made.findings.append(
+            Finding(
+                Severity.DAMAGE,
+                made.path,
+                f"the file had {claimed} bytes when it was closed, and has {made.size}",
+                f"{count - len(found.positions)} messages from offset {found.next_offset} on are lost",
+                BACKUP,
+                Repair.RECOVER,
+                first_offset=found.next_offset,
+                lost_bytes=claimed - made.size,
+            )
+        )
+
+
+def _judge_end(
+    made: SegmentCheck, found: Scan, place: SegmentPlace, point: RecoveryPoint | None, known: int, *, ends_log: bool
+) -> None:
+    """``known``: of how many messages more the index tells."""
+    if found.end == made.size:
+        return
+    vouched = 0 if point is None else point.size
+    if not ends_log or found.end < vouched:
+        last = found.next_offset - 1
+        if place.below < MOST_OFFSETS:
+            last = place.below - 1
+        elif point is not None:
+            last = max(last, point.base + point.count - 1)
+        made.findings.append(_lost(made.path, found.end, made.size, found.next_offset, last))
+        return
+    meaning = "a write was interrupted there"
+    if known > 0:
+        # An index is written behind the log. So a process that was killed leaves no such thing.
+        meaning = (
+            f"the index knows of {known} messages there: power was lost before they were durable, or the end of the "
+            "file was damaged since"
+        )
+    made.findings.append(
+        Finding(
+            Severity.NOTE,
+            made.path,
+            f"the last {made.size - found.end} bytes, from byte {found.end} on, are no whole message",
+            meaning,
+            f"{NEXT_START} It keeps the bytes in a file beside the segment.",
+            Repair.RECOVER,
+        )
+    )
+
+
+def _judge_point(made: SegmentCheck, found: Scan, point: RecoveryPoint) -> None:
+    """Whether the part that a recovery point tells of is as it says. What is lost of it is told elsewhere."""
+    positions = position_bytes(found.position_array()[: point.count])
+    end = found.positions[point.count] if point.count < len(found.positions) else found.end
+    if point.count > len(found.positions) or end != point.size or crc32c(positions) != point.index_checksum:
+        made.findings.append(
+            note(
+                made.path,
+                "the segment is not as its recovery point says",
+                "the next start reads all of this segment",
+            )
+        )
+
+
+def _lost(path: Path, start: int, end: int, first: int, last: int) -> Finding:
+    """Bytes that are no frames and should be."""
+    if first < last:
+        which = f"offsets {first} to {last} are lost"
+    elif first == last:
+        which = f"offset {first} is lost"
+    else:
+        which = "which messages they were cannot be told"
+    return Finding(
+        Severity.DAMAGE,
+        path,
+        f"{end - start} bytes, from byte {start} on, are no valid messages",
+        which,
+        f"{BACKUP} goqueue doctor --repair sets the bytes aside.",
+        Repair.RECOVER,
+        first if first <= last else None,
+        last if first <= last else None,
+        end - start,
+    )
+
+
+def _gaps(found: Scan) -> list[tuple[int, int]]:
+    """Offsets that are left out between frames that lie one behind the other."""
+    offsets = np.frombuffer(found.offsets, np.int64)
+    places = np.flatnonzero(np.diff(offsets) > 1)
+    damaged = {bisect_left(found.positions, each.start) for each in found.damage}
+    return [(int(offsets[at]) + 1, int(offsets[at + 1])) for at in places.tolist() if at + 1 not in damaged]

@@ -1,0 +1,160 @@
+"""The data folder: who may use it, which format it has, and what lies where.
+
+::
+
+    FORMAT                                   the format's version
+    LOCK                                     held by the broker that uses the folder
+    checkpoint                               recovery points of all logs
+    snapshots/{journal}                      states from which journals replay
+    logs/{topic}~{uuid}/{partition}/         segments
+    orphans/                                 folders of logs that no topic claims, kept for a person to look at
+    backup-links/                            while a backup is read: second names of the files that it is made of
+    RESTORED                                 until the first start: it was made from a backup (``RESTORED``)
+    traces/                                  what happened to messages
+    restore.part/                            while 'goqueue restore' fills the folder (``RESTORE_PART``)
+
+Folders are for their owner alone (0700), and so are files (0600). No link is followed in it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from goqueue.model.errors import CorruptData, DataFolderTooNew
+from goqueue.model.logging import get_logger
+from goqueue.storage.files.atomic import TEMPORARY, read_checked, write_atomically
+from goqueue.storage.files.files import Files
+
+FORMAT_VERSION = 3
+"""3 brought producer ids that prove that they were given, indexes of segments with gaps, and records of losses; 2 the
+journals of groups, snapshots in parts, lane indexes and delayed records. Both earlier ones are read as they are."""
+RESTORED = "RESTORED"
+"""That this file is there says that the folder is a copy of an earlier state. Whatever was given out since, such as
+ids of producers, is not known in it and must not be given out again: the first start sees to that, and removes it."""
+RESTORE_PART = "restore.part"
+TRACES = "traces"
+_NAMES = (
+    "FORMAT",
+    "LOCK",
+    "checkpoint",
+    "snapshots",
+    "logs",
+    "orphans",
+    "backup-links",
+    RESTORED,
+    RESTORE_PART,
+    TRACES,
+)
+_SET_ASIDE = ".damaged"
+_SEPARATOR = "~"
+log = get_logger(__name__)
+
+
+class DataFolder:
+    """A data folder in use. Its lock is held until ``close``."""
+
+    def __init__(self, files: Files, root: Path) -> None:
+        self.files = files
+        self.root = root
+        self.logs = root / "logs"
+        self.snapshots = root / "snapshots"
+        self.orphans = root / "orphans"
+        self.checkpoint = root / "checkpoint"
+        self.backup_links = root / "backup-links"
+        self.restored = root / RESTORED
+        files.make_dirs(root)
+        for name in _NAMES:
+            # Raises for a link.
+            files.exists(root / name)
+        self._lock: object = files.lock(root / "LOCK")
+        self._check_format()
+        for folder in (self.logs, self.snapshots, self.orphans):
+            files.make_dirs(folder)
+        if files.exists(self.backup_links):
+            # A broker was killed while a backup was read. Links keep files that are gone from everywhere else.
+            files.remove_tree(self.backup_links)
+        self._close_to_others()
+        files.sync_dir(root)
+
+    def close(self) -> None:
+        self._lock = None
+
+    def _close_to_others(self) -> None:
+        """Earlier versions left it to the umask, and then every user could read messages and the receipts' key."""
+        left = self.files.close_to_others(self.root, _is_ours)
+        if left is None:
+            return
+        if left:
+            log.warning(
+                "other users of this machine may read the data folder, and it cannot be closed to them: it, or what is "
+                "in it, belongs to somebody else, or is used for something else; see 'ls -la' and 'chmod -R go= DIR'",
+                data=str(self.root),
+                left_open=left,
+            )
+        else:
+            log.info("the data folder was open to other users; now it is for its owner alone", data=str(self.root))
+
+    def _check_format(self) -> None:
+        path = self.root / "FORMAT"
+        payload = read_checked(self.files, path)
+        if payload is None:
+            if self.files.exists(self.root / RESTORE_PART):
+                raise CorruptData(
+                    f"{self.root} is not whole: a restore to it is under way, or was broken off; run 'goqueue restore' "
+                    "again"
+                )
+            if self.files.exists(self.logs):
+                raise CorruptData(f"{path} is missing although {self.logs} exists; restore it from a backup")
+            for parent in self.root.parents:
+                # Made just now, or by a start that was killed before it came here.
+                with suppress(PermissionError):
+                    self.files.sync_dir(parent)
+            write_atomically(self.files, path, str(FORMAT_VERSION).encode())
+            return
+        found = int(payload)
+        if found > FORMAT_VERSION:
+            raise DataFolderTooNew(
+                f"{self.root} has format {found}; this version of GoQueue knows formats up to {FORMAT_VERSION}"
+            )
+        if found < FORMAT_VERSION:
+            # From here on an older version would not know everything that is in it.
+            write_atomically(self.files, path, str(FORMAT_VERSION).encode())
+
+    def topic_folder(self, name: str, topic_id: str) -> Path:
+        return self.logs / f"{name}{_SEPARATOR}{topic_id}"
+
+    def create_partitions(self, folder: Path, count: int) -> None:
+        """Make the folders of a topic's partitions; they are on the disk when this returns."""
+        for partition in range(count):
+            self.files.make_dirs(folder / str(partition))
+        self.files.sync_dir(folder)
+        self.files.sync_dir(self.logs)
+
+    def topic_folders(self) -> dict[str, Path]:
+        """Folders of logs by topic id."""
+        return {
+            name.rpartition(_SEPARATOR)[2]: self.logs / name
+            for name in self.files.list_dir(self.logs)
+            if _SEPARATOR in name
+        }
+
+    def has_messages(self, folder: Path) -> bool:
+        """Whether any partition under a topic's folder holds a byte of log."""
+        for partition in self.files.list_dir(folder):
+            for name in self.files.list_dir(folder / partition):
+                if name.endswith(".log") and self.files.size(folder / partition / name):
+                    return True
+        return False
+
+    def set_aside(self, folder: Path) -> None:
+        self.files.rename(folder, self.orphans / folder.name)
+
+    def remove_topic(self, folder: Path) -> None:
+        """Nothing of the folder comes back, not even after a power loss, when this has returned."""
+        self.files.remove_tree(folder)
+        self.files.sync_dir(self.logs)
+
+
+def _is_ours(name: str) -> bool:
+    return name.removesuffix(TEMPORARY).partition(_SET_ASIDE)[0] in _NAMES

@@ -1,0 +1,418 @@
+"""The log of one partition: segments one behind the other, of which the last takes appends.
+
+Every method is called from the event loop and none of them waits, except for the disk's page cache. What must wait is
+handed out: ``Slice.load`` for long reads, ``unsynced`` for fsync.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from goqueue.model.errors import DiskFull, OffsetOutOfRange, StorageFailed
+from goqueue.model.logging import get_logger
+from goqueue.model.message import Priority
+from goqueue.model.ports import NANOS_PER_MS
+from goqueue.storage.files.checkpoint import RecoveryPoint
+from goqueue.storage.files.disk_errors import told
+from goqueue.storage.log.lost import Lost
+from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.segment import Segment, Slice
+from goqueue.storage.log.swap import revoke_swaps
+from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch, FrameRun
+from goqueue.wire.internal_headers import producer_stamp
+
+log = get_logger(__name__)
+
+_NORMAL = int(Priority.NORMAL)
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What a log must know of its topic's settings. May be replaced while the log is in use."""
+
+    segment_bytes: int = 64 << 20
+    index_interval_bytes: int = 4_096
+    compacted: bool = False
+    """Whether segments may be joined or emptied by compaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsynced:
+    """What must reach the disk so that everything below ``end_offset`` is durable."""
+
+    segments: tuple[Segment, ...]
+    folder: Path | None
+    end_offset: int
+    truncations: int
+
+
+class Log:
+    """Appends, reads and cuts. Use ``recovery.open_log`` to get one."""
+
+    def __init__(
+        self,
+        open_files: OpenFiles,
+        folder: Path,
+        options: LogOptions,
+        now_ns: Callable[[], int],
+        segments: list[Segment],
+        start_offset: int,
+        cleaned_to: int,
+        lost: Lost,
+    ) -> None:
+        self.open_files = open_files
+        self.folder = folder
+        self.options = options
+        self.now_ns = now_ns
+        self.segments = segments
+        self.start_offset = start_offset
+        self.cleaned_to = cleaned_to
+        """Compaction has seen everything below this offset."""
+        active = segments[-1]
+        self.end_offset = active.base + active.count
+        self.durable_offset = self.end_offset
+        self.failure: str | None = None
+        self.missing: str | None = None
+        """What a start found to be gone, if anything."""
+        self.lost = lost
+        self.on_durable: Callable[[], None] = _nothing
+        """Called when ``durable_offset`` has moved."""
+        self._unsynced: list[Segment] = []
+        self._names_unsynced = True
+        self.truncations = 0
+        self.holds: Callable[[int, int], bool] = _holds_nothing
+        """Whether a segment with offsets in this range holds something that delayed messages need. Its files stay."""
+        self.delays_from: Callable[[], int] = lambda: self.end_offset
+        """The offset below which nothing is pending."""
+        self.producers_from: Callable[[], int] = lambda: self.end_offset
+        """The offset below which nothing is needed to know the producers, be there a file of them or not."""
+        self.producers_known_to: Callable[[], int] = lambda: self.end_offset
+        """The offset up to which everything about producers is known without this log."""
+        self.on_compacted: Callable[[int, int], None] = _compacted_nothing
+        """Called when the segments between two offsets were replaced by what compaction left of them."""
+        self._noted_delays_from = 0
+        self.durable_start = 0
+        """The start, as it is known to be on the disk."""
+        self.durable_delays_from = 0
+        """From where a start would look for what is pending, by the recovery point that is on the disk."""
+        self.special_end = self._special_end()
+        """Everything at or behind this offset is of the normal lane."""
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    # Writing
+
+    def append(self, batch: CheckedBatch) -> int:
+        """Stamp and write a batch into one segment; return its first offset. On any error nothing is changed."""
+        self._check_writable()
+        if self.active.size and self.active.size + len(batch.frames) > self.options.segment_bytes:
+            self.roll()
+        first = self.end_offset
+        batch.stamp(first)
+        try:
+            self.active.append(batch, self.now_ns(), self.options.index_interval_bytes)
+        except OSError as error:
+            raise self._write_error(error) from error
+        except StorageFailed as error:
+            self.fail(str(error))
+            raise
+        self.end_offset = first + len(batch)
+        if type(batch.lanes) is not int or batch.lanes != _NORMAL:
+            self.special_end = self.end_offset
+        if not self._unsynced or self._unsynced[-1] is not self.active:
+            self._unsynced.append(self.active)
+        return first
+
+    def roll(self) -> None:
+        """Seal the active segment and begin a new one. The new name is on the disk only after the next fsync round."""
+        if self.active.base == self.end_offset:
+            # Nothing is in it; a second segment of the same name would share its files.
+            return
+        fresh = Segment(self.open_files, self.folder, self.end_offset, self.now_ns)
+        try:
+            fresh.files()
+        except OSError as error:
+            # An empty file left behind would look like the log's end, although the active segment may go on.
+            with suppress(OSError):
+                self.remove_files(fresh)
+            raise self._write_error(error) from error
+        self._names_unsynced = True
+        self.active.seal()
+        self.active.below = fresh.base
+        self.segments.append(fresh)
+
+    def fail(self, reason: str) -> None:
+        """Take no more writes. What is durable can still be read; a restart recovers what is whole."""
+        if self.failure is None:
+            self.failure = reason
+            log.error("log takes no more writes", folder=str(self.folder), reason=reason)
+
+    def _check_writable(self) -> None:
+        if self.failure is not None:
+            raise StorageFailed(f"this partition takes no more writes: {self.failure}")
+
+    def _write_error(self, error: OSError) -> Exception:
+        refusal = told(error, "writing")
+        if isinstance(refusal, DiskFull):
+            now_ns = self.now_ns()
+            if not self.open_files.found_no_room_lately(now_ns):
+                log.error("a write finds no room on the disk", folder=str(self.folder), reason=error.strerror)
+            self.open_files.no_room_at_ns = now_ns
+        elif isinstance(refusal, StorageFailed):
+            self.fail(f"{error.strerror or error} while writing")
+        return refusal
+
+    # Durability
+
+    def unsynced(self) -> Unsynced:
+        """What an fsync round has to do for this log now. It must end in ``synced`` or ``fail``."""
+        # Retention or compaction may have removed a segment before anyone asked for its fsync.
+        segments = tuple(segment for segment in self._unsynced if segment in self.segments)
+        taken = Unsynced(segments, self.folder if self._names_unsynced else None, self.end_offset, self.truncations)
+        self._unsynced = []
+        self._names_unsynced = False
+        return taken
+
+    def synced(self, taken: Unsynced) -> None:
+        if taken.truncations == self.truncations and self.failure is None:
+            self.durable_offset = max(self.durable_offset, taken.end_offset)
+            self.on_durable()
+
+    def recovery_point(self) -> RecoveryPoint:
+        """The state right now; it may be stored once everything written before is on the disk."""
+        point = self.point_of_copy()
+        self._noted_delays_from = point.delays_from
+        return point
+
+    def point_of_copy(self) -> RecoveryPoint:
+        """The same for a copy of everything that is written by now. Of what is stored here it says nothing."""
+        active = self.active
+        at = self.segment_at(self.start_offset)
+        return RecoveryPoint(
+            self.start_offset, active.base, active.size, active.count, active.index_checksum, active.time_entries,
+            active.time_checksum, active.max_timestamp_ns, active.last_append_ns, self.cleaned_to,
+            len(self.segments) - at - (not active.count), active.lanes.entries, active.lanes.checksum,
+            self.delays_from(), self.segments[at].base, self.producers_from(),
+        )  # fmt: skip
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, max_messages: int = 1 << 30, limit: int | None = None
+    ) -> FrameRun | None:
+        """Frames from the first at or after ``offset``, below ``limit``; ``None`` if there is none yet."""
+        found = self.locate(offset, max_bytes, max_messages, limit)
+        return found.load() if found else None
+
+    def locate(
+        self, offset: int, max_bytes: int, max_messages: int = 1 << 30, limit: int | None = None
+    ) -> Slice | None:
+        """Where ``read`` would read. At least one message, else no more than the bounds, all from one segment."""
+        limit = self.end_offset if limit is None else min(limit, self.end_offset)
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} is not there; the earliest is {self.start_offset}, the latest {self.end_offset}"
+            )
+        return self._locate(offset, max_bytes, max_messages, limit)
+
+    def read_kept(self, offset: int, max_bytes: int, max_messages: int = 1 << 30) -> Slice | None:
+        """Where the frames lie from the first at or after ``offset`` whose file is there, be it below the start."""
+        return self._locate(offset, max_bytes, max_messages, self.end_offset)
+
+    def has(self, offset: int) -> bool:
+        """Whether there is a frame of this offset in the files, be it below the start."""
+        segment = self.segments[self.segment_at(offset)]
+        place = segment.place_of(offset)
+        return place < segment.count and segment.offset_of(place) == offset
+
+    def _locate(self, offset: int, max_bytes: int, max_messages: int, limit: int) -> Slice | None:
+        for at in range(self.segment_at(offset), len(self.segments)):
+            segment = self.segments[at]
+            if segment.base >= limit:
+                break
+            place = segment.place_of(offset)
+            following = self.segments[at + 1].base if segment.sealed else self.end_offset
+            end_place = segment.count if following <= limit else segment.place_of(limit)
+            if place < end_place:
+                return segment.locate(place, max_bytes, max_messages, end_place, following)
+        return None
+
+    def is_active(self, offset: int) -> bool:
+        """Whether ``offset`` was written lately, so that reading it will not wait for the disk."""
+        return offset >= self.active.base
+
+    def offset_at(self, timestamp_ns: int) -> int:
+        """The offset of the first message whose timestamp is at or after an instant; the end if there is none."""
+        for segment in self.segments[self.segment_at(self.start_offset) :]:
+            place = segment.place_at_time(timestamp_ns, self.start_offset)
+            if place is not None:
+                return segment.offset_of(place)
+        return self.end_offset
+
+    def segment_at(self, offset: int) -> int:
+        """Which segment an offset is in, if it is there at all."""
+        return max(0, bisect_right(self.segments, offset, key=lambda segment: segment.base) - 1)
+
+    def _special_end(self) -> int:
+        """As far as that is known without looking at any file."""
+        for segment in reversed(self.segments):
+            normal_from = segment.lanes.normal_from()
+            if normal_from is None or (normal_from and segment is not self.active):
+                return min(segment.below, self.end_offset)
+            if normal_from:
+                # The active segment has no gaps.
+                return segment.base + normal_from
+        return 0
+
+    # Cutting
+
+    def truncate_to(self, offset: int, forget_point: Callable[[], None]) -> int:
+        """Remove everything from ``offset`` on, and all of a producer's batch that it would split; return the new end.
+
+        ``forget_point`` must durably drop the log's recovery point: what it vouches for is about to change. The cut
+        is durable when this returns. No step of a compaction may be running meanwhile; one under way ends itself.
+        """
+        self._check_writable()
+        offset = self._batch_start(max(offset, self.start_offset))
+        if offset >= self.end_offset:
+            return self.end_offset
+        forget_point()
+        self.truncations += 1
+        try:
+            # First: what is lost beyond the end would be taken for given out.
+            self.lost.clip(offset)
+            self._cut(offset)
+        except OSError as error:
+            self.fail(f"{error.strerror or error} while cutting")
+            raise StorageFailed(f"cutting failed: {error.strerror or error}") from error
+        self.durable_offset = min(self.durable_offset, offset)
+        self.cleaned_to = min(self.cleaned_to, offset)
+        self.special_end = min(self.special_end, offset)
+        self._unsynced = [segment for segment in self._unsynced if segment in self.segments]
+        return offset
+
+    def _cut(self, offset: int) -> None:
+        revoke_swaps(self.open_files.disk, self.folder)
+        keep = bisect_right(self.segments, offset, key=lambda segment: segment.base)
+        kept, later = self.segments[:keep], self.segments[keep:]
+        if kept:
+            kept[-1].cut(kept[-1].place_of(offset))
+        if not kept or kept[-1].base + kept[-1].count != offset:
+            # What is kept has gaps, so it cannot take appends. Its successor must be there before later ones go:
+            # recovery takes the last segment for one without gaps.
+            kept.append(Segment(self.open_files, self.folder, offset, self.now_ns))
+            kept[-1].files()
+            self.open_files.disk.sync_dir(self.folder)
+            for segment in kept[-2:-1]:
+                segment.seal()
+                segment.below = offset
+        self.segments, self.end_offset = kept, offset
+        for segment in reversed(later):
+            self.remove_files(segment)
+        self.open_files.disk.sync_dir(self.folder)
+
+    def _batch_start(self, offset: int) -> int:
+        """``offset``, or the first offset of the producer's batch that reaches across it."""
+        if not self.start_offset < offset < self.end_offset:
+            return offset
+        segment = self.segments[self.segment_at(offset)]
+        place = segment.place_of(offset)
+        walked = 0
+        while place > 0 and walked <= MAX_BATCH_BYTES:
+            place -= 1
+            run = segment.locate(place, 1, 1, place + 1).load()
+            walked += len(run.frames)
+            header = run.columns()[0]
+            headers = run.frames[len(run.frames) - int(header["headers_length"]) :]
+            if (stamp := producer_stamp(headers)) is not None:
+                first = int(header["offset"])
+                return first if first + stamp.message_count > offset else offset
+        return offset
+
+    # Retention
+
+    def expired(self, retention_ms: int | None, retention_bytes: int | None) -> int:
+        """The offset at which the log should start by age and size. Rolls an active segment that is too old."""
+        oldest_ns = None if retention_ms is None else self.now_ns() - retention_ms * NANOS_PER_MS
+        if oldest_ns is not None and self.active.count and self.active.last_append_ns < oldest_ns:
+            self.roll()
+        # Files that are kept below the start have had their time.
+        segments = [segment for segment in self.segments if segment.below > self.start_offset]
+        start, size = self.start_offset, sum(segment.size for segment in segments)
+        for segment, following in pairwise(segments):
+            too_old = oldest_ns is not None and segment.summary()[1] < oldest_ns
+            too_much = retention_bytes is not None and size > retention_bytes
+            if not (too_old or too_much):
+                break
+            size -= segment.size
+            start = max(start, following.base)
+        return start
+
+    def drop_below_start(self, durable_start: int) -> int:
+        """Remove the files of segments below a start that is on the disk: ``start_offset`` may have moved on since.
+
+        Called when the recovery point that was taken last is on the disk.
+        """
+        self.durable_start, self.durable_delays_from = durable_start, self._noted_delays_from
+        return self.drop_what_nothing_holds()
+
+    def drop_what_nothing_holds(self) -> int:
+        """The same once more. What delayed messages need stays, so there may be holes between what is kept."""
+        gone: dict[Segment, None] = {}
+        known_to: int | None = None
+        for segment in self.segments[:-1]:
+            if segment.below > self.durable_start:
+                break
+            if self.holds(segment.base, segment.below):
+                known_to = self.producers_known_to()
+            elif known_to is None or segment.below <= known_to:
+                # Else it may tell how a transaction ended of which a segment before it has records.
+                gone[segment] = None
+        self.segments = [segment for segment in self.segments if segment not in gone]
+        for segment in gone:
+            self.remove_files(segment)
+        return len(gone)
+
+    def remove_files(self, segment: Segment) -> None:
+        segment.close()
+        for path in segment.paths():
+            self.open_files.disk.remove(path)
+
+    def replace_segments(self, old: list[Segment], fresh: Segment | None) -> None:
+        """Put what compaction made in the place of what it read. The files were renamed just now."""
+        first, low, high = self.segments.index(old[0]), old[0].base, old[-1].below
+        if fresh:
+            fresh.below, fresh.lost = old[-1].below, self.lost
+        for segment in old:
+            segment.close()
+        self.segments[first : first + len(old)] = [fresh] if fresh else []
+        self.on_compacted(low, high)
+
+    def close(self) -> None:
+        """Let go of the files. Whoever still wants to write or waits for an fsync gets an error."""
+        self.failure = self.failure or "it was closed"
+        for segment in self.segments:
+            segment.close()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _holds_nothing(base: int, below: int) -> bool:
+    return False
+
+
+def _compacted_nothing(low: int, high: int) -> None:
+    pass

@@ -1,0 +1,455 @@
+"""One file of a log, with its index files.
+
+Invariants: the file holds whole frames, one behind the other, and nothing else; offsets strictly increase, and are
+consecutive in the active segment. A sealed segment never changes; compaction replaces it by another object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from goqueue.model.errors import StorageFailed
+from goqueue.model.logging import get_logger
+from goqueue.storage.files.checkpoint import RecoveryPoint
+from goqueue.storage.files.files import File
+from goqueue.storage.log.index_file import (
+    GAPS_MAGIC,
+    INDEX_MAGIC,
+    POSITION,
+    TIME_ENTRY,
+    TIME_MAGIC,
+    end_with,
+    footer,
+    has_gaps,
+    indexed_count,
+    offset_bytes,
+    one_position,
+    position_bytes,
+    read_offsets,
+    read_positions,
+    read_times,
+    tells_offsets,
+    time_entries,
+    time_entry,
+    verified_count,
+)
+from goqueue.storage.log.known_offsets import Known, Offsets, Within, as_placed
+from goqueue.storage.log.lane_index import LaneMap, lane_column
+from goqueue.storage.log.lost import Lost, record_lost
+from goqueue.storage.log.open_files import SUFFIXES, OpenFiles, SegmentFiles
+from goqueue.storage.log.repair import make_whole
+from goqueue.storage.log.scan import MOST_OFFSETS, FrameScanner, Scan
+from goqueue.storage.log.segment_lanes import SegmentLanes
+from goqueue.wire.batch import CheckedBatch, FrameRun, header_columns
+from goqueue.wire.frame import HEADER_SIZE
+
+log = get_logger(__name__)
+
+_OFFSET_FIELD = (8, 8)
+NO_TIMESTAMP = -1
+_REBUILD_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Where a run of frames lies. ``load`` may be called in a thread; it touches nothing but the file."""
+
+    file: File
+    position: int
+    size: int
+    positions: NDArray[np.uint32]
+    offsets: Known
+    next_offset: int
+    """The offset to go on from behind this run."""
+
+    def load(self) -> FrameRun:
+        run = FrameRun(memoryview(self.file.read(self.position, self.size)), self.positions)
+        return as_placed(run, self.offsets)
+
+
+class Segment:
+    """A segment, active until ``seal`` is called. Not for use from threads, ``Slice.load`` excepted."""
+
+    def __init__(
+        self, open_files: OpenFiles, folder: Path, base: int, now_ns: Callable[[], int], *, sealed: bool = False
+    ) -> None:
+        self._open_files = open_files
+        self._now_ns = now_ns
+        self._handles: SegmentFiles | None = None
+        self._summarised = not sealed
+        name = folder / f"{base:020d}"
+        self.log_path, self.index_path, self.time_path, lanes_path = (name.with_suffix(each) for each in SUFFIXES)
+        self.lanes = SegmentLanes(open_files, lanes_path, known=not sealed)
+        self.base = base
+        self.below = MOST_OFFSETS
+        """Where the next segment begins, once there is one."""
+        self.lost: Lost | None = None
+        """Where to note what is found damaged and taken out."""
+        self.sealed = sealed
+        self.size = open_files.disk.size(self.log_path) if sealed else 0
+        self.count = 0
+        self.max_timestamp_ns = NO_TIMESTAMP
+        self.last_append_ns = 0
+        self.index_checksum = 0
+        self.time_entries = 0
+        self.time_checksum = 0
+        self._since_time_entry = 0
+        self._is_dense = not sealed
+        """Whether no offset is left out before its last frame."""
+        self._offsets: Offsets | None = None
+        """Of all frames, if this very object has found that some are left out."""
+
+    # Files
+
+    def files(self) -> SegmentFiles:
+        """The open files; they may be closed again by the next call on any other segment."""
+        if self._handles is None:
+            disk = self._open_files.disk
+            self._handles = SegmentFiles(
+                disk.open(self.log_path, create=not self.sealed),
+                disk.open(self.index_path, create=True),
+                disk.open(self.time_path, create=True),
+                disk.open(self.lanes.path, create=True),
+            )
+            self._open_files.opened(self)
+        else:
+            self._open_files.used(self)
+        return self._handles
+
+    def release(self) -> None:
+        self._handles = None
+
+    def close(self) -> None:
+        self._open_files.closed(self)
+        self._open_files.lanes_dropped(self.lanes)
+
+    def paths(self) -> tuple[Path, ...]:
+        return self.log_path, self.index_path, self.time_path, self.lanes.path
+
+    # Writing
+
+    def append(self, batch: CheckedBatch, append_time_ns: int, index_interval_bytes: int) -> None:
+        """Write stamped frames. On an ``OSError`` the segment is as it was before; ``StorageFailed`` says it is not."""
+        files = self.files()
+        positions = (
+            position_bytes(batch.positions + np.uint32(self.size)) if len(batch) > 1 else one_position(self.size)
+        )
+        lanes = batch.lanes
+        changes = None if type(lanes) is int and lanes == self.lanes.last else self.lanes.changes(lanes, self.count)
+        try:
+            files.log.write(self.size, batch.frames)
+            files.positions.write(self.count * POSITION.itemsize, positions)
+            if changes is not None:
+                self.lanes.write(files.lanes, changes)
+        except OSError as error:
+            self._undo(files, error)
+            raise
+        self.size += len(batch.frames)
+        self.count += len(batch)
+        self.index_checksum = crc32c(positions, self.index_checksum)
+        self.max_timestamp_ns = max(self.max_timestamp_ns, batch.max_timestamp_ns)
+        self.last_append_ns = append_time_ns
+        self._since_time_entry += len(batch.frames)
+        if self._since_time_entry >= index_interval_bytes:
+            # The frames are in the log: a full disk may delay this entry, it must not undo them.
+            with suppress(OSError):
+                self._add_time_entry()
+
+    def _undo(self, files: SegmentFiles, error: OSError) -> None:
+        try:
+            if files.log.size() > self.size:
+                files.log.truncate(self.size)
+                # Else a crash may keep what is written next and lose this cut: refused frames would follow it.
+                files.log.sync()
+            files.positions.truncate(self.count * POSITION.itemsize)
+            self.lanes.undo(files.lanes)
+        except OSError as second:
+            raise StorageFailed(f"{self.log_path} could not be restored after {error}: {second}") from second
+
+    def seal(self) -> None:
+        """No more appends. The footers make the index files trusted; losing them costs a scan, no data."""
+        self.sealed = True
+        try:
+            if self._since_time_entry or not self.time_entries:
+                self._add_time_entry()
+            self._write_footers()
+        except OSError as error:
+            log.warning("index footers not written, they will be rebuilt", segment=str(self.log_path), error=str(error))
+
+    def _add_time_entry(self) -> None:
+        entry = time_entry(self.max_timestamp_ns, self.last_append_ns, self.base + self.count - 1)
+        self.files().times.write(self.time_entries * TIME_ENTRY.itemsize, entry)
+        self.time_entries += 1
+        self.time_checksum = crc32c(entry, self.time_checksum)
+        self._since_time_entry = 0
+
+    def _write_footers(self) -> None:
+        files = self.files()
+        magic, offsets = INDEX_MAGIC, b""
+        if self._offsets is not None:
+            magic, offsets = GAPS_MAGIC, offset_bytes(self._offsets)
+        checksum = crc32c(offsets, self.index_checksum)
+        end_with(
+            files.positions,
+            self.count * POSITION.itemsize,
+            offsets + footer(magic, self.count, self.size, checksum),
+        )
+        end_with(
+            files.times,
+            self.time_entries * TIME_ENTRY.itemsize,
+            footer(TIME_MAGIC, self.time_entries, self.size, self.time_checksum),
+        )
+        self.lanes.seal(files.lanes, self.count, self.size)
+
+    # Indexes
+
+    def restore(self, point: RecoveryPoint) -> None:
+        """Be as the segment was when ``point`` was taken."""
+        self.size, self.count = point.size, point.count
+        self.index_checksum = point.index_checksum
+        self.time_entries, self.time_checksum = point.time_entries, point.time_checksum
+        self.max_timestamp_ns, self.last_append_ns = point.max_timestamp_ns, point.last_append_ns
+        self._is_dense, self._offsets = True, None
+        self.lanes.restore(self.files().lanes, point.lane_entries)
+        # How much follows the last time entry is not known; at worst the next one covers nothing new.
+        self._since_time_entry = point.size
+
+    def install(self, scan: Scan, *, after: int = 0) -> None:
+        """Take over what a scan found behind the first ``after`` frames, and write the indexes anew from there."""
+        files = self.files()
+        self.count = after
+        positions = position_bytes(scan.position_array())
+        files.positions.truncate(after * POSITION.itemsize)
+        files.positions.write(after * POSITION.itemsize, positions)
+        self.index_checksum = crc32c(positions, self.index_checksum if after else 0)
+        self.lanes.install(files.lanes, scan.lane_array(), after)
+        self.count += len(scan.positions)
+        self.size = scan.end
+        offsets = np.append(np.arange(self.base, self.base + after), np.array(scan.offsets, np.int64))
+        self._is_dense = not has_gaps(offsets, self.base)
+        self._offsets = None if self._is_dense else offsets
+        if not after:
+            self.max_timestamp_ns, self.time_entries, self.time_checksum = NO_TIMESTAMP, 0, 0
+        files.times.truncate(self.time_entries * TIME_ENTRY.itemsize)
+        if len(scan.timestamps):
+            # When these were appended is not known any more. The present errs on the side of keeping them.
+            self.last_append_ns = self._now_ns()
+            self._install_times(scan)
+
+    def _install_times(self, scan: Scan) -> None:
+        entries = time_entries(
+            np.frombuffer(scan.timestamps, np.int64),
+            np.frombuffer(scan.offsets, np.int64),
+            self.max_timestamp_ns,
+            self.last_append_ns,
+            self.size,
+        )
+        packed = entries.tobytes()
+        self.files().times.write(self.time_entries * TIME_ENTRY.itemsize, packed)
+        self.time_entries += len(entries)
+        self.time_checksum = crc32c(packed, self.time_checksum)
+        self.max_timestamp_ns = int(entries["max_timestamp"][-1])
+        self._since_time_entry = 0
+
+    def has_footer(self, log_size: int) -> bool:
+        """Whether the index says that the segment was sealed when its log had this size."""
+        return indexed_count(self.files().positions, log_size) is not None
+
+    def _summarise(self) -> None:
+        """Learn what a sealed segment holds from its index files; rebuild them if they cannot be believed."""
+        if self._summarised:
+            return
+        files = self.files()
+        count = indexed_count(files.positions, self.size)
+        times = verified_count(files.times, TIME_MAGIC, TIME_ENTRY.itemsize, self.size)
+        if count is None or not times:
+            self._rebuild()
+        else:
+            self.count, self.time_entries = count, times
+            last = read_times(files.times, times)[-1]
+            self.max_timestamp_ns, self.last_append_ns = int(last["max_timestamp"]), int(last["append_time"])
+            # A footer of an earlier version says nothing of gaps, so the last frame is asked.
+            self._is_dense = not tells_offsets(files.positions, count) and (
+                not count or count in (self.below - self.base, self.said_offset(count - 1) - self.base + 1)
+            )
+        self._summarised = True
+
+    def _rebuild(self) -> None:
+        log.warning("index files missing or damaged, rebuilding them from the log", segment=str(self.log_path))
+        # All of it was on the disk when it was closed.
+        found = FrameScanner(self.files().log, dense=False, below=self.below).scan(0, self.base, durable_to=self.size)
+        if self.lost is not None:
+            record_lost(self.lost, found, self.size, self.below, self.size, self._now_ns())
+        found = make_whole(self._open_files.disk, self.log_path, found, self.base, self.below)
+        self.close()
+        self.install(found)
+        if not self.time_entries:
+            self.last_append_ns = self._now_ns()
+            self._add_time_entry()
+        self._write_footers()
+
+    # Lanes
+
+    def lane_totals(self) -> list[int]:
+        """How many frames of each lane there are. Costs no more than the one index file."""
+        if not self.lanes.load(self.size):
+            self.rebuild_lanes()
+        return self.lanes.totals(self.count)
+
+    def lane_map(self) -> LaneMap:
+        """Where the frames of each lane are; not to be kept, for it may be in memory no longer than this call."""
+        self._summarise()
+        self.lane_totals()
+        found = self.lanes.map(self.files().lanes, self.count)
+        return self.rebuild_lanes() if found is None else found
+
+    def rebuild_lanes(self) -> LaneMap:
+        """Make the index of lanes anew from the frames' headers."""
+        log.warning("index of lanes missing or damaged, rebuilding it from the log", segment=str(self.log_path))
+        self._summarise()
+        lanes = np.empty(self.count, np.uint8)
+        place = 0
+        while place < self.count:
+            columns = self.locate(place, _REBUILD_BYTES, self.count, self.count).load().columns()
+            lanes[place : place + len(columns)] = lane_column(columns)
+            place += len(columns)
+        return self.lanes.rebuild(self.files().lanes, lanes, self.size if self.sealed else None)
+
+    # Reading
+
+    def summary(self) -> tuple[int, int]:
+        """(largest timestamp, time of the last append), both in nanoseconds."""
+        self._summarise()
+        return self.max_timestamp_ns, self.last_append_ns
+
+    def place_of(self, offset: int) -> int:
+        """The place (0, 1, …) of the first frame at or after ``offset``; the count if there is none."""
+        self._summarise()
+        guess = offset - self.base
+        if guess <= 0 or not self.count:
+            return 0
+        if self._is_dense:
+            return min(guess, self.count)
+        if guess < self.count and self.offset_of(guess) == offset:
+            return guess
+        low, high = 0, min(guess, self.count)
+        while low < high:
+            middle = (low + high) // 2
+            if self.offset_of(middle) < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def offset_of(self, place: int) -> int:
+        """The offset of the frame at ``place``."""
+        known = self._known_offsets(place, 1)
+        if isinstance(known, int):
+            return known
+        return self.said_offset(place) if isinstance(known, Within) else int(known[0])
+
+    def said_offset(self, place: int) -> int:
+        """What the frame at ``place`` says of its offset: to be believed only where nothing else tells it."""
+        files = self.files()
+        position = int(read_positions(files.positions, place, 1)[0])
+        return int.from_bytes(files.log.read(position + _OFFSET_FIELD[0], _OFFSET_FIELD[1]))
+
+    def _known_offsets(self, place: int, count: int) -> Known:
+        """What is known of the offsets of some frames without asking them."""
+        self._summarise()
+        if self._is_dense:
+            return self.base + place
+        if self._offsets is not None:
+            return self._offsets[place : place + count]
+        if tells_offsets(positions := self.files().positions, self.count):
+            return read_offsets(positions, self.count, place, count)
+        return Within(self.base + place, self.below - (self.count - place - count))
+
+    def last_offset(self) -> int | None:
+        self._summarise()
+        return self.offset_of(self.count - 1) if self.count else None
+
+    def locate(self, place: int, max_bytes: int, max_messages: int, end_place: int, end_offset: int = 0) -> Slice:
+        """Frames from ``place`` up to ``end_place``: at least one, else no more than the bounds.
+
+        ``end_offset`` is where to go on when the last frame of the segment is among them.
+        """
+        files = self.files()
+        wanted = max(1, min(max_messages, end_place - place, max_bytes // HEADER_SIZE))
+        positions = read_positions(files.positions, place, min(wanted + 1, self.count - place))
+        if len(positions) > wanted:
+            ends, positions = positions[1:], positions[:-1]
+        else:
+            ends = np.append(positions[1:], np.uint32(self.size))
+        start = int(positions[0])
+        fitting = max(1, int(np.searchsorted(ends, start + max_bytes, side="right")))
+        positions = positions[:fitting] - np.uint32(start)
+        behind = place + fitting
+        if not self.sealed:
+            end_offset = self.base + behind
+        elif behind < self.count:
+            end_offset = self.offset_of(behind)
+        known = self._known_offsets(place, fitting)
+        return Slice(files.log, start, int(ends[fitting - 1]) - start, positions, known, end_offset)
+
+    def slice_at(self, place: int, edges: NDArray[np.int64], end_offset: int) -> Slice:
+        """Frames from ``place`` on that begin at all but the last of these positions, at which the last one ends."""
+        start = int(edges[0])
+        known = self._known_offsets(place, len(edges) - 1)
+        positions = (edges[:-1] - start).astype(np.uint32)
+        return Slice(self.files().log, start, int(edges[-1]) - start, positions, known, end_offset)
+
+    def place_at_time(self, timestamp_ns: int, from_offset: int) -> int | None:
+        """The place of the first frame from ``from_offset`` on whose timestamp is at or after ``timestamp_ns``."""
+        self._summarise()
+        if self.max_timestamp_ns < timestamp_ns:
+            return None
+        entries = read_times(self.files().times, self.time_entries)
+        at = int(np.searchsorted(entries["max_timestamp"], timestamp_ns, side="left"))
+        first = self.place_of(int(entries[at - 1]["last_offset"]) + 1) if at else 0
+        first = max(first, self.place_of(from_offset))
+        for last_offset in [*entries["last_offset"][at:].tolist(), MOST_OFFSETS]:
+            until = self.place_of(last_offset + 1)
+            if first < until:
+                late = np.flatnonzero(self.columns(first, until)["timestamp"] >= timestamp_ns)
+                if len(late):
+                    return first + int(late[0])
+                first = until
+        return None
+
+    def columns(self, first: int, until: int) -> NDArray[Any]:
+        """The headers of frames ``first`` to ``until``, read in one go."""
+        run = self.locate(first, 1 << 40, until - first, until).load()
+        return header_columns(run.frames, run.positions)
+
+    def cut(self, place: int) -> None:
+        """Become active again with only the first ``place`` frames; the cut is on the disk when this returns."""
+        self._summarise()
+        files = self.files()
+        positions = read_positions(files.positions, 0, min(place + 1, self.count))
+        size = int(positions[place]) if place < self.count else self.size
+        files.log.truncate(size)
+        self.sealed = False
+        self.below = MOST_OFFSETS
+        kept = Scan(size, self.base + place)
+        if place:
+            columns = self.columns(0, place)
+            kept.timestamps.extend(columns["timestamp"].tolist())
+            kept.offsets.extend(columns["offset"].tolist())
+            kept.positions.extend(positions[:place].tolist())
+            kept.lanes.extend(lane_column(columns).tolist())
+        appended_ns = self.last_append_ns
+        self.install(kept)
+        self.last_append_ns = appended_ns
+        for file in files:
+            # Else a crash may keep what is written next and lose the cut: new frames would be followed by old ones,
+            # or found by the footer of an index that happens to tell of a log of the same size.
+            file.sync()

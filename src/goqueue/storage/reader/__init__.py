@@ -1,0 +1,1 @@
+"""Reading a data folder without a broker, beside a running one or after it."""

@@ -1,0 +1,229 @@
+"""The files of a data folder for those who only look at them: which segments a partition has, opened to be read.
+
+A broker may be at work in the folder. Files may vanish between a look at their names and opening them, and compaction
+may have put others in their place: whoever notices (``Vanished``) looks at the names again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from goqueue.model.errors import CorruptData, TopicNotFound
+from goqueue.storage.files.atomic import read_checked
+from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint
+from goqueue.storage.files.files import OsFile, OsFiles
+from goqueue.storage.log.scan import MOST_OFFSETS
+from goqueue.storage.log.swap import COMPACTED, MANIFEST, Swap
+
+_SEGMENT_NAME = re.compile(r"(\d{20})\.log")
+_MOST_LISTINGS = 10
+
+Signature = tuple[int, int, int]
+"""Of a file that is only ever replaced whole: another one if the content is another."""
+
+
+class Vanished(Exception):
+    """A file is not there any more, or has become another."""
+
+
+class ReadOnlyFiles(OsFiles):
+    """The real disk, of which nothing can be changed by this."""
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        if create:
+            self._refuse(path)
+        return OsFile(self._beneath.open(path, os.O_RDONLY))
+
+    def make_dirs(self, path: Path) -> None:
+        self._refuse(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._refuse(source)
+
+    def remove(self, path: Path) -> None:
+        self._refuse(path)
+
+    def remove_tree(self, path: Path) -> None:
+        self._refuse(path)
+
+    def close_to_others(self, root: Path, is_ours: Callable[[str], bool]) -> int | None:
+        self._refuse(root)
+
+    def lock(self, path: Path) -> object:
+        self._refuse(path)
+
+    def _refuse(self, path: Path) -> NoReturn:
+        raise PermissionError(f"{path} is only looked at and must not be changed")
+
+
+DISK = ReadOnlyFiles()
+
+
+def signature(path: Path) -> Signature | None:
+    """``None`` if there is no such file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def read_whole(path: Path) -> bytes | None:
+    """The payload of a file that is replaced whole; ``None`` if it is not there, ``CorruptData`` if it is damaged."""
+    try:
+        return read_checked(DISK, path)
+    except FileNotFoundError:
+        return None
+
+
+class Points:
+    """The recovery points of all logs of a data folder, read again when the file is another."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._path = root / "checkpoint"
+        self._seen: Signature | None = None
+        self._points: dict[str, RecoveryPoint] = {}
+
+    def of(self, folder: Path) -> RecoveryPoint | None:
+        now = signature(self._path)
+        if now != self._seen:
+            self._points = CheckpointFile(DISK, self._path).load() if now else {}
+            self._seen = now
+        return self._points.get(str(folder.relative_to(self._root)))
+
+
+def points_for(folder: Path) -> Points:
+    """By a partition's folder alone: ``{root}/logs/{topic}/{partition}``."""
+    return Points(folder.parents[2])
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlace:
+    """A segment by the names in the folder."""
+
+    folder: Path
+    base: int
+    below: int
+    """Where the next one begins."""
+    is_last: bool
+    is_swapped: bool
+    """Whether a compaction was decided that puts another in its place, and may not be carried out yet."""
+    size: int = 0
+    """Of the log file when the names were read."""
+
+    def open(self, suffix: str) -> OsFile:
+        """Raises ``Vanished`` if there is no such file."""
+        for path in self._paths(suffix):
+            try:
+                return DISK.open(path)
+            except FileNotFoundError:
+                continue
+        raise Vanished(f"{self.folder}/{self.base:020d}{suffix}")
+
+    def stat(self, suffix: str) -> os.stat_result | None:
+        """Of the file as it is now."""
+        for path in self._paths(suffix):
+            try:
+                return path.stat()
+            except FileNotFoundError:
+                continue
+        return None
+
+    def _paths(self, suffix: str) -> list[Path]:
+        name = self.folder / f"{self.base:020d}{suffix}"
+        return [name.with_name(name.name + COMPACTED), name] if self.is_swapped else [name]
+
+    def still_is(self, suffix: str, file: OsFile) -> bool:
+        """Whether a file that was opened a moment ago is the segment's to this day."""
+        now = self.stat(suffix)
+        return now is not None and os.path.samestat(now, os.fstat(file.fd))
+
+    def is_still_swapped(self) -> bool:
+        return not self.is_swapped or (self.folder / f"{self.base:020d}{MANIFEST}").exists()
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The segments of a partition that have bytes in them, and where the last one begins, be it empty."""
+
+    segments: list[SegmentPlace]
+    last_base: int | None
+
+    def first_base(self) -> int | None:
+        return self.segments[0].base if self.segments else self.last_base
+
+    def next_from(self, offset: int) -> SegmentPlace | None:
+        """The segment that an offset is in, or the next behind it."""
+        return next(iter(self.between(offset, MOST_OFFSETS)), None)
+
+    def between(self, low: int, high: int) -> list[SegmentPlace]:
+        """Those that may hold an offset from ``low`` to before ``high``."""
+        first = bisect_right(self.segments, low, key=lambda each: each.below)
+        return self.segments[first : bisect_left(self.segments, high, key=lambda each: each.base)]
+
+
+def list_segments(folder: Path) -> Listing:
+    """As the names are now. A compaction that was decided counts as carried out."""
+    for _ in range(_MOST_LISTINGS):
+        listing, is_complete = _list_segments(folder)
+        if is_complete:
+            break
+    return listing
+
+
+def _list_segments(folder: Path) -> tuple[Listing, bool]:
+    """Also whether none of the files has gone while their names were read."""
+    names = names_in(folder)
+    bases = {int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name))}
+    swapped: set[int] = set()
+    for swap in _swaps(folder, names):
+        bases.difference_update(swap.bases)
+        if not swap.empty:
+            bases.add(swap.bases[0])
+            swapped.add(swap.bases[0])
+    ordered = sorted(bases)
+    is_complete = True
+    found: list[SegmentPlace] = []
+    for base, below in zip(ordered, [*ordered[1:], MOST_OFFSETS][: len(ordered)], strict=True):
+        place = SegmentPlace(folder, base, below, base == ordered[-1], base in swapped)
+        stat = place.stat(".log")
+        is_complete = is_complete and stat is not None
+        if stat is not None and stat.st_size:
+            found.append(replace(place, size=stat.st_size))
+    if found and not found[-1].is_last:
+        # What follows is empty. If it is the rest of a segment that could not be begun, this one goes on beyond it.
+        found[-1] = replace(found[-1], below=MOST_OFFSETS)
+    return Listing(found, ordered[-1] if ordered else None), is_complete
+
+
+def names_in(folder: Path) -> list[str]:
+    try:
+        return DISK.list_dir(folder)
+    except FileNotFoundError:
+        raise TopicNotFound(
+            f"{folder} is not there: the topic was deleted, or has fewer partitions, or this is no partition's folder"
+        ) from None
+
+
+def _swaps(folder: Path, names: list[str]) -> list[Swap]:
+    found = []
+    for name in names:
+        if not name.endswith(MANIFEST):
+            continue
+        try:
+            payload = read_whole(folder / name)
+        except CorruptData:
+            # As at a broker's start: the old segments stay.
+            continue
+        if payload is not None:
+            found.append(msgspec.json.decode(payload, type=Swap))
+    return found

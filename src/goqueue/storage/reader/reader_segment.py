@@ -1,0 +1,317 @@
+"""One segment, opened to be read: where its frames lie, by its index or by looking at the log itself."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from goqueue.storage.files.checkpoint import RecoveryPoint, durable_bytes
+from goqueue.storage.files.files import OsFile
+from goqueue.storage.log.index_file import (
+    POSITION,
+    TIME_ENTRY,
+    TIME_MAGIC,
+    checksum_of,
+    indexed_count,
+    read_offsets,
+    read_positions,
+    read_times,
+    tells_offsets,
+    verified_count,
+)
+from goqueue.storage.log.known_offsets import Known, Within, as_placed
+from goqueue.storage.log.lost import lost_ranges
+from goqueue.storage.log.scan import FrameScanner, Scan
+from goqueue.storage.reader.reader_files import SegmentPlace, Vanished
+from goqueue.wire.batch import FrameRun, header_columns
+from goqueue.wire.frame import HEADER_SIZE, MAGIC, VERSION
+
+_OFFSET_AT, _OFFSET_BYTES = 8, 8
+_MAGIC_NUMBER = int.from_bytes(MAGIC)
+_CHECKED_FRAMES = 32_768
+_CHECKED_BYTES = 4 << 20
+_LOOK_BYTES = 256 << 10
+_NO_TIMES = np.empty(0, TIME_ENTRY)
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """How much of a segment that has no footer its index was found to be right about."""
+
+    inode: int
+    count: int
+    end: int
+
+
+class SegmentView:
+    """Frames by place (0, 1, …): those that an index vouches for, then those that a scan has found."""
+
+    def __init__(self, place: SegmentPlace, point: RecoveryPoint | None = None, known: Indexed | None = None) -> None:
+        """Raises ``Vanished``. ``known`` is what an earlier view of the same segment has found."""
+        self.place = place
+        self.base = place.base
+        self._point = point if point is not None and point.base == place.base else None
+        self._durable_to = durable_bytes(place.base, point)
+        self._log = place.open(".log")
+        self._index = self._opened(".index")
+        self._scan: Scan | None = None
+        self.lost: list[tuple[int, int]] = []
+        """Offsets, from the first to before the second, that a start would find damaged, and note as lost."""
+        self._scan_positions = self._scan_ends = np.empty(0, np.uint32)
+        self.log_size = self._log.size()
+        count = None
+        if self._index is not None:
+            count = indexed_count(self._index, self.log_size)
+        self.is_sealed = count is not None
+        self._indexed, self._indexed_end = count or 0, self.log_size if count else 0
+        self._tells_offsets = self._index is not None and self.is_sealed and tells_offsets(self._index, self._indexed)
+        self._is_dense = not self.is_sealed or (not self._tells_offsets and self._ends_as_dense())
+        if not self.is_sealed:
+            self._check_that_files_belong_together()
+            self._find_frames(known)
+
+    def _opened(self, suffix: str) -> OsFile | None:
+        try:
+            return self.place.open(suffix)
+        except Vanished:
+            return None
+
+    def _check_that_files_belong_together(self) -> None:
+        """An index that does not fit may be that of another log, which was put in the place of this one just now."""
+        same = self.place.still_is(".log", self._log) and self.place.is_still_swapped()
+        if self._index is not None:
+            same = same and self.place.still_is(".index", self._index)
+        if not same:
+            raise Vanished(str(self.place))
+
+    # Finding frames where no footer vouches for the index
+
+    def _find_frames(self, known: Indexed | None) -> None:
+        if known is not None and known.inode == self._inode() and known.end <= self.log_size:
+            self._indexed, self._indexed_end = known.count, known.end
+        if self._index is not None:
+            self._believe_point(self._index)
+            self._check_indexed(self._index)
+        if self._indexed_end < self.log_size:
+            self._scan_rest()
+
+    def _believe_point(self, index: OsFile) -> None:
+        """What lies below a recovery point was on the disk, index and all."""
+        point = self._point
+        if (
+            point is not None
+            and self._indexed < point.count
+            and point.size <= self.log_size
+            and index.size() >= point.count * POSITION.itemsize
+            and checksum_of(index, point.count * POSITION.itemsize) == point.index_checksum
+            # Frames of equal size look alike to the index after compaction has dropped some of them.
+            and self._said_offset(index, point.count - 1) == self.base + point.count - 1
+        ):
+            self._indexed, self._indexed_end = point.count, point.size
+
+    def _check_indexed(self, index: OsFile) -> None:
+        """Go on as far as the index and the frames' headers agree, and no offset is left out."""
+        while True:
+            positions = read_positions(index, self._indexed, _CHECKED_FRAMES).astype(np.int64)
+            if not len(positions) or positions[0] != self._indexed_end:
+                return
+            rising = np.flatnonzero(np.diff(positions) < HEADER_SIZE)
+            positions = positions[: rising[0] + 1] if len(rising) else positions
+            within = min(self.log_size - HEADER_SIZE, int(positions[0]) + _CHECKED_BYTES)
+            positions = positions[: np.searchsorted(positions, within, side="right")]
+            if not len(positions):
+                return
+            start = int(positions[0])
+            data = self._log.read(start, int(positions[-1]) - start + HEADER_SIZE)
+            if len(data) < int(positions[-1]) - start + HEADER_SIZE:
+                raise Vanished(f"{self.place} was cut")
+            agreed = self._agreed(data, positions)
+            if agreed == 0:
+                return
+            if agreed < len(positions):
+                self._indexed, self._indexed_end = self._indexed + agreed, int(positions[agreed])
+                return
+            last = header_columns(data, (positions[-1:] - start).astype(np.uint32))
+            self._indexed += agreed
+            self._indexed_end = int(positions[-1]) + int(_sizes(last)[0])
+
+    def _agreed(self, data: bytes, positions: NDArray[np.int64]) -> int:
+        """How many of the frames at these positions are what the index says of them."""
+        columns = header_columns(data, (positions - positions[0]).astype(np.uint32))
+        ends = positions + _sizes(columns)
+        good = (
+            (columns["magic"] == _MAGIC_NUMBER)
+            & (columns["version"] == VERSION)
+            & (columns["flags"] == columns["flags_again"])
+            & (columns["offset"] == np.arange(len(positions)) + (self.base + self._indexed))
+            & (ends <= self.log_size)
+        )
+        good[:-1] &= ends[:-1] == positions[1:]
+        return len(good) if good.all() else int(good.argmin())
+
+    def _scan_rest(self) -> None:
+        """Look at what no index tells of. What is torn is not there, nor is a batch of which the end is missing."""
+        scanner = FrameScanner(self._log, dense=self.place.is_last, below=self.place.below)
+        found = scanner.scan(self._indexed_end, self.base + self._indexed, durable_to=self._durable_to)
+        found.drop_open_batch()
+        self._scan = found
+        self.lost = lost_ranges(found, self.log_size, self.place.below, self._durable_to)
+        self._scan_positions = found.position_array()
+        ends = np.append(self._scan_positions[1:], np.uint32(found.end))[: len(self._scan_positions)]
+        for damage in found.damage:
+            at = int(np.searchsorted(self._scan_positions, damage.start)) - 1
+            if at >= 0:
+                ends[at] = min(int(ends[at]), damage.start)
+        self._scan_ends = ends
+
+    # What there is
+
+    @property
+    def count(self) -> int:
+        return self._indexed + len(self._scan_positions)
+
+    @property
+    def size(self) -> int:
+        """Where the last whole frame ends."""
+        return int(self._scan_ends[-1]) if len(self._scan_ends) else self._indexed_end
+
+    @property
+    def end_offset(self) -> int:
+        end = self.offset_of(self.count - 1) + 1 if self.count else self.base
+        return max([end, *(lost for _, lost in self.lost)])
+
+    def indexed(self) -> Indexed:
+        return Indexed(self._inode(), self._indexed, self._indexed_end)
+
+    def offset_of(self, place: int) -> int:
+        known = self._known_offsets(place, 1)
+        if isinstance(known, int):
+            return known
+        if isinstance(known, Within):
+            assert self._index is not None
+            return self._said_offset(self._index, place)
+        return int(known[0])
+
+    def _known_offsets(self, place: int, count: int) -> Known:
+        """Of some frames, without asking them; all of those that an index tells of or all that it does not."""
+        if place >= self._indexed:
+            assert self._scan is not None
+            found = self._scan.offsets[place - self._indexed : place - self._indexed + count]
+            return np.array(found, np.int64)
+        if self._is_dense:
+            return self.base + place
+        if self._tells_offsets and self._index is not None:
+            return read_offsets(self._index, self._indexed, place, count)
+        return Within(self.base + place, self.place.below - (self._indexed - place - count))
+
+    def _ends_as_dense(self) -> bool:
+        """Whether a closed segment whose index, of an earlier version, tells no offsets leaves none out."""
+        if self._index is None or not self._indexed:
+            return True
+        spans = self.place.below - self.base, self._said_offset(self._index, self._indexed - 1) - self.base + 1
+        return self._indexed in spans
+
+    def _said_offset(self, index: OsFile, place: int) -> int:
+        """What a frame says, which no checksum covers."""
+        position = int(read_positions(index, place, 1)[0])
+        return int.from_bytes(self._log.read(position + _OFFSET_AT, _OFFSET_BYTES))
+
+    def place_of(self, offset: int) -> int:
+        """The place of the first frame at or after ``offset``; the count if there is none."""
+        low, high = 0, min(self.count, max(0, offset - self.base))
+        # Mostly no offset is missing.
+        if high == 0 or self.offset_of(high - 1) == offset - 1:
+            return high
+        while low < high:
+            middle = (low + high) // 2
+            if self.offset_of(middle) < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def positions(self, first: int, until: int) -> NDArray[np.uint32]:
+        """Where frames begin, all of those that an index tells of or all of those that it does not."""
+        if first >= self._indexed or self._index is None:
+            return self._scan_positions[first - self._indexed : until - self._indexed]
+        wanted = min(until, self._indexed) - first
+        found = read_positions(self._index, first, wanted)
+        if len(found) < wanted:
+            raise Vanished(f"the index of {self.place} was cut")
+        return found
+
+    def position_of(self, place: int) -> int:
+        return int(self.positions(place, place + 1)[0]) if place < self.count else self.size
+
+    # Frames
+
+    def load(self, first: int, until: int, max_bytes: int) -> FrameRun:
+        """Frames from place ``first`` to before ``until``: at least one, else no more than so many bytes, and those
+        that lie one behind the other."""
+        usual = max(HEADER_SIZE, self.size // self.count)
+        until = min(until, first + max(1, max_bytes // usual + 1))
+        starts = self.positions(first, until)
+        behind = first + len(starts)
+        if first >= self._indexed:
+            ends = self._scan_ends[first - self._indexed : behind - self._indexed]
+            gaps = np.flatnonzero(ends[:-1] != starts[1:])
+            if len(gaps):
+                starts, ends = starts[: gaps[0] + 1], ends[: gaps[0] + 1]
+        else:
+            end = self._indexed_end if behind == self._indexed else self.position_of(behind)
+            ends = np.append(starts[1:], np.uint32(end))
+        start = int(starts[0])
+        fitting = max(1, int(np.searchsorted(ends, start + max_bytes, side="right")))
+        size = int(ends[fitting - 1]) - start
+        data = self._log.read(start, size)
+        if len(data) < size:
+            raise Vanished(f"{self.place} was cut")
+        run = FrameRun(memoryview(data), starts[:fitting] - np.uint32(start))
+        return as_placed(run, self._known_offsets(first, fitting))
+
+    def place_at_time(self, timestamp_ns: int, first: int) -> int | None:
+        """The place of the first frame from ``first`` on whose timestamp is at or after an instant."""
+        entries = self._times()
+        at = int(np.searchsorted(entries["max_timestamp"], timestamp_ns, side="left"))
+        if self.is_sealed and len(entries) and at == len(entries):
+            return None
+        if at:
+            first = max(first, self.place_of(int(entries[at - 1]["last_offset"]) + 1))
+        look_bytes = _LOOK_BYTES
+        while first < self.count:
+            run = self.load(first, self.count, look_bytes)
+            late = np.flatnonzero(run.columns()["timestamp"] >= timestamp_ns)
+            if len(late):
+                return first + int(late[0])
+            first += len(run)
+            look_bytes = min(2 * look_bytes, _CHECKED_BYTES)
+        return None
+
+    def _times(self) -> NDArray[np.void]:
+        """The entries that can be believed."""
+        file = self._opened(".timeindex")
+        if file is None:
+            return _NO_TIMES
+        if self.is_sealed:
+            count = verified_count(file, TIME_MAGIC, TIME_ENTRY.itemsize, self.log_size)
+            return read_times(file, count) if count else _NO_TIMES
+        point = self._point
+        if point is None or self._indexed < point.count:
+            return _NO_TIMES
+        size = point.time_entries * TIME_ENTRY.itemsize
+        if file.size() < size or checksum_of(file, size) != point.time_checksum:
+            return _NO_TIMES
+        return read_times(file, point.time_entries)
+
+    def _inode(self) -> int:
+        return os.fstat(self._log.fd).st_ino
+
+
+def _sizes(columns: NDArray[np.void]) -> NDArray[np.int64]:
+    sizes: NDArray[np.int64] = (
+        columns["key_length"].astype(np.int64) + columns["value_length"] + columns["headers_length"] + HEADER_SIZE
+    )
+    return sizes
