@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from bench.figure import Figure, Measured
-from bench.registry import BENCHES
+from bench.registry import BENCHES, GROUPS
 from bench.report import note, print_figure, print_summary
 
 _USAGE_ERROR = 2
@@ -27,13 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         _print_list()
         return 0
-    unknown = [name for name in options.names if name not in BENCHES]
+    chosen = [name for given in options.names for name in GROUPS.get(given, (given,))]
+    unknown = [name for name in chosen if name not in BENCHES]
     if unknown:
         note(f"no such bench: {', '.join(map(_with_guess, unknown))}; see python -m bench --list")
         return _USAGE_ERROR
     # A terminated run must end as an interrupted one does: folders removed, processes stopped.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_TERMINATED))
-    names = options.names or list(BENCHES)
+    names = chosen or list(BENCHES)
     figures = []
     for figure in _figures(names):
         print_figure(figure)

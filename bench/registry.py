@@ -37,6 +37,7 @@ from bench import (
     spark_write,
     startup,
     trace_ratio,
+    walks,
 )
 from bench.figure import Better, Figure, Measured
 
@@ -65,6 +66,10 @@ def _alone(name: str, measure: Callable[[], Measured]) -> Measure:
 
 def _single(_wanted: Collection[str]) -> Mapping[str, Measured]:
     return http_publish.measure_single()
+
+
+def _walks(_wanted: Collection[str]) -> Mapping[str, Measured]:
+    return walks.measure()
 
 
 _RATE = "messages/s"
@@ -481,6 +486,49 @@ _ALL = (
         "lower",
         backup_online.measure,
     ),
+    Bench(
+        "walk_publish_hops",
+        "a batch is published over gRPC: calls from one file of the broker to another",
+        "calls",
+        45,
+        "lower",
+        _walks,
+    ),
+    Bench(
+        "walk_poll_hops",
+        "one message of a queue is polled over HTTP: calls from one file of the broker to another",
+        "calls",
+        119,
+        "lower",
+        _walks,
+    ),
+    Bench(
+        "walk_ack_hops",
+        "a message is acked over HTTP: calls from one file of the broker to another",
+        "calls",
+        51,
+        "lower",
+        _walks,
+    ),
+    Bench(
+        "walk_delay_hops",
+        "a message is delayed over gRPC and becomes visible: calls from one file of the broker to another",
+        "calls",
+        118,
+        "lower",
+        _walks,
+    ),
+    Bench(
+        "walk_commit_hops",
+        "a transaction is committed over gRPC: calls from one file of the broker to another",
+        "calls",
+        83,
+        "lower",
+        _walks,
+    ),
 )
 
 BENCHES = {bench.name: bench for bench in _ALL}
+
+GROUPS = {"walks": tuple(name for name in BENCHES if name.startswith("walk_"))}
+"""Names that stand for several figures of one run."""
