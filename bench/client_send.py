@@ -13,7 +13,7 @@ from bench.harness import Measured, note, percentile, rounded
 from bench.workload import byte_batches
 from goqueue.client.connection.config import ProducerConfig
 from goqueue.client.producer.producer import AsyncProducer
-from goqueue.model.publishing import Published
+from goqueue.model.publish_result import Published
 
 _MS = 1_000
 _WARM_UP_MESSAGES = 200

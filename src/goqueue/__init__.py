@@ -11,8 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from goqueue.model import errors
-
-__version__ = "0.1.0"
+from goqueue.version import __version__
 
 if TYPE_CHECKING:
     from goqueue.broker.broker import Broker
@@ -53,7 +52,8 @@ if TYPE_CHECKING:
     from goqueue.model.config import Config
     from goqueue.model.errors import GoQueueError
     from goqueue.model.message import Message, Priority
-    from goqueue.model.publishing import NewMessage, Published
+    from goqueue.model.publish_result import Published
+    from goqueue.model.publishing import NewMessage
 
 _PLACES = {
     "AsyncClient": "client.aio",
@@ -96,7 +96,7 @@ _PLACES = {
     "ProducerConfig": "client.connection.config",
     "ProtobufDeserializer": "client.schemas.protobuf_serializers",
     "ProtobufSerializer": "client.schemas.protobuf_serializers",
-    "Published": "model.publishing",
+    "Published": "model.publish_result",
     "PurgedPartition": "client.connection.topics",
     "ReceivedMessage": "client.consumer.delivery",
     "Record": "client.consumer.reader",

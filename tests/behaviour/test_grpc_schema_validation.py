@@ -15,7 +15,7 @@ from goqueue.broker.publishing.schema_rejects import Refused
 from goqueue.broker.registry.schema_registry import SchemaDraft
 from goqueue.client.connection.connection import to_error
 from goqueue.model.errors import NotAllStored, SchemaViolation
-from goqueue.model.publishing import Published
+from goqueue.model.publish_result import Published
 from goqueue.wire.batch import FrameRun, join_frames
 from goqueue.wire.frame import encode_frame
 from goqueue.wire.proto import goqueue_pb2 as pb

@@ -11,7 +11,8 @@ import pytest
 from behaviour.http_member import Member
 from behaviour.traced import SECOND_MS, Traced, kinds, states, traced
 from goqueue.broker.transactions.open_transaction import OpenTransaction
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.model.units import format_instant_ns
 from goqueue.observe import trace_event
 from goqueue.observe.trace_event import runs_of

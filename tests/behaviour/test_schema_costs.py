@@ -14,7 +14,8 @@ from doubles.loop import on_a_loop
 from goqueue.broker.broker import Broker
 from goqueue.broker.registry.schema_registry import SchemaDraft
 from goqueue.model.config import Config, StorageConfig
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 
 MOST_STALL_S = 0.5
 """Far more than is allowed, for machines that have other work, and far less than it was without bounds."""

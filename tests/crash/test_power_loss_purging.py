@@ -17,7 +17,8 @@ import goqueue.storage.log.commit
 from goqueue.broker.broker import Broker
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.runtime.checkpoints import Checkpoints
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.storage.log.log import Log
 
 ALL = Bounds(1 << 20, 1_000)

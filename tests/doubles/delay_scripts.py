@@ -26,7 +26,8 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.partitions.partition_delays import FILE_NAME
 from goqueue.delivery.delay_index import PendingDelays
 from goqueue.delivery.wheel import TICK_NS
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.storage.files.atomic import read_checked
 from goqueue.storage.log.log import Log
 from goqueue.wire.batch import join_frames, parse_batch

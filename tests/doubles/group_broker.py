@@ -16,7 +16,8 @@ from goqueue.broker.queues.polling import PollBounds
 from goqueue.broker.queues.settlement import Order, Verb
 from goqueue.model.config import Config
 from goqueue.model.message import Message
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.wire.decoding import decode_run
 
 TOPIC, GROUP, DEAD = "t", "g", "t.dlq"

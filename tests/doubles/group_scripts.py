@@ -30,7 +30,8 @@ from goqueue.broker.queues.settlement import Order
 from goqueue.coordination.group import GroupChanged
 from goqueue.model.config import Config, StorageConfig, TraceConfig
 from goqueue.model.errors import DiskFull, TopicExists
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.model.settings import TopicSettings
 from goqueue.wire.decoding import decode_run
 

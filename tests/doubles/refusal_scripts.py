@@ -24,7 +24,8 @@ from goqueue.broker.dead_letters.redrive import Filter
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.registry.schema_registry import SchemaDraft
 from goqueue.model.errors import TopicNotFound
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.wire.batch import join_frames, parse_batch
 from goqueue.wire.frame import encode_frame
 

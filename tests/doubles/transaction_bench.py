@@ -20,7 +20,8 @@ from goqueue.broker.transactions.producer_ids import ProducerIdentity
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.model.config import Config, TransactionsConfig
 from goqueue.model.errors import GoQueueError
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.wire.decoding import decode_run
 
 TOPIC, OTHER, GROUP = "t", "u", "g"

@@ -29,7 +29,8 @@ from goqueue.broker.queues.settlement import Order
 from goqueue.broker.transactions.open_transaction import OpenTransaction, holder_of
 from goqueue.broker.transactions.producer_ids import ProducerIdentity
 from goqueue.model.errors import TransactionAborted, TransactionNotFound, UnknownProducer
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.wire.decoding import decode_run
 
 INPUT, LASTING, LOOSE = "in", "lasting", "loose"

@@ -24,7 +24,8 @@ from goqueue.delivery.wheel import TICK_NS
 from goqueue.model.config import Config, StorageConfig, TraceConfig
 from goqueue.model.errors import StaleReceipt
 from goqueue.model.message import Message
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.wire.internal_headers import DELAYED_OFFSET
 
 PARTITIONS = 2

@@ -24,7 +24,8 @@ from goqueue.spark.pipelines.definitions.files import from_yaml
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, RuleBroken
 from goqueue.spark.pipelines.definitions.settings import Settings
 from goqueue.spark.pipelines.running import runner
-from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.quality import (
     HEADER_ERROR,
     HEADER_OFFSET,

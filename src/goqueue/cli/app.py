@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-import goqueue
 from goqueue.cli.commands.backup.backup import EXAMPLES as _BACKUP_EXAMPLES
 from goqueue.cli.commands.backup.backup import backup
 from goqueue.cli.commands.backup.restore import EXAMPLES as _RESTORE_EXAMPLES
@@ -59,6 +58,7 @@ from goqueue.cli.settings.config_options import (
 from goqueue.cli.terminal import plain_help
 from goqueue.cli.terminal.failures import reported
 from goqueue.model.logging import get_logger
+from goqueue.version import __version__
 
 _log = get_logger(__name__)
 
@@ -106,7 +106,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"goqueue {goqueue.__version__}")
+        typer.echo(f"goqueue {__version__}")
         raise typer.Exit
 
 
@@ -203,9 +203,9 @@ def version(as_json: JsonOption = False) -> int:
     from goqueue.cli.terminal.styled_lines import put_json
 
     if as_json:
-        put_json({"version": goqueue.__version__, "python_version": platform.python_version()})
+        put_json({"version": __version__, "python_version": platform.python_version()})
     else:
-        typer.echo(f"goqueue {goqueue.__version__}")
+        typer.echo(f"goqueue {__version__}")
     return 0
 
 

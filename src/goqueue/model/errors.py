@@ -81,7 +81,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from goqueue.model.publishing import Published
+    from goqueue.model.publish_result import Published
 
 
 class GoQueueError(Exception):

@@ -6,6 +6,7 @@ import msgspec
 
 from goqueue.model.errors import GoQueueError
 from goqueue.model.message import NO_HEADERS, Headers
+from goqueue.model.publish_result import Published
 
 
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
@@ -26,18 +27,6 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     deliver_at_ns: int | None = None
     dedup_id: str | None = None
     """Sent to the topic again within its ``dedup_window_ms``, a message with the same id is not stored again."""
-
-
-class Published(msgspec.Struct, frozen=True, gc=False):
-    """Where a message is."""
-
-    partition: int
-    offset: int
-    priority: int
-    deliver_at_ns: int | None = None
-    """Of a delayed message: when readers will see it."""
-    is_duplicate: bool = False
-    """Whether it was stored before, under the same ``dedup_id``."""
 
 
 Outcome = Published | GoQueueError

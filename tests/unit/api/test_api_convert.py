@@ -12,7 +12,7 @@ from goqueue.api.http.bodies.message_schemas import ConsumeMessage, PublishMessa
 from goqueue.api.http.bodies.settings import with_fields
 from goqueue.model.errors import InvalidRequest, InvalidSettings
 from goqueue.model.message import Message
-from goqueue.model.publishing import Published
+from goqueue.model.publish_result import Published
 
 MAKE = partial(ConsumeMessage, 0)
 MAX_MESSAGE = 1_000

@@ -13,7 +13,8 @@ from behaviour.host import config_for
 from goqueue.broker.broker import Broker
 from goqueue.broker.partitions.read import Bounds
 from goqueue.model.errors import GoQueueError, Overloaded, ShuttingDown, StorageFailed
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.storage.files.checkpoint import CheckpointFile
 from goqueue.storage.files.files import OsFiles
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-import goqueue
 from goqueue.api.grpc.calls import Calls, answered
 from goqueue.api.grpc.errors import Context, to_error
 from goqueue.api.grpc.messages import find_offset
@@ -14,6 +13,7 @@ from goqueue.broker.partitions.topic import Topic
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import specs
 from goqueue.model.settings import TopicSettings
+from goqueue.version import __version__
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
@@ -88,7 +88,7 @@ class MetadataService(pb_grpc.MetadataServicer):
         return pb.DescribeClusterResponse(
             nodes=[pb.Node(id=self._broker.node_id, address=self._address)],
             topics=[self._leaders(name) for name in dict.fromkeys(request.topics)],
-            version=goqueue.__version__,
+            version=__version__,
         )
 
     @answered

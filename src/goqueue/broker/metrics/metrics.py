@@ -10,7 +10,6 @@ import platform
 from collections.abc import Callable
 from typing import Protocol, get_args
 
-import goqueue
 from goqueue.broker.metrics.group_metrics import GroupMetrics
 from goqueue.broker.metrics.health import Examined
 from goqueue.broker.metrics.metric_families import FAMILIES
@@ -24,6 +23,7 @@ from goqueue.observe.histogram import Histogram
 from goqueue.observe.logs import suppressed_lines
 from goqueue.observe.process import LoopDelay, ProcessFigures, gc_collections, process_figures
 from goqueue.observe.requests import Requests
+from goqueue.version import __version__
 
 _TRANSACTION_BOUNDS_S = (
     0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0
@@ -111,7 +111,7 @@ class Metrics:
 
     def _add_broker(self, figures: Figures) -> None:
         broker = self._broker
-        about = labelled(("version", "python"), (goqueue.__version__, platform.python_version()))
+        about = labelled(("version", "python"), (__version__, platform.python_version()))
         figures.add("goqueue_build_info", 1, about)
         is_ready = not broker.problems()
         figures.add("goqueue_ready", int(is_ready))

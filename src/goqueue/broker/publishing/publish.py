@@ -27,7 +27,8 @@ from goqueue.model.errors import (
 from goqueue.model.fields import shown
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers
 from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND, Clock
-from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.observe.histogram import Histogram
 from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch, FrameRun, join_frames
 from goqueue.wire.delayed import MAX_DELAYED_HEADERS_BYTES, due_header

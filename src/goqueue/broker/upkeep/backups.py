@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import goqueue
 from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.broker.runtime.file_freeze import Stillness
 from goqueue.model.errors import BackupUnderway, GoQueueError, RequestTimeout, ShuttingDown, StorageFailed
@@ -28,6 +27,7 @@ from goqueue.storage.log.index_file import LANE_ENTRY, POSITION, TIME_ENTRY
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.lost import FILE_NAME
 from goqueue.storage.log.segment import Segment
+from goqueue.version import __version__
 
 log = get_logger(__name__)
 
@@ -196,7 +196,7 @@ class Backups:
             BACKUP_FORMAT,
             format_instant_ns(noted.instant_ns),
             self._node_id,
-            goqueue.__version__,
+            __version__,
             FORMAT_VERSION,
             len(sources),
             total,

@@ -19,7 +19,7 @@ from goqueue.client.consumer.rebalance import OnPartitions, Rebalancer
 from goqueue.client.consumer.receive_buffer import Intake, Parcel
 from goqueue.client.consumer.settler import ACK, RELEASE, Claim, Order, Settler
 from goqueue.client.consumer.stream_source import Progress, StreamParcel, TopicPartition
-from goqueue.client.consumer.worker import Handler, run_handlers
+from goqueue.client.consumer.worker import Handler, WorkSource, run_handlers
 from goqueue.client.messages.serializers import Deserializer
 from goqueue.model.errors import ClientClosed, GoQueueError, InvalidRequest
 from goqueue.model.fields import INHERITED, specs
@@ -241,7 +241,22 @@ class AsyncConsumer:
         self, handler: Handler, *, concurrency: int = 16, shutdown_timeout: Span = 30.0, signals: bool = True
     ) -> None:
         """Handle messages until SIGTERM or SIGINT, or until ``close``; see ``AsyncClient.worker``."""
-        await run_handlers(self, handler, concurrency, to_seconds(shutdown_timeout), signals=signals)
+        await run_handlers(self._work_source(), handler, concurrency, to_seconds(shutdown_timeout), signals=signals)
+
+    def _work_source(self) -> WorkSource:
+        async def start(takers: int) -> None:
+            self._fetching.pace.takers = takers
+            await self.start()
+
+        return WorkSource(
+            use_threads=self._use_threads,
+            start=start,
+            is_stream=lambda: bool(self._is_stream),
+            next=self._next,
+            settle=self._settle,
+            stop_taking=self.stop_taking,
+            close=self.close,
+        )
 
     def _use_threads(self) -> None:
         """Messages are going to be settled by other threads."""

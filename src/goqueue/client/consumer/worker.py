@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from goqueue.client.consumer.handler_result import Reject, Retry, to_seconds, verdict_on
 from goqueue.client.consumer.settler import Order
 from goqueue.client.messages.tracing import in_context_of
 from goqueue.model.errors import InvalidConfiguration, InvalidRequest
 from goqueue.model.logging import get_logger
-
-if TYPE_CHECKING:
-    from goqueue.client.consumer.consumer import AsyncConsumer
 
 log = get_logger(__name__)
 
@@ -28,20 +26,37 @@ STOPPING = "stopping: what is in hand is finished"
 _MAX_CONCURRENCY = 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class WorkSource:
+    """The operations of a consumer that a worker needs."""
+
+    use_threads: Callable[[], None]
+    """Called before ``start`` when handlers run in threads, which then settle messages."""
+    start: Callable[[int], Awaitable[None]]
+    """Joins the group; the argument is how many messages are handled at once."""
+    is_stream: Callable[[], bool]
+    """Whether the group's mode is ``stream``; known once started."""
+    next: Callable[[], Awaitable[Any]]
+    """The next message, or ``None`` when the consumer is closed or takes nothing more."""
+    settle: Callable[[Order, Sequence[Any]], object]
+    stop_taking: Callable[[], None]
+    close: Callable[[], Awaitable[None]]
+
+
 async def run_handlers(
-    consumer: AsyncConsumer, handler: Handler, concurrency: int, shutdown_timeout_s: float, *, signals: bool
+    source: WorkSource, handler: Handler, concurrency: int, shutdown_timeout_s: float, *, signals: bool
 ) -> None:
     """Until a signal, or until the consumer is closed. Then what is in hand is finished, and the group is left."""
     check_concurrency(concurrency)
     if handler is None:
         raise InvalidConfiguration("handler is None; it must be a function")
     check_callable("handler", handler)
-    worker = _Worker(consumer, handler, concurrency)
-    with _stopping_on_signals(consumer.stop_taking) if signals else nullcontext():
+    worker = _Worker(source, handler, concurrency)
+    with _stopping_on_signals(source.stop_taking) if signals else nullcontext():
         try:
             await worker.run(shutdown_timeout_s)
         finally:
-            await consumer.close()
+            await source.close()
 
 
 def check_callable(name: str, given: object) -> None:
@@ -59,22 +74,21 @@ def check_concurrency(concurrency: int) -> int:
 
 
 class _Worker:
-    def __init__(self, consumer: AsyncConsumer, handler: Handler, concurrency: int) -> None:
-        self._consumer = consumer
+    def __init__(self, source: WorkSource, handler: Handler, concurrency: int) -> None:
+        self._source = source
         self._handler = handler
         self._concurrency = concurrency
         self._is_async = _is_async(handler)
         self._pool: ThreadPoolExecutor | None = None
 
     async def run(self, shutdown_timeout_s: float) -> None:
-        consumer = self._consumer
+        source = self._source
         if not self._is_async:
-            consumer._use_threads()
+            source.use_threads()
             self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="goqueue-worker")
         try:
-            consumer._fetching.pace.takers = self._concurrency
-            await consumer.start()
-            if consumer._is_stream:
+            await source.start(self._concurrency)
+            if source.is_stream():
                 raise InvalidRequest("a worker handles messages of a queue in any order; iterate over a stream")
             await self._work(shutdown_timeout_s)
         finally:
@@ -99,10 +113,10 @@ class _Worker:
                 raise outcome
 
     async def _take_and_handle(self) -> None:
-        while (message := await self._consumer._next()) is not None:
+        while (message := await self._source.next()) is not None:
             order = await self._verdict(message)
             if order is not None and not message.settled:
-                self._consumer._settle(order, [message])
+                self._source.settle(order, [message])
 
     async def _verdict(self, message: Any) -> Order | None:
         try:

@@ -13,7 +13,7 @@ from goqueue.client.connection.instants import Instant, Span, instant_ns, span_n
 from goqueue.client.messages.serializers import Serializer, TopicSerializer, to_bytes
 from goqueue.model.errors import InvalidMessage, MessageTooLarge, TimestampOutOfRange
 from goqueue.model.message import NO_HEADERS, Headers, Priority, parse_priority
-from goqueue.model.publishing import Published
+from goqueue.model.publish_result import Published
 from goqueue.wire.delayed import MAX_DELAY_NS, MAX_DELAYED_HEADERS_BYTES, due_header
 from goqueue.wire.frame import MAX_HEADERS_BYTES, MAX_KEY_BYTES, Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import DEDUP_ID, MAX_DEDUP_ID_BYTES, MAX_TTL_MS, RESERVED_PREFIX, TTL

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, repeat
 from time import time_ns
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from goqueue.client.messages.outgoing_message import Encoder, Outgoing, Sent, traced
 from goqueue.client.producer.pending_batches import Stored
@@ -19,9 +19,6 @@ from goqueue.wire.batch import FrameRun, join_frames
 from goqueue.wire.encoding import encode_values
 from goqueue.wire.frame import HEADER_SIZE, encode_frame, encode_headers
 from goqueue.wire.trace_context import traceparent_in
-
-if TYPE_CHECKING:
-    from goqueue.client.producer.outbox import Outbox
 
 _BUFFER_PART = 4
 """What is encoded and not handed over yet does not count as buffered: it is at most this part of the buffer."""
@@ -56,10 +53,39 @@ class _Share:
         return dedup_id not in self.dedup_ids
 
 
+class PartitionSender(Protocol):
+    """Routing and batching of one producer or transaction: where ``SendMany`` hands over what it has encoded."""
+
+    @property
+    def flags(self) -> int:
+        """Of every frame."""
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether batches carry sequence numbers, for which frames leave room."""
+
+    @property
+    def buffer_bytes(self) -> int: ...
+
+    def route(self, topic: str, message: Outgoing, partitions: int) -> int:
+        """The partition of a message."""
+
+    def next_keyless(self, topic: str, partitions: int) -> int:
+        """The next partition for messages without a key."""
+
+    async def enqueue(
+        self, topic: str, number: int, run: FrameRun, dedup_ids: frozenset[str] | None = None
+    ) -> asyncio.Future[Stored]:
+        """Put frames into a partition's queue; the future is done when they are stored or given up."""
+
+    def warn(self, topic: str, number: int, error: BaseException, messages: int = 1) -> None:
+        """Log that messages were not delivered."""
+
+
 class SendMany:
     """One ``send_many``: messages are gathered by partition and leave while the rest is being encoded."""
 
-    def __init__(self, outbox: Outbox, encoder: Encoder, topic: str, partitions: int, trace: Headers) -> None:
+    def __init__(self, outbox: PartitionSender, encoder: Encoder, topic: str, partitions: int, trace: Headers) -> None:
         self._outbox = outbox
         self._encoder = encoder
         self._topic = topic

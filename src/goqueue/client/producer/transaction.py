@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 from goqueue.client.connection.call_outcome import Asked
 from goqueue.client.consumer.consumer import AsyncConsumer
@@ -30,8 +30,9 @@ from goqueue.model.logging import get_logger
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 if TYPE_CHECKING:
+    from goqueue.client.connection.directory import Directory
+    from goqueue.client.producer.outbox import Outbox
     from goqueue.client.producer.pending_batches import Stored
-    from goqueue.client.producer.transactional import Transactional
     from goqueue.wire.batch import FrameRun
 
 log = get_logger(__name__)
@@ -39,6 +40,36 @@ log = get_logger(__name__)
 _MAX_REASON = 1_000
 
 State = Literal["open", "committing", "preparing", "aborting", "prepared", "committed", "aborted", "in doubt"]
+
+
+class TransactionSide(Protocol):
+    """The producer of a transaction, as the transaction sees it."""
+
+    @property
+    def directory(self) -> Directory: ...
+
+    def outbox(self, transaction: AsyncTransaction, check_open: Callable[[], None]) -> Outbox:
+        """A new outbox for what is sent in the transaction."""
+
+    def forget(self, identity: Identity) -> None:
+        """Get a new id or epoch before the next transaction."""
+
+    def ended(self, transaction: AsyncTransaction, *, in_doubt: bool = False) -> None:
+        """The transaction is over; with ``in_doubt`` it may still be open at the broker."""
+
+    def left_to_others(self, transaction: AsyncTransaction) -> None:
+        """The transaction is prepared: another client ends it."""
+
+    async def is_fenced(self) -> bool:
+        """Whether another producer has taken over the transactional id."""
+
+    async def ask(
+        self, method: str, make_request: Callable[[], Any], asked: Asked, again_if: type[GoQueueError] | None = None
+    ) -> Any:
+        """Call the coordinator, and retry until the delivery timeout."""
+
+    async def ask_once(self, method: str, make_request: Callable[[], Any], asked: Asked) -> Any:
+        """Call the coordinator without a retry after its answer."""
 
 
 class AsyncTransaction(AsyncSender):
@@ -51,7 +82,7 @@ class AsyncTransaction(AsyncSender):
     or if any of them was called off. A ``send`` that raises an error has done nothing, and may be tried again.
     """
 
-    def __init__(self, side: Transactional, transaction_id: str, identity: Identity, begin: pb.Begin) -> None:
+    def __init__(self, side: TransactionSide, transaction_id: str, identity: Identity, begin: pb.Begin) -> None:
         self._side = side
         self.id = transaction_id
         self.identity = identity

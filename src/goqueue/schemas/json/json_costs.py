@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from goqueue.schemas.json.json_graph import SchemaGraph
 from goqueue.schemas.json.json_nodes import Node
-
-if TYPE_CHECKING:
-    from goqueue.schemas.json.json_bounds import SchemaGraph
 
 # Units of work, each about ten nanoseconds.
 _DECODED_BYTE = 2

@@ -21,9 +21,11 @@ from goqueue.schemas.base import (
     SchemaKind,
     Validator,
 )
-from goqueue.schemas.json.json_bounds import SchemaGraph
+from goqueue.schemas.json.json_bounds import check_new, checked_costs
 from goqueue.schemas.json.json_compatibility import JsonReading
+from goqueue.schemas.json.json_costs import Costs
 from goqueue.schemas.json.json_engine import compile_schema, with_draft
+from goqueue.schemas.json.json_graph import SchemaGraph
 from goqueue.schemas.json.json_nodes import DRAFT_URIS, Document, Draft, draft_of
 from goqueue.schemas.json.json_normal import normal
 from goqueue.schemas.json.json_text import pointer, same_text
@@ -42,11 +44,13 @@ class JsonSchema:
         references: Mapping[str, JsonSchema],
         compiled: jsonschema_rs.Validator,
         graph: SchemaGraph,
+        costs: Costs,
     ) -> None:
         self.document = document
         self.references = references
         self._compiled = compiled
         self._graph = graph
+        self._costs = costs
 
     @property
     def kind(self) -> SchemaKind:
@@ -67,7 +71,7 @@ class JsonSchema:
         return JsonReading().cannot_read(self.document.root, writer.document.root)
 
     def validator(self) -> Validator:
-        return JsonValidator(self._compiled, self._graph)
+        return JsonValidator(self._compiled, self._graph, self._costs)
 
 
 def parse_json_schema(text: str, references: References, *, is_registered: bool = False) -> JsonSchema:
@@ -85,11 +89,11 @@ def parse_json_schema(text: str, references: References, *, is_registered: bool 
     if document.size + sum(each.document.size for each in _all_of(known).values()) > MAX_NODES:
         raise InvalidSchema(f"the schema and its references have more than {MAX_NODES} parts")
     graph = SchemaGraph(document.root)
-    graph.check()
+    costs = checked_costs(graph)
     if not is_registered:
-        graph.check_new()
+        check_new(graph)
     compiled = _compile(document, known)
-    schema = JsonSchema(document, known, compiled, graph)
+    schema = JsonSchema(document, known, compiled, graph, costs)
     schema.canonical()
     return schema
 

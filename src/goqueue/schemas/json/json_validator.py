@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import jsonschema_rs
 import msgspec
 
-from goqueue.schemas.json.json_bounds import SchemaGraph
-from goqueue.schemas.json.json_costs import parts_of
+from goqueue.schemas.json.json_costs import Costs, parts_of
+from goqueue.schemas.json.json_graph import SchemaGraph
 from goqueue.schemas.json.json_text import pointer
 
 _MOST_TEXT = 300
@@ -25,10 +25,10 @@ _VALUES_AT_A_STRETCH = 50
 class JsonValidator:
     """A value fits if it is JSON in UTF-8 and valid. What is wrong is looked for only in values that do not fit."""
 
-    def __init__(self, compiled: jsonschema_rs.Validator, graph: SchemaGraph) -> None:
+    def __init__(self, compiled: jsonschema_rs.Validator, graph: SchemaGraph, costs: Costs) -> None:
         self._compiled = compiled
         self._decoder = msgspec.json.Decoder()
-        self._costs = graph.costs
+        self._costs = costs
         self._explained = 0
         if graph.explains_quickly():
             self._explained = _MOST_WORK_EXPLAINED if graph.has_alternatives() else _MOST_WORK

@@ -24,7 +24,8 @@ from goqueue.spark.pipelines.lake.lake_compaction import compact, days_to_compac
 from goqueue.spark.pipelines.lake.lake_files import staged_files
 from goqueue.spark.pipelines.lake.lake_log import Ends, LakeFile, TopicMark
 from goqueue.spark.pipelines.lake.lake_tables import FORMATS, AnyLake, opened_lake
-from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.summary import Summary, Table, per_second
 
 if TYPE_CHECKING:

@@ -34,7 +34,8 @@ from goqueue.spark.pipelines.definitions.checks import name_problems
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
-from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.summary import Summary
 
 if TYPE_CHECKING:

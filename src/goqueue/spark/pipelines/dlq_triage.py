@@ -20,7 +20,8 @@ from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.plurals import counted
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
-from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.summary import Summary, Table
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
 from goqueue.spark.pipelines.lake.durable_file import write_whole
-from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.rows import NOT_OURS
 from goqueue.spark.pipelines.running.summary import Summary, Table, per_second
 
@@ -137,7 +138,7 @@ def _pinned(context: Context) -> dict[str, tuple[int, int]]:
     """The range as offsets. The end is where no transaction was open yet: what comes behind it is not copied."""
     from goqueue.spark.source.options import source_options
     from goqueue.spark.source.positions import resolve
-    from goqueue.spark.source.transports import way_of
+    from goqueue.spark.source.transport_choice import way_of
 
     settings = context.settings
     topic = settings["topic"]

@@ -44,7 +44,8 @@ from goqueue.spark.source.positions import (
     to_json,
     within,
 )
-from goqueue.spark.source.transports import Split, Way, way_of
+from goqueue.spark.source.transport_choice import way_of
+from goqueue.spark.source.transports import Split, Way
 
 _LOOK_FOR_TOPICS_S = 1.0
 """How often a stream looks for new topics that fit its pattern."""

@@ -1,4 +1,4 @@
-"""The ways to the data: by a broker, from anywhere; or straight from the files of a data folder (``folder_way``)."""
+"""Transports to the data: a broker, from anywhere, or the files of a data folder (``file_transport``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from goqueue.client.connection.instants import from_nanoseconds
 from goqueue.client.connection.topics import TopicInfo
 from goqueue.model.errors import OffsetOutOfRange
 from goqueue.spark.source.clients import client_for
-from goqueue.spark.source.options import SourceOptions
 from goqueue.spark.source.positions import Bounds, Place, Range
 from goqueue.wire.batch import FrameRun
 
@@ -37,17 +36,6 @@ class Way(Protocol):
     def offset_at(self, place: Place, instant_ns: int) -> int: ...
 
     def split(self, part: Range) -> Split: ...
-
-
-def way_of(options: SourceOptions) -> Way:
-    if options.path is None:
-        assert options.brokers is not None
-        return BrokerWay(options.brokers, uncommitted=options.uncommitted, fail_on_data_loss=options.fail_on_data_loss)
-    from goqueue.spark.source.file_transport import FolderWay
-
-    return FolderWay(
-        options.path, options.brokers, uncommitted=options.uncommitted, fail_on_data_loss=options.fail_on_data_loss
-    )
 
 
 class BrokerWay:

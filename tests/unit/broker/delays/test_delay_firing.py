@@ -21,7 +21,8 @@ from goqueue.broker.partitions.partition_delays import FILE_NAME
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.runtime import timer_service as clockwork_module
 from goqueue.delivery.delay_index import PendingDelays
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.storage.files.atomic import write_atomically
 
 DAY_MS = 24 * HOUR_MS

@@ -11,7 +11,8 @@ from doubles.loop import on_a_loop
 
 from goqueue.model.config import Config, LimitsConfig, StorageConfig
 from goqueue.model.errors import TooManyDelayed
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.wire.batch import FrameRun, join_frames
 from goqueue.wire.delayed import due_header
 from goqueue.wire.frame import Flag, encode_frame, encode_headers

@@ -28,7 +28,8 @@ from goqueue.broker.metrics.health import (
 )
 from goqueue.model.errors import DiskFull, StorageFailed
 from goqueue.model.ports import NANOS_PER_MS
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 
 ONE = [NewMessage(b"v", partition=0)]
 MIB = 1 << 20

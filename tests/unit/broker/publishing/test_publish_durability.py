@@ -15,7 +15,8 @@ from doubles.loop import on_a_loop
 
 from goqueue.broker.broker import Broker
 from goqueue.model.errors import StorageFailed
-from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.wire.batch import join_frames, parse_batch
 from goqueue.wire.frame import encode_frame
 

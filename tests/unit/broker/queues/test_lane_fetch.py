@@ -19,7 +19,8 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import Bounds
 from goqueue.delivery.queue import Queue
 from goqueue.model.config import Config, LimitsConfig, StorageConfig
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 
 CRITICAL, HIGH, NORMAL, LOW, BACKGROUND = range(5)
 WEIGHTS = (50, 25, 15, 7, 3)

@@ -25,7 +25,8 @@ from goqueue.broker.registry.validator_cache import Validators
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import GoQueueError, SchemaViolation, StorageFailed, TopicNotFound
 from goqueue.model.message import Message
-from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.schemas.json.json_validator import JsonValidator
 from goqueue.storage.log.log import Log
 from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch, FrameRun, join_frames, parse_batch

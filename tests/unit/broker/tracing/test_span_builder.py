@@ -22,7 +22,8 @@ from goqueue.broker.runtime.time_slices import Stretch
 from goqueue.broker.tracing import span_builder
 from goqueue.broker.tracing import trace_export as module
 from goqueue.broker.tracing.span_builder import SpanMaker
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.model.runs import Runs, size_of
 from goqueue.observe.spans import Span
 from goqueue.observe.trace_event import ACK, CONSUME, DLQ, PUBLISH, TraceEvent, weight

@@ -23,7 +23,8 @@ from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.model.config import MetricsConfig
 from goqueue.model.errors import ProducerFenced, StorageFailed
 from goqueue.model.ports import NANOS_PER_MS
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.observe.spans import Span
 
 ONE = [NewMessage(b"v", partition=0)]

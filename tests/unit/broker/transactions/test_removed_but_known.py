@@ -17,7 +17,8 @@ from goqueue.broker.partitions import derived_files
 from goqueue.broker.transactions.producer_ids import ProducerIdentity
 from goqueue.broker.upkeep import producer_files
 from goqueue.model.errors import StorageFailed
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.storage.files.atomic import write_atomically
 from goqueue.storage.files.files import Files
 from goqueue.wire.batch import FrameRun, join_frames, parse_batch

@@ -15,7 +15,8 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.registry.schema_registry import SchemaDraft
 from goqueue.broker.transactions.producer_ids import ProducerIdentity
 from goqueue.model.errors import DiskFull, DuplicateSequence, InvalidMessage, InvalidRequest, TransactionConflict
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 from goqueue.storage.log.lanes import LaneSlice
 from goqueue.storage.log.segment import Slice
 from goqueue.wire.batch import FrameRun, join_frames, parse_batch

@@ -13,7 +13,8 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.partitions.read import Bounds
-from goqueue.model.publishing import NewMessage, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage
 
 HOUR_MS = 3_600_000
 QUIET = {"cleanup_interval_ms": HOUR_MS, "checkpoint_interval_ms": HOUR_MS, "fsync_interval_ms": 60_000}

@@ -25,8 +25,9 @@ from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import NoBroker, SparkNotStarted
 from goqueue.spark.pipelines.definitions.settings import Settings
 from goqueue.spark.pipelines.running import runner
-from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.running.jvm_logging import quiet_start
+from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.spark_errors import without_java
 from goqueue.spark.pipelines.running.summary import Summary, Table, per_second
 

@@ -18,8 +18,15 @@ from goqueue.spark.pipelines.definitions.settings import Setting, Settings
 from goqueue.spark.pipelines.lake import durable_file
 from goqueue.spark.pipelines.lake.durable_file import write_whole
 from goqueue.spark.pipelines.running import runner
-from goqueue.spark.pipelines.running.checkpoint_identity import FILE, Asked, begun_batch, check_claim, write_claim
-from goqueue.spark.pipelines.running.context import Context, local_folder
+from goqueue.spark.pipelines.running.checkpoint_identity import (
+    FILE,
+    Asked,
+    begun_batch,
+    check_claim,
+    local_folder,
+    write_claim,
+)
+from goqueue.spark.pipelines.running.context import Context
 
 NOBODY = "127.0.0.1:1"
 

@@ -11,7 +11,8 @@ from goqueue.client.sync import Client
 from goqueue.model.errors import TopicNotFound
 from goqueue.spark.pipelines import dlq_triage
 from goqueue.spark.pipelines.definitions.settings import Settings
-from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.summary import Summary
 from goqueue.testing import BrokerProcess, running_broker
 

@@ -14,7 +14,8 @@ from goqueue.api.http.bodies.fields import Encoding, HeaderValues
 from goqueue.api.http.bodies.message_schemas import PublishMessage, PublishResult
 from goqueue.model.errors import CorruptData, InvalidMessage, MessageTooLarge
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers, Message, Priority, parse_priority
-from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.model.units import format_instant_ns, parse_instant_ns
 from goqueue.wire.compression import decompress_within
 from goqueue.wire.frame import MAX_HEADERS, MAX_HEADERS_BYTES

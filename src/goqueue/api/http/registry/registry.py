@@ -9,7 +9,6 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import UNSET
 
-import goqueue
 from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.registry_parameters import Normalize, SubjectPath, Verbose, VersionPath
 from goqueue.api.http.bodies.registry_schemas import CompatibilityResponse, RegisterSchemaRequest
@@ -18,6 +17,7 @@ from goqueue.api.http.registry.registry_ids import registry_id_routes
 from goqueue.api.http.registry.registry_settings import registry_settings_routes
 from goqueue.api.http.registry.registry_subjects import registry_subject_routes
 from goqueue.broker.broker import Broker
+from goqueue.version import __version__
 
 
 def registry_routes(broker: Broker) -> list[HTTPRouteHandler]:
@@ -42,7 +42,7 @@ def _about_routes() -> list[HTTPRouteHandler]:
     @get("/metadata/version", **DEFAULTS, responses=documented(406), summary="The version of the registry")
     async def get_registry_version() -> dict[str, str]:
         """That of the broker, which the registry is part of."""
-        return {"version": goqueue.__version__, "commitId": ""}
+        return {"version": __version__, "commitId": ""}
 
     return [get_registry_id, get_registry_version]
 

@@ -27,7 +27,8 @@ from goqueue.broker.runtime.time_slices import Stretch
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, MessageTooLarge
 from goqueue.model.message import NO_HEADERS, Headers
-from goqueue.model.publishing import NewMessage, Outcome, Published
+from goqueue.model.publish_result import Published
+from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.wire.frame import MAX_HEADERS_BYTES
 from goqueue.wire.trace_context import parse_traceparent
 from goqueue.wire.trace_headers import in_trace, trace_headers

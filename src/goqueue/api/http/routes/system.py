@@ -10,7 +10,6 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import QueryParameter
 
-import goqueue
 from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.system_schemas import (
     BrokerFacts,
@@ -28,6 +27,7 @@ from goqueue.broker.metrics.health import Check
 from goqueue.broker.partitions.topic import Topic
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.units import format_duration_ms, format_instant_ns
+from goqueue.version import __version__
 
 _TAGS = ["Broker"]
 _LIVENESS_503 = ResponseSpec(
@@ -55,7 +55,7 @@ def system_routes(broker: Broker, grpc_port: int) -> list[HTTPRouteHandler]:
         """A browser is led to the page; clients of registries see that there is one by any answer."""
         if "text/html" in request.headers.get("accept", ""):
             return Response(None, status_code=303, headers={"Location": "/docs"})
-        return Response(RootResponse("goqueue", goqueue.__version__, "/docs", "/openapi.json", "/readyz"))
+        return Response(RootResponse("goqueue", __version__, "/docs", "/openapi.json", "/readyz"))
 
     @get("/health", tags=_TAGS, responses=documented(), summary="How the broker is")
     async def health() -> HealthResponse:
@@ -117,7 +117,7 @@ def system_routes(broker: Broker, grpc_port: int) -> list[HTTPRouteHandler]:
     @get("/version", tags=_TAGS, responses=documented(), summary="Which version this is")
     async def version() -> VersionResponse:
         """Also that of its Python, and where it serves gRPC."""
-        return VersionResponse(goqueue.__version__, platform.python_version(), grpc_port)
+        return VersionResponse(__version__, platform.python_version(), grpc_port)
 
     @get("/stats", tags=_TAGS, responses=documented(), summary="How much the broker holds")
     async def stats() -> StatsResponse:

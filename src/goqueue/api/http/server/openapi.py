@@ -14,9 +14,9 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
-import goqueue
 from goqueue.api.http.server.openapi_bounds import bound
 from goqueue.model.config import Config
+from goqueue.version import __version__
 
 _PARAMETER_TYPE = re.compile(r":\w+}")
 
@@ -40,7 +40,7 @@ def document(routes: list[HTTPRouteHandler], config: Config) -> bytes:
         routes,
         openapi_config=OpenAPIConfig(
             title="GoQueue",
-            version=goqueue.__version__,
+            version=__version__,
             description="One message system instead of two: a log and a queue over the same topics.",
             use_handler_docstrings=True,
         ),

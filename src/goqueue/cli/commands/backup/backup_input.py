@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-import goqueue
 from goqueue.cli.connection.broker_http import NoBroker, host_of
 from goqueue.model.errors import DataFolderLocked, InvalidRequest, error_from
 from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.model.units import format_instant_ns
 from goqueue.observe.logs import escape
 from goqueue.storage.backup.backup_format import BACKUP_FORMAT, BadBackup, Head
+from goqueue.version import __version__
 
 if TYPE_CHECKING:
     from goqueue.storage.backup.backup_reader import Source
@@ -147,7 +147,7 @@ def from_folder(data: Path) -> Iterator[Source]:
             BACKUP_FORMAT,
             format_instant_ns(now_ns),
             platform.node(),
-            goqueue.__version__,
+            __version__,
             data_format(data),
             len(sources),
             total,

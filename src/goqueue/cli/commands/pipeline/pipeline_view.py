@@ -16,7 +16,8 @@ from goqueue.observe.logs import escape
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.plurals import counted
 from goqueue.spark.pipelines.definitions.settings import Settings
-from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.summary import Summary
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from goqueue.spark.pipelines.definitions.settings import Setting, Settings
 from goqueue.spark.pipelines.lake.lake import lake_folder
 from goqueue.spark.pipelines.lake.lake_job import Job, JobFile, Step, between, new_job, planned_steps
 from goqueue.spark.pipelines.lake.lake_tables import AnyLake, found_lake
-from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.rows import NOT_OURS
 from goqueue.spark.pipelines.running.summary import Summary, per_second
 

@@ -67,6 +67,14 @@ def begun_batch(checkpoint: Path) -> int | None:
     return begun if begun is not None and (done is None or done < begun) else None
 
 
+def local_folder(place: str) -> Path | None:
+    """A place as Spark takes it, as a folder of this machine; None if it is none (``hdfs://…``)."""
+    scheme, colon, rest = place.partition(":")
+    if not colon or "/" in scheme:
+        return Path(place)
+    return Path("/" + rest.lstrip("/")) if scheme == "file" else None
+
+
 def _newest(folder: Path) -> int | None:
     return max((int(each.name) for each in folder.glob("*") if each.name.isdecimal()), default=None)
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from goqueue.model.errors import MissingDependency
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.settings import Settings
-from goqueue.spark.pipelines.running.checkpoint_identity import Asked, check_claim, write_claim
+from goqueue.spark.pipelines.running.checkpoint_identity import Asked, check_claim, local_folder, write_claim
 from goqueue.spark.pipelines.running.jvm_logging import quiet_end, quiet_start
+from goqueue.spark.pipelines.running.progress import Progress, say_nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,24 +27,6 @@ if TYPE_CHECKING:
     from goqueue.spark.pipelines.running.streaming import Totals, Until
 
 _JAVA_IS_REAPED_WITHIN_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run is. ``lag`` counts messages that are there and not read yet; None where nobody knows."""
-
-    done: int
-    """Messages so far."""
-    rate: float = 0.0
-    """Messages a second, lately."""
-    batch: int | None = None
-    lag: int | None = None
-    doing: str = ""
-    """In words, where there are no batches: ``"reading the journal"``."""
-
-
-def say_nothing(_: Progress) -> None:
-    """Progress for whoever does not ask."""
 
 
 def _nothing() -> None:
@@ -216,11 +199,3 @@ class Context:
                 f"the checkpoint {self.checkpoint} is no folder of this machine; {self.name} needs one"
             )
         return folder
-
-
-def local_folder(place: str) -> Path | None:
-    """A place as Spark takes it, as a folder of this machine; None if it is none (``hdfs://…``)."""
-    scheme, colon, rest = place.partition(":")
-    if not colon or "/" in scheme:
-        return Path(place)
-    return Path("/" + rest.lstrip("/")) if scheme == "file" else None

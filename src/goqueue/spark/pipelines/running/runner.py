@@ -13,7 +13,8 @@ from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, JavaGo
 from goqueue.spark.pipelines.definitions.settings import Settings
 from goqueue.spark.pipelines.definitions.yaml_lines import told_by_line
 from goqueue.spark.pipelines.running import rows as shaping
-from goqueue.spark.pipelines.running.context import Context, Progress
+from goqueue.spark.pipelines.running.context import Context
+from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.spark_errors import in_one_line
 from goqueue.spark.pipelines.running.steps import ORIGIN, apply_steps
 from goqueue.spark.pipelines.running.streaming import AVAILABLE_NOW, Totals, run_queries

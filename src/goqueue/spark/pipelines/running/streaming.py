@@ -6,18 +6,17 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from threading import Event
+from typing import TYPE_CHECKING, Any, Protocol
 
 from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
-from goqueue.spark.pipelines.running.checkpoint_identity import begun_batch
-from goqueue.spark.pipelines.running.context import Progress, local_folder
+from goqueue.spark.pipelines.running.checkpoint_identity import begun_batch, local_folder
+from goqueue.spark.pipelines.running.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-    from goqueue.spark.pipelines.running.context import Context
 
 log = get_logger(__name__)
 
@@ -55,6 +54,27 @@ class Totals:
         if self.stopped:
             told.append("stopped before the end, between two micro-batches; the next run goes on from there")
         return told
+
+
+class QueryContext(Protocol):
+    """The run that queries belong to."""
+
+    brokers: str
+
+    @property
+    def stopping(self) -> Event:
+        """Set when the run is to end."""
+
+    @property
+    def tell(self) -> Callable[[Progress], None]:
+        """Reports progress."""
+
+    @property
+    def told_group(self) -> str | None:
+        """The group whose offsets follow the queries, if there is one."""
+
+    def keep_claim(self) -> None:
+        """Write into the checkpoint what it is for."""
 
 
 class Watch:
@@ -151,14 +171,14 @@ def _offsets(raw: Any) -> dict[str, dict[str, int]] | None:
 
 
 def run_query(
-    context: Context, writer: DataStreamWriter, trigger: str, checkpoint: str, until: Until | None = None
+    context: QueryContext, writer: DataStreamWriter, trigger: str, checkpoint: str, until: Until | None = None
 ) -> Totals:
     """See ``Context.run_query``."""
     return run_queries(context, [(writer, checkpoint)], trigger, until)[0]
 
 
 def run_queries(
-    context: Context,
+    context: QueryContext,
     writers: Sequence[tuple[DataStreamWriter, str]],
     trigger: str,
     until: Until | None = None,
@@ -207,7 +227,7 @@ def _triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
     return writer.trigger(availableNow=True) if trigger == AVAILABLE_NOW else writer.trigger(processingTime=trigger)
 
 
-def _look(context: Context, queries: Sequence[StreamingQuery], watches: Sequence[Watch]) -> None:
+def _look(context: QueryContext, queries: Sequence[StreamingQuery], watches: Sequence[Watch]) -> None:
     news = False
     for number, (query, watch) in enumerate(zip(queries, watches, strict=False)):
         is_new = _take_reports(query, watch)
@@ -216,7 +236,7 @@ def _look(context: Context, queries: Sequence[StreamingQuery], watches: Sequence
         _tell(context, watches[0])
 
 
-def _tell(context: Context, watch: Watch) -> None:
+def _tell(context: QueryContext, watch: Watch) -> None:
     if watch.latest:
         rate = float(watch.latest.get("processedRowsPerSecond") or 0)
         context.tell(Progress(watch.messages, rate, watch.batch, lag_of(watch.latest)))
@@ -227,7 +247,7 @@ def _begun_batch(checkpoint: str) -> int | None:
     return None if folder is None else begun_batch(folder)
 
 
-def _tell_group(context: Context, watches: Sequence[Watch]) -> None:
+def _tell_group(context: QueryContext, watches: Sequence[Watch]) -> None:
     """The last batch is done, and nobody else says so: a source learns that from the batch behind it."""
     ends = ends_of([watch.latest for watch in watches])
     if context.told_group is None or not ends:

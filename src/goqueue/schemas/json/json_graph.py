@@ -1,0 +1,114 @@
+"""The graph of a JSON schema: which nodes it can reach, and where it comes back to itself."""
+
+from __future__ import annotations
+
+from goqueue.schemas.json.json_nodes import Node
+
+
+class SchemaGraph:
+    """Every node that a schema can come to, and which of them come back to themselves."""
+
+    def __init__(self, root: Node) -> None:
+        self.root = root
+        self.edges: dict[int, list[tuple[str, Node]]] = {}
+        self._order: list[Node] = []
+        self._circle: dict[int, int] = {}
+        """Nodes that can come to one another have the same number."""
+        self._together: list[list[Node]] = []
+        self._find_circles(root)
+
+    def nodes(self) -> list[Node]:
+        """Each before those that come to it, as far as they are not in a circle."""
+        return self._order
+
+    def circles(self) -> list[list[Node]]:
+        """Nodes that can come to one another, together; the others each alone. Each before those that come to it."""
+        return self._together
+
+    def is_circle(self, node: Node) -> bool:
+        return self._circle[id(node)] != 0
+
+    def patterns(self) -> set[str]:
+        """The regular expressions of all nodes, each once."""
+        patterns: set[str] = set()
+        for node in self._order:
+            if isinstance(text := node.get("pattern"), str):
+                patterns.add(text)
+            if isinstance(by_pattern := node.get("patternProperties"), dict):
+                patterns.update(by_pattern)
+        return patterns
+
+    def explains_quickly(self) -> bool:
+        """Whether finding out why a value does not fit is no more work than finding out that it does not. It is not
+        where a schema comes back to itself in two ways for the same part of a value."""
+        return self.goes_on_once(self._order)
+
+    def goes_on_once(self, nodes: list[Node]) -> bool:
+        """Whether none of these comes back to itself in two ways for the same part of a value."""
+        for node in nodes:
+            inside = [way for way, to in self.edges[id(node)] if self.is_inside(node, to)]
+            beside = sum(way not in ("member", "item") for way in inside)
+            if beside + max("member" in inside, "item" in inside) > 1:
+                return False
+        return True
+
+    def has_alternatives(self) -> bool:
+        return any(node.get(each) for node in self._order for each in ("anyOf", "oneOf"))
+
+    def is_inside(self, node: Node, to: Node) -> bool:
+        """Whether the edge from ``node`` to ``to`` stays in one circle."""
+        return self._circle[id(node)] == self._circle[id(to)] != 0
+
+    def _edges(self, node: Node) -> list[tuple[str, Node]]:
+        found = [(way, to) for way, to in node.parts() if way != "apart" and not isinstance(to.raw, bool)]
+        found += (("here", to) for to in node.referred() if not isinstance(to.raw, bool))
+        self.edges[id(node)] = [(str(way), to) for way, to in found]
+        return self.edges[id(node)]
+
+    def _find_circles(self, root: Node) -> None:
+        """Tarjan's way to find strongly connected parts, without recursion."""
+        index: dict[int, int] = {}
+        low: dict[int, int] = {}
+        path: list[Node] = []
+        on_path: set[int] = set()
+        stack: list[tuple[Node, int]] = [(root, 0)]
+        circles = 0
+        while stack:
+            node, place = stack.pop()
+            key = id(node)
+            if place == 0:
+                if key in index:
+                    continue
+                index[key] = low[key] = len(index)
+                path.append(node)
+                on_path.add(key)
+                self._edges(node)
+            edges = self.edges[key]
+            if place > 0 and id(edges[place - 1][1]) in on_path:
+                low[key] = min(low[key], low[id(edges[place - 1][1])])
+            while place < len(edges):
+                to = edges[place][1]
+                place += 1
+                if id(to) not in index:
+                    stack += ((node, place), (to, 0))
+                    break
+                if id(to) in on_path:
+                    low[key] = min(low[key], index[id(to)])
+            else:
+                if low[key] == index[key]:
+                    circles += 1
+                    self._close(node, path, on_path, circles)
+
+    def _close(self, first: Node, path: list[Node], on_path: set[int], number: int) -> None:
+        members: list[Node] = []
+        while True:
+            node = path.pop()
+            on_path.discard(id(node))
+            members.append(node)
+            if node is first:
+                break
+        is_circle = len(members) > 1 or any(to is first for _, to in self.edges[id(first)])
+        for each in members:
+            self._circle[id(each)] = number if is_circle else 0
+        self._order += members
+        self._together.append(members)

@@ -1,0 +1,17 @@
+"""The choice of transport by the options: a broker, or the files of a data folder."""
+
+from __future__ import annotations
+
+from goqueue.spark.source.options import SourceOptions
+from goqueue.spark.source.transports import BrokerWay, Way
+
+
+def way_of(options: SourceOptions) -> Way:
+    if options.path is None:
+        assert options.brokers is not None
+        return BrokerWay(options.brokers, uncommitted=options.uncommitted, fail_on_data_loss=options.fail_on_data_loss)
+    from goqueue.spark.source.file_transport import FolderWay
+
+    return FolderWay(
+        options.path, options.brokers, uncommitted=options.uncommitted, fail_on_data_loss=options.fail_on_data_loss
+    )
