@@ -1,1 +1,1 @@
-"""The HTTP API."""
+"""The HTTP API: the application, and rooms for serving, bodies, routes and the schema registry."""

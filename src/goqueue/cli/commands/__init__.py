@@ -1,1 +1,1 @@
-"""One module or room for each command."""
+"""One module or one room for each command of ``goqueue``."""

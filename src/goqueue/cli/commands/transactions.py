@@ -167,7 +167,8 @@ def _listed(found: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     from rich.cells import cell_len
 
     from goqueue.cli.terminal import tables
-    from goqueue.cli.terminal.event_words import duration, shortened
+    from goqueue.cli.terminal.tables import shortened
+    from goqueue.cli.terminal.time_words import duration
     from goqueue.observe.logs import escape
 
     titles = ["id", "name", "state", "age", "ends in", "messages", "topics"]
@@ -201,7 +202,7 @@ def _key_of(each: dict[str, Any]) -> str:
 
 def _described(answer: dict[str, Any], now_ns: int) -> Iterator[Line]:
     from goqueue.cli.terminal import tables
-    from goqueue.cli.terminal.event_words import Times, duration
+    from goqueue.cli.terminal.time_words import Times, duration
     from goqueue.observe.logs import escape
 
     def moment(instant: str) -> str:

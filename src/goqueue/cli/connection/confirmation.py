@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 
 import typer
 
 from goqueue.cli.connection.target import in_words
+from goqueue.cli.terminal.running_command import command_arguments
 from goqueue.observe.logs import escape
-
-_arguments: ContextVar[Mapping[str, object] | None] = ContextVar("arguments", default=None)
-
-
-@contextmanager
-def for_command(arguments: Mapping[str, object]) -> Iterator[None]:
-    """In this block a command runs that was called with these: questions can tell which broker they are about."""
-    token = _arguments.set(arguments)
-    try:
-        yield
-    finally:
-        _arguments.reset(token)
 
 
 def confirmed(question: str, yes: bool) -> bool:
@@ -37,7 +23,7 @@ def confirmed(question: str, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise typer.BadParameter("nobody can be asked here; say --yes to do it", param_hint="--yes")
-    arguments = _arguments.get() or {}
+    arguments = command_arguments()
     if "server" in arguments:
         server = arguments["server"]
         typer.echo(f"the broker is {escape(in_words(str(server) if server else None))}", err=True)

@@ -8,10 +8,10 @@ from typing import ParamSpec
 
 import typer
 
-from goqueue.cli.connection.confirmation import for_command
 from goqueue.cli.terminal import interrupts
 from goqueue.cli.terminal.hints import at_a_terminal, is_silence
 from goqueue.cli.terminal.interrupts import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from goqueue.cli.terminal.running_command import for_command
 from goqueue.model.errors import BrokerUnavailable, DeliveryTimeout, GoQueueError, InvalidRequest, OffsetOutOfRange
 
 EXIT_FAILED = 1

@@ -45,7 +45,7 @@ def value_line(message: dict[str, Any], most: int) -> str:
 
 def cell(text: str, most: int) -> str:
     """The beginning of a text, as wide as ``most`` letters are."""
-    from goqueue.cli.terminal.event_words import shortened
+    from goqueue.cli.terminal.tables import shortened
 
     # No need to look at a megabyte to show forty letters.
     return shortened(escape(text[: most + 1]), most, "…")

@@ -19,3 +19,9 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Line
     for number, row in enumerate(cells):
         padded = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)]
         yield [(GAP.join(padded).rstrip(), "bold" if number == 0 else "")]
+
+
+def shortened(text: str, width: int, ellipsis: str) -> str:
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(width - cell_len(ellipsis), 0)) + ellipsis

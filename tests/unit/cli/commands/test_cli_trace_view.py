@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from goqueue.cli.commands.trace.event_words import is_settled
 from goqueue.cli.commands.trace.trace_answers import Story, page_in, story_in
 from goqueue.cli.commands.trace.trace_view import Paper, drawn, table
 from goqueue.cli.connection.broker_http import NoBroker
-from goqueue.cli.terminal.event_words import Times, duration, is_settled
 from goqueue.cli.terminal.styled_lines import plain
+from goqueue.cli.terminal.time_words import Times, duration
 from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.model.units import parse_instant_ns
 

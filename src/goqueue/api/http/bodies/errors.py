@@ -10,10 +10,10 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 
+from goqueue.api.http.bodies.allowed_methods import allowed
 from goqueue.api.http.bodies.message_schemas import ErrorResponse
 from goqueue.api.http.bodies.query import LENIENT
 from goqueue.api.http.bodies.registry_media import named
-from goqueue.api.http.server.methods import allowed
 from goqueue.model.errors import (
     BodyTooLarge,
     GoQueueError,

@@ -1,1 +1,1 @@
-"""The routes of the schema registry."""
+"""The routes of the schema registry, at the paths that registry clients call."""

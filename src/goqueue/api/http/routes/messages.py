@@ -16,7 +16,7 @@ from msgspec import UNSET
 from goqueue.api.http.bodies.convert import PageOfMessages
 from goqueue.api.http.bodies.durations import bounded_ms
 from goqueue.api.http.bodies.errors import documented
-from goqueue.api.http.bodies.frames import FRAMES, FRAMES_BODY, frames_response, instant, wants_frames
+from goqueue.api.http.bodies.frames import FRAMES, FRAMES_BODY, instant, wants_frames
 from goqueue.api.http.bodies.message_schemas import (
     ConsumeAllResponse,
     ConsumeMessage,
@@ -27,6 +27,7 @@ from goqueue.api.http.bodies.message_schemas import (
     PublishResponse,
 )
 from goqueue.api.http.bodies.parameters import EncodingParameter, PartitionPath, TopicPath
+from goqueue.api.http.routes.frame_reads import frames_response
 from goqueue.api.http.routes.publish import Publish, trace_of
 from goqueue.api.http.server.admission import Admission
 from goqueue.api.http.server.openapi import answer

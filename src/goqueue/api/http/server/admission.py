@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from goqueue.api.http.bodies.allowed_methods import has_effects
 from goqueue.api.http.bodies.errors import error_body, error_headers
 from goqueue.api.http.server.connection_limits import ALWAYS_ANSWERED, Crowd
 from goqueue.api.http.server.content_coding import CODINGS, coding_of, packing, takes_gzip, unpacked
-from goqueue.api.http.server.methods import answer_options, has_effects
+from goqueue.api.http.server.methods import answer_options
 from goqueue.api.http.server.metrics import endpoint_of
 from goqueue.api.http.server.origin import Hosts, foreign_page
 from goqueue.model.config import HttpConfig

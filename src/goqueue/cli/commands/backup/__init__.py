@@ -1,1 +1,1 @@
-"""``goqueue backup`` and ``goqueue restore``."""
+"""``goqueue backup`` and ``goqueue restore``: writing a backup of a broker, and making a data folder of it."""

@@ -1,1 +1,1 @@
-"""``goqueue bench``."""
+"""``goqueue bench``: measuring throughput and latency of a running broker."""

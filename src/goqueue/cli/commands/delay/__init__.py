@@ -1,1 +1,1 @@
-"""``goqueue delay``."""
+"""``goqueue delay``: listing, rescheduling and cancelling delayed messages."""

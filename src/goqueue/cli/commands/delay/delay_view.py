@@ -18,7 +18,7 @@ _VALUE_WIDTH = 50
 def listed(messages: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     """A line for each."""
     from goqueue.cli.terminal import tables
-    from goqueue.cli.terminal.event_words import Times, duration
+    from goqueue.cli.terminal.time_words import Times, duration
 
     rows = []
     for each in messages:
@@ -38,7 +38,7 @@ def listed(messages: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
 
 
 def due_words(instant: str, now_ns: int) -> str:
-    from goqueue.cli.terminal.event_words import Times, duration
+    from goqueue.cli.terminal.time_words import Times, duration
 
     left_ns = parse_instant_ns(instant) - now_ns
     return f"at {Times().later(instant, now_ns)}, in {duration(left_ns)}" if left_ns > 0 else "now"

@@ -1,1 +1,1 @@
-"""``goqueue dlq``."""
+"""``goqueue dlq``: summaries of dead letters, listing them, and redriving them."""

@@ -21,7 +21,7 @@ NOBODY = "(refused at publish)"
 def listed(letters: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     """A line for each."""
     from goqueue.cli.terminal import tables
-    from goqueue.cli.terminal.event_words import Times
+    from goqueue.cli.terminal.time_words import Times
 
     rows = [
         [
@@ -43,7 +43,7 @@ def listed(letters: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
 
 def shown(dlq_topic: str, letter: dict[str, Any], now_ns: int) -> Iterator[Line]:
     """All that is known of one."""
-    from goqueue.cli.terminal.event_words import Times, duration
+    from goqueue.cli.terminal.time_words import Times, duration
 
     def moment(instant: str) -> str:
         return f"{Times().later(instant, now_ns)} ({duration(max(0, now_ns - parse_instant_ns(instant)))} ago)"

@@ -1,1 +1,1 @@
-"""``goqueue group``."""
+"""``goqueue group``: members and lag of groups, resetting their offsets, and deleting them."""

@@ -1,1 +1,1 @@
-"""``goqueue pipeline``."""
+"""``goqueue pipeline``: running and planning pipelines on Spark."""

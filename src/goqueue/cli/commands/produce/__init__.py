@@ -1,1 +1,1 @@
-"""``goqueue produce``."""
+"""``goqueue produce``: publishing messages from arguments, lines, files and JSONL."""

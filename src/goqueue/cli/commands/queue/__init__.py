@@ -1,1 +1,1 @@
-"""``goqueue queue``."""
+"""``goqueue queue``: peeking at a queue, polling messages from it, and settling them."""

@@ -102,7 +102,7 @@ def poll_and_stay(broker: BrokerHttp, target: Target, asked: Poll) -> int:
 
 
 def _remark(found: int, visibility_ms: int, until: str) -> str:
-    from goqueue.cli.terminal.event_words import Times
+    from goqueue.cli.terminal.time_words import Times
     from goqueue.model.units import format_instant_ns
 
     now_ns = time.time_ns()

@@ -53,7 +53,7 @@ def peeked(messages: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
 
 def state_words(message: dict[str, Any], now_ns: int) -> str:
     """Where the group is with a message."""
-    from goqueue.cli.terminal.event_words import duration
+    from goqueue.cli.terminal.time_words import duration
 
     left_ns = parse_instant_ns(message["until"]) - now_ns if "until" in message else 0
     match message["state"]:

@@ -1,1 +1,1 @@
-"""``goqueue schema``."""
+"""``goqueue schema``: registering, comparing and showing schemas."""

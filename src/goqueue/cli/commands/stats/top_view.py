@@ -12,9 +12,8 @@ from rich.cells import cell_len, set_cell_size
 
 from goqueue.cli.figures.figure_rates import GroupReading, Latency, Reading
 from goqueue.cli.terminal import figure_words as words
-from goqueue.cli.terminal.event_words import shortened
 from goqueue.cli.terminal.styled_lines import Line
-from goqueue.cli.terminal.tables import GAP
+from goqueue.cli.terminal.tables import GAP, shortened
 from goqueue.observe.logs import escape
 
 HISTORY = 120

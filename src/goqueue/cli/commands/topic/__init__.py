@@ -1,1 +1,1 @@
-"""``goqueue topic``."""
+"""``goqueue topic``: listing, creating, changing, purging and deleting topics."""

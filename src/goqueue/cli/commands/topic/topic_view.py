@@ -9,8 +9,8 @@ from typing import Any
 from goqueue.cli.settings.settings_view import listed, value_of
 from goqueue.cli.terminal import figure_words as words
 from goqueue.cli.terminal import tables
-from goqueue.cli.terminal.event_words import Times
 from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.time_words import Times
 from goqueue.model.fields import specs
 from goqueue.model.settings import TopicSettings
 from goqueue.observe.logs import escape

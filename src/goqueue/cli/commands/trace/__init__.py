@@ -1,1 +1,1 @@
-"""``goqueue trace``."""
+"""``goqueue trace``: the story of one message, event by event."""

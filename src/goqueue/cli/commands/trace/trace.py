@@ -170,8 +170,7 @@ def _show(broker: BrokerHttp, path: str, parameters: dict[str, str | int], *, as
 
 def _follow(broker: BrokerHttp, path: str, parameters: dict[str, str | int]) -> int:
     """Events as they come, then how it ended."""
-    from goqueue.cli.commands.trace import trace_answers, trace_view
-    from goqueue.cli.terminal import event_words
+    from goqueue.cli.commands.trace import event_words, trace_answers, trace_view
     from goqueue.cli.terminal.styled_lines import put
 
     paper = trace_view.paper_here()

@@ -2,62 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
-
 from goqueue.cli.commands.trace.trace_answers import Event, GroupNow, Place, Story, WaitsFor
-from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND
+from goqueue.cli.terminal.time_words import Times, duration
 from goqueue.model.units import parse_instant_ns
 from goqueue.observe import trace_event as kinds
 from goqueue.observe.logs import escape
 
-_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _DONE = ("settled", "dead-lettered", "expired")
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Instants as a clock on the wall of ``zone`` shows them; of this machine's zone if there is none."""
-
-    zone: tzinfo | None = None
-
-    def moment(self, at_ns: int) -> datetime:
-        whole = datetime.fromtimestamp(at_ns // NANOS_PER_SECOND, UTC)
-        return whole.replace(microsecond=at_ns % NANOS_PER_SECOND // 1_000).astimezone(self.zone)
-
-    def clock(self, at_ns: int) -> str:
-        return self.moment(at_ns).strftime("%H:%M:%S.") + f"{at_ns % NANOS_PER_SECOND // NANOS_PER_MS:03d}"
-
-    def day(self, at_ns: int) -> str:
-        return self.moment(at_ns).date().isoformat()
-
-    def zone_name(self, at_ns: int) -> str:
-        offset = self.moment(at_ns).strftime("%z")
-        return "UTC" if offset == "+0000" else f"UTC{offset[:3]}:{offset[3:5]}"
-
-    def later(self, instant: str, seen_ns: int, *, exact: bool = False) -> str:
-        """An instant as someone sees it who stands at another: with its day if that is not the same."""
-        at_ns = parse_instant_ns(instant)
-        clock = self.clock(at_ns) if exact else self.clock(at_ns)[:8]
-        return clock if self.day(at_ns) == self.day(seen_ns) else f"{self.day(at_ns)} {clock}"
-
-
-def duration(span_ns: int) -> str:
-    """Three digits or so: ``0.4 ms``, ``44 ms``, ``1.31 s``, ``30.0 s``, ``12m05s``, ``3h12m``, ``4d03h``."""
-    sign, span_ns = ("-", -span_ns) if span_ns < 0 else ("", span_ns)
-    if span_ns < 999_500_000:
-        # Steps within a fraction of a millisecond are told apart, but nothing took no time but nothing.
-        tenths = span_ns / NANOS_PER_MS
-        return sign + (f"{tenths:.1f} ms" if 0 < span_ns < 9_950_000 else f"{tenths:.0f} ms")
-    seconds = span_ns / NANOS_PER_SECOND
-    if seconds < 59.95:
-        return sign + (f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s")
-    whole = round(seconds)
-    if whole < _HOUR:
-        return f"{sign}{whole // _MINUTE}m{whole % _MINUTE:02}s"
-    if whole < _DAY:
-        return f"{sign}{whole // _HOUR}h{whole % _HOUR // _MINUTE:02}m"
-    return f"{sign}{whole // _DAY}d{whole % _DAY // _HOUR:02}h"
 
 
 def event_words(event: Event, times: Times) -> str:
@@ -159,14 +110,6 @@ def status_words(story: Story, times: Times) -> str:
 def is_settled(story: Story) -> bool:
     """Whether nothing more is to be expected of the groups that there are."""
     return story.status != "pending" and all(each.state in _DONE for each in story.groups_now())
-
-
-def shortened(text: str, width: int, ellipsis: str) -> str:
-    from rich.cells import cell_len, set_cell_size
-
-    if cell_len(text) <= width:
-        return text
-    return set_cell_size(text, max(width - cell_len(ellipsis), 0)) + ellipsis
 
 
 def _failure(story: Story, took: str) -> str:
