@@ -55,7 +55,7 @@ def missing() -> str:
     """What has to be installed before Spark can run; nothing if all is there."""
     if any(importlib.util.find_spec(name) is None for name in ("pyspark", "pandas", "pyarrow", "yaml")):
         return "Spark is not installed: pip install 'goqueue[spark]'"
-    from goqueue.spark.session.spark_session import check_java
+    from goqueue.spark.startup.spark_session import check_java
 
     try:
         check_java()

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from goqueue.client.sync import Client
 from goqueue.model.errors import MissingDependency
-from goqueue.spark.session.spark_session import check_java, session
+from goqueue.spark.startup.spark_session import check_java, session
 from goqueue.testing import BrokerProcess, running_broker
 
 PATIENCE_S = 400

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.model.errors import MissingDependency
-from goqueue.spark.session.spark_session import check_java
+from goqueue.spark.startup.spark_session import check_java
 
 ROOT = Path(__file__).parents[2]
 CHECKS = 17

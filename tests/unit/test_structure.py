@@ -62,6 +62,20 @@ def test_no_folder_has_more_modules_than_a_reader_can_survey(folder: Path) -> No
     assert len(modules_in(folder)) <= MOST_MODULES, f"{in_package(folder)} wants to be divided into rooms"
 
 
+@pytest.mark.parametrize("folder", FOLDERS, ids=in_package)
+def test_no_module_hides_a_public_name_of_its_package(folder: Path) -> None:
+    """Once imported, a module is an attribute of its package, in place of what the package gives by that name."""
+    tree = ast.parse((folder / "__init__.py").read_text())
+    public = {
+        name
+        for node in tree.body
+        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == "__all__" for to in node.targets)
+        for name in ast.literal_eval(node.value)
+    }
+    rooms = [each for each in FOLDERS if each.parent == folder]
+    assert public & {each.stem for each in [*modules_in(folder), *rooms]} == set()
+
+
 def test_no_module_is_longer_than_a_reader_can_keep_in_mind() -> None:
     long = {in_package(each) for each in MODULES if len(each.read_text().splitlines()) > MOST_LINES}
     assert sorted(long - TABLES - TOO_LONG) == [], f"split them: a module has {MOST_LINES} lines at most"

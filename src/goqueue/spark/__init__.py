@@ -13,15 +13,15 @@ from goqueue.model.errors import MissingDependency
 
 if TYPE_CHECKING:
     from goqueue.spark.registry.schema_columns import decoded, from_registry, to_registry
-    from goqueue.spark.session.spark_session import register, session
+    from goqueue.spark.startup.spark_session import register, session
 
 __all__ = ["decoded", "from_registry", "register", "session", "to_registry"]
 
 _HOMES = {
     "decoded": "registry.schema_columns",
     "from_registry": "registry.schema_columns",
-    "register": "session.spark_session",
-    "session": "session.spark_session",
+    "register": "startup.spark_session",
+    "session": "startup.spark_session",
     "to_registry": "registry.schema_columns",
 }
 

@@ -184,8 +184,8 @@ def test_a_topic_that_is_not_there_has_a_hint_that_is_true() -> None:
 def test_that_spark_starts_and_then_that_it_works_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     context = types.SimpleNamespace(_accumulatorServer=types.SimpleNamespace())
     made = types.SimpleNamespace(stop=lambda: None, sparkContext=context)
-    monkeypatch.setattr("goqueue.spark.session.spark_session.session", lambda *_: made)
-    monkeypatch.setattr("goqueue.spark.session.spark_session.check_java", lambda: None)
+    monkeypatch.setattr("goqueue.spark.startup.spark_session.session", lambda *_: made)
+    monkeypatch.setattr("goqueue.spark.startup.spark_session.check_java", lambda: None)
     write_one_that_asks_for_spark()
     result = RUNNER.invoke(app, ["pipeline", "run", "p.py"])
     assert (result.exit_code, result.stderr) == (0, "p: starting Spark\np: running\n")

@@ -160,7 +160,7 @@ def run(
     from goqueue.model.errors import GoQueueError
     from goqueue.spark.pipelines.definitions.settings import assignments
     from goqueue.spark.pipelines.running import runner
-    from goqueue.spark.session.spark_master import chosen_master
+    from goqueue.spark.startup.spark_master import chosen_master
 
     pipeline, settings, place = _prepared(which, assign, checkpoint)
     spark_conf = assignments(conf or (), "--conf")

@@ -73,7 +73,7 @@ class Context:
         if self.given_session is not None:
             return self.given_session
         try:
-            from goqueue.spark.session.spark_session import check_java, session
+            from goqueue.spark.startup.spark_session import check_java, session
         except ModuleNotFoundError as error:
             raise MissingDependency(
                 f"{error.name} is not installed; pipelines need it: pip install 'goqueue[spark]'"

@@ -12,9 +12,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from goqueue.model.errors import MissingDependency
-from goqueue.spark.session.java_launch import sheltered_java
-from goqueue.spark.session.spark_master import chosen_master, submitted_settings
 from goqueue.spark.source.source import GoQueueSource
+from goqueue.spark.startup.java_launch import sheltered_java
+from goqueue.spark.startup.spark_master import chosen_master, submitted_settings
 
 OLDEST_JAVA = 17
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.model.errors import MissingDependency
-from goqueue.spark.session.spark_session import check_java
+from goqueue.spark.startup.spark_session import check_java
 
 
 @pytest.fixture
@@ -94,6 +94,18 @@ def test_without_a_package_the_extra_that_brings_it_is_named(missing: str) -> No
     assert told.stdout.startswith(
         f"{missing} is not installed; the data pipeline needs it: pip install 'goqueue[spark]'"
     )
+
+
+def test_the_package_gives_its_functions_however_often_they_are_imported() -> None:
+    code = (
+        "from goqueue.spark import decoded, from_registry, register, session, to_registry\n"
+        "import goqueue.spark\n"
+        "from goqueue.spark import session as again\n"
+        "given = (decoded, from_registry, register, session, to_registry, again, goqueue.spark.session)\n"
+        "print(*map(callable, given))\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert told.stdout.split() == ["True"] * 7
 
 
 def test_what_the_package_does_not_have_is_an_ordinary_error() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.model.errors import InvalidRequest
-from goqueue.spark.session.spark_master import chosen_master, configured_master
+from goqueue.spark.startup.spark_master import chosen_master, configured_master
 
 NO_DEFAULTS = {"SPARK_CONF_DIR": "/nonexistent"}
 
