@@ -1,1 +1,1 @@
-"""Talking to brokers: one asynchronous core, with a face for synchronous code."""
+"""Client library: an asynchronous client, and a synchronous client over it."""

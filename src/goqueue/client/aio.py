@@ -1,4 +1,4 @@
-"""The asynchronous client."""
+"""The asynchronous client: makes producers and consumers, reads topics, and administers topics and groups."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ log = get_logger(__name__)
 
 
 class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministration):
-    """Brokers at ``addresses`` (one, or several of a cluster); options are those of ``ClientConfig``.
+    """A client of the brokers at ``addresses``: one, or several of a cluster. Options are those of ``ClientConfig``.
 
-    Everything raises a ``GoQueueError``; connections open when first used.
+    Connections open on first use. Every error is a ``GoQueueError``.
     """
 
     def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Unpack[ClientOptions]) -> None:
@@ -59,7 +59,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         if not listed or not all(isinstance(address, str) and address for address in listed):
             raise InvalidConfiguration("a client needs at least one address, such as 'localhost:9090'")
         for address in listed:
-            # gRPC would look for a host of that name, or go to a port of its own choice, until the time is over.
+            # gRPC would resolve it as a host name, or choose a port itself, until the timeout.
             if not is_address(address):
                 raise InvalidConfiguration(
                     f"{address!r} is not like HOST:PORT of a broker's gRPC, such as localhost:9090"
@@ -78,7 +78,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         await self.close()
 
     async def close(self) -> None:
-        """Let consumers leave, finish what producers have taken, then let go of the connections."""
+        """Flush and close producers, let consumers leave their groups, then close the connections."""
         try:
             await self._close_users()
         finally:
@@ -86,7 +86,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
             await self._directory.close()
 
     async def _close_at_exit(self) -> None:
-        """``close`` for a program that ends: it does not wait long for a broker that is away."""
+        """``close`` at the end of the program: waits at most ``exit_timeout_ms`` for a broker that does not answer."""
         try:
             async with asyncio.timeout(self.config.exit_timeout_ms / 1_000):
                 await self._close_users()
@@ -98,7 +98,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
             await self._directory.close(at_exit=True)
 
     async def _close_users(self) -> None:
-        # A handler may have sent something before its message was acked.
+        # Producers first: a handler may have sent messages before its own message was acked.
         await asyncio.gather(*(producer.close() for producer in list(self._producers)))
         await asyncio.gather(*(consumer.close() for consumer in list(self._consumers)))
 
@@ -113,10 +113,11 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         transaction_timeout: Span | None = None,
         **options: Unpack[ProducerOptions],
     ) -> AsyncProducer:
-        """Options are those of ``ProducerConfig``. Closed with the client, or by its own context.
+        """A producer; options are those of ``ProducerConfig``. Closed with the client, or at the end of its own
+        context.
 
-        With a ``transactional_id`` it sends in transactions only, and takes over from whoever had the same one: that
-        one is fenced, and what it left open is aborted. Without one it may run transactions as well.
+        With a ``transactional_id`` it sends in transactions only, and takes the id over from an earlier producer: that
+        one is fenced, and its open transaction is aborted. Without one it may use transactions as well.
         """
         self._directory.check_open()
         config = _configured(ProducerConfig, options)
@@ -149,9 +150,10 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
     ) -> AsyncConsumer:
         """A member of a group. ``options`` are those of ``ConsumerConfig``, and settings of the group.
 
-        The settings make the group if it does not exist, and a queue is then ``shared`` unless a ``kind`` is given; if
-        it does, those that are fixed must fit, and the others are changed. With an ``instance_id`` it stays a member
-        when it is closed, until its session is over. Closed with the client, or by its own context.
+        A group that does not exist is created with these settings; a queue is then ``shared`` unless a ``kind`` is
+        given. For an existing group, fixed settings must match and the others are changed. With an ``instance_id`` the
+        member stays in the group after ``close``, until its session timeout. Closed with the client, or at the end of
+        its own context.
         """
         fixed = {"kind": kind, "mode": mode, "ordering": ordering, "start": start}
         given: dict[str, Any] = {**options} | {name: value for name, value in fixed.items() if value is not None}
@@ -174,7 +176,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         config = ConsumerConfig(**{name: value for name, value in options.items() if name in own})
         settings = {name: value for name, value in options.items() if name not in own}
         listed = [topics] if isinstance(topics, str) else _listed(topics)
-        # Of a queue everyone works on everything; a group that is there keeps the kind that it has.
+        # Every member of a queue takes from all partitions; an existing group keeps its kind.
         initial = {} if settings.get("mode") == "stream" else {"kind": "shared"}
         terms = JoinTerms(group, listed, to_group_settings(settings), instance_id, config, initial)
         consumer = AsyncConsumer(self._directory, terms, closed=self._consumers.discard, **more)
@@ -194,9 +196,10 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
     ) -> None:
         """Handle the messages of a queue, ``concurrency`` at a time, until SIGTERM or SIGINT.
 
-        A handler that returns acks its message; one that raises nacks it, with the error as the reason. ``Reject``
-        makes it a dead letter, ``Retry`` chooses when it comes again. At the end what is in hand is finished, for up
-        to ``shutdown_timeout``, and the rest is given back. Other options are those of ``consumer``.
+        The message is acked when the handler returns, and nacked with the error as the reason when it raises.
+        ``Reject`` makes it a dead letter; ``Retry`` sets when it is delivered again. At shutdown handlers may finish
+        for up to ``shutdown_timeout``; all other messages are returned to the group. Other options are those of
+        ``consumer``.
         """
         options.setdefault("max_in_flight", 2 * check_concurrency(concurrency))
         consumer = self.consumer(group, topics, **options)
@@ -212,10 +215,10 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         isolation: Isolation = "read_committed",
         deserializer: Deserializer | None = None,
     ) -> AsyncGenerator[Record, None]:
-        """The messages of a partition, or of the whole topic; with ``follow`` also those that are yet to come.
+        """Read the messages of a partition or of the whole topic; with ``follow``, wait for new ones at the end.
 
-        Up to the first transaction that is open, and nothing of those that were aborted; with the ``isolation``
-        ``"read_uncommitted"`` all of it.
+        With ``isolation="read_committed"`` reading stops at the first open transaction and skips aborted messages; with
+        ``"read_uncommitted"`` all messages are read.
         """
         reader = self._reader(topic, partition, start, follow, isolation)
         try:
@@ -237,7 +240,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         follow: bool = False,
         isolation: Isolation = "read_committed",
     ) -> AsyncGenerator[Batch, None]:
-        """Like ``read`` with the frames left as they are: ``batch.records()`` decodes, or work on ``batch.run``."""
+        """Like ``read``, with undecoded batches: ``batch.records()`` decodes one, ``batch.run`` has its frames."""
         reader = self._reader(topic, partition, start, follow, isolation)
         try:
             while (batch := await reader.next()) is not None:
@@ -258,7 +261,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         )
 
     async def find_offset(self, topic: str, partition: int, start: Start) -> int:
-        """The offset where ``read`` would begin."""
+        """The offset at which ``read`` would start."""
         request = pb.FindOffsetRequest(topic=topic, partition=partition, start=to_start(start))
         leader = await self._directory.leader(topic, partition)
         return int((await leader.call(leader.metadata.FindOffset, request)).offset)
@@ -270,7 +273,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
     ) -> TopicInfo:
         """``await client.create_topic("orders", partitions=6, retention_ms="7d")``.
 
-        With ``if_not_exists`` a topic that is there already is fine, however it is set, and is not changed.
+        With ``if_not_exists`` an existing topic is returned unchanged, whatever its settings are.
         """
         request = pb.CreateTopicRequest(name=name, settings=to_settings(settings))
 
@@ -289,25 +292,27 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         return to_info(await self._directory.any(create))
 
     async def list_topics(self) -> list[str]:
+        """Names of all topics."""
         request = pb.ListTopicsRequest()
         found = await self._directory.any(lambda attempt: attempt.question(attempt.broker.topics.ListTopics, request))
         return list(found.names)
 
     async def describe_topic(self, name: str) -> TopicInfo:
-        """Settings in effect, offsets and sizes."""
+        """A topic's settings in effect, offsets and sizes."""
         request = pb.DescribeTopicRequest(name=name)
         return to_info(
             await self._directory.any(lambda attempt: attempt.question(attempt.broker.topics.DescribeTopic, request))
         )
 
     async def change_topic(self, name: str, *, unset: Iterable[str] = (), **settings: Unpack[TopicTuning]) -> TopicInfo:
-        """Change settings while the topic is in use; those in ``unset`` follow the broker's defaults again."""
+        """Change settings while the topic is in use; those named in ``unset`` return to the broker's defaults."""
         request = pb.ChangeTopicRequest(name=name, settings=to_settings(settings), unset=list(unset))
         return to_info(
             await self._directory.any(lambda attempt: attempt.command(attempt.broker.topics.ChangeTopic, request))
         )
 
     async def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its messages."""
         request = pb.DeleteTopicRequest(name=name)
 
         async def delete(attempt: Attempt) -> None:
@@ -323,10 +328,10 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
     async def purge_topic(
         self, name: str, *, partition: int | None = None, before: Instant | None = None
     ) -> list[PurgedPartition]:
-        """Remove the messages that are there now, for good: of the topic or of a partition, all or those before an
-        instant. Delayed ones and those of open transactions stay.
+        """Permanently remove the messages present now: of the topic or of one partition, all or those before an
+        instant. Delayed messages and those of open transactions stay.
 
-        Never tried twice: a second time would remove what has come since.
+        Not retried: a second request would remove messages that were published since.
         """
         before_ns = None if before is None else instant_ns("before", before)
         try:

@@ -1,7 +1,7 @@
-"""The keywords of a client's methods, with their types, so that editors complete them and type checkers see slips.
+"""Types of the client's keyword arguments, for completion in editors and for type checkers.
 
-What they mean, their defaults and their bounds are declared where they are parsed: in ``ClientConfig``,
-``ProducerConfig``, ``ConsumerConfig``, and in the settings of topics and groups. A test holds both together.
+Meaning, defaults and bounds are declared where the options are parsed: in ``ClientConfig``, ``ProducerConfig``,
+``ConsumerConfig``, and in the settings of topics and groups. A test keeps both in step.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from goqueue.model.group_settings import GroupKind, GroupMode, Ordering, StartAt
 from goqueue.model.settings import Cleanup, Expired, FsyncPolicy, SchemaFraming, SchemaValidation
 
 Milliseconds = float | str
-"""A number of milliseconds, or a text with its unit: ``"7d"``, ``"1h30m"``."""
+"""A number of milliseconds, or a text with a unit: ``"7d"``, ``"1h30m"``."""
 Size = float | str
-"""A number of bytes, or a text with its unit: ``"64MiB"``."""
+"""A number of bytes, or a text with a unit: ``"64MiB"``."""
 
 
 class ClientOptions(TypedDict, total=False):
-    """Of a client, as in ``ClientConfig``."""
+    """Options of a client; see ``ClientConfig``."""
 
     connect_timeout_ms: Milliseconds
     request_timeout_ms: Milliseconds
@@ -34,7 +34,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class ProducerOptions(TypedDict, total=False):
-    """Of ``producer``, as in ``ProducerConfig``."""
+    """Options of ``producer``; see ``ProducerConfig``."""
 
     batch_messages: int
     batch_bytes: Size
@@ -48,7 +48,7 @@ class ProducerOptions(TypedDict, total=False):
 
 
 class GroupTuning(TypedDict, total=False):
-    """The settings of a group that are numbers; ``None``: unlimited, or as the topic says."""
+    """Numeric settings of a group. ``None``: unlimited, or the topic's value."""
 
     max_in_flight: int
     visibility_timeout_ms: Milliseconds | None
@@ -62,7 +62,7 @@ class GroupTuning(TypedDict, total=False):
 
 
 class ConsumerOptions(GroupTuning, total=False):
-    """Of ``consumer``: those in ``ConsumerConfig``, and settings of its group."""
+    """Options of ``consumer``: those of ``ConsumerConfig``, and settings of the group."""
 
     prefetch_batches: int
     max_lease_ms: Milliseconds
@@ -73,7 +73,7 @@ class ConsumerOptions(GroupTuning, total=False):
 
 
 class GroupOptions(GroupTuning, total=False):
-    """Every setting of a group."""
+    """All settings of a group."""
 
     kind: GroupKind
     mode: GroupMode
@@ -82,7 +82,7 @@ class GroupOptions(GroupTuning, total=False):
 
 
 class WorkerOptions(ConsumerOptions, total=False):
-    """Of ``worker``: whatever ``consumer`` takes."""
+    """Options of ``worker``: everything that ``consumer`` takes."""
 
     kind: GroupKind | None
     mode: GroupMode | None
@@ -95,7 +95,7 @@ class WorkerOptions(ConsumerOptions, total=False):
 
 
 class TopicTuning(TypedDict, total=False):
-    """The settings of a topic that can be changed while it is in use; ``None`` is unlimited."""
+    """Settings of a topic that can be changed while it is in use. ``None``: unlimited."""
 
     retention_ms: Milliseconds | None
     retention_bytes: Size | None
@@ -125,6 +125,6 @@ class TopicTuning(TypedDict, total=False):
 
 
 class TopicOptions(TopicTuning, total=False):
-    """Every setting of a topic."""
+    """All settings of a topic."""
 
     partitions: int

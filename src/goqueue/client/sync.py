@@ -1,4 +1,4 @@
-"""The same client for code without an event loop: its own loop in its own thread."""
+"""The synchronous client: ``AsyncClient`` on an event loop in a background thread."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ from goqueue.client.sync_producer import Producer
 from goqueue.model.group_settings import GroupKind, GroupMode, Ordering, StartAt
 
 _open_clients: set[Client] = set()
-"""Held until they are closed: what their producers have taken is finished at exit, whoever else let go of them."""
+"""Clients that are not closed, referenced here so that messages in their producers are still sent at exit."""
 
 
 class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAdministration):
-    """Blocks where ``AsyncClient`` awaits. May be shared by threads; what is left open is finished at exit."""
+    """The synchronous client: the methods of ``AsyncClient``, blocking. Thread-safe; messages still in its producers
+    are sent at exit."""
 
     def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Unpack[ClientOptions]) -> None:
         self._client = AsyncClient(addresses, **options)
@@ -57,7 +58,7 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
         self.close()
 
     def close(self) -> None:
-        """Let consumers leave, finish what producers have taken, then stop. Doing it twice does no harm."""
+        """Close consumers, flush producers, then stop. Safe to call twice."""
         _open_clients.discard(self)
         self._thread.stop(self._client.close())
 
@@ -98,7 +99,7 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
         on_revoked: OnPartitions | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
-        """As ``AsyncClient.consumer``. The callbacks run in a thread of their own."""
+        """As ``AsyncClient.consumer``. Callbacks run in a separate thread."""
 
         async def made() -> AsyncConsumer:
             consumer = self._client.consumer(
@@ -158,36 +159,43 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
         follow: bool = False,
         isolation: Isolation = "read_committed",
     ) -> Generator[Batch, None, None]:
-        """Like ``read`` with the frames left as they are."""
+        """Like ``read``, with undecoded batches; see ``AsyncClient.read_batches``."""
         reader = self._client._reader(topic, partition, start, follow, isolation)
         try:
             while (batch := self._thread.run(reader.next())) is not None:
                 yield batch
         finally:
-            # Not waited for: a generator that was abandoned is closed by whichever thread collects it.
+            # Not waited for: an abandoned generator is closed by whichever thread garbage-collects it.
             self._thread.start(reader.close())
 
     def find_offset(self, topic: str, partition: int, start: Start) -> int:
+        """As ``AsyncClient.find_offset``."""
         return self._thread.run(self._client.find_offset(topic, partition, start))
 
     def create_topic(self, name: str, *, if_not_exists: bool = False, **settings: Unpack[TopicOptions]) -> TopicInfo:
+        """As ``AsyncClient.create_topic``."""
         return self._thread.run(self._client.create_topic(name, if_not_exists=if_not_exists, **settings))
 
     def list_topics(self) -> list[str]:
+        """As ``AsyncClient.list_topics``."""
         return self._thread.run(self._client.list_topics())
 
     def describe_topic(self, name: str) -> TopicInfo:
+        """As ``AsyncClient.describe_topic``."""
         return self._thread.run(self._client.describe_topic(name))
 
     def change_topic(self, name: str, *, unset: Iterable[str] = (), **settings: Unpack[TopicTuning]) -> TopicInfo:
+        """As ``AsyncClient.change_topic``."""
         return self._thread.run(self._client.change_topic(name, unset=unset, **settings))
 
     def delete_topic(self, name: str) -> None:
+        """As ``AsyncClient.delete_topic``."""
         self._thread.run(self._client.delete_topic(name))
 
     def purge_topic(
         self, name: str, *, partition: int | None = None, before: Instant | None = None
     ) -> list[PurgedPartition]:
+        """As ``AsyncClient.purge_topic``."""
         return self._thread.run(self._client.purge_topic(name, partition=partition, before=before))
 
 
@@ -196,12 +204,12 @@ def _finish_at_exit() -> None:
     left = list(_open_clients)
     for client in left:
         client._thread.exiting = True
-        # All at once, so that one that waits in vain does not make the others wait.
+        # All clients at once, so that one that waits for its timeout does not delay the others.
         client._thread.begin_stop(client._client._close_at_exit())
     for client in left:
         client.close()
 
 
 if hasattr(os, "register_at_fork"):
-    # They are the parent's to finish; a child that tried would wait for a thread that it does not have.
+    # The parent finishes these clients; a child would wait for a thread that it does not have.
     os.register_at_fork(after_in_child=_open_clients.clear)

@@ -1,4 +1,4 @@
-"""What can be asked about groups, dead letters, lanes, delayed messages and transactions, without an event loop."""
+"""Synchronous administration of groups, dead letters, lanes, delayed messages and transactions."""
 
 from __future__ import annotations
 
@@ -21,34 +21,41 @@ if TYPE_CHECKING:
 
 
 class SyncGroupAdministration:
-    """Each method as in ``AsyncClient``."""
+    """Groups, dead letters and lanes; see the methods of ``AsyncClient``."""
 
     _client: AsyncClient
     _thread: LoopThread
 
     def list_groups(self) -> list[str]:
+        """As ``AsyncClient.list_groups``."""
         return self._thread.run(self._client.list_groups())
 
     def describe_group(self, name: str) -> GroupInfo:
+        """As ``AsyncClient.describe_group``."""
         return self._thread.run(self._client.describe_group(name))
 
     def configure_group(self, name: str, **settings: Unpack[GroupOptions]) -> GroupInfo:
+        """As ``AsyncClient.configure_group``."""
         return self._thread.run(self._client.configure_group(name, **settings))
 
     def delete_group(self, name: str) -> None:
+        """As ``AsyncClient.delete_group``."""
         self._thread.run(self._client.delete_group(name))
 
     def group_offsets(self, group: str, topic: str | None = None) -> dict[TopicPartition, int]:
+        """As ``AsyncClient.group_offsets``."""
         return self._thread.run(self._client.group_offsets(group, topic))
 
     def reset_offsets(
         self, group: str, topic: str, to: Start, partitions: Iterable[int] | None = None
     ) -> dict[TopicPartition, int]:
+        """As ``AsyncClient.reset_offsets``."""
         return self._thread.run(self._client.reset_offsets(group, topic, to, partitions))
 
     def peek(
         self, group: str, *, topic: str | None = None, partition: int | None = None, state: str | None = None
     ) -> Generator[PeekedMessage, None, None]:
+        """As ``AsyncClient.peek``."""
         after: str | None = ""
         while after is not None:
             page, after = self._thread.run(self._client._peeked_from(group, topic, partition, state, after))
@@ -63,6 +70,7 @@ class SyncGroupAdministration:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Generator[DeadLetter, None, None]:
+        """As ``AsyncClient.dead_letters``."""
         wanted = to_filter(group, error, since, until)
         place: tuple[int, int] | None = (0, 0)
         while place is not None:
@@ -82,6 +90,7 @@ class SyncGroupAdministration:
         delay: Span | None = None,
         dry_run: bool = False,
     ) -> RedriveReport:
+        """As ``AsyncClient.redrive``."""
         return self._thread.run(
             self._client.redrive(
                 topic,
@@ -97,61 +106,74 @@ class SyncGroupAdministration:
         )
 
     def reliability_stats(self) -> ReliabilityStats:
+        """As ``AsyncClient.reliability_stats``."""
         return self._thread.run(self._client.reliability_stats())
 
     def lane_stats(self, topic: str | None = None) -> list[PartitionLanes]:
+        """As ``AsyncClient.lane_stats``."""
         return self._thread.run(self._client.lane_stats(topic))
 
 
 class SyncDelayAdministration:
-    """Each method as in ``AsyncClient``."""
+    """Delayed messages; see the methods of ``AsyncClient``."""
 
     _client: AsyncClient
     _thread: LoopThread
 
     def delayed(self, topic: str) -> Generator[DelayedMessage, None, None]:
+        """As ``AsyncClient.delayed``."""
         after: str | None = ""
         while after is not None:
             page, after = self._thread.run(self._client._delayed_behind(topic, after))
             yield from page
 
     def get_delayed(self, topic: str, partition: int, offset: int) -> DelayedMessage:
+        """As ``AsyncClient.get_delayed``."""
         return self._thread.run(self._client.get_delayed(topic, partition, offset))
 
     def cancel_delayed(self, topic: str, partition: int, offset: int) -> None:
+        """As ``AsyncClient.cancel_delayed``."""
         self._thread.run(self._client.cancel_delayed(topic, partition, offset))
 
     def reschedule_delayed(
         self, topic: str, partition: int, offset: int, *, delay: Span | None = None, deliver_at: Instant | None = None
     ) -> DelayedMessage:
+        """As ``AsyncClient.reschedule_delayed``."""
         return self._thread.run(
             self._client.reschedule_delayed(topic, partition, offset, delay=delay, deliver_at=deliver_at)
         )
 
     def delay_stats(self) -> DelayStats:
+        """As ``AsyncClient.delay_stats``."""
         return self._thread.run(self._client.delay_stats())
 
 
 class SyncTransactionAdministration:
-    """Each method as in ``AsyncClient``."""
+    """Transactions; see the methods of ``AsyncClient``."""
 
     _client: AsyncClient
     _thread: LoopThread
 
     def commit_many(self, key: str, transaction_ids: Iterable[str]) -> CommittedKey:
+        """As ``AsyncClient.commit_many``."""
         return self._thread.run(self._client.commit_many(key, transaction_ids))
 
     def committed_under(self, key: str) -> CommittedKey | None:
+        """As ``AsyncClient.committed_under``."""
         return self._thread.run(self._client.committed_under(key))
 
     def transactions(self) -> list[TransactionInfo]:
+        """As ``AsyncClient.transactions``."""
         return self._thread.run(self._client.transactions())
 
     def describe_transaction(self, transaction_id: str) -> TransactionInfo:
+        """As ``AsyncClient.describe_transaction``."""
         return self._thread.run(self._client.describe_transaction(transaction_id))
 
     def abort_transaction(self, transaction_id: str) -> None:
+        """As ``AsyncClient.abort_transaction``."""
         self._thread.run(self._client.abort_transaction(transaction_id))
 
     def transaction_stats(self) -> TransactionStats:
+        """As ``AsyncClient.transaction_stats``."""
         return self._thread.run(self._client.transaction_stats())

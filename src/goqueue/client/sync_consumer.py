@@ -1,4 +1,4 @@
-"""Consuming without an event loop."""
+"""The synchronous consumer."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ log = get_logger(__name__)
 
 
 class Consumer:
-    """Made by ``Client.consumer``: blocks where ``AsyncConsumer`` awaits. May be shared by threads.
+    """Made by ``Client.consumer``: ``AsyncConsumer`` with blocking methods. Thread-safe.
 
-    What is said about messages leaves at once; ``.result()`` of the future waits until the broker has kept it.
+    An ack, nack or reject is sent at once; ``.result()`` of its future waits until the broker has stored it.
     """
 
     def __init__(self, consumer: AsyncConsumer, thread: LoopThread) -> None:
@@ -46,9 +46,10 @@ class Consumer:
         self.close()
 
     def close(self) -> None:
-        """Wait until what was settled is kept, commit what is finished, and leave: the rest is given back.
+        """Wait for pending acks, commit finished offsets and leave the group; unhandled messages are returned to it.
 
-        With an ``instance_id`` it is not left: whoever comes with the same one within the session timeout goes on.
+        With an ``instance_id`` the member stays in the group: a consumer that joins with the same id within the session
+        timeout continues.
         """
         if not self._thread.stopped:
             self._thread.run(self._consumer.close())
@@ -59,21 +60,21 @@ class Consumer:
 
     @property
     def member_id(self) -> str:
-        """Who this is in the group; empty before it has joined."""
+        """Id of this member in the group; empty before it has joined."""
         return self._consumer.member_id
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that messages come from."""
+        """The partitions assigned to this consumer."""
         return self._consumer.assignment
 
-    # Taking
+    # Receiving
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        # Without a change of threads, as long as there is something.
+        # No change of thread as long as records are buffered.
         for record in self._intake.records:
             self._intake.last = record
             return record
@@ -83,11 +84,11 @@ class Consumer:
         return record
 
     def poll(self, max_messages: int = 100, timeout: Span | None = None) -> list[Any]:
-        """The next messages, as many as are there; waits for the first. None if the time is up, or at the end."""
+        """Up to ``max_messages`` messages; waits for the first. Empty at the timeout, or when the consumer stops."""
         return self._thread.run(self._consumer.poll(max_messages, timeout))
 
     def batches(self, max_messages: int = 100) -> Generator[list[Any], None, None]:
-        """``poll`` again and again, until the consumer is closed."""
+        """``poll`` repeatedly, until the consumer is closed."""
         while self._consumer._closing is None and (batch := self.poll(max_messages)):
             yield batch
 
@@ -101,7 +102,8 @@ class Consumer:
             )
 
     def stop_taking(self) -> None:
-        """Iteration ends. What was not handed out is given back at once, the rest can be settled until ``close``."""
+        """End iteration. Messages not yet handed out are returned to the group at once; others can be settled until
+        ``close``."""
         self._thread.start(self._stop_taking())
 
     async def _stop_taking(self) -> None:
@@ -111,15 +113,17 @@ class Consumer:
     # Settling
 
     def ack(self, messages: Iterable[ReceivedMessage]) -> concurrent.futures.Future[None]:
-        """All of them in one request. If some were lost the future says so, and those messages do (``lost``)."""
+        """Ack all of them in one request. If some were lost, the future fails and those messages have ``lost`` set."""
         return self._settle(ACK, messages)
 
     def nack(
         self, messages: Iterable[ReceivedMessage], delay: Span | None = None, reason: str = ""
     ) -> concurrent.futures.Future[None]:
+        """Nack all of them in one request; see ``ReceivedMessage.nack``."""
         return self._settle(to_nack(delay, reason), messages)
 
     def reject(self, messages: Iterable[ReceivedMessage], reason: str = "") -> concurrent.futures.Future[None]:
+        """Reject all of them in one request; see ``ReceivedMessage.reject``."""
         return self._settle(to_reject(reason), messages)
 
     def _settle(self, order: Order, messages: Iterable[ReceivedMessage]) -> concurrent.futures.Future[None]:
@@ -133,11 +137,11 @@ class Consumer:
         return done
 
     def commit(self, record: Record | None = None) -> None:
-        """Of a stream: everything that was handed out is done; or everything up to ``record``, in its partition."""
+        """Streams only: commit everything handed out so far, or everything up to ``record`` in its partition."""
         self._thread.run(self._consumer.commit(record))
 
     def rewind(self) -> None:
-        """Of a stream: read again from what is committed, everything that was handed out since included."""
+        """Streams only: read again from the committed offsets, so that messages handed out since then come again."""
         self._thread.run(self._rewind())
 
     async def _rewind(self) -> None:
@@ -145,7 +149,7 @@ class Consumer:
 
 
 def in_thread(callback: OnPartitions | None) -> OnPartitions | None:
-    """So that a callback may use the client, which its loop's own thread cannot."""
+    """Run a callback in another thread, so that it may use the client: the loop's own thread cannot."""
     if callback is None or inspect.iscoroutinefunction(callback):
         return callback
 
@@ -157,7 +161,7 @@ def in_thread(callback: OnPartitions | None) -> OnPartitions | None:
 
 @contextmanager
 def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """The first signal stops; a second one does what it would have done without this."""
+    """The first signal stops; after it the previous handlers are restored for the next one."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Sending without an event loop."""
+"""The synchronous producer and its transactions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Sender:
-    """A producer, or a transaction of one."""
+    """Sending methods shared by producers and transactions."""
 
     def __init__(self, sender: AsyncSender, thread: LoopThread) -> None:
         self._sender = sender
@@ -49,11 +49,11 @@ class Sender:
         ttl: timedelta | None = None,
         dedup_id: str | None = None,
     ) -> concurrent.futures.Future[Sent]:
-        """Hand a message over; ``.result()`` of the future waits until it is stored.
+        """Send a message; ``.result()`` of the future waits until it is stored.
 
-        Blocks for room in the buffer; and, before the first message of a topic, until a broker has told how many
-        partitions it has: no longer than the producer's ``delivery_timeout_ms``, nor the client's
-        ``connect_timeout_ms``, and raises ``BrokerUnavailable`` then.
+        Blocks while the buffer is full, and before the first message of a topic until its number of partitions is
+        known: at most the producer's ``delivery_timeout_ms`` and the client's ``connect_timeout_ms``, then raises
+        ``BrokerUnavailable``.
         """
         return self._thread.run(
             self._send(
@@ -78,9 +78,9 @@ class Sender:
         return delivery
 
     def send_many(self, topic: str, messages: Iterable[Any]) -> list[Sent]:
-        """Send values or ``Outgoing`` messages and wait for all of them.
+        """Send values or ``Outgoing`` messages, and wait until all are stored.
 
-        What is yet to be made is made in this thread, and may use the client.
+        An iterator runs in the calling thread and may use the client.
         """
         if isinstance(messages, list | tuple):
             return self._thread.run(self._sender.send_many(topic, messages))
@@ -89,7 +89,7 @@ class Sender:
 
 
 class Producer(Sender):
-    """Made by ``Client.producer``. May be shared by threads."""
+    """Made by ``Client.producer``. Thread-safe."""
 
     def __init__(self, producer: AsyncProducer, thread: LoopThread) -> None:
         super().__init__(producer, thread)
@@ -103,27 +103,27 @@ class Producer(Sender):
         self.close()
 
     def transaction(self) -> SyncTransactionBlock:
-        """``with producer.transaction() as tx:`` commits when the block is left, if everything that was sent in it is
-        stored; else it aborts, and raises. An exception that leaves the block aborts, and goes on."""
+        """``with producer.transaction() as tx:`` commits at the end of the block if every message sent in it is stored;
+        otherwise it aborts and raises. An exception in the block aborts and propagates."""
         return SyncTransactionBlock(self)
 
     def begin(self, *, for_key: str = "") -> Transaction:
-        """The same without a block: whoever begins has to ``commit``, ``abort`` or ``prepare`` it. One at a time."""
+        """Begin a transaction without a block: end it with ``commit``, ``abort`` or ``prepare``. One at a time."""
         return _begun(TransactionBlock(partial(self._producer.begin, for_key=for_key)), self._thread)
 
     def flush(self) -> None:
-        """Wait until everything that was sent is settled."""
+        """Wait until every message sent so far is stored or has failed."""
         self._thread.run(self._producer.flush())
 
     def close(self) -> None:
-        """``flush``, then take nothing more; a transaction that is open is aborted. Doing it twice, or after the
-        client, does no harm."""
+        """``flush``, then accept no more messages; an open transaction is aborted. Safe to call twice, or after the
+        client is closed."""
         if not self._thread.stopped:
             self._thread.run(self._producer.close())
 
 
 class Transaction(Sender):
-    """Made by ``Producer.begin`` and ``transaction``; each method as in ``AsyncTransaction``."""
+    """Made by ``Producer.begin`` and ``transaction``; see the methods of ``AsyncTransaction``."""
 
     def __init__(self, transaction: AsyncTransaction, thread: LoopThread) -> None:
         super().__init__(transaction, thread)
@@ -137,30 +137,34 @@ class Transaction(Sender):
         return repr(self._transaction).replace("AsyncTransaction", "Transaction")
 
     def send_frames(self, topic: str, partition: int, run: FrameRun) -> None:
+        """As ``AsyncTransaction.send_frames``."""
         self._thread.run(self._transaction.send_frames(topic, partition, run))
 
     def ack(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
-        """Messages of a queue are done when the transaction is committed; if it is aborted they come again."""
+        """Ack messages of a queue when the transaction commits; if it aborts they are delivered again."""
         self._thread.run(self._transaction.ack(messages))
 
     def commit_offsets(self, consumer: Consumer, record: Record | None = None) -> None:
-        """Of a stream: the group goes on behind what was handed out, or ``record``, if the transaction is committed."""
+        """Streams only: commit the offsets of everything handed out, or up to ``record``, when the transaction
+        commits."""
         found: Any = getattr(consumer, "_consumer", consumer)
         self._thread.run(self._transaction.commit_offsets(found, record))
 
     def commit(self) -> None:
+        """As ``AsyncTransaction.commit``."""
         self._thread.run(self._transaction.commit())
 
     def prepare(self) -> str:
-        """Leave it to others how it ends; they need the id that this returns."""
+        """Prepare the transaction, to be committed or aborted by the id that this returns."""
         return self._thread.run(self._transaction.prepare())
 
     def abort(self, reason: str = "") -> None:
+        """As ``AsyncTransaction.abort``."""
         self._thread.run(self._transaction.abort(reason))
 
 
 class SyncTransactionBlock:
-    """``with``: begins, and commits or aborts. What was ended inside is left alone."""
+    """``with``: begins, and commits or aborts at the end. A transaction ended inside the block is left alone."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -178,7 +182,7 @@ def _begun(block: TransactionBlock, thread: LoopThread) -> Transaction:
     try:
         return Transaction(thread.run(block.__aenter__()), thread)
     except BaseException:
-        # Who was interrupted a moment after it was begun has nothing to end it by.
+        # Interrupted just after it was begun, the caller has no object to end the transaction with.
         thread.start(block.call_off())
         raise
 

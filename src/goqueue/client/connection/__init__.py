@@ -1,1 +1,1 @@
-"""The way to brokers: connections, the directory of partition leaders, retries with backoff, and configuration."""
+"""Connection to brokers: gRPC channels, the directory of partition leaders, retries with backoff, configuration."""

@@ -1,4 +1,4 @@
-"""Pauses between attempts: longer each time, and not the same for everybody."""
+"""Exponential backoff with jitter for retries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 
 class Backoff:
-    """Doubles from ``first_ms`` to ``most_ms``; each pause is drawn from its upper half."""
+    """Doubles from ``first_ms`` to ``most_ms``; each pause is drawn at random from the upper half of that range."""
 
     def __init__(self, first_ms: int, most_ms: int) -> None:
         self._first_ms = first_ms
@@ -14,7 +14,7 @@ class Backoff:
         self._attempt = 0
 
     def next_s(self, at_least_s: float | None = None) -> float:
-        """The next pause in seconds, no shorter than what the broker asked for."""
+        """The next pause in seconds, no shorter than ``at_least_s``, the pause that the broker asked for."""
         pause_ms = min(self._most_ms, self._first_ms << min(self._attempt, 30))
         self._attempt += 1
         return max(at_least_s or 0.0, pause_ms * random.uniform(0.5, 1.0) / 1_000)

@@ -1,4 +1,4 @@
-"""What is known of something that the broker was asked to do."""
+"""Outcome of a request that may be sent several times: whether the broker may have carried it out."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from goqueue.client.connection.connection import NotConnected
 from goqueue.model.errors import ClientError, GoQueueError, InternalError, RequestTimeout, StorageFailed
 
 _LEAVE_IT_OPEN = (ClientError, InternalError, RequestTimeout, StorageFailed)
-"""After these, but for ``NotConnected``, it is not known whether the broker has done it."""
+"""Errors after which the broker may have carried out the request; ``NotConnected`` is the exception."""
 
 
 class Asked:
-    """All the times that one thing was asked for."""
+    """All attempts at one request."""
 
     def __init__(self) -> None:
         self.maybe_done = False
-        """Whether one of them ended without an answer, so that the broker may have done it."""
+        """Whether an attempt ended without an answer, so that the broker may have carried it out."""
 
     def ended(self, error: BaseException) -> None:
         is_open = not isinstance(error, GoQueueError) or isinstance(error, _LEAVE_IT_OPEN)

@@ -1,4 +1,4 @@
-"""How a client, a producer and a consumer behave. Every default is here, with its bounds."""
+"""Configuration of clients, producers and consumers: every option with its default and its bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HOUR_MS = 3_600_000
 
 
 class _Checked:
-    """Refuses values out of bounds, naming every one of them."""
+    """Rejects values out of bounds, and names all of them in one error."""
 
     __slots__ = ()
 
@@ -32,131 +32,127 @@ DEFAULT_ADDRESS = "localhost:9090"
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig(_Checked):
-    """What a client does about the network."""
+    """Timeouts, retries and limits of a client's connections."""
 
     connect_timeout_ms: int = setting(
-        10_000, "How long to look for a broker before giving up.", "ms", minimum=1, maximum=_HOUR_MS
+        10_000, "How long to try to reach a broker before failing.", "ms", minimum=1, maximum=_HOUR_MS
     )
-    request_timeout_ms: int = setting(
-        30_000, "How long one request to a broker may take.", "ms", minimum=1, maximum=_HOUR_MS
-    )
+    request_timeout_ms: int = setting(30_000, "Timeout of one request to a broker.", "ms", minimum=1, maximum=_HOUR_MS)
     retry_backoff_ms: int = setting(
         50,
-        "The first pause before trying again; each further one is twice as long, with jitter.",
+        "Pause before the first retry; doubled for each further one, with jitter.",
         "ms",
         minimum=1,
         maximum=60_000,
     )
-    max_backoff_ms: int = setting(2_000, "The longest pause before trying again.", "ms", minimum=1, maximum=_HOUR_MS)
+    max_backoff_ms: int = setting(2_000, "Longest pause between retries.", "ms", minimum=1, maximum=_HOUR_MS)
     max_message_bytes: int = setting(
-        20 << 20, "The largest gRPC message in either direction.", "bytes", minimum=2 << 20, maximum=1 << 30
+        20 << 20, "Largest gRPC message in either direction.", "bytes", minimum=2 << 20, maximum=1 << 30
     )
     keep_alive_ms: int = setting(
-        30_000, "How often an idle connection is probed.", "ms", minimum=10_000, maximum=_HOUR_MS
+        30_000, "Interval of keep-alive probes on an idle connection.", "ms", minimum=10_000, maximum=_HOUR_MS
     )
     metadata_max_age_ms: int = setting(
         30_000,
-        "How long to trust what is known of a topic's partitions and their leaders.",
+        "How long a topic's partitions and their leaders are cached.",
         "ms",
         minimum=1,
         maximum=_HOUR_MS,
     )
     exit_timeout_ms: int = setting(
         10_000,
-        "How long a program that ends without closing its client waits for messages to be acknowledged.",
+        "How long a program that ends without closing its client waits for acknowledgements.",
         "ms",
         minimum=1,
         maximum=_HOUR_MS,
     )
-    prefetch_batches: int = setting(4, "How many batches a reader fetches ahead.", "count", minimum=1, maximum=1_000)
+    prefetch_batches: int = setting(4, "How many batches a reader prefetches.", "count", minimum=1, maximum=1_000)
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig(_Checked):
-    """When a batch leaves, how much may wait, and what is promised."""
+    """Batching, buffering and delivery guarantees of a producer."""
 
     batch_messages: int = setting(
-        100, "A batch leaves when it has so many messages.", "count", minimum=1, maximum=100_000
+        100, "A batch is sent when it has this many messages.", "count", minimum=1, maximum=100_000
     )
-    batch_bytes: int = setting(64 << 10, "A batch leaves when it is so large.", "bytes", minimum=1, maximum=1 << 20)
+    batch_bytes: int = setting(64 << 10, "A batch is sent when it has this size.", "bytes", minimum=1, maximum=1 << 20)
     linger_ms: int = setting(
-        5, "A batch leaves when its first message has waited so long; 0: at once.", "ms", minimum=0, maximum=60_000
+        5, "A batch is sent when its first message has waited this long; 0: at once.", "ms", minimum=0, maximum=60_000
     )
     buffer_bytes: int = setting(
         32 << 20,
-        "How many bytes of messages may wait for their acknowledgement.",
+        "Largest total size of unacknowledged messages.",
         "bytes",
         minimum=1 << 16,
         maximum=1 << 40,
     )
-    block: bool = setting(True, "Whether sending waits when the buffer is full; else it raises BufferFull.", "flag")
+    block: bool = setting(True, "Whether send waits while the buffer is full; otherwise it raises BufferFull.", "flag")
     acks: Literal["none", "leader", "all"] = setting(
-        "all", "When a message counts as delivered.", "choice", choices=("none", "leader", "all")
+        "all", "Which acknowledgement a send waits for.", "choice", choices=("none", "leader", "all")
     )
     delivery_timeout_ms: int = setting(
         120_000,
-        "How long a message may take, retries included, before it fails.",
+        "Timeout for the delivery of a message, retries included.",
         "ms",
         minimum=1,
         maximum=24 * _HOUR_MS,
     )
     inject_trace_context: bool = setting(
         True,
-        "Whether messages sent inside an OpenTelemetry span carry it to consumers, as traceparent and tracestate.",
+        "Whether messages sent inside an OpenTelemetry span carry it as traceparent and tracestate headers.",
         "flag",
     )
     idempotent: bool = setting(
         True,
-        "Whether the broker knows a batch that is sent again, so that a retry is never stored twice.",
+        "Whether the broker deduplicates retried batches, so that a retry is never stored twice.",
         "flag",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig(_Checked):
-    """How much a consumer has in hand, and what it does by itself."""
+    """Prefetch, leases and commits of a consumer."""
 
     max_in_flight: int = setting(
         1_000,
-        "How many messages of a queue the consumer has at most, waiting in it or being handled; never more than the "
-        "group's max_in_flight. It fetches as many as it is asked for, and ahead of that what it handles within a "
-        "quarter of a second.",
+        "Most messages of a queue in flight in this consumer, buffered or being handled; never more than the group's "
+        "max_in_flight. It fetches as many as are requested, and prefetches as many as it handles within a quarter of "
+        "a second.",
         "count",
         minimum=1,
         maximum=100_000,
     )
     prefetch_batches: int = setting(
-        4, "How many batches of a stream are fetched ahead.", "count", minimum=1, maximum=1_000
+        4, "How many batches of a stream are prefetched.", "count", minimum=1, maximum=1_000
     )
     max_lease_ms: int = setting(
         _HOUR_MS,
-        "How long the consumer keeps a message hidden from others by extending its lease; 0: it does not extend.",
+        "How long the consumer extends a message's lease, to keep it hidden from others; 0: it does not extend.",
         "ms",
         minimum=0,
         maximum=7 * 24 * _HOUR_MS,
     )
-    auto_commit: bool = setting(
-        True, "Whether a consumer of a stream commits by itself what its user has finished.", "flag"
-    )
-    auto_commit_ms: int = setting(5_000, "How often it does.", "ms", minimum=10, maximum=_HOUR_MS)
+    auto_commit: bool = setting(True, "Whether a consumer of a stream commits finished offsets by itself.", "flag")
+    auto_commit_ms: int = setting(5_000, "Interval of automatic commits.", "ms", minimum=10, maximum=_HOUR_MS)
     settle_timeout_ms: int = setting(
         60_000,
-        "How long an ack, nack, reject, extension or commit may take, retries included, before it fails.",
+        "Timeout of an ack, nack, reject, extension or commit, retries included.",
         "ms",
         minimum=1,
         maximum=24 * _HOUR_MS,
     )
     close_timeout_ms: int = setting(
-        10_000, "How long closing waits for the broker's last answers.", "ms", minimum=1, maximum=_HOUR_MS
+        10_000, "How long close waits for the broker's last responses.", "ms", minimum=1, maximum=_HOUR_MS
     )
     session_timeout_ms: int = setting(
         0,
-        "How long the group waits for a consumer whose connection broke before others get its work; 0: as long as "
-        "the group's setting says.",
+        "How long the group keeps the partitions and messages of a consumer whose connection broke; 0: the group's "
+        "session_timeout_ms.",
         "ms",
         minimum=0,
         maximum=30 * 60_000,
     )
     client_id: str = setting(
-        "", "What the consumer is called in its group; empty: host and process.", "text", minimum=0, maximum=150
+        "", "Name of the consumer in its group; empty: host and process id.", "text", minimum=0, maximum=150
     )

@@ -1,4 +1,4 @@
-"""One broker, as a client sees it: a gRPC channel and one publish stream that everybody shares."""
+"""Connection to one broker: a gRPC channel, and one publish stream shared by all producers of the client."""
 
 from __future__ import annotations
 
@@ -29,20 +29,22 @@ from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
 _LOST = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
 _NO_CONNECTION = "failed to connect to all addresses"
-"""What gRPC says of a call that never had a connection; any other loss leaves open what became of the request."""
+"""gRPC's text for a call that never had a connection. After any other lost call the request may have been carried
+out."""
 
 _STREAMED_BYTES = 3 << 19
-"""A batch of several messages is smaller, and every broker takes it; one large message may not be."""
+"""Largest batch for the shared stream. Every broker accepts a batch of several messages; one large message may be too
+large."""
 
 
 CALL_ENDED = (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError)
-"""What gRPC raises, depending on the moment, if something is said to a call that is over."""
+"""What gRPC raises for a write to a call that has ended; which of them depends on timing."""
 
 _END_WITHIN_S = 0.5
 _LAST_WORDS_S = 0.01
 
 _grpc_runs_in: int | None = None
-"""The process in which gRPC has its threads. A child of it has gRPC's memory without them, and would wait for ever."""
+"""Process id in which gRPC has its threads. A forked child has gRPC's memory without the threads and would hang."""
 
 
 _PUBLISH_STREAM = "/goqueue.v1.Messages/PublishStream"
@@ -54,11 +56,11 @@ def _dump_publish(request: tuple[pb.PublishRequest, Sequence[Piece]]) -> bytes:
 
 
 class NotConnected(BrokerUnavailable):
-    """The request never left: whatever it asks for was not done."""
+    """The request was never sent, so it was not carried out."""
 
 
 class Connection:
-    """Opens its channel when first used. Any error it raises is a ``GoQueueError``."""
+    """Opens its channel on first use. Every error that it raises is a ``GoQueueError``."""
 
     def __init__(self, address: str, config: ClientConfig) -> None:
         self.address = address
@@ -73,12 +75,12 @@ class Connection:
                 ("grpc.initial_reconnect_backoff_ms", config.retry_backoff_ms),
                 ("grpc.min_reconnect_backoff_ms", config.retry_backoff_ms),
                 ("grpc.max_reconnect_backoff_ms", config.max_backoff_ms),
-                # Brokers are reached directly, whatever proxy the environment has for the web.
+                # Brokers are reached directly, even if the environment sets an HTTP proxy.
                 ("grpc.enable_http_proxy", 0),
             ],
         )
         self._messages = pb_grpc.MessagesStub(self._channel)
-        # These two carry most of all bytes: not through protobuf.
+        # Publish and fetch carry most of the bytes, so their batches bypass protobuf.
         self._publish_stream = self._channel.stream_stream(
             _PUBLISH_STREAM,
             request_serializer=_dump_publish,
@@ -101,7 +103,7 @@ class Connection:
         self._cut_short = False
 
     async def call(self, method: Any, request: Any, *, timeout_ms: int | None = None) -> Any:
-        """A call with one answer, bounded by the request timeout."""
+        """A unary call, bounded by the request timeout."""
         self._check_open()
         limit_ms = self._config.request_timeout_ms
         call = method(request, timeout=min(limit_ms, timeout_ms or limit_ms) / 1_000)
@@ -110,7 +112,7 @@ class Connection:
         except grpc.aio.AioRpcError as error:
             raise to_error(error, self.address) from None
         except asyncio.CancelledError:
-            # Either we were cancelled, or the channel was closed under the call.
+            # Either this task was cancelled, or the channel was closed during the call.
             self._check_open()
             raise
 
@@ -123,13 +125,13 @@ class Connection:
         transaction_id: str = "",
         begin: pb.Begin | None = None,
     ) -> pb.Stored:
-        """Store a batch; return where it is."""
+        """Store a batch; return its position."""
         self._check_open()
         request = pb.PublishRequest(
             topic=topic, partition=partition, acks=acks, transaction_id=transaction_id, begin=begin
         )
         if sum(map(len, batch)) > _STREAMED_BYTES:
-            # If it is too large for the broker the whole call ends; it must not take a shared stream with it.
+            # A batch too large for the broker ends the whole call, so it must not share the publish stream.
             request.batch = b"".join(batch)
             response = await self.call(self._messages.Publish, request)
         else:
@@ -147,14 +149,14 @@ class Connection:
             async with asyncio.timeout(self._config.request_timeout_ms / 1_000):
                 return await pipe.ask(request, batch)
         except TimeoutError:
-            # The broker may be stalled; a fresh stream has a chance where this one has none.
+            # The broker may be stalled; a fresh stream may get through where this one does not.
             pipe.abandon()
             raise DeliveryTimeout(
                 f"{self.address} did not acknowledge within {self._config.request_timeout_ms} ms"
             ) from None
 
     async def fetch(self, request: pb.FetchRequest) -> AsyncGenerator[tuple[pb.FetchResponse, memoryview], None]:
-        """Answers, each with its batch."""
+        """Responses, each with its batch."""
         self._check_open()
         call = self._fetch(request)
         self._fetching += 1
@@ -175,12 +177,12 @@ class Connection:
                 self._cut_short = True
 
     def subscribe(self) -> Any:
-        """A stream for one member of a group; whoever asks for it ends it."""
+        """A new subscription stream for one group member; the caller has to end it."""
         self._check_open()
         return self.groups.Subscribe()
 
     def was_cut_short(self) -> None:
-        """A stream of this connection did not come to its proper end."""
+        """Note that a stream of this connection did not end properly."""
         self._cut_short = True
 
     def _check_open(self) -> None:
@@ -188,10 +190,10 @@ class Connection:
             raise ClientClosed("the client is closed")
 
     async def close(self, *, at_exit: bool = False) -> None:
-        """The broker is told that nothing more comes, and everything that gRPC still owes this loop is taken in.
+        """Half-close the publish stream and wait for what gRPC still has to report to this event loop.
 
-        What it reports to a loop that is closed by then would show up as errors in the next one. ``at_exit`` there is
-        no next one, and nobody should be woken any more.
+        Events reported to a loop that is already closed would show up as errors in the next loop. With ``at_exit``
+        there is no next loop, and no task is to be woken.
         """
         self._closed = True
         self._cut_short |= self._fetching > 0
@@ -203,7 +205,7 @@ class Connection:
 
 
 class _PublishPipe:
-    """Requests go out in order; answers find their asker by correlation id."""
+    """Requests go out in order; responses are matched to callers by correlation id."""
 
     def __init__(self, call: Any, address: str) -> None:
         self._call = call
@@ -225,7 +227,7 @@ class _PublishPipe:
         try:
             return await answer
         finally:
-            # Also what nobody waits for any more: a stalled broker must not let it pile up here.
+            # Also drop requests whose caller has gone: with a stalled broker they would pile up here.
             self._asked.pop(request.correlation_id, None)
             self._outgoing.pop(request.correlation_id, None)
 
@@ -237,7 +239,7 @@ class _PublishPipe:
                 while self._outgoing:
                     await self._call.write(self._outgoing.pop(next(iter(self._outgoing))))
         except CALL_ENDED:
-            # The reader meets the same end and tells everyone why.
+            # The reader sees the same end and passes the reason to all callers.
             self.broken = True
 
     async def _read(self) -> None:
@@ -268,7 +270,7 @@ class _PublishPipe:
             task.cancel()
 
     async def close(self) -> bool:
-        """Whether the stream came to its proper end."""
+        """End the stream; return whether it ended properly."""
         writing, reading = self._tasks
         writing.cancel()
         try:
@@ -296,7 +298,7 @@ def _refuse_grpc_of_a_parent() -> None:
 
 
 def to_error(error: grpc.aio.AioRpcError, address: str) -> GoQueueError:
-    """What a failed call means. The broker's own code travels in the metadata; without one it was the network."""
+    """The error of a failed call. A broker's error code is in the metadata; without one the network failed."""
     metadata = dict(error.trailing_metadata() or ())
     code = metadata.get("goqueue-code")
     details = error.details() or error.code().name
@@ -319,7 +321,7 @@ def to_error(error: grpc.aio.AioRpcError, address: str) -> GoQueueError:
 
 
 def _reason(details: str) -> str:
-    """What is wrong, without where gRPC has found it: ``…: Failed to connect to remote host: Connection refused``."""
+    """The reason without gRPC's prefix: ``…: Failed to connect to remote host: Connection refused``."""
     return details.rpartition("remote host: ")[2] or details
 
 

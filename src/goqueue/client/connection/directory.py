@@ -1,4 +1,4 @@
-"""Which broker leads which partition, and a connection to it."""
+"""Directory of partition leaders: which broker leads which partition, with a connection to each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ERRANDS_WITHIN_S = 2.0
 
 @dataclass(slots=True)
 class _Known:
-    """What a broker said of a topic: the leader of each partition. Good enough to route by until it is ``doubted``."""
+    """Leader of each partition of one topic. Used for routing; refreshed once ``doubted_at`` has passed."""
 
     leaders: list[str]
     doubted_at: float
@@ -38,7 +38,8 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try of something that any broker can do. ``maybe_done`` if an earlier try may have done it unseen."""
+    """One attempt at an operation that any broker can serve. ``maybe_done``: an earlier attempt may have carried it
+    out."""
 
     broker: Connection
     timeout_ms: int
@@ -46,7 +47,7 @@ class Attempt:
     maybe_done: bool
 
     async def question(self, method: Any, request: Any) -> Any:
-        """Harmless to ask of another broker as well, so it has only its share of the time."""
+        """A read-only call. It can be repeated at another broker, so it gets only its share of the time."""
         try:
             return await self.broker.call(method, request, timeout_ms=self.timeout_ms)
         except DeliveryTimeout as error:
@@ -55,12 +56,13 @@ class Attempt:
             raise BrokerUnavailable(str(error)) from None
 
     async def command(self, method: Any, request: Any) -> Any:
-        """Has all the time of a request: once it has left, there is nothing to look for any more."""
+        """A call that changes something. It gets the full request timeout: once it is sent, no other broker is
+        tried."""
         return await self.broker.call(method, request)
 
 
 class Directory:
-    """Asks any of the given addresses, and follows what it learns of the others."""
+    """Tries the given addresses in turn, and learns the leaders' addresses from the brokers."""
 
     def __init__(self, addresses: list[str], config: ClientConfig) -> None:
         self.config = config
@@ -70,7 +72,7 @@ class Directory:
         self._asking: dict[str, asyncio.Task[_Known]] = {}
         self._errands: set[asyncio.Task[None]] = set()
         self._trouble: GoQueueError | None = None
-        """Why the last broker that was asked did not answer."""
+        """Why the last broker that was tried did not answer."""
         self._closed = False
 
     def backoff(self) -> Backoff:
@@ -88,9 +90,10 @@ class Directory:
         return found
 
     async def any(self, ask: Callable[[Attempt], Awaitable[Reply]]) -> Reply:
-        """Ask the first broker that can be reached, trying again until the connect timeout.
+        """Run ``ask`` against the first broker that can be reached, with retries until the connect timeout.
 
-        Those that are yet to be asked in a round share the time that is left, so that one that stalls leaves some.
+        The brokers not yet tried in a round share the remaining time equally, so that a stalled broker leaves time for
+        the others.
         """
         loop = asyncio.get_running_loop()
         backoff = self.backoff()
@@ -104,13 +107,13 @@ class Directory:
                 try:
                     return await ask(Attempt(self.connection(address), share_ms, left == 1, maybe_done))
                 except WrongPort:
-                    # Trying again does not help, and the broker notes each attempt.
+                    # A retry does not help, and the broker logs each attempt.
                     raise await with_right_port(address) from None
                 except (BrokerUnavailable, ShuttingDown, Overloaded) as error:
                     last: GoQueueError = error
                     self._trouble = error
                     maybe_done |= isinstance(error, BrokerUnavailable) and not isinstance(error, NotConnected)
-                    # Whoever asks next begins with another.
+                    # The next operation begins with another broker.
                     self._addresses.remove(address)
                     self._addresses.append(address)
             pause_s = backoff.next_s(last.retry_after_s)
@@ -119,16 +122,17 @@ class Directory:
             await asyncio.sleep(pause_s)
 
     def first(self) -> Connection:
-        """The broker to begin with."""
+        """The broker to try first."""
         return self.connection(self._addresses[0])
 
     def pass_over(self, connection: Connection) -> None:
-        """It did not serve: whoever asks next begins with another."""
+        """Move a broker that failed to the end of the list, so that the next operation begins with another."""
         if self._addresses[0] == connection.address:
             self._addresses.append(self._addresses.pop(0))
 
     async def partitions(self, topic: str, within_ms: int | None = None) -> int:
-        """How many a topic has. Does not wait for a broker once that is known, so that routing goes on without one."""
+        """Number of partitions of a topic. Once known, it is returned without a call, so that routing works without a
+        broker."""
         self.check_open()
         known = self._known.get(topic)
         if known is None:
@@ -154,7 +158,7 @@ class Directory:
         return self.connection(known.leaders[partition])
 
     def doubt(self, topic: str, error: GoQueueError) -> None:
-        """Something did not go as expected: ask again before the next delivery."""
+        """Mark the leaders of a topic as stale after an error: they are looked up again before the next delivery."""
         if isinstance(error, TopicNotFound | PartitionNotFound):
             self._known.pop(topic, None)
         elif topic in self._known:
@@ -173,7 +177,7 @@ class Directory:
             raise
 
     def _ask(self, topic: str) -> asyncio.Task[_Known]:
-        """Everyone who wants to know the same waits for the same answer."""
+        """Concurrent lookups of the same topic share one request."""
         asking = self._asking.get(topic)
         if asking is None:
             asking = self._asking[topic] = asyncio.create_task(self._ask_leaders(topic))
@@ -190,7 +194,7 @@ class Directory:
         described = response.topics[0]
         if described.HasField("error"):
             raise to_exception(described.error)
-        # A node that does not know how others reach it is reached as it was just now.
+        # A node that does not know its own public address is reached at the address that just answered.
         leaders = [response.nodes[index].address or address for index in described.leaders]
         until = asyncio.get_running_loop().time() + self.config.metadata_max_age_ms / 1_000
         known = self._known[topic] = _Known(leaders, until)
@@ -203,12 +207,14 @@ class Directory:
                 broker.metadata.DescribeCluster, pb.DescribeClusterRequest(topics=[topic])
             )
         except DeliveryTimeout as error:
-            # It listens and does not answer; asking is harmless, so another may be asked instead.
+            # The broker accepts connections and does not answer. A lookup has no effects, so another broker can be
+            # tried.
             raise BrokerUnavailable(str(error)) from None
         return broker.address, response
 
     def run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
-        """Something to be said to a broker that nobody waits for. Closing gives it a moment."""
+        """Run a call in the background without a caller that waits. Closing the directory allows it a short time to
+        finish."""
         task = asyncio.create_task(errand)
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)

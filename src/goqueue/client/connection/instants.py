@@ -1,4 +1,4 @@
-"""Python's datetimes and timedeltas as nanoseconds, without a detour over floats."""
+"""Conversion of datetimes and timedeltas to nanoseconds in integers, without rounding through floats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import ceil, isfinite
 from goqueue.model.errors import InvalidRequest
 
 Instant = datetime | int
-"""A datetime with its zone, or Unix nanoseconds."""
+"""A datetime with a time zone, or Unix nanoseconds."""
 Span = timedelta | float
 """A timedelta, or seconds."""
 
@@ -22,7 +22,7 @@ def to_nanoseconds(moment: datetime) -> int:
 
 
 def instant_ns(name: str, moment: Instant) -> int:
-    """An instant that someone gave, checked."""
+    """Convert and check an instant given by the user."""
     if isinstance(moment, datetime):
         return to_nanoseconds(moment)
     if isinstance(moment, int) and not isinstance(moment, bool):
@@ -31,7 +31,8 @@ def instant_ns(name: str, moment: Instant) -> int:
 
 
 def span_ns(name: str, span: Span) -> int:
-    """A span that someone gave, checked. What is less than nothing is nothing; parts of a nanosecond are rounded up."""
+    """Convert and check a time span given by the user. Negative spans become 0; fractions of a nanosecond are rounded
+    up."""
     if isinstance(span, timedelta):
         return max(0, _nanoseconds(span))
     if isinstance(span, int) and not isinstance(span, bool):
@@ -46,5 +47,5 @@ def _nanoseconds(span: timedelta) -> int:
 
 
 def from_nanoseconds(moment_ns: int) -> datetime:
-    """What a datetime cannot hold, below a microsecond, is cut off."""
+    """Truncated to microseconds, the resolution of a datetime."""
     return _EPOCH + timedelta(microseconds=moment_ns // 1_000)

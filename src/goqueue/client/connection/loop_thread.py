@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers who have none."""
+"""An event loop in a background thread, for the synchronous client."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Result = TypeVar("Result")
 
 
 class LoopThread:
-    """Takes coroutines from any thread. Nobody who waits here is left waiting when it stops.
+    """Runs coroutines for callers in any thread. Stopping it releases every waiting caller.
 
-    A process that forks keeps it; its child has the object and not the thread, so there it counts as stopped.
+    In a child after a fork the object exists without its thread; there it counts as stopped.
     """
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
-        # Taken again by the same thread if the collector closes an abandoned reader in the middle of a submit.
+        # Re-entrant: the garbage collector may close an abandoned reader in this thread in the middle of a submit.
         self._submitting = threading.RLock()
         self.exiting = False
         self._stopping: concurrent.futures.Future[None] | None = None
-        # A daemon, so that a program that forgets to close still ends; ``atexit`` finishes what is left.
+        # A daemon thread, so that a program that forgets to close still ends; ``atexit`` finishes the pending work.
         self._thread = threading.Thread(target=self._work, name="goqueue-client", daemon=True)
         self._thread.start()
 
@@ -37,7 +37,7 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether whoever asks is on it."""
+        """Whether the caller runs in this thread."""
         return threading.current_thread() is self._thread
 
     def _is_forked(self) -> bool:
@@ -48,7 +48,8 @@ class LoopThread:
         work: Coroutine[Any, Any, Result],
         meanwhile: Callable[[concurrent.futures.Future[Result]], None] = lambda _: None,
     ) -> Result:
-        """Wait for the result, and do ``meanwhile`` first. If the caller is interrupted, so is the work."""
+        """Run ``meanwhile``, then wait for the result of ``work``. If the caller is interrupted, the work is
+        cancelled."""
         self._refuse_own_thread(work)
         future = self._submit(work)
         if future is None:
@@ -63,11 +64,13 @@ class LoopThread:
             raise
 
     def start(self, work: Coroutine[Any, Any, object]) -> None:
-        """Have it done without waiting, from any thread. Nothing if the loop has stopped: that ended all work."""
+        """Run ``work`` without waiting, from any thread. Does nothing if the loop has stopped: stopping cancelled all
+        work."""
         self._submit(work)
 
     def _submit(self, work: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result] | None:
-        # Asked before the lock: in a child, a thread that is not there may hold it for ever.
+        # Checked before the lock is taken: in a forked child, a thread that no longer exists may hold the lock for
+        # ever.
         if not self._is_forked():
             with self._submitting:
                 if self._stopping is None:
@@ -79,12 +82,12 @@ class LoopThread:
         if self._is_forked():
             return ClientClosed("made before a fork; make a client in the child")
         if self.exiting and threading.current_thread().daemon:
-            # The program is ending and asks its daemons nothing; an error in one would only be noise.
+            # The interpreter is exiting and does not wait for daemon threads; an error in one would only be noise.
             threading.Event().wait()
         return ClientClosed("the client is closed")
 
     def stop(self, last: Coroutine[Any, Any, None]) -> None:
-        """Do ``last``, cancel whatever else still runs, and end the thread. The second to ask waits for the first."""
+        """Run ``last``, cancel all other work, and end the thread. A second caller waits for the first."""
         self.begin_stop(last)
         if self._stopping is None:
             return
@@ -97,7 +100,7 @@ class LoopThread:
             self._thread.join()
 
     def begin_stop(self, last: Coroutine[Any, Any, None]) -> None:
-        """What ``stop`` does, without waiting for it."""
+        """The same as ``stop`` without waiting."""
         self._refuse_own_thread(last)
         if self._is_forked():
             last.close()
@@ -112,7 +115,7 @@ class LoopThread:
         try:
             await last
         finally:
-            # Also gRPC's own tasks, which end a moment after the channel that they belong to.
+            # Includes gRPC's own tasks, which end shortly after their channel.
             others = asyncio.all_tasks() - {asyncio.current_task()}
             for task in others:
                 task.cancel()

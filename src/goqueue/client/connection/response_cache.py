@@ -1,4 +1,4 @@
-"""Answers that are asked for once."""
+"""Cache of responses, with concurrent requests for the same key merged into one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Answer = TypeVar("Answer")
 
 
 class Answers(Generic[Key, Answer]):
-    """Everyone who asks for the same waits for the same answer, and the latest ones are kept. Errors are not."""
+    """Concurrent callers with the same key share one request; the ``most`` latest responses are cached. Errors are
+    not."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -35,7 +36,7 @@ class Answers(Generic[Key, Answer]):
             self._kept.popitem(last=False)
 
     def forget(self, doubtful: Callable[[Key], bool]) -> None:
-        """Also what is being asked for: who asks from now on gets an answer to a question from now on."""
+        """Also detaches requests under way: a caller from now on gets the response to a request made from now on."""
         for key in [each for each in self._kept if doubtful(each)]:
             del self._kept[key]
         for key in [each for each in self._asking if doubtful(each)]:
@@ -52,7 +53,7 @@ class Answers(Generic[Key, Answer]):
             asking.add_done_callback(self._tasks.discard)
             asking.add_done_callback(_seen)
         try:
-            # Who loses patience leaves the question to the others.
+            # A caller that is cancelled leaves the request running for the others.
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
             if asking.cancelled():
@@ -70,7 +71,7 @@ class Answers(Generic[Key, Answer]):
                 del self._asking[key]
 
     def _is_wanted(self, key: Key) -> bool:
-        """Whether the question that asks was not forgotten since."""
+        """Whether the current request has not been detached by ``forget``."""
         return self._asking.get(key) is asyncio.current_task()
 
     async def close(self) -> None:
@@ -81,6 +82,6 @@ class Answers(Generic[Key, Answer]):
 
 
 def _seen(task: asyncio.Task[Answer]) -> None:
-    """Also when everyone has lost patience by now."""
+    """Mark the exception as retrieved, in case every caller was cancelled."""
     if not task.cancelled():
         task.exception()

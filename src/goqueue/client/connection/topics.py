@@ -1,4 +1,4 @@
-"""Topics as a client sees them."""
+"""Topics and their partitions, as returned by the client."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 
 class PartitionInfo(msgspec.Struct, frozen=True):
-    """``latest_offset`` is the offset that the next message gets."""
+    """Offsets and size of a partition. ``latest_offset`` is the offset that the next message gets."""
 
     earliest_offset: int
     latest_offset: int
     size_bytes: int
     stable_end: int
-    """Below this no transaction is open; nothing beyond is read unless it is asked for."""
+    """The last stable offset: no transaction is open below it. Read-committed readers stop there."""
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """``settings`` are those in effect, as a user would write them; ``overrides`` names those set for this topic."""
+    """A topic. ``settings`` are those in effect, in the form of configuration values; ``overrides`` names those set for
+    this topic."""
 
     name: str
     id: str
@@ -36,9 +37,9 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 
 class PurgedPartition(msgspec.Struct, frozen=True):
-    """Where a partition began and where it begins now; ``removed`` messages are gone.
+    """Result of a purge: the log start before and after; ``removed`` messages are gone.
 
-    ``delayed``: so many wait for their time, and will still come.
+    ``delayed`` messages are still scheduled and will be delivered.
     """
 
     partition: int
@@ -58,14 +59,14 @@ def to_settings(given: Mapping[str, object]) -> dict[str, str]:
 
 
 def is_as_asked(topic: pb.Topic, asked: dict[str, str]) -> bool:
-    """Whether a topic has these settings of its own, and no others."""
+    """Whether the topic's own settings are exactly these."""
     if set(topic.overrides) != asked.keys() - {"partitions"}:
         return False
     return all(_same(name, value, topic.settings[name]) for name, value in asked.items())
 
 
 def _same(name: str, one: str, other: str) -> bool:
-    """The same value may be written in several ways: ``"60m"`` and ``"1h"``."""
+    """Compared by value: ``"60m"`` and ``"1h"`` are the same."""
     declared = specs(TopicSettings).get(name)
     try:
         return one == other if declared is None else bool(declared.parse(one) == declared.parse(other))

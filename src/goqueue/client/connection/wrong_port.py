@@ -1,4 +1,4 @@
-"""The address of a client leads to a port that speaks HTTP: its broker's other port, most of the time."""
+"""Error for an address that speaks HTTP instead of gRPC: in most cases the HTTP port of the same broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from goqueue.model.errors import WrongPort
 
 SPEAKS_HTTP = "http1.x server"
-"""In what gRPC says of a peer whose first bytes are those of an answer in HTTP/1."""
+"""In gRPC's error text for a peer whose first bytes are an HTTP/1 response."""
 _WITHIN_S = 2.0
 _MOST_BYTES = 16 << 10
 
@@ -19,7 +19,7 @@ class _Version(msgspec.Struct):
 
 
 async def with_right_port(address: str) -> WrongPort:
-    """The error, which names the right port if it is a broker's and tells it."""
+    """The error; it names the gRPC port if a GoQueue broker answers ``GET /version`` there."""
     host = address.rpartition(":")[0]
     port = await _grpc_port_told_at(address)
     right = f"{host}:{port}" if port else f"{host} with the broker's port for gRPC (9090 unless it is configured)"
@@ -27,7 +27,7 @@ async def with_right_port(address: str) -> WrongPort:
 
 
 async def _grpc_port_told_at(address: str) -> int:
-    """0 if nothing of the kind is told."""
+    """The broker's gRPC port; 0 if there is no such answer."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(_WITHIN_S):
