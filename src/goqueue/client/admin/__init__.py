@@ -1,1 +1,1 @@
-"""Administration: groups, dead letters, lanes, delayed messages and transactions."""
+"""Administration of groups, dead letters, lanes, delayed messages and transactions."""

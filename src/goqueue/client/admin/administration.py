@@ -1,4 +1,4 @@
-"""What can be asked about groups, lanes and dead letters, and changed of them."""
+"""Administration of groups, dead letters and lanes."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ _PEEKED_AT_ONCE = 100
 
 
 class GroupAdministration:
-    """The part of a client that looks after groups."""
+    """Methods of the client for groups, dead letters and lanes."""
 
     _directory: Directory
 
     async def list_groups(self) -> list[str]:
+        """Names of all groups."""
         return list((await self._ask_groups("ListGroups", pb.ListGroupsRequest())).names)
 
     async def describe_group(self, name: str) -> GroupInfo:
@@ -50,7 +51,7 @@ class GroupAdministration:
         return to_group_info(await self._ask_groups("DescribeGroup", pb.DescribeGroupRequest(name=name)))
 
     async def configure_group(self, name: str, **settings: Unpack[GroupOptions]) -> GroupInfo:
-        """Make a group, or change its settings while it is in use; ``None`` is unlimited, or as the topic says."""
+        """Create a group, or change its settings while it is in use. ``None``: unlimited, or the topic's value."""
         request = pb.ConfigureGroupRequest(name=name, settings=to_group_settings(settings))
         found = await self._directory.any(
             lambda attempt: attempt.command(attempt.broker.groups.ConfigureGroup, request)
@@ -58,7 +59,7 @@ class GroupAdministration:
         return to_group_info(found)
 
     async def delete_group(self, name: str) -> None:
-        """Forget a group that has no members, with everything it knows."""
+        """Delete a group that has no members, with its offsets and all other state."""
         request = pb.DeleteGroupRequest(name=name)
 
         async def delete(attempt: Any) -> None:
@@ -71,14 +72,14 @@ class GroupAdministration:
         await self._directory.any(delete)
 
     async def group_offsets(self, group: str, topic: str | None = None) -> dict[TopicPartition, int]:
-        """Committed offsets: below each of them everything is done."""
+        """Committed offsets per partition: every message below is done."""
         request = pb.FetchOffsetsRequest(group=group, topic=topic or "")
         return to_offsets(await self._ask_groups("FetchOffsets", request))
 
     async def reset_offsets(
         self, group: str, topic: str, to: Start, partitions: Iterable[int] | None = None
     ) -> dict[TopicPartition, int]:
-        """Begin again somewhere else, back or forward; the answer tells where. What is in flight is void."""
+        """Move the group's position back or forward; return the new offsets. Messages in flight are void."""
         numbers = None if partitions is None else list(partitions)
         if numbers == []:
             raise InvalidRequest("partitions is empty; leave it out for all of them")
@@ -90,9 +91,9 @@ class GroupAdministration:
     async def peek(
         self, group: str, *, topic: str | None = None, partition: int | None = None, state: str | None = None
     ) -> AsyncGenerator[PeekedMessage, None]:
-        """What the group still has to do, by topic, partition and offset. Nothing is taken, and nothing changes.
+        """The group's unfinished messages by topic, partition and offset. Nothing is delivered or changed.
 
-        ``state`` is one of ``PeekedMessage``'s.
+        ``state`` selects one of the states of ``PeekedMessage``.
         """
         after: str | None = ""
         while after is not None:
@@ -103,7 +104,7 @@ class GroupAdministration:
     async def _peeked_from(
         self, group: str, topic: str | None, partition: int | None, state: str | None, after: str
     ) -> tuple[list[PeekedMessage], str | None]:
-        """One page, and where the next one begins if there may be one."""
+        """One page, and where the next one may begin."""
         request = pb.PeekGroupRequest(
             group=group,
             topic=topic or "",
@@ -124,7 +125,8 @@ class GroupAdministration:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> AsyncGenerator[DeadLetter, None]:
-        """Of a topic, or in a dead-letter topic. ``error``: part of its text. ``since``, ``until``: when they died."""
+        """Dead letters of a topic, or in a dead-letter topic. ``error``: part of the error text. ``since``, ``until``:
+        time of death."""
         wanted = to_filter(group, error, since, until)
         place: tuple[int, int] | None = (0, 0)
         while place is not None:
@@ -135,14 +137,14 @@ class GroupAdministration:
     async def _dead_letters_from(
         self, topic: str, wanted: pb.DeadLetterFilter, place: tuple[int, int]
     ) -> tuple[list[DeadLetter], tuple[int, int] | None]:
-        """One page, and where the next one begins if there may be one."""
+        """One page, and where the next one may begin."""
         request = pb.ListDeadLettersRequest(
             topic=topic, filter=wanted, limit=_LETTERS_AT_ONCE, from_partition=place[0], from_offset=place[1]
         )
         try:
             found = (await self._ask_groups("ListDeadLetters", request)).dead_letters
         except TopicNotFound:
-            # There are none yet; unless there is no such topic either.
+            # No dead-letter topic yet means no dead letters, unless the topic itself does not exist.
             await self._directory.partitions(topic)
             return [], None
         page = [to_dead_letter(each) for each in found]
@@ -162,10 +164,10 @@ class GroupAdministration:
         delay: Span | None = None,
         dry_run: bool = False,
     ) -> RedriveReport:
-        """Send dead letters back to where they came from, for the group that gave them up, each once.
+        """Send dead letters back to their original topics, each once, for the group that gave them up.
 
-        All that fit, or only the given ``letters``; at most ``rate`` a second; after ``delay`` (seconds, if it is a
-        number), during which they wait like any delayed message. A dry run only tells.
+        All that match, or only ``letters``; at most ``rate`` a second; visible after ``delay`` (seconds, if it is a
+        number), like any delayed message. A dry run changes nothing and only reports.
         """
         wanted = to_filter(group, error, since, until)
         if letters is not None:
@@ -181,7 +183,7 @@ class GroupAdministration:
                     lambda attempt: attempt.command(attempt.broker.groups.Redrive, request)
                 )
             except TopicNotFound:
-                # As when they are looked at: there are none yet.
+                # No dead-letter topic yet means no dead letters, unless the topic itself does not exist.
                 await self._directory.partitions(topic)
                 report = pb.RedriveResponse()
             request.from_partition, request.from_offset = report.next_partition, report.next_offset
@@ -189,11 +191,12 @@ class GroupAdministration:
         return add_up(reports)
 
     async def reliability_stats(self) -> ReliabilityStats:
+        """Counters of acks, retries, dead letters and redrives of all groups."""
         found = await self._ask_groups("ReliabilityStats", pb.ReliabilityStatsRequest())
         return ReliabilityStats(**{name: getattr(found, name) for name in ReliabilityStats.__struct_fields__})
 
     async def lane_stats(self, topic: str | None = None) -> list[PartitionLanes]:
-        """How the lanes of every partition are doing, or of those of one topic; by topic and number."""
+        """Lane statistics of every partition, or of one topic's partitions, in order of topic and partition."""
         request = pb.LaneStatsRequest(topic=topic or "")
         found: list[PartitionLanes] = []
         more = True
@@ -212,7 +215,7 @@ class GroupAdministration:
 
 
 def to_group_settings(given: Mapping[str, object]) -> dict[str, str]:
-    """As the broker reads them."""
+    """Group settings in the form that the broker parses."""
     declared = specs(GroupSettings)
     return to_settings(
         {

@@ -1,4 +1,4 @@
-"""What can be asked about delayed messages, and changed of them."""
+"""Administration of delayed messages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _LISTED_AT_ONCE = 100
 
 
 class DelayAdministration:
-    """The part of a client that looks after delayed messages. One is named by the place where it was stored."""
+    """Methods of the client for delayed messages, which are identified by the offset at which they were stored."""
 
     _directory: Directory
 
     async def delayed(self, topic: str) -> AsyncGenerator[DelayedMessage, None]:
-        """What waits in a topic, the next due first. What changes meanwhile may be in it or not."""
+        """Pending delayed messages of a topic, the next due first. Changes during the listing may or may not be
+        included."""
         after: str | None = ""
         while after is not None:
             page, after = await self._delayed_behind(topic, after)
@@ -28,7 +29,7 @@ class DelayAdministration:
                 yield message
 
     async def _delayed_behind(self, topic: str, after: str) -> tuple[list[DelayedMessage], str | None]:
-        """One page, and where the next one begins if there is one."""
+        """One page, and where the next one begins, if there is one."""
         found = await self._ask_delays(
             "ListDelayed", pb.ListDelayedRequest(topic=topic, limit=_LISTED_AT_ONCE, after=after)
         )
@@ -37,7 +38,7 @@ class DelayAdministration:
             if each.message:
                 page.append(to_delayed(each))
                 continue
-            # It was too much for one answer.
+            # Left out of the response because it would have been too large.
             try:
                 page.append(await self.get_delayed(topic, each.partition, each.offset))
             except DelayedNotFound:
@@ -45,15 +46,15 @@ class DelayAdministration:
         return page, found.next or None
 
     async def get_delayed(self, topic: str, partition: int, offset: int) -> DelayedMessage:
-        """``DelayedNotFound`` if nothing waits there: it was delivered or cancelled, or never delayed."""
+        """One pending message. ``DelayedNotFound`` if it was delivered, cancelled or never delayed."""
         request = _made(lambda: pb.GetDelayedRequest(topic=topic, partition=partition, offset=offset))
         return to_delayed(await self._ask_delays("GetDelayed", request))
 
     async def cancel_delayed(self, topic: str, partition: int, offset: int) -> None:
-        """It will never be seen. ``DelayedNotFound`` if nothing waits there (any more).
+        """Cancel a delayed message: it is never delivered. ``DelayedNotFound`` if none is pending there.
 
-        If the connection breaks before the answer comes, the request is sent again; when it had been done by then,
-        that is told as ``DelayedNotFound`` too, for nobody can tell it from a message that was delivered.
+        If the connection breaks before the answer, the request is sent again. If the first one had been carried out,
+        this also raises ``DelayedNotFound``: a cancelled message cannot be told from a delivered one.
         """
         request = _made(lambda: pb.CancelDelayedRequest(topic=topic, partition=partition, offset=offset))
         await self._directory.any(lambda attempt: attempt.command(attempt.broker.delays.CancelDelayed, request))
@@ -61,9 +62,9 @@ class DelayAdministration:
     async def reschedule_delayed(
         self, topic: str, partition: int, offset: int, *, delay: Span | None = None, deliver_at: Instant | None = None
     ) -> DelayedMessage:
-        """It will be seen at another time: earlier or later, after a ``delay`` from now or at an instant.
+        """Change the delivery time, earlier or later: a ``delay`` from now, or an instant.
 
-        What lies in the past is now. ``DelayedNotFound`` if nothing waits there (any more).
+        A time in the past means now. ``DelayedNotFound`` if none is pending there.
         """
         request = _made(lambda: to_reschedule(topic, partition, offset, delay, deliver_at))
         return to_delayed(
@@ -71,6 +72,7 @@ class DelayAdministration:
         )
 
     async def delay_stats(self) -> DelayStats:
+        """Counters of delayed messages of all topics."""
         return to_delay_stats(await self._ask_delays("DelayStats", pb.DelayStatsRequest()))
 
     async def _ask_delays(self, method: str, request: Any) -> Any:
@@ -80,7 +82,7 @@ class DelayAdministration:
 
 
 def _made(make: Callable[[], Any]) -> Any:
-    """A request with numbers that a user gave."""
+    """Build a request from numbers given by the user."""
     try:
         return make()
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Delayed messages as a client sees them."""
+"""Delayed messages and their statistics, as returned by the client."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MAX_NS = (1 << 63) - 1
 
 
 class DelayedMessage(msgspec.Struct, frozen=True):
-    """A message that waits for its time. ``offset`` is where it was stored; seen, it has another one.
+    """A pending delayed message. ``offset`` is where it was stored; when delivered it gets another one.
 
-    ``value`` is ``None`` for a tombstone. Of a ``damaged`` one only its place and its time are known.
+    ``value`` is ``None`` for a tombstone. Of a ``damaged`` message only position and delivery time are known.
     """
 
     topic: str
@@ -44,20 +44,19 @@ class DelayedMessage(msgspec.Struct, frozen=True):
 
     @property
     def timestamp(self) -> datetime:
-        """What its producer gave it. When it is seen its timestamp is that time."""
+        """The producer's timestamp. The delivered message has its delivery time as timestamp."""
         return from_nanoseconds(self.timestamp_ns)
 
     @property
     def trace_id(self) -> str:
-        """The trace that it belongs to, in 32 hexadecimal digits: its producer's, or one of its own."""
+        """The trace of the message, 32 hexadecimal digits: the producer's, or one derived from its position."""
         return trace_id_of(self.headers, self.topic, self.partition, self.offset)
 
 
 class DelayStats(msgspec.Struct, frozen=True):
-    """``pending`` are those that wait now; the others are counted since the broker started.
+    """Statistics of delayed messages: ``pending`` now; the other counters since the broker started.
 
-    ``lost`` were damaged on the disk before they were due. ``delay_ns`` is how long those delivered had waited,
-    together.
+    ``lost`` were damaged on disk before they were due. ``delay_ns`` is the total delay of the delivered ones.
     """
 
     pending: int
@@ -75,7 +74,7 @@ class DelayStats(msgspec.Struct, frozen=True):
 
     @property
     def next_due(self) -> datetime | None:
-        """When the next one can be seen; ``None`` if none waits."""
+        """When the next one is delivered; ``None`` if none is pending."""
         return None if self.next_due_ns is None else from_nanoseconds(self.next_due_ns)
 
 

@@ -1,4 +1,4 @@
-"""Groups and dead letters as a client sees them."""
+"""Groups and dead letters, as returned by the client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from goqueue.wire.trace_context import trace_id_of
 
 
 class GroupMember(msgspec.Struct, frozen=True):
-    """One consumer of a group. ``in_flight`` counts messages that it got and has not settled."""
+    """A member of a group. ``in_flight`` counts messages delivered to it and not settled."""
 
     member_id: str
     client_id: str
@@ -29,7 +29,7 @@ class GroupMember(msgspec.Struct, frozen=True):
 
 
 class GroupPartition(msgspec.Struct, frozen=True):
-    """Where a group is in one partition. ``waiting`` counts messages that wait for a retry."""
+    """Progress of a group in one partition. ``waiting`` counts messages that wait for a retry."""
 
     topic: str
     partition: int
@@ -42,7 +42,8 @@ class GroupPartition(msgspec.Struct, frozen=True):
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
-    """``state`` is stable, rebalancing or empty; ``settings`` are those in effect, as a user would write them."""
+    """A group. ``state``: stable, rebalancing or empty. ``settings`` are those in effect, in the form of configuration
+    values."""
 
     name: str
     state: str
@@ -55,12 +56,13 @@ class GroupInfo(msgspec.Struct, frozen=True):
 
     @property
     def lag(self) -> int:
-        """How many messages are yet to be done, in all partitions."""
+        """Number of unfinished messages in all partitions."""
         return sum(each.lag for each in self.partitions)
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A message that a group could not handle. ``partition`` and ``offset`` are its place in the dead-letter topic."""
+    """A message that a group failed to handle. ``partition`` and ``offset`` are its position in the dead-letter
+    topic."""
 
     partition: int
     offset: int
@@ -79,16 +81,16 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
     @property
     def trace_id(self) -> str:
-        """The trace that the message belongs to, in 32 hexadecimal digits; it stays in it as a dead letter."""
+        """The trace of the original message, 32 hexadecimal digits; the dead letter belongs to it too."""
         return trace_id_of(self.headers, self.origin_topic, self.origin_partition, self.origin_offset)
 
 
 class PeekedMessage(msgspec.Struct, frozen=True):
-    """A message that a group is not done with, and where the group is with it.
+    """An unfinished message of a group, and its state there.
 
-    ``state`` is waiting, in-flight, retry, moving (to the dead letters) or in-transaction (acked in one that has not
-    ended). ``until``: when it is no longer in flight, or when it is tried again; ``None`` is now. ``error``: why it was
-    not done the last time.
+    ``state``: waiting, in-flight, retry, moving (to the dead-letter topic) or in-transaction (acked in an open one).
+    ``until``: end of the delivery in flight, or time of the next retry; ``None`` is now. ``error``: why the last
+    delivery failed.
     """
 
     topic: str
@@ -107,14 +109,14 @@ class PeekedMessage(msgspec.Struct, frozen=True):
 
     @property
     def trace_id(self) -> str:
-        """The trace that the message belongs to, in 32 hexadecimal digits."""
+        """The trace of the message, 32 hexadecimal digits."""
         return trace_id_of(self.headers, self.topic, self.partition, self.offset)
 
 
 class RedriveReport(msgspec.Struct, frozen=True):
-    """What a redrive did; of a dry run, what it would do.
+    """Result of a redrive; of a dry run, what a redrive would do.
 
-    ``already`` were redriven before; ``unreachable`` cannot go back, because their topic or their group is gone.
+    ``already`` were redriven before; ``unreachable`` cannot be sent back because their topic or group no longer exists.
     """
 
     matched: int
@@ -125,7 +127,7 @@ class RedriveReport(msgspec.Struct, frozen=True):
 
 
 class ReliabilityStats(msgspec.Struct, frozen=True):
-    """Counted since the broker started."""
+    """Delivery counters since the broker started."""
 
     acks: int
     nacks: int

@@ -1,4 +1,4 @@
-"""How lanes are doing, as a client sees it."""
+"""Lane statistics, as returned by the client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 
 class PartitionLane(msgspec.Struct, frozen=True):
-    """One lane of one partition. ``stored`` are in the log now; what was published counts since the broker started."""
+    """One lane of one partition: ``stored`` in the log now; ``published`` since the broker started."""
 
     priority: int
     stored: int
@@ -20,7 +20,8 @@ class PartitionLane(msgspec.Struct, frozen=True):
 
 
 class GroupLane(msgspec.Struct, frozen=True):
-    """The same lane as a group sees it: what it has yet to get, has in hand, and has got since the broker started."""
+    """One lane of one partition for one group: ``ready`` to deliver, in flight, and delivered since the broker
+    started."""
 
     priority: int
     ready: int
@@ -32,26 +33,26 @@ class GroupLane(msgspec.Struct, frozen=True):
 
     @property
     def last_served(self) -> datetime | None:
-        """When the group last got something of it."""
+        """Time of the last delivery from this lane to the group."""
         return None if self.last_served_ns is None else from_nanoseconds(self.last_served_ns)
 
     @property
     def average_wait(self) -> timedelta | None:
-        """From a message's timestamp to its delivery."""
+        """Average time from a message's timestamp to its delivery."""
         return None if self.average_wait_ns is None else timedelta(microseconds=self.average_wait_ns // 1_000)
 
 
 class GroupLanes(msgspec.Struct, frozen=True):
-    """The five lanes of one partition as one group sees them."""
+    """The five lanes of one partition for one group."""
 
     group: str
     lanes: list[GroupLane]
 
 
 class PartitionLanes(msgspec.Struct, frozen=True):
-    """The five lanes of one partition, the most urgent first, and the groups that work on it as a queue.
+    """The five lanes of one partition, the most urgent first, and the groups that consume it as a queue.
 
-    Of more than ten thousand groups some are left out.
+    Beyond ten thousand groups, ``groups_left_out`` are not listed.
     """
 
     topic: str

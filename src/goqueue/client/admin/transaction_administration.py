@@ -1,4 +1,4 @@
-"""What can be asked about transactions, and decided about those of others."""
+"""Administration of transactions, including those of other producers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 
 class TransactionAdministration:
-    """The part of a client that looks after transactions, whoever has begun them."""
+    """Methods of the client for transactions of any producer."""
 
     _directory: Directory
 
     async def commit_many(self, key: str, transaction_ids: Iterable[str]) -> CommittedKey:
-        """Commit prepared transactions, all of them or none, under a key of the application's.
+        """Commit prepared transactions, all or none, under a key chosen by the application.
 
-        Who comes first with a key wins: everyone who comes later is told what was committed then, and nothing else
-        happens. So whoever does not know whether it has done this does it again.
+        The first commit under a key wins; a later call with the same key returns what was committed then and changes
+        nothing. A caller that does not know whether its call succeeded can therefore repeat it.
         """
         listed = _texts("transaction_ids", transaction_ids)
         request = pb.CommitManyRequest(key=_text("key", key), transaction_ids=listed)
@@ -36,22 +36,24 @@ class TransactionAdministration:
         )
 
     async def committed_under(self, key: str) -> CommittedKey | None:
-        """What was committed under a key; ``None`` if nothing was, or so long ago that it is forgotten."""
+        """What was committed under a key; ``None`` if nothing was, or if it has expired."""
         found = await self._ask_transactions("FindCommitted", pb.FindCommittedRequest(key=_text("key", key)))
         return to_committed_key(found) if found.found else None
 
     async def transactions(self) -> list[TransactionInfo]:
-        """Those that have not ended, the oldest first."""
+        """Transactions that have not ended, the oldest first."""
         found = await self._ask_transactions("ListTransactions", pb.ListTransactionsRequest())
         return [to_transaction_info(each) for each in found.transactions]
 
     async def describe_transaction(self, transaction_id: str) -> TransactionInfo:
-        """``TransactionNotFound`` if there is none; if it is still known how it ended, an error that says so."""
+        """One open transaction. ``TransactionNotFound`` if unknown; if its end is still known, an error that names
+        it."""
         request = pb.DescribeTransactionRequest(transaction_id=_text("transaction_id", transaction_id))
         return to_transaction_info(await self._ask_transactions("DescribeTransaction", request))
 
     async def abort_transaction(self, transaction_id: str) -> None:
-        """Nothing of it is ever seen. For operators, and for transactions that were prepared and are not wanted."""
+        """Abort a transaction: its messages never become visible. For operators, and for prepared transactions that are
+        not to be committed."""
         request = pb.TransactionRequest(transaction_id=_text("transaction_id", transaction_id))
 
         async def abort(attempt: Attempt) -> None:
@@ -64,6 +66,7 @@ class TransactionAdministration:
         await self._directory.any(abort)
 
     async def transaction_stats(self) -> TransactionStats:
+        """Counters of transactions of all producers."""
         return to_transaction_stats(await self._ask_transactions("TransactionStats", pb.TransactionStatsRequest()))
 
     async def _ask_transactions(self, method: str, request: Any) -> Any:

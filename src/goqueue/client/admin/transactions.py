@@ -1,4 +1,4 @@
-"""Transactions as a client sees them from outside."""
+"""Transactions and their statistics, as returned by the client."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 
 class TransactionPartition(msgspec.Struct, frozen=True):
-    """Where a transaction has written to one partition: from ``first_offset`` to before ``end_offset``, with what
-    others wrote between."""
+    """A transaction's range in one partition: from ``first_offset`` up to, not including, ``end_offset``. Other
+    producers' messages may lie in between."""
 
     topic: str
     partition: int
@@ -21,7 +21,8 @@ class TransactionPartition(msgspec.Struct, frozen=True):
 
 
 class TransactionInfo(msgspec.Struct, frozen=True):
-    """One that has not ended. ``state``: ongoing, preparing, prepared, preparing_commit or preparing_abort."""
+    """A transaction that has not ended. ``state``: ongoing, preparing, prepared, preparing_commit or
+    preparing_abort."""
 
     transaction_id: str
     state: str
@@ -33,7 +34,7 @@ class TransactionInfo(msgspec.Struct, frozen=True):
     messages: int
     partitions: list[TransactionPartition]
     groups: list[str]
-    """Whose messages or offsets are part of it."""
+    """Groups with acks or offsets in the transaction."""
     for_key: str | None = None
     """The key that it is to be committed under, if it was begun for one."""
 
@@ -43,22 +44,22 @@ class TransactionInfo(msgspec.Struct, frozen=True):
 
     @property
     def deadline(self) -> datetime:
-        """When the broker aborts it if it has not ended by then."""
+        """When the broker aborts it unless it has ended."""
         return from_nanoseconds(self.deadline_ns)
 
 
 class CommittedKey(msgspec.Struct, frozen=True):
-    """What was committed under a key."""
+    """Transactions committed under a key."""
 
     key: str
     transaction_ids: list[str]
     committed_at_ns: int
     is_new: bool
-    """Whether this very request has done it. Not if it had to be asked again because the answer was lost."""
+    """Whether this request committed them. False if it was repeated because the first answer was lost."""
     messages: int = 0
     is_superseded: bool = False
-    """A later key of its series was committed since. Of a series (keys that end in ``#`` and a number) only the last is
-    remembered; that those before it are used is known for good."""
+    """Whether a later key of its series was committed. Of a series (keys that end in ``#`` and a number) only the last
+    key is remembered in full; the earlier ones stay known as used."""
 
     @property
     def committed_at(self) -> datetime:
@@ -66,8 +67,8 @@ class CommittedKey(msgspec.Struct, frozen=True):
 
 
 class TransactionStats(msgspec.Struct, frozen=True):
-    """``active`` are those that have not ended; ``prepared`` of them wait for someone to say how. The others are
-    counted since the broker started."""
+    """Transaction counters: ``active`` have not ended, ``prepared`` of those wait for commit or abort. The others count
+    since the broker started."""
 
     active: int
     prepared: int
@@ -79,7 +80,7 @@ class TransactionStats(msgspec.Struct, frozen=True):
 
     @property
     def mean_duration(self) -> timedelta:
-        """Of those that were committed."""
+        """Mean duration of the committed ones."""
         return timedelta(microseconds=self.mean_duration_ns // 1_000)
 
 

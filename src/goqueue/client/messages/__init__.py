@@ -1,1 +1,1 @@
-"""Messages before they are sent and after they have come: serializers, trace context, encoding for sending."""
+"""Messages in the client: encoding for sending, serializers, schema ids of received batches, trace context."""

@@ -1,4 +1,4 @@
-"""One message on its way out: checked and turned into a frame by the client, so that the broker need not."""
+"""Outgoing messages: validated and encoded as frames in the client, so that the broker need not encode them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_NS = (1 << 63) - 1
 _MS = timedelta(milliseconds=1)
 _DAY_MS = 86_400_000
 HeadersGiven = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
-"""Pairs if a name is to come more than once."""
+"""Header pairs, which may repeat a name, or a mapping."""
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -34,34 +34,36 @@ class Outgoing(msgspec.Struct, frozen=True):
 
     value: Any
     key: Any = None
-    """Bytes or a text, unless the producer has a ``key_serializer``."""
+    """Bytes or text, unless the producer has a ``key_serializer``."""
     headers: HeadersGiven | None = None
     partition: int | None = None
     priority: Priority | str | int = Priority.NORMAL
     timestamp: Instant | None = None
     delay: Span | None = None
-    """Not to be seen before so much time has passed; by the broker's clock."""
+    """Not delivered before this time has passed, by the broker's clock."""
     ttl: timedelta | None = None
-    """How long after its timestamp it is worth delivering by a group; of a delayed one, after it can be seen."""
+    """Time to live: groups do not get the message later than this after its timestamp; for a delayed one, after its
+    delivery time."""
     deliver_at: Instant | None = None
-    """Not to be seen before. At most one of this and ``delay``."""
+    """Not delivered before this instant. Give at most one of ``deliver_at`` and ``delay``."""
     dedup_id: str | None = None
-    """A message with the same one is not stored if it comes to the topic again within ``dedup_window_ms``.
+    """A second message with the same id in the topic within ``dedup_window_ms`` is not stored.
 
-    Such messages keep their order among the others of their partition, in batches of their own.
+    Messages with ids keep their order within their partition, and are sent in separate batches.
     """
 
 
 class Sent(Published, frozen=True, gc=False, eq=False, repr_omit_defaults=True):
-    """Where a message is that was sent. Equal to any ``Published`` at the same place."""
+    """Position of a sent message. Equal to any ``Published`` with the same position."""
 
     topic: str = ""
     named_trace: str | None = None
-    """The trace id that it was sent with."""
+    """The trace id that the message was sent with."""
 
     @property
     def trace_id(self) -> str:
-        """The trace that it belongs to, in 32 hexadecimal digits: the one it was sent with, or its own."""
+        """The trace of the message, 32 hexadecimal digits: the one it was sent with, or one derived from its
+        position."""
         return self.named_trace or derived_trace_id(self.topic, self.partition, self.offset)
 
     def __eq__(self, other: object) -> bool:
@@ -76,7 +78,8 @@ def _place(stored: Published) -> tuple[int, int, int, int | None]:
 
 
 class Encoder:
-    """Refuses what no broker would take; what depends on the topic is the broker's to judge."""
+    """Validates and encodes messages. Rejects what no broker would accept; checks that depend on the topic are the
+    broker's."""
 
     def __init__(
         self, serializer: Serializer, max_message_bytes: int, key_serializer: Serializer | None = None
@@ -87,11 +90,11 @@ class Encoder:
         self._max_bytes = max_message_bytes - _AROUND_A_FRAME_BYTES
         self.is_plain = serializer is to_bytes
         self.is_bound = not isinstance(serializer, TopicSerializer) and not isinstance(key_serializer, TopicSerializer)
-        """Whether it is the same for all topics."""
+        """Whether the serializers are the same for all topics."""
         self._by_topic: dict[str, Encoder] = {}
 
     async def bound(self, topic: str) -> Encoder:
-        """The one for a topic, which may have to be asked for."""
+        """The encoder with the serializers of a topic, which may have to be requested from the registry."""
         value: Serializer = self._serialize
         if isinstance(value, TopicSerializer):
             value = await value.bind(topic, "value")
@@ -104,13 +107,14 @@ class Encoder:
         return known
 
     def keyed(self, message: Outgoing) -> Outgoing:
-        """The message with its key as bytes, if keys have a serializer."""
+        """The message with its key as bytes, if there is a key serializer."""
         if self._serialize_key is None or message.key is None:
             return message
         return msgspec.structs.replace(message, key=to_bytes(self._serialize_key(message.key)))
 
     def encode(self, message: Outgoing, more_flags: int = 0, *, leave_room: bool = False) -> tuple[bytes, int]:
-        """The frame, and its priority as a number. ``leave_room``: for a stamp, should it be the first of a batch."""
+        """The frame, and the priority as a number. ``leave_room``: for a producer stamp, needed if it comes first in a
+        batch."""
         key = key_bytes(message.key)
         if message.value is None:
             if not key:
@@ -149,9 +153,9 @@ class Encoder:
 
 
 def traced(message: Outgoing, trace: Headers) -> tuple[Outgoing, str | None]:
-    """The message with the headers of the span that it is sent in, and the trace id that it carries, if any.
+    """The message with the trace headers of the current span, and the trace id that it carries, if any.
 
-    What its own headers say goes before.
+    Trace headers set by the message itself take precedence.
     """
     if not message.headers and not trace:
         return message, None
@@ -175,9 +179,9 @@ def key_bytes(key: bytes | str | None) -> bytes:
 
 
 def _due(message: Outgoing) -> tuple[str, bytes] | None:
-    """The header that delays a message; ``None`` if it need not wait.
+    """The header of the delivery time; ``None`` without a delay.
 
-    Whether an instant has come is for the broker to say: clocks differ, and its clock decides.
+    The broker decides whether the time has come, by its own clock: clocks differ.
     """
     if message.delay is not None and message.deliver_at is not None:
         raise InvalidMessage("the message has both delay and deliver_at; give one of them")
@@ -195,7 +199,7 @@ def _due(message: Outgoing) -> tuple[str, bytes] | None:
 
 
 def _ttl(ttl: timedelta) -> bytes:
-    """Whole milliseconds as text, rounded up: a message never goes before its time."""
+    """Whole milliseconds as text, rounded up so that a message never expires early."""
     ttl_ms = -(-ttl // _MS)
     if not 1 <= ttl_ms <= MAX_TTL_MS:
         raise InvalidMessage(f"ttl is {ttl}; more than nothing and at most {MAX_TTL_MS // _DAY_MS} days are allowed")

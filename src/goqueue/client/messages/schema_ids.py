@@ -1,4 +1,4 @@
-"""Which schemas the values of a batch were written with, so that they are known when the values come to be read."""
+"""Schema ids of the values in a batch, so that schemas can be loaded before the values are decoded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOMBSTONE, _COMPRESSED = np.uint8(Flag.TOMBSTONE), np.uint8(Flag.COMPRESSED)
 
 
 def schema_ids(run: FrameRun) -> set[int]:
-    """The ids that values begin with. What is damaged may add some that nobody needs."""
+    """Schema ids at the start of the values. Damaged frames may add ids that are not needed."""
     columns = run.columns()
     starts = run.positions.astype(np.int64) + HEADER_SIZE + columns["key_length"]
     lengths = columns["value_length"].astype(np.int64)
@@ -38,7 +38,7 @@ def schema_ids(run: FrameRun) -> set[int]:
         try:
             schema_id = parse_schema_id(decompressed_start(value, HEADER_BYTES))
         except CorruptData:
-            # Whoever reads it meets the error.
+            # The error is raised to the reader that decodes this value.
             continue
         if schema_id is not None:
             found.add(schema_id)
@@ -52,7 +52,7 @@ async def learn_schemas(
     *,
     goes_on: Callable[[], bool],
 ) -> None:
-    """Ask until they are known, as long as it makes sense to wait for a broker."""
+    """Load the schemas, with retries as long as ``goes_on`` is true."""
     if not ids or not isinstance(deserializer, SchemaReader):
         return
     while True:

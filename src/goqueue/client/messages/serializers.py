@@ -1,4 +1,4 @@
-"""Values are bytes; these turn other things into bytes and back."""
+"""Serializers and deserializers: conversion between Python values and the bytes of a message."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ Part = Literal["key", "value"]
 
 @runtime_checkable
 class TopicSerializer(Protocol):
-    """A serializer that has to know what it writes, and may have to ask for it."""
+    """A serializer that depends on the topic, for example on the topic's schema, and may have to request it."""
 
     def __call__(self, value: Any) -> bytes: ...
 
     async def bind(self, topic: str, part: Part) -> Serializer:
-        """What writes the keys, or the values, of a topic. Asked before each message: it should know the answer."""
+        """The serializer for the keys or values of a topic. Called before each message, so it should cache its
+        result."""
 
 
 @runtime_checkable
 class SchemaReader(Protocol):
-    """A deserializer that has to know schemas before it can read values that begin with their ids."""
+    """A deserializer that has to load schemas before it can read values that begin with their ids."""
 
     def __call__(self, value: bytes) -> Any: ...
 
     async def learn(self, schema_ids: Iterable[int]) -> None:
-        """Raises only what may be different later; what cannot be read for good fails where it is read."""
+        """Load these schemas. Raises transient errors only; permanent ones are raised when a value is decoded."""
 
 
 def to_bytes(value: Any) -> bytes:
-    """The default: bytes pass, texts become UTF-8, anything else needs a serializer."""
+    """The default serializer: bytes unchanged, text as UTF-8; any other type needs a serializer."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -50,7 +51,7 @@ def to_bytes(value: Any) -> bytes:
 
 
 def as_text(value: bytes) -> str:
-    """For ``deserializer=``: UTF-8."""
+    """For ``deserializer=``: UTF-8 text."""
     return value.decode()
 
 

@@ -1,8 +1,8 @@
-"""Traces across the broker, for programs that use OpenTelemetry.
+"""OpenTelemetry trace context in message headers.
 
-What is sent inside a span carries it as ``traceparent`` and ``tracestate``; a handler runs with it as its parent.
-Always as W3C Trace Context, whatever the program has chosen for its other traffic: that is what the broker reads.
-OpenTelemetry is neither needed nor imported here, until the program itself has.
+A message sent inside a span carries it as ``traceparent`` and ``tracestate``; a handler runs with that span as its
+parent. The format is always W3C Trace Context, which the broker reads, whatever the program uses for other traffic.
+OpenTelemetry is optional, and is imported only if the program has imported it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _UNCHANGED: AbstractContextManager[None] = nullcontext()
 
 
 class Traced(Protocol):
-    """Any message that was received."""
+    """Any received message."""
 
     @property
     def headers(self) -> Headers: ...
 
 
 def current_trace() -> Headers:
-    """What tells of the span that the caller is in. Nothing if he is in none, or without OpenTelemetry."""
+    """Trace headers of the current span. Empty outside a span, or without OpenTelemetry."""
     api: Any = sys.modules.get(_API)
-    # Another thread may be importing it at this moment.
+    # Another thread may be importing the module at this moment.
     current_span = getattr(api, "get_current_span", None)
     if current_span is None:
         return NO_HEADERS
@@ -45,15 +45,15 @@ def current_trace() -> Headers:
 
 
 def extracted_context(message: Traced) -> Context:
-    """An OpenTelemetry context with the span that a message was sent in, for spans that are to be its children.
+    """An OpenTelemetry context with the span that a message was sent in, as parent for new spans.
 
-    If the message names none, or none that is valid, the context is empty. Needs OpenTelemetry.
+    Empty if the message has no valid trace context. Needs OpenTelemetry.
     """
     return _extracted(message.headers, None)
 
 
 def in_context_of(message: Traced) -> AbstractContextManager[None]:
-    """Inside, spans are children of the one that the message was sent in; nothing changes if it names none."""
+    """A context manager in which new spans are children of the message's span; no effect if the message has none."""
     if _API not in sys.modules or traceparent_in(message.headers) is None:
         return _UNCHANGED
     return _attached(message.headers)
