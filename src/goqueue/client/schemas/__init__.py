@@ -1,1 +1,1 @@
-"""The schema registry as a client sees it, and serializers that use it."""
+"""Client of the schema registry, and Avro, JSON and Protobuf serializers that use it."""

@@ -1,8 +1,8 @@
-"""Whether an Avro value is safe to encode and to decode.
+"""Bounds for Avro values that could exhaust memory or the stack.
 
-A few bytes may stand for a lot: items that take no bytes, as many as someone says there are, and types within
-themselves. fastavro takes any number of the first, and follows the second past the end of its stack, which ends the
-process. So values of such schemas, and only these, are walked through before.
+A few bytes can stand for a huge value: an array of items that take no bytes, or deeply nested recursive types. fastavro
+accepts any number of such items, and overflows its stack on deep nesting, which ends the process. So values of such
+schemas, and only of these, are walked before they are encoded or decoded.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from goqueue.schemas.avro.avro_types import Array, AvroType, Enum, Fixed, Map, P
 from goqueue.schemas.avro.avro_walk import first_problem
 
 MAX_VALUE_DEPTH = 500
-"""How deep records may lie in one another in a value."""
+"""Largest nesting depth of records in a value."""
 _WIDTHS = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 def may_overwhelm(root: AvroType) -> bool:
-    """Whether values of this schema have to be looked at first."""
+    """Whether values of this schema have to be checked before use."""
     return _Shape().is_boundless(root)
 
 
 def overwhelming(root: AvroType, value: bytes) -> str | None:
-    """What is wrong with such a value; ``None`` if it can be decoded."""
+    """Why such a value must not be decoded; ``None`` if it can be."""
     if _Descent(value).is_too_deep(root):
         return f"records lie in one another more than {MAX_VALUE_DEPTH} deep"
     return first_problem(root, value)
 
 
 def lies_too_deep(value: Any) -> bool:
-    """The same for a value that is to be encoded: whether dicts and lists lie in one another too deep."""
+    """Whether dicts and lists of a value to be encoded are nested too deep."""
     waiting = [(value, 1)]
     while waiting:
         part, depth = waiting.pop()
@@ -73,7 +73,7 @@ class _Shape:
 
 @dataclass(slots=True)
 class _Items:
-    """What is left of an array or a map."""
+    """Remaining items of an array or a map."""
 
     item: AvroType
     has_keys: bool
@@ -81,7 +81,7 @@ class _Items:
 
 
 class _Descent:
-    """Walks through a value as far as it is whole."""
+    """Walks an encoded value, up to where it is damaged."""
 
     def __init__(self, value: bytes) -> None:
         self._value = value
@@ -97,7 +97,7 @@ class _Descent:
                     return True
                 self._enter(part, depth)
         except IndexError:
-            # Here it is wrong, and a decoder gets no further.
+            # The value is damaged here; a decoder gets no further either.
             pass
         return False
 

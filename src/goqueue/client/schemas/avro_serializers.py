@@ -1,4 +1,4 @@
-"""Values as Avro, each behind the id of its schema."""
+"""Avro serializer and deserializer, in the registry's format: schema id, then the value."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from goqueue.wire.registry_framing import HEADER_BYTES, encode_schema_id
 
 _SHOWN_REASONS = 5
 _BYTES: tuple[object, ...] = ("bytes", {"type": "bytes"})
-"""A schema that is nothing else has its values as they are, without their length: so other registries' clients do."""
+"""The schema is plain bytes. Such values have no length prefix, as with other registries' clients."""
 
 
 class AvroSerializer(SchemaSerializer):
-    """Writes what fastavro takes: dicts for records, and Python's own types.
+    """Serializes values as Avro: dicts for records, and Python's own types, as fastavro takes them.
 
-    With a ``schema``, which is registered if need be, or has to be registered (``auto_register=False``); with the
-    subject's latest schema (``use_latest``), asked for again after ``latest_max_age``; or with one ``version`` of it.
-    ``validate`` looks at each value closely first: otherwise a number that is too large for an ``int`` passes, and the
-    digits behind a decimal point are cut off.
+    The schema is one of: a ``schema``, registered if it is missing, or required to be registered
+    (``auto_register=False``); the subject's latest (``use_latest``), looked up again after ``latest_max_age``; or one
+    ``version`` of the subject. ``validate`` checks each value strictly first: without it a number too large for an
+    ``int`` passes, and excess decimal places are cut off.
     """
 
     _kind: SchemaKind = "AVRO"
@@ -82,7 +82,8 @@ class AvroSerializer(SchemaSerializer):
 
 
 class AvroDeserializer(SchemaDeserializer):
-    """Reads with the schema that a value was written with, and makes of it what ``reader_schema`` says."""
+    """Deserializes Avro with the schema that the value was written with, and resolves it to ``reader_schema`` if
+    given."""
 
     _kind: SchemaKind = "AVRO"
 
@@ -126,7 +127,7 @@ class AvroDeserializer(SchemaDeserializer):
 
 
 def _compiled(schema: AvroSchema) -> Any:
-    """As fastavro wants it: with everything that it refers to."""
+    """The schema in fastavro's form, with all its references."""
     try:
         return fastavro.parse_schema(json.loads(schema.resolved()), _ignore_default_error=True)
     except GoQueueError:
@@ -136,7 +137,7 @@ def _compiled(schema: AvroSchema) -> Any:
 
 
 def _misfit(value: Any, compiled: Any) -> str | None:
-    """Where a value does not fit."""
+    """Where and why a value does not fit the schema."""
     try:
         validate(value, compiled, raise_errors=True)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Values as JSON that fits a JSON Schema, each behind the id of its schema."""
+"""JSON Schema serializer and deserializer, in the registry's format: schema id, then the value."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from goqueue.wire.registry_framing import HEADER_BYTES, encode_schema_id
 
 
 class JsonSerializer(SchemaSerializer):
-    """Writes JSON, dataclasses and msgspec structs included; what does not fit the schema is refused here.
+    """Serializes values as JSON, dataclasses and msgspec structs included. Values that do not fit the schema are
+    rejected.
 
-    Which schema: as in ``AvroSerializer``. ``encode`` turns a value into JSON, if it is to be done otherwise.
+    The schema is chosen as in ``AvroSerializer``. ``encode`` replaces the default conversion to JSON.
     """
 
     _kind: SchemaKind = "JSON"
@@ -59,9 +60,9 @@ class JsonSerializer(SchemaSerializer):
 
 
 class JsonDeserializer(SchemaDeserializer):
-    """Reads JSON, and refuses what does not fit the schema it was written with, or ``reader_schema`` if there is one.
+    """Deserializes JSON. Values that do not fit the schema they were written with, or ``reader_schema``, are rejected.
 
-    ``decode`` makes something of the JSON, if it is to be something else than dicts and lists.
+    ``decode`` replaces the default conversion to dicts and lists.
     """
 
     _kind: SchemaKind = "JSON"

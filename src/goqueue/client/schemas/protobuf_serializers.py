@@ -1,4 +1,4 @@
-"""Protobuf messages, each behind the id of its schema and its place in it."""
+"""Protobuf serializer and deserializer, in the registry's format: schema id, message indexes, then the value."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _CLASSES_KEPT = 1_000
 
 
 class ProtobufSerializer(SchemaSerializer):
-    """Writes messages of one generated class. Its schema is the file that declares it.
+    """Serializes messages of one generated class. The schema is the file that declares it.
 
-    The files that this one imports are registered as well, each under its own name. Otherwise which schema: as in
+    Imported files are registered as well, each under its own name. Otherwise the schema is chosen as in
     ``AvroSerializer``.
     """
 
@@ -79,7 +79,7 @@ class ProtobufSerializer(SchemaSerializer):
 
 
 class ProtobufDeserializer(SchemaDeserializer):
-    """Reads messages into a generated class, or, without one, into a class made from the schema."""
+    """Deserializes into a generated class, or into a class made from the schema if none is given."""
 
     _kind: SchemaKind = "PROTOBUF"
 
@@ -127,12 +127,12 @@ def _checked(message_class: type[Message]) -> type[Message]:
 
 
 def _schema_of(file: Any) -> Schema:
-    """Of a file descriptor, as generated classes have it."""
+    """The schema of a generated class's file descriptor."""
     return Schema(base64.b64encode(file.serialized_pb).decode("ascii"), "PROTOBUF")
 
 
 def _messages(schema: ProtobufSchema) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Every message of a file, by its places and with its full name."""
+    """Every message of a file: its indexes and its full name."""
     package = f"{schema.descriptor.package}." if schema.descriptor.package else ""
     waiting: list[tuple[tuple[int, ...], str, DescriptorProto]] = [
         ((place,), package + each.name, each) for place, each in enumerate(schema.descriptor.message_type)

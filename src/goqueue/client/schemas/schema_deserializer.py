@@ -1,4 +1,4 @@
-"""Deserializers of values that begin with the id of a schema."""
+"""Base of deserializers for values that begin with a schema id."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from goqueue.schemas.base import ParsedSchema, SchemaKind
 from goqueue.wire.registry_framing import HEADER_BYTES, decode_schema_id, encode_schema_id
 
 _FAILURE_KEPT_S = 5.0
-"""For so long a schema that cannot be had is not asked for again: there may be many values of it."""
+"""A failed lookup is not repeated for this long, since many values may have the same schema."""
 _ASKED_AT_ONCE = 16
 
 
 class SchemaDeserializer(ABC):
-    """For ``deserializer=``. The registry is asked once for each schema, before the values come to be read."""
+    """Base class, for ``deserializer=``. Each schema is requested from the registry once, before its values are
+    decoded."""
 
     _kind: SchemaKind
 
@@ -30,7 +31,7 @@ class SchemaDeserializer(ABC):
         self._schemas, self._thread = registry_of(schemas)
         self._reader_schema = None if reader_schema is None else to_schema(reader_schema, self._kind)
         self._decoders: dict[bytes, Deserializer] = {}
-        """By what values begin with. Changed on the client's loop only, and read by any thread."""
+        """By the header of a value. Changed on the client's loop only, read by any thread."""
         self._failures: dict[int, tuple[GoQueueError, float]] = {}
 
     def __call__(self, value: bytes) -> Any:
@@ -38,12 +39,12 @@ class SchemaDeserializer(ABC):
         return self._decoder(value)(value) if decode is None else decode(value)
 
     async def read(self, value: bytes) -> Any:
-        """Read a value wherever it comes from, asking for its schema if need be: with an ``AsyncClient``."""
+        """Decode a value from any source, with an ``AsyncClient``; requests its schema if necessary."""
         await self.learn([decode_schema_id(value)])
         return self(value)
 
     async def learn(self, schema_ids: Iterable[int]) -> None:
-        """Have these schemas ready. Raises only what may be different later, such as ``BrokerUnavailable``."""
+        """Load these schemas. Raises transient errors only, such as ``BrokerUnavailable``."""
         now = monotonic()
         wanted = [each for each in dict.fromkeys(schema_ids) if self._is_news(each, now)]
         passing: GoQueueError | None = None
@@ -87,10 +88,10 @@ class SchemaDeserializer(ABC):
 
     @abstractmethod
     def _made(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
-        """What reads values of this schema, header and all. By any thread."""
+        """A decoder of values of this schema, header included. Called in any thread."""
 
     def _decoder(self, value: bytes) -> Deserializer:
-        """Of a value whose schema was not learned before."""
+        """The decoder of a value whose schema may not have been loaded."""
         schema_id = decode_schema_id(value)
         header = encode_schema_id(schema_id)
         if self._thread is not None and not self._thread.is_current and self._is_news(schema_id, monotonic()):

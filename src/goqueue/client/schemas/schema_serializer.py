@@ -1,4 +1,4 @@
-"""Serializers whose values begin with the id of a schema: which schema, and when the registry is asked."""
+"""Base of serializers whose values begin with a schema id: choice of the schema, and when the registry is asked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = get_logger(__name__)
 
 
 def registry_of(schemas: AsyncSchemas | Schemas) -> tuple[AsyncSchemas, LoopThread | None]:
-    """The registry, and the thread to ask it from outside of its loop, if there is one."""
+    """The registry, and for a synchronous client the thread that calls it."""
     if isinstance(schemas, Schemas):
         return schemas._schemas, schemas._thread
     if isinstance(schemas, AsyncSchemas):
@@ -32,10 +32,10 @@ def registry_of(schemas: AsyncSchemas | Schemas) -> tuple[AsyncSchemas, LoopThre
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which schema values are written with."""
+    """The schema that values are written with."""
 
     schema: Schema | None
-    """``None``: one that the subject has."""
+    """``None``: one from the registry, of this subject."""
     subject: str | None
     auto_register: bool
     version: int | None
@@ -45,24 +45,24 @@ class Choice:
 
 
 class WhichSchema(TypedDict, total=False):
-    """What every serializer can be told besides the schema."""
+    """Options of all serializers beside the schema."""
 
     subject: str | None
-    """Instead of one that is called after the topic."""
+    """Replaces the default subject, which is derived from the topic."""
     auto_register: bool
-    """Whether the schema is registered if it is not there: true unless told."""
+    """Whether a missing schema is registered. Default: true."""
     use_latest: bool
-    """The subject's latest schema, instead of a schema."""
+    """Use the subject's latest schema instead of a given one."""
     version: int | None
-    """This version of the subject, instead of a schema."""
+    """Use this version of the subject instead of a given schema."""
     normalize: bool
-    """Register it in a form that does not depend on how it is written."""
+    """Register the schema in normalized form, independent of formatting."""
     latest_max_age: Span
-    """When the latest schema is asked for again: after a minute unless told."""
+    """How long the latest schema is cached. Default: one minute."""
 
 
 class SchemaSerializer(ABC):
-    """For ``serializer=`` and ``key_serializer=``. The registry is asked once for each subject."""
+    """Base class, for ``serializer=`` and ``key_serializer=``. The registry is asked once for each subject."""
 
     _kind: SchemaKind
 
@@ -101,7 +101,7 @@ class SchemaSerializer(ABC):
         )
 
     async def bind(self, topic: str, part: Part = "value") -> Serializer:
-        """What writes the values, or the keys, of a topic."""
+        """The serializer for the values, or the keys, of a topic."""
         subject = self._choice.subject or f"{topic}-{part}"
         known = self._bound.known(subject)
         now = asyncio.get_running_loop().time()
@@ -112,8 +112,8 @@ class SchemaSerializer(ABC):
         return (await self._bound.get(subject, lambda: self._bind(subject)))[0]
 
     async def _refresh(self, subject: str, known: Serializer, now: float) -> Serializer:
-        """The latest schema may be another one by now."""
-        # Others go on with the one they know meanwhile.
+        """Look up the latest schema again."""
+        # Concurrent callers use the previous schema until the lookup returns.
         self._bound.keep(subject, (known, now + self._choice.latest_max_age_s))
         try:
             made = await self._bind(subject)
@@ -145,15 +145,15 @@ class SchemaSerializer(ABC):
         return (await self._schemas.find(subject, schema, normalize=choice.normalize)).schema
 
     async def _own(self, schema: Schema) -> Schema:
-        """The schema with what it refers to."""
+        """The schema with its references."""
         return schema
 
     @abstractmethod
     def _made(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
-        """What writes values of this schema. By any thread."""
+        """A serializer for values of this schema. Called in any thread."""
 
     def serialize(self, topic: str, value: Any, part: Part = "value") -> Any:
-        """A value's bytes, without sending it. To be awaited if the registry is an ``AsyncClient``'s."""
+        """The bytes of a value, without sending it. To be awaited if the registry is an ``AsyncClient``'s."""
         if self._thread is None:
             return self._serialize(topic, value, part)
         return self._thread.run(self._serialize(topic, value, part))

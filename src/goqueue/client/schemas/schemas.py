@@ -1,4 +1,4 @@
-"""The schema registry as a client sees it."""
+"""Client of the schema registry: schemas, subjects, versions and compatibility checks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from goqueue.schemas.parsing import parse_schema, schema_kind
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 SCHEMAS_KEPT = 1_000
-"""How many schemas a client keeps ready. One that is not there any more is asked for again."""
+"""Number of schemas cached by a client; an evicted one is requested again."""
 _LISTED_AT_ONCE = 1_000
 _QUICKLY_COMPILED = 2_000
-"""Characters of a schema: so many take about as long as asking a thread does."""
+"""Length of a schema up to which it is compiled on the loop: a switch to a thread would take about as long."""
 Made = TypeVar("Made")
 
 
 class SchemaReference(msgspec.Struct, frozen=True):
-    """A version of a subject, under the name that a schema uses for it."""
+    """A reference to a version of a subject, by the name that the referring schema uses."""
 
     name: str
     subject: str
@@ -34,7 +34,7 @@ class SchemaReference(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """A schema's text. ``id`` is 0 unless it comes from a registry."""
+    """A schema. ``id`` is 0 unless it comes from a registry."""
 
     text: str
     kind: SchemaKind = "AVRO"
@@ -55,7 +55,7 @@ class SchemaVersion(msgspec.Struct, frozen=True):
 
 
 class SchemaProblem(msgspec.Struct, frozen=True):
-    """Why a schema does not fit to a version of its subject: which rule, where in the schema, and what would fit."""
+    """Why a schema is not compatible with a version of its subject: rule, path in the schema, and explanation."""
 
     version: int
     rule: str
@@ -67,13 +67,14 @@ class SchemaProblem(msgspec.Struct, frozen=True):
 
 
 SchemaGiven = str | Mapping[str, Any] | list[Any] | Schema
-"""A text, the JSON of one, or a ``Schema``, which may refer to others."""
+"""The schema's text, its JSON as Python objects, or a ``Schema``, which may have references."""
 
 Version = int | Literal["latest"]
 
 
 class AsyncSchemas:
-    """``AsyncClient.schemas``. What cannot change is asked for once: a schema by its id, the id of a schema."""
+    """The registry: ``AsyncClient.schemas``. Immutable answers are cached: a schema by its id, and the id of a
+    schema."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -85,7 +86,8 @@ class AsyncSchemas:
     async def register(
         self, subject: str, schema: SchemaGiven, kind: SchemaKind = "AVRO", *, normalize: bool = False
     ) -> SchemaVersion:
-        """Make it a version of the subject, unless it is one. ``IncompatibleSchema`` if it does not fit."""
+        """Register a schema as a version of the subject, unless it is one already. ``IncompatibleSchema`` if it is not
+        compatible."""
         given = to_schema(schema, kind)
 
         async def ask() -> SchemaVersion:
@@ -102,7 +104,7 @@ class AsyncSchemas:
     async def find(
         self, subject: str, schema: SchemaGiven, kind: SchemaKind = "AVRO", *, normalize: bool = False
     ) -> SchemaVersion:
-        """The version of the subject that is this very schema. ``SchemaNotFound`` if none is."""
+        """The version of the subject that is exactly this schema. ``SchemaNotFound`` if there is none."""
         given = to_schema(schema, kind)
 
         async def ask() -> SchemaVersion:
@@ -120,22 +122,22 @@ class AsyncSchemas:
         return await self._by_id.get(schema_id, ask)
 
     async def version(self, subject: str, version: Version, *, deleted: bool = False) -> SchemaVersion:
-        """A version of a subject. ``deleted``: also one that is deleted, but not for good."""
+        """A version of a subject. ``deleted``: include soft-deleted versions."""
         number = _number(version)
         request = _made(lambda: pb.GetSchemaVersionRequest(subject=subject, version=number, deleted=deleted))
         return self._keep(await self._ask("GetSchemaVersion", request))
 
     async def latest(self, subject: str) -> SchemaVersion:
-        """``SubjectNotFound`` if it has no schema."""
+        """The latest version. ``SubjectNotFound`` if the subject has no schema."""
         return await self.version(subject, "latest")
 
     async def versions(self, subject: str) -> list[int]:
-        """In ascending order."""
+        """Version numbers of a subject, in ascending order."""
         request = _made(lambda: pb.ListSchemaVersionsRequest(subject=subject))
         return list((await self._ask("ListSchemaVersions", request)).versions)
 
     async def subjects(self, prefix: str = "") -> list[str]:
-        """In alphabetical order."""
+        """Names of subjects, in alphabetical order."""
         names: list[str] = []
         while True:
             after = names[-1] if names else ""
@@ -148,7 +150,8 @@ class AsyncSchemas:
     async def check(
         self, subject: str, schema: SchemaGiven, kind: SchemaKind = "AVRO", *, version: Version | None = None
     ) -> list[SchemaProblem]:
-        """Why a schema could not be registered; empty: it could. Compared with one version, or with all that matter."""
+        """Compatibility problems of a schema; empty if it could be registered. Compared with one version, or all that
+        matter."""
         given = to_schema(schema, kind)
         number = None if version is None else _number(version)
         request = _made(lambda: pb.CheckCompatibilityRequest(subject=subject, schema=_to_wire(given), version=number))
@@ -156,9 +159,9 @@ class AsyncSchemas:
         return [SchemaProblem(each.version, each.rule, each.path, each.message) for each in found.problems]
 
     async def delete(self, subject: str, version: Version | None = None, *, permanent: bool = False) -> list[int]:
-        """A version, or the whole subject; which versions it were. Its messages can still be read.
+        """Soft-delete a version or a whole subject; return the versions deleted. Their messages can still be read.
 
-        ``permanent``: for good, what was deleted before; then they cannot.
+        ``permanent``: remove versions that are soft-deleted already; their messages cannot be read afterwards.
         """
         method: str
         if version is None:
@@ -177,24 +180,24 @@ class AsyncSchemas:
                 lambda attempt: attempt.command(getattr(attempt.broker.schemas, method), request)
             )
         finally:
-            # Afterwards: whoever asked meanwhile may have got the answer from before. And also if this failed: who
-            # knows how far it got.
+            # After the call, since a concurrent caller may have cached the answer from before. Also after an error,
+            # since the broker may have carried out the deletion.
             self._forget(subject)
         return list(found.versions)
 
     def follow(self, by_subject: Answers[str, Any]) -> None:
-        """Have answers forgotten, too, when something of their subject is deleted."""
+        """Invalidate entries of this cache as well when part of their subject is deleted."""
         self._followers.add(by_subject)
 
     def _forget(self, subject: str) -> None:
         self._by_schema.forget(lambda key: key[0] == subject)
-        # A number of a version may stand for another schema by now.
+        # A version number in a reference may now denote another schema.
         self._parsed.forget(lambda schema: bool(schema.references))
         for answers in list(self._followers):
             answers.forget(lambda key: key == subject)
 
     async def parsed(self, schema: Schema) -> ParsedSchema:
-        """A schema ready for use, together with those that it refers to."""
+        """A schema compiled for use, with its references."""
         return await self._parse(schema, 0)
 
     async def _parse(self, schema: Schema, depth: int) -> ParsedSchema:
@@ -206,7 +209,7 @@ class AsyncSchemas:
             for each in schema.references:
                 found = await self.version(each.subject, each.version or "latest", deleted=True)
                 references[each.name] = await self._parse(found.schema, depth + 1)
-            # A large schema takes a while to be understood.
+            # Parsing a large schema takes long, so it is done in a thread.
             return await asyncio.to_thread(parse_schema, schema.kind, schema.text, references)
 
         return await self._parsed.get(schema, ask)
@@ -227,7 +230,7 @@ class AsyncSchemas:
 
 
 async def compiled(schemas: Iterable[Schema | None], make: Callable[..., Made], *given: Any) -> Made:
-    """``make(*given)``, which takes a while if the schemas are large, without holding up the loop."""
+    """``make(*given)``, in a thread if the schemas are large, so that the loop is not blocked."""
     wanted = [each for each in schemas if each is not None]
     if any(each.references for each in wanted) or sum(len(each.text) for each in wanted) > _QUICKLY_COMPILED:
         return await asyncio.to_thread(make, *given)
@@ -267,7 +270,7 @@ def _number(version: Version) -> int:
 
 
 def _made(make: Callable[[], Any]) -> Any:
-    """A request with what a user gave."""
+    """Build a request from the user's arguments."""
     try:
         return make()
     except (TypeError, ValueError) as error:
