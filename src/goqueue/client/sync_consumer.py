@@ -161,7 +161,7 @@ def in_thread(callback: OnPartitions | None) -> OnPartitions | None:
 
 @contextmanager
 def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """The first signal stops; after it the previous handlers are restored for the next one."""
+    """The first signal stops; a second one has its usual effect."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,1 +1,1 @@
-"""Consuming: reading by offset, group membership, queues with leases, streams, and running a handler."""
+"""Consumer: reading by offset, group membership, queues with leases, streams with commits, workers with a handler."""

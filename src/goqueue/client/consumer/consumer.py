@@ -1,4 +1,4 @@
-"""Consuming as a member of a group: iterate, settle, commit."""
+"""Consumer as a member of a group: receive, settle, commit."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ log = get_logger(__name__)
 
 _VISIBILITY = "visibility_timeout_ms"
 _MOST_HELD = 10_000
-"""Leases that a broker lets a member name when it comes back."""
+"""Most leases that a broker lets a member name when it rejoins."""
 
 
 class AsyncConsumer:
-    """Made by ``AsyncClient.consumer``. Its context joins and leaves the group; so do its first use and ``close``.
+    """Made by ``AsyncClient.consumer``. Joins the group at the start of its context or on first use, and leaves it at
+    the end or on ``close``.
 
-    Of a group with mode ``queue`` it gives messages that are settled one by one, or many at once. Of a ``stream`` it
-    gives records in offset order within each partition, whose offsets are committed.
+    In a group of mode ``queue`` it receives messages that are settled one by one or in bulk. In a ``stream`` it
+    receives records in offset order within each partition, and commits offsets.
     """
 
     def __init__(
@@ -73,9 +74,10 @@ class AsyncConsumer:
         self._starting: asyncio.Task[None] | None = None
         self._is_started = False
         self._gives_back = False
-        """Whether what comes is given back as it comes."""
+        """Whether arriving messages are returned to the group at once."""
         self._is_turning = False
-        """Whether the stream is about to be replaced by one that begins elsewhere: what still comes by it is void."""
+        """Whether the stream is about to be replaced by one from another position: what still arrives on it is
+        discarded."""
         self._committing: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._when_closed = closed
@@ -86,16 +88,16 @@ class AsyncConsumer:
         return self
 
     async def __aexit__(self, kind: object, *_: object) -> None:
-        # Whoever leaves in good order has finished with the last record as well.
+        # At a regular end of the block, the last record has been handled as well.
         self._all_finished = kind is None
         await self.close()
 
-    # Life
+    # Start and stop
 
     async def start(self) -> None:
-        """Join the group, and return when ``on_assigned`` has. Whatever is used first does this as well.
+        """Join the group; return after ``on_assigned`` has returned. Called implicitly on first use.
 
-        If it fails, the next attempt joins again.
+        After an error, the next call tries to join again.
         """
         if self._closing is not None:
             raise ClientClosed("the consumer is closed")
@@ -119,7 +121,7 @@ class AsyncConsumer:
         self._is_started = True
 
     async def _learn_visibility(self) -> None:
-        """What topics grant; the group's own setting, if it has one, is told when it is joined."""
+        """Learn the topics' visibility timeouts; the group's own setting, if any, comes with the answer to the join."""
 
         async def learn(topic: str) -> None:
             request = pb.DescribeTopicRequest(name=topic)
@@ -132,9 +134,10 @@ class AsyncConsumer:
         await asyncio.gather(*map(learn, self._terms.topics))
 
     async def close(self) -> None:
-        """Wait until what was settled is kept, commit what is finished, and leave: the rest is given back.
+        """Wait for pending acks, commit finished offsets and leave the group; unhandled messages are returned to it.
 
-        With an ``instance_id`` it is not left: whoever comes with the same one within the session timeout goes on.
+        With an ``instance_id`` the member stays in the group: a consumer that joins with the same id within the session
+        timeout continues.
         """
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
@@ -151,7 +154,7 @@ class AsyncConsumer:
                     self._starting.cancel()
                 await asyncio.gather(self._starting, return_exceptions=True)
             in_time = await self._settler.flush_within(timeout_s)
-            # What still comes is kept until the stream is over: given back before, it might be sent here once more.
+            # Keep what still arrives until the stream has ended: returned earlier, it might be delivered here again.
             self._gives_back = False
             is_there = not self._is_stream and await self._membership.end_stream()
             if is_there:
@@ -162,7 +165,7 @@ class AsyncConsumer:
                 await asyncio.gather(self._committing, return_exceptions=True)
             await self._commit_last(timeout_s)
             if self._terms.instance_id and is_there:
-                # Nobody else would get these before the session is over.
+                # Until the session ends the broker would deliver these to no other member.
                 self._release([(lease, sorted(lease.left)) for lease in self._keeper.open()])
         finally:
             await self._settler.close(timeout_s if in_time else 0)
@@ -185,15 +188,15 @@ class AsyncConsumer:
 
     @property
     def member_id(self) -> str:
-        """Who this is in the group; empty before it has joined."""
+        """Id of this member in the group; empty before it has joined."""
         return self._membership.member_id
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that messages come from."""
+        """The partitions assigned to this consumer."""
         return sorted(self._rebalancer.assigned)
 
-    # Taking
+    # Receiving
 
     def __aiter__(self) -> Self:
         return self
@@ -216,7 +219,7 @@ class AsyncConsumer:
         return await self._intake.next()
 
     async def poll(self, max_messages: int = 100, timeout: Span | None = None) -> list[Any]:
-        """The next messages, as many as are there; waits for the first. None if the time is up, or at the end."""
+        """Up to ``max_messages`` messages; waits for the first. Empty at the timeout, or when the consumer stops."""
         if max_messages < 1:
             raise InvalidRequest(f"max_messages is {max_messages}; ask for 1 or more")
         limit_s = None if timeout is None else to_seconds(timeout)
@@ -224,7 +227,7 @@ class AsyncConsumer:
             raise ClientClosed("the consumer is closed")
         if not self._is_started:
             await self.start()
-        # Others have their turn, also when there is always something here.
+        # Yield to other tasks even if messages are always buffered.
         await asyncio.sleep(0)
         try:
             async with asyncio.timeout(limit_s):
@@ -233,7 +236,7 @@ class AsyncConsumer:
             return []
 
     async def batches(self, max_messages: int = 100) -> AsyncGenerator[list[Any], None]:
-        """``poll`` again and again, until the consumer is closed."""
+        """``poll`` repeatedly, until the consumer is closed."""
         while self._closing is None and (batch := await self.poll(max_messages)):
             yield batch
 
@@ -259,13 +262,14 @@ class AsyncConsumer:
         )
 
     def _use_threads(self) -> None:
-        """Messages are going to be settled by other threads."""
+        """Prepare for messages to be settled in other threads."""
         if self._starting is not None and not self._threaded:
             raise InvalidRequest("a handler that is no coroutine function needs a consumer that was not used before")
         self._threaded = True
 
     def stop_taking(self) -> None:
-        """Iteration ends. What was not handed out is given back at once, the rest can be settled until ``close``."""
+        """End iteration. Messages not yet handed out are returned to the group at once; others can be settled until
+        ``close``."""
         self._intake.end()
         self._membership.pause()
         if not self._is_stream:
@@ -275,15 +279,17 @@ class AsyncConsumer:
     # Settling
 
     def ack(self, messages: Iterable[AsyncReceivedMessage]) -> asyncio.Future[None]:
-        """All of them in one request. If some were lost the future says so, and those messages do (``lost``)."""
+        """Ack all of them in one request. If some were lost, the future fails and those messages have ``lost`` set."""
         return self._settle(ACK, messages)
 
     def nack(
         self, messages: Iterable[AsyncReceivedMessage], delay: Span | None = None, reason: str = ""
     ) -> asyncio.Future[None]:
+        """Nack all of them in one request; see ``AsyncReceivedMessage.nack``."""
         return self._settle(to_nack(delay, reason), messages)
 
     def reject(self, messages: Iterable[AsyncReceivedMessage], reason: str = "") -> asyncio.Future[None]:
+        """Reject all of them in one request; see ``AsyncReceivedMessage.reject``."""
         return self._settle(to_reject(reason), messages)
 
     def _settle(self, order: Order, messages: Iterable[Any]) -> asyncio.Future[None]:
@@ -299,14 +305,14 @@ class AsyncConsumer:
         self._release(claims_of(messages))
 
     def _release(self, claims: list[Claim]) -> None:
-        """Unseen by anyone, or as good as that."""
+        """Return messages to the group without counting them as handled."""
         if claims:
             self._settler.put(RELEASE, claims, asyncio.get_running_loop().create_future())
 
     # Committing
 
     async def commit(self, record: Record | None = None) -> None:
-        """Of a stream: everything that was handed out is done; or everything up to ``record``, in its partition."""
+        """Streams only: commit everything handed out so far, or everything up to ``record`` in its partition."""
         await self._commit(self._positions(record))
 
     def _positions(self, record: Record | None) -> dict[TopicPartition, int]:
@@ -317,7 +323,7 @@ class AsyncConsumer:
         return self._intake.positions(finished=False)
 
     def _to_commit(self, record: Record | None) -> dict[TopicPartition, int]:
-        """The same for a transaction."""
+        """Offsets to commit in a transaction: as ``_positions``, for consumers without ``auto_commit``."""
         if self._config.auto_commit:
             raise InvalidRequest(
                 "a consumer whose offsets are part of a transaction needs auto_commit=False; it would commit by itself "
@@ -326,16 +332,16 @@ class AsyncConsumer:
         return self._positions(record)
 
     def rewind(self) -> None:
-        """Of a stream: read again from what is committed, everything that was handed out since included."""
+        """Streams only: read again from the committed offsets, so that messages handed out since then come again."""
         if self._is_stream is False:
             raise InvalidRequest(f"group {self._terms.group!r} is a queue: what is not acked is delivered again")
         self._read_again(self._rebalancer.assigned | self._rebalancer.revoking)
 
     def _read_again(self, places: Collection[TopicPartition]) -> None:
-        """Some partitions begin again at what is committed.
+        """Restart some partitions at their committed offsets.
 
-        By a new stream: what is still on its way in this one was sent from where the consumer had got to, and what
-        comes in the next one was not. All other partitions go on where they are.
+        This takes a new stream: messages under way in the current one were sent from the old position. All other
+        partitions continue where they are.
         """
         if self._closing is not None or not self._is_stream:
             return
@@ -374,23 +380,23 @@ class AsyncConsumer:
             except GoQueueError as error:
                 log.warning("offsets not committed; tried again later", group=self._terms.group, error=str(error))
 
-    # What the membership tells
+    # Callbacks of the membership
 
     def joined(self, assignment: pb.Assignment, *, anew: bool) -> None:
-        """A stream has begun, for the first time or once more."""
+        """A stream has begun: the first one, or one after a reconnect."""
         self._is_stream = assignment.settings["mode"] == "stream"
         self._is_turning = False
         own = assignment.settings.get(_VISIBILITY, INHERITED)
         if self._queue_side is not None and own != INHERITED:
             self._queue_side.visibility_s = dict.fromkeys(self._terms.topics, _visibility_s(own))
         if anew:
-            # What an earlier member had and did not hand out, others get; or this one, again.
+            # Messages of an earlier member that were not handed out are delivered again, to any member.
             self._intake.drop()
             self._progress.forget(list(self._arrived_to))
             self._arrived_to.clear()
         else:
             self._intake.forget_answers()
-        # A broker that does not know how much of the last stream arrived begins at what is committed.
+        # A broker that does not know how much of the last stream arrived begins at the committed offsets.
         self._resumed_at = dict(self._arrived_to)
         self._rebalancer.take(assignment)
 
@@ -401,10 +407,10 @@ class AsyncConsumer:
             self._resumed_at.pop(place, None)
 
     def held(self) -> list[pb.HeldLease]:
-        """Also those whose settlement is under way: the broker may not have heard of it."""
+        """Open leases, including those being settled: the broker may not have received the settlement."""
         leases = sorted(self._keeper.open() | self._settler.leases(), key=lambda each: each.taken_at)
         for lease in leases[_MOST_HELD:]:
-            # Too many to name them all; of the youngest the fewest are being handled.
+            # Too many to name them all. The youngest are given up, since the fewest of those are being handled.
             lease.lose(set(lease.left))
             self._keeper.drop(lease)
         named = dict.fromkeys((each.topic, each.partition, each.number) for each in leases[:_MOST_HELD])

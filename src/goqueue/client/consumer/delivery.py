@@ -1,4 +1,4 @@
-"""A message in a consumer's hand: what it holds, and what can be said about it."""
+"""A received message of a queue: its contents, and ack, nack, reject and extend."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Future = TypeVar("Future", covariant=True)
 
 
 class Hand(Protocol[Future]):
-    """Whose hand the message is in."""
+    """What a message needs of its consumer: deserializer and settling."""
 
     deserializer: Deserializer | None
 
@@ -33,7 +33,7 @@ class Hand(Protocol[Future]):
 
 
 class Received(msgspec.Struct, Generic[Future], eq=False):
-    """Made by the million: everything that can wait is done when it is asked for."""
+    """Created in large numbers, so everything that can be is computed on access."""
 
     _message: Message
     _lease: Lease
@@ -59,9 +59,9 @@ class Received(msgspec.Struct, Generic[Future], eq=False):
 
     @property
     def value(self) -> Any:
-        """Bytes, or what the deserializer makes of them when this is first asked for; ``None`` for a tombstone.
+        """The bytes, or what the deserializer makes of them on first access; ``None`` for a tombstone.
 
-        So a value that cannot be read fails where it is handled, and not the consumer.
+        Decoding on access makes an unreadable value fail in its handler, not in the consumer.
         """
         if self._value is msgspec.UNSET:
             self._value = unpacked(self._message, self._hand.deserializer)
@@ -85,12 +85,12 @@ class Received(msgspec.Struct, Generic[Future], eq=False):
 
     @property
     def trace_id(self) -> str:
-        """The trace that it belongs to, in 32 hexadecimal digits: its producer's, or one of its own."""
+        """The trace of the message, 32 hexadecimal digits: the producer's, or one derived from its position."""
         return trace_id_of(self.headers, self.topic, self.partition, self.offset)
 
     @property
     def deliveries(self) -> int:
-        """How often it has been delivered to the group, this time included."""
+        """Number of deliveries to the group, including this one."""
         return self._lease.count
 
     @property
@@ -100,26 +100,26 @@ class Received(msgspec.Struct, Generic[Future], eq=False):
 
     @property
     def lost(self) -> bool:
-        """Whether the broker gave it to others before it was settled here, or will."""
+        """Whether its lease ended before it was settled here, so that it is delivered to others."""
         return self._message.offset in self._lease.lost
 
     def ack(self) -> Future:
-        """Done with it."""
+        """Mark as done."""
         return self._settle(ACK)
 
     def nack(self, delay: Span | None = None, reason: str = "") -> Future:
-        """Deliver it again: after ``delay`` (seconds, if it is a number), or after the group's backoff."""
+        """Have it delivered again after ``delay`` (seconds, if it is a number), or after the group's backoff."""
         return self._settle(to_nack(delay, reason))
 
     def reject(self, reason: str = "") -> Future:
-        """To the dead letters at once."""
+        """Move it to the dead-letter topic at once."""
         return self._settle(to_reject(reason))
 
     def extend(self, by: Span) -> Future:
-        """Keep it hidden from others for so long from now, whether or not this process lives to extend it again."""
+        """Set the lease to end this long from now, so that the message stays hidden even if this process ends."""
         delay_ms = to_ms(by)
         offset = self._message.offset
-        # The loop's own clock is the monotonic one.
+        # The loop's clock is the monotonic one.
         self._lease.held[offset] = monotonic() + delay_ms / 1_000
         return self._hand.settle(Order(pb.VERB_EXTEND, delay_ms), [(self._lease, (offset,))])
 
@@ -128,7 +128,7 @@ class Received(msgspec.Struct, Generic[Future], eq=False):
         return self._hand.settle(order, [(self._lease, (self._message.offset,))])
 
     def _judge(self, error: BaseException | None) -> Future | None:
-        """What leaving its block means. Nothing for one that was settled inside, or if the program is ending."""
+        """Settle by how the block ended. Nothing if it was settled inside, or if the program is ending."""
         if self._settled:
             return None
         if error is None:
@@ -141,10 +141,11 @@ class Received(msgspec.Struct, Generic[Future], eq=False):
 
 
 class AsyncReceivedMessage(Received[asyncio.Future[None]], eq=False):
-    """A message of a queue. What is said about it leaves at once; the future is done when the broker has kept it.
+    """A message of a queue. Acks, nacks and rejects are sent at once; their future is done when the broker has stored
+    them.
 
-    Nobody needs to await that: a failure leaves a warning in the log. ``async with message:`` acks when the block is
-    left, and nacks if an exception leaves it, which goes on; what was settled inside is left alone.
+    Awaiting it is optional: a failure is logged as a warning. ``async with message:`` acks at the end of the block; an
+    exception nacks and propagates; a message settled inside is left alone.
     """
 
     async def __aenter__(self) -> Self:
@@ -157,10 +158,11 @@ class AsyncReceivedMessage(Received[asyncio.Future[None]], eq=False):
 
 
 class ReceivedMessage(Received[concurrent.futures.Future[None]], eq=False):
-    """A message of a queue. What is said about it leaves at once; ``.result()`` waits until the broker has kept it.
+    """A message of a queue. Acks, nacks and rejects are sent at once; ``.result()`` waits until the broker has stored
+    them.
 
-    Nobody needs to wait: a failure leaves a warning in the log. ``with message:`` acks when the block is left, and
-    nacks if an exception leaves it, which goes on; what was settled inside is left alone.
+    Waiting is optional: a failure is logged as a warning. ``with message:`` acks at the end of the block; an exception
+    nacks and propagates; a message settled inside is left alone.
     """
 
     def __enter__(self) -> Self:
@@ -173,7 +175,7 @@ class ReceivedMessage(Received[concurrent.futures.Future[None]], eq=False):
 
 
 def claims_of(messages: Iterable[Received[Any]]) -> list[Claim]:
-    """Those that are to be settled together, by lease."""
+    """Messages to be settled together, grouped by lease."""
     by_lease: dict[Lease, list[int]] = {}
     for message in messages:
         message._settled = True

@@ -1,8 +1,8 @@
-"""In which order what has come is handed out.
+"""Weighted round robin over priority lanes, for messages buffered in the consumer.
 
-Much may have been fetched ahead, and what is urgent must not wait behind all of it. So lanes take turns here as they do
-at the broker: in each round a lane hands out as many messages as its weight, the most urgent lane first, and nothing is
-saved up. What came has the shares that the broker gave it, and keeps them.
+Many messages may be prefetched, and urgent ones must not wait behind all of them. So lanes take turns as they do at the
+broker: in each round a lane hands out up to its weight in messages, the most urgent lane first, without carry-over.
+This keeps the proportions in which the broker delivered.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 _WEIGHTS = (100, 50, 30, 14, 6)
-"""A topic may have others; by these its lanes only share what was fetched ahead."""
+"""A topic may be configured with other weights; these apply to prefetched messages only."""
 
 
 class Placed(Protocol):
     lane: int
     left: int
-    """About how many messages are in it."""
+    """Approximate number of messages in it."""
 
 
 Item = TypeVar("Item", bound=Placed)
@@ -27,7 +27,7 @@ Item = TypeVar("Item", bound=Placed)
 class Lineup(Generic[Item]):
     def __init__(self) -> None:
         self._lanes: dict[int, deque[Item]] = {}
-        """Only those that have something."""
+        """Lanes with items only."""
         self._credit = list(_WEIGHTS)
 
     def __bool__(self) -> bool:
@@ -38,19 +38,19 @@ class Lineup(Generic[Item]):
             yield from self._lanes[lane]
 
     def put(self, item: Item, current: Item | None) -> bool:
-        """Whether the ``current`` one, which is open, has to wait for this one."""
+        """Add an item; return whether the open one, ``current``, has to wait for it."""
         self._lanes.setdefault(item.lane, deque()).append(item)
         return current is not None and item.lane < current.lane and self._credit[item.lane] > 0
 
     def put_back(self, item: Item) -> None:
-        """What is left of one that was open."""
+        """Put back the rest of an opened item."""
         self._lanes.setdefault(item.lane, deque()).appendleft(item)
 
     def take(self) -> tuple[Item, int | None]:
-        """The next, and how many of it may be handed out before another lane has its turn; ``None``: all of it."""
+        """The next item, and how many of its messages may be handed out before another lane's turn; ``None``: all."""
         lane = next((lane for lane in sorted(self._lanes) if self._credit[lane] > 0), None)
         if lane is None or len(self._lanes) == 1:
-            # A lane that is alone takes the turns of all others, and every round is over at once.
+            # A lane that is alone takes all turns, and every round ends at once.
             self._credit = list(_WEIGHTS)
             lane = min(self._lanes)
         is_alone = len(self._lanes) == 1
@@ -67,7 +67,7 @@ class Lineup(Generic[Item]):
         return item, most
 
     def set(self, items: Iterable[Item]) -> None:
-        """Only these, and in this order within each lane."""
+        """Replace all items, in this order within each lane."""
         self._lanes = {}
         for item in items:
             self._lanes.setdefault(item.lane, deque()).append(item)

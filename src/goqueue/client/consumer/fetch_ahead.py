@@ -1,4 +1,4 @@
-"""How far a consumer of a queue fetches ahead: it tells the broker, and gives back what has become too much."""
+"""Prefetch of a queue consumer: announces its window to the broker, and returns surplus messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOK_S = 1.0
 
 
 class FetchAhead(Demand):
-    """Does nothing before ``start`` and after ``stop``, and nothing at all for a stream."""
+    """Inactive before ``start`` and after ``stop``, and always for a stream."""
 
     def __init__(
         self, most: int, keeper: LeaseKeeper, tell: Callable[[int], None], give_back: Callable[[list[Any]], None]
@@ -38,11 +38,11 @@ class FetchAhead(Demand):
             await asyncio.gather(self._looking, return_exceptions=True)
 
     def _in_hand(self) -> int:
-        """How many messages were handed out and are not settled."""
+        """Messages handed out and not settled."""
         here = 0 if self._intake is None else self._intake.waiting
         return max(0, self._keeper.messages - here)
 
-    # What is heard
+    # Events
 
     def begins(self, messages: int) -> None:
         self.pace.begins(messages)
@@ -55,14 +55,14 @@ class FetchAhead(Demand):
         self.pace.given_up(messages)
 
     def finished(self, count: int) -> None:
-        """So many were settled by those who had them in hand."""
+        """This many messages were settled by their handlers."""
         if self.pace.finished(count):
             self._grow_soon()
 
-    # What is done
+    # Actions
 
     def _grow_soon(self) -> None:
-        """Once for all who ask, and all that is settled, in one turn of the loop."""
+        """Combine all requests and settlements of one turn of the loop into one update."""
         if self._intake is not None and not self._is_to_grow:
             self._is_to_grow = True
             asyncio.get_running_loop().call_soon(self._grow)
@@ -78,7 +78,8 @@ class FetchAhead(Demand):
             self.look()
 
     def look(self) -> None:
-        """Work may have become slower: what would wait here for long is given back, and others get it."""
+        """After handlers have slowed down, return messages that would wait here for long, so that other members get
+        them."""
         if self._intake is None:
             return
         self.pace.look()

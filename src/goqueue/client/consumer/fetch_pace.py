@@ -1,8 +1,8 @@
-"""How many messages of a queue a consumer wants in flight: as many as are wanted now, and some ahead if it is quick.
+"""Window of a queue consumer: as many messages in flight as are requested, and a prefetch for fast handlers.
 
-What waits in a consumer, others do not get. So nothing is fetched before somebody asks for it, and ahead of that only
-what will be handled within a moment, by the pace of late. Of a slow handler this is nothing, and a small backlog is
-shared by all who work on it; a quick one has what it takes never to wait. It grows twofold at a time, which takes a few
+Messages buffered in one consumer are not available to the others. So nothing is fetched without a request, and prefetch
+is limited to what will be handled within a moment at the recent rate. For slow handlers that is nothing, and a small
+backlog is shared by all members; fast handlers never wait. The window doubles at most, so it grows to size within a few
 round trips.
 """
 
@@ -11,28 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 AHEAD_S = 0.25
-"""What is fetched ahead is handled within so much time."""
+"""Prefetched messages are handled within this time."""
 _SHORTEST_S = 1e-6
 
 
 class Pace:
-    """All times come from ``clock``, in seconds."""
+    """All times are in seconds of ``clock``."""
 
     def __init__(
         self, most: int, in_hand: Callable[[], int], tell: Callable[[int], None], clock: Callable[[], float]
     ) -> None:
-        """``in_hand``: how many were handed out and are not settled. ``tell`` hears of every new window."""
+        """``in_hand``: number of messages handed out and not settled. ``tell`` is called with every new window."""
         self._most = most
         self._in_hand = in_hand
         self._tell = tell
         self._clock = clock
         self.window = 0
-        """How many messages may be in flight now, handed out or not."""
+        """How many messages may be in flight, handed out or buffered."""
         self.takers = 1
-        """How many are expected to have one in hand at a time."""
+        """Expected number of messages being handled at the same time."""
         self._waiting = 0
         self._left_open = 0
-        """How many the last one wanted who went away without any."""
+        """Messages requested by the last caller that timed out without any."""
         self._finished = 0
         self._since = clock()
         self._is_measured = False
@@ -40,12 +40,12 @@ class Pace:
 
     @property
     def ahead(self) -> int:
-        """How many can be handled soon beyond those in hand."""
+        """Prefetch: how many messages beyond those in hand can be handled soon."""
         return min(self._most, int(self._per_s * AHEAD_S))
 
     @property
     def keeps(self) -> int:
-        """How many may wait here without being given back."""
+        """How many messages may be buffered without being returned."""
         return max(self._left_open, 2 * self.ahead + 1)
 
     @property
@@ -53,25 +53,25 @@ class Pace:
         return max(self._waiting, self._left_open)
 
     def begins(self, messages: int) -> None:
-        """Somebody waits for so many messages."""
+        """A caller waits for this many messages."""
         self._waiting += messages
         self._left_open = 0
         self.takers = max(self.takers, self._waiting)
 
     def met(self, messages: int) -> None:
-        """Some have come for him."""
+        """Messages have arrived for a waiting caller."""
         self._waiting -= messages
         if not self._finished:
-            # Waiting says nothing of how quick the work is.
+            # Time spent waiting says nothing about the handling rate.
             self._since = self._clock()
 
     def given_up(self, messages: int) -> None:
-        """None came in his time; he may come back for them, so they are still wanted."""
+        """A caller timed out without any. It may call again, so its messages are still requested."""
         self._waiting -= messages
         self._left_open = messages
 
     def finished(self, count: int) -> bool:
-        """So many were settled; whether it is time to ``grow``."""
+        """This many messages were settled; return whether it is time to ``grow``."""
         self._finished += count
         if self._finished < self.window:
             return False
@@ -84,18 +84,18 @@ class Pace:
         self._finished, self._since, self._is_measured = 0, now, True
 
     def grow(self) -> None:
-        """Ask for more, if more is wanted or can be handled soon."""
+        """Enlarge the window if more is requested or can be handled soon."""
         in_hand = self._in_hand()
         needed, ahead = in_hand + self._wanted, self.ahead
         if self._waiting and needed > self.takers:
-            # Messages are gathered, to be settled together: how quick that is will be known then.
+            # The caller collects messages to settle them together; its rate is known once it has.
             ahead = max(ahead, needed)
         wanted = max(needed, min(in_hand + ahead, 2 * max(self.window, needed)))
         if min(wanted, self._most) > self.window:
             self._set(min(wanted, self._most))
 
     def look(self) -> None:
-        """Now and then: ask for less if work has become slower, or if there is none."""
+        """Called periodically: shrink the window if handling has slowed down or stopped."""
         if not self._is_measured:
             self._measure()
         self._is_measured = False

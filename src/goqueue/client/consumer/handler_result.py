@@ -1,4 +1,4 @@
-"""What a handler's end means for its message."""
+"""How the result of a handler settles its message: ack, nack, reject, or nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_S = 366 * 86_400
 
 
 class Reject(Exception):
-    """Raised by a handler: this message will never succeed. It becomes a dead letter, with the reason."""
+    """Raised by a handler: the message can never succeed. It becomes a dead letter, with the reason."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -25,7 +25,7 @@ class Reject(Exception):
 
 
 class Retry(Exception):
-    """Raised by a handler: not now. It is delivered again, ``after`` some time or after the group's backoff."""
+    """Raised by a handler: deliver the message again, ``after`` a time or after the group's backoff."""
 
     def __init__(self, after: Span | None = None, reason: str = "") -> None:
         super().__init__(reason)
@@ -34,7 +34,7 @@ class Retry(Exception):
 
 
 def verdict_on(error: BaseException | None) -> Order | None:
-    """``None`` if nothing can be said: the work was called off, and whoever gives the message back decides."""
+    """The order for a handler's outcome; ``None`` if it was cancelled: the caller then decides."""
     match error:
         case None:
             return ACK
@@ -67,7 +67,7 @@ def to_ms(span: Span) -> int:
 
 
 def to_seconds(span: Span) -> float:
-    """A time that someone gave, checked."""
+    """Convert and check a time span given by the user."""
     if isinstance(span, timedelta):
         seconds = span.total_seconds()
     elif isinstance(span, int | float) and not isinstance(span, bool):

@@ -1,4 +1,4 @@
-"""Leases: messages that were delivered together, and are this consumer's for a while."""
+"""Leases of messages delivered to this consumer, and their extension."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 log = get_logger(__name__)
 
 _EARLY = 3
-"""A lease is extended after this part of its time: two attempts may fail before it is lost."""
+"""A lease is extended after this fraction of its time, so that two attempts may fail before it expires."""
 _SOONEST_S = 0.01
 _NEARLY, _LEAST = 0.7, 0.1
 MOST_LEASES = 90
-"""In one request: each covers up to 1,024 offsets, gaps included, and a broker takes 100,000 at a time."""
+"""Leases in one request: each covers up to 1,024 offsets, gaps included, and a broker takes 100,000 at a time."""
 
 
 class Lease:
-    """Messages of one delivery. ``left`` are the offsets that are neither settled nor lost."""
+    """The messages of one delivery. ``left`` are the offsets that are neither settled nor lost."""
 
     __slots__ = (
         "__weakref__",
@@ -53,7 +53,7 @@ class Lease:
         self.visibility_s = visibility_s
         self.taken_at = self.renewed_at = now
         self.held: dict[int, float] = {}
-        """Until when the user himself has extended some, so that this is not cut short."""
+        """Deadlines of messages that the user has extended; an automatic extension must not shorten them."""
 
     def claim(self, offsets: Iterable[int]) -> pb.LeaseClaim:
         return pb.LeaseClaim(
@@ -66,7 +66,8 @@ class Lease:
         )
 
     def _runs(self, offsets: Iterable[int]) -> Runs:
-        """In any order, each once or more. Where lanes are mixed, a lease has gaps: what lies in them is not meant."""
+        """Offsets in any order, with repeats. With several lanes a lease has gaps; offsets in a gap are not part of
+        it."""
         chosen = sorted(set(offsets))
         first = bisect_left(self._offsets, chosen[0])
         if self._offsets[first : first + len(chosen)] == chosen:
@@ -74,7 +75,7 @@ class Lease:
         return to_runs(chosen)
 
     def lose(self, offsets: set[int]) -> None:
-        """The broker does not take them for this consumer's any more."""
+        """Mark offsets that the broker no longer counts as this consumer's."""
         self.left -= offsets
         self.lost |= offsets
 
@@ -83,9 +84,9 @@ class Lease:
 
 
 def granted_s(known_s: float, until_ns: int, now_ns: int) -> float:
-    """For how long a message is granted: as long as is known of its topic, or less if that was changed since.
+    """Visibility timeout of a delivery: the topic's known one, or less if it was changed since.
 
-    The broker's clock may differ from this one's, so what the two of them tell is not taken at its word.
+    The broker's clock may differ from the local one, so the difference of the two is only used as an estimate.
     """
     told_s = (until_ns - now_ns) / 1e9
     if told_s >= known_s * _NEARLY:
@@ -94,14 +95,14 @@ def granted_s(known_s: float, until_ns: int, now_ns: int) -> float:
 
 
 class LeaseKeeper:
-    """Extends every lease in time, all in one request, for as long as its messages are in hand."""
+    """Extends leases before they expire, in as few requests as possible, while their messages are in hand."""
 
     def __init__(self, settle: Callable[[pb.SettleRequest], Awaitable[pb.SettleResponse]], max_lease_s: float) -> None:
         self._settle = settle
         self._max_lease_s = max_lease_s
         self._leases: set[Lease] = set()
         self._given_up: WeakSet[Lease] = WeakSet()
-        """Those that are not extended any more, as long as someone has their messages."""
+        """Leases that are no longer extended and still have messages in hand."""
         self._something_to_keep = asyncio.Event()
         self._shortest_s = float("inf")
         self._keeping: asyncio.Task[None] | None = None
@@ -120,12 +121,12 @@ class LeaseKeeper:
         self._given_up.discard(lease)
 
     def open(self) -> set[Lease]:
-        """Those of which something is neither settled nor lost, as far as is known here."""
+        """Leases with messages that are neither settled nor lost, as far as known here."""
         return {lease for lease in (*self._leases, *self._given_up) if lease.left}
 
     @property
     def messages(self) -> int:
-        """How many messages are neither settled nor lost."""
+        """Number of messages that are neither settled nor lost."""
         return sum(len(lease.left) for lease in self.open())
 
     def start(self) -> None:
@@ -146,13 +147,13 @@ class LeaseKeeper:
                 self._something_to_keep.clear()
                 await self._something_to_keep.wait()
             next_at = min(lease.due_at() for lease in self._leases)
-            # One that comes meanwhile is due no sooner than this.
+            # A lease added meanwhile is due no sooner than this.
             soon = min(next_at - loop.time(), self._shortest_s / _EARLY)
             await asyncio.sleep(max(_SOONEST_S, soon))
             await self._extend_due(loop.time())
 
     async def _extend_due(self, now: float) -> None:
-        """Those that are nearly due go along."""
+        """Extend the leases that are due, and with them those that soon will be."""
         by_time: dict[float, list[Lease]] = {}
         for lease in list(self._leases):
             slack_s = lease.visibility_s / _EARLY / 2
@@ -194,7 +195,7 @@ class LeaseKeeper:
             return
         for refusal in response.refusals:
             lease = chosen[refusal.lease][0]
-            # What was settled meanwhile is refused as well, and is not in ``left`` any more.
+            # Messages settled meanwhile are refused as well; they are no longer in ``left``.
             lease.lose(set(offsets_in(list(refusal.runs))) & lease.left)
             if not lease.left:
                 self._leases.discard(lease)

@@ -1,4 +1,4 @@
-"""Being a member of a group, across broken connections and restarts of the broker."""
+"""Group membership that survives broken connections and restarts of the broker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PAUSE = pb.SubscribeRequest(pause=pb.Pause(paused=True))
 
 @dataclass(frozen=True, slots=True)
 class JoinTerms:
-    """What a consumer asks for when it joins."""
+    """Parameters of a consumer's join request."""
 
     group: str
     topics: Sequence[str]
@@ -43,7 +43,7 @@ class JoinTerms:
     instance_id: str
     config: ConsumerConfig
     initial_settings: Mapping[str, str] = field(default_factory=dict)
-    """Of a group that is not there yet."""
+    """Settings used only if the group is created."""
 
     def request(self, member_id: str, held: Iterable[pb.HeldLease], window: int = 0) -> pb.JoinRequest:
         config = self.config
@@ -64,24 +64,25 @@ class JoinTerms:
 
 
 class Host(Protocol):
-    """Whose membership it is. Nothing here may wait."""
+    """The consumer of a membership, called on its events. Calls must not block."""
 
     def take_messages(self, response: pb.PollResponse) -> None: ...
 
     def joined(self, assignment: pb.Assignment, *, anew: bool) -> None:
-        """A stream has begun. ``anew``: as another member than before, or for the first time."""
+        """A stream has begun. ``anew``: with another member id than before, or for the first time."""
 
     def reassigned(self, assignment: pb.Assignment) -> None: ...
 
     def held(self) -> Iterable[pb.HeldLease]:
-        """What has arrived: all else that the broker has sent was lost on the way, and is to be anyone's again."""
+        """Leases that have arrived. What else the broker has sent was lost on the way and becomes available to all
+        members."""
 
     def failed(self, error: GoQueueError) -> None:
-        """It is over: nothing more will come."""
+        """The membership has failed: nothing more will arrive."""
 
 
 class Membership:
-    """Keeps one subscription open; whoever asks for something waits for the next one when it breaks."""
+    """Keeps one subscription open; when it breaks, callers wait for the next one."""
 
     def __init__(self, directory: Directory, terms: JoinTerms, host: Host) -> None:
         self._directory = directory
@@ -89,7 +90,7 @@ class Membership:
         self._host = host
         self._member_id = ""
         self.generation = 0
-        """Of the group, as this member was told last."""
+        """The group's generation, as last received."""
         self._subscription: Subscription | None = None
         self._available = asyncio.Event()
         self._failure: GoQueueError | None = None
@@ -97,7 +98,7 @@ class Membership:
         self._is_paused = False
         self._window = 0
         self._parted_from: Connection | None = None
-        """Whose stream was ended here, and who is asked call by call since."""
+        """The broker whose stream was ended; requests go to it as unary calls from then on."""
         self._request_s = directory.config.request_timeout_ms / 1_000
         self._close_s = terms.config.close_timeout_ms / 1_000
 
@@ -110,7 +111,7 @@ class Membership:
         return self._subscription is not None and not self._subscription.ended.done()
 
     async def start(self) -> None:
-        """Join; give up when the client's connect timeout is over."""
+        """Join; give up after the client's connect timeout."""
         loop = asyncio.get_running_loop()
         backoff = self._directory.backoff()
         deadline = loop.time() + self._directory.config.connect_timeout_ms / 1_000
@@ -138,7 +139,7 @@ class Membership:
             subscription.tell(_PAUSE)
         self._subscription = subscription
         if self._window != window:
-            # Somebody has begun to wait meanwhile, and nobody would tell of him later.
+            # The window changed during the join, and would not be sent again.
             self.set_window(self._window)
         self._available.set()
 
@@ -155,17 +156,17 @@ class Membership:
             self._host.reassigned(assignment)
 
     async def _keep(self) -> None:
-        """Subscribe again whenever the stream breaks, until that is of no use."""
+        """Subscribe again whenever the stream breaks, until a permanent error."""
         backoff = self._directory.backoff()
         try:
             while True:
                 error = await self._ended()
                 if isinstance(error, UnknownMember):
-                    # Silent for too long: it comes as a new member.
+                    # The session has expired: rejoin as a new member.
                     self._member_id = ""
                 elif isinstance(error, MemberFenced):
-                    # By an older stream of this very member that the broker took up late, or by another process: then
-                    # it says so again.
+                    # Fenced by an older stream of this same member that the broker processed late, or by another
+                    # process; in the latter case the broker repeats the error.
                     pass
                 elif not error.retriable:
                     raise error
@@ -196,14 +197,14 @@ class Membership:
 
     def _fail(self, error: GoQueueError) -> None:
         self._failure = error
-        # Whoever waits for the next subscription is to see that there is none.
+        # Wake callers that wait for the next subscription, so that they see the failure.
         self._available.set()
         self._host.failed(error)
 
-    # Asking
+    # Requests
 
     def pause(self) -> None:
-        """Be sent nothing more, in this stream and in those that follow. What is under way may still come."""
+        """Stop deliveries in this stream and in later ones. Messages under way may still arrive."""
         self._is_paused = True
         if self._subscription is not None:
             self._subscription.tell(_PAUSE)
@@ -215,20 +216,21 @@ class Membership:
             self._subscription.abandon()
 
     def set_window(self, messages: int) -> None:
-        """Of a queue: how many messages may be in flight, in this stream and in those that follow."""
+        """Queues only: set how many messages may be in flight, in this stream and in later ones."""
         self._window = messages
         if self._subscription is not None:
             self._subscription.tell(pb.SubscribeRequest(window=pb.Window(messages=messages)))
 
     def give_credit(self, answers: int) -> None:
-        """After a break this is not needed: a new stream begins with credit of its own."""
+        """Allow more deliveries. Skipped while disconnected: a new stream begins with its own credit."""
         if self._subscription is not None:
             self._subscription.tell(pb.SubscribeRequest(credit=pb.Credit(answers=answers)))
 
     async def settle(self, request: pb.SettleRequest) -> pb.SettleResponse:
-        """Asked again after a broken connection. What was carried out unseen by then counts as done.
+        """Settle messages, with retries after a broken connection.
 
-        Of a repeated ack or extension the broker says so itself.
+        A stale receipt of a repeated nack, reject or release means that the first attempt was carried out, so it is no
+        failure. A repeated ack or extension is answered with success by the broker itself.
         """
         request.group = self._terms.group
         response, repeated = await self._ask(
@@ -269,19 +271,19 @@ class Membership:
                         return await ask(subscription), repeated
                     except (BrokerUnavailable, ShuttingDown, DeliveryTimeout, MemberFenced):
                         repeated = True
-                        # Until the keeper has seen it as well, the broken stream is still the one at hand.
+                        # Until the keeper has noticed the break, the broken stream is still the current one.
                         await asyncio.sleep(0)
         except TimeoutError:
             raise DeliveryTimeout(
                 f"the broker did not answer within {self._terms.config.settle_timeout_ms} ms (settle_timeout_ms)"
             ) from None
 
-    # Going
+    # Leaving
 
     async def end_stream(self) -> bool:
-        """Nothing comes from now on; what is still to be settled is settled call by call. Whether the broker is there.
+        """End deliveries; settlements are unary calls from then on. Return whether the broker can be reached.
 
-        While a stream is open, whatever is given back may be sent here once more.
+        While a stream is open, messages returned to the group might be delivered here again.
         """
         if self._keeping is not None:
             self._keeping.cancel()
@@ -292,20 +294,21 @@ class Membership:
             if await subscription.finish(self._close_s):
                 await self._disown_what_was_under_way(subscription.connection)
             else:
-                # It is stalled, and would not hear anything else either.
+                # The broker is stalled, so unary calls would not get through either.
                 self._parted_from = None
         self._available.set()
         return self._parted_from is not None
 
     async def _disown_what_was_under_way(self, broker: Connection) -> None:
-        """What the broker was about to send when the stream ended has arrived nowhere, and is not to count as a try.
+        """Tell the broker which leases have arrived, so that deliveries lost at the end of the stream do not count as
+        attempts.
 
-        Whoever comes back names what has arrived. Without room for any message nothing is sent.
+        A member that rejoins names its leases; with no room for a message, none is sent to it.
         """
         request = self._terms.request(self._member_id, self._host.held())
         if not request.held:
             return
-        # For a broker that knows of no window.
+        # For brokers without support for windows.
         request.max_in_flight = 1
         try:
             subscription = Subscription(broker, self)
@@ -315,8 +318,8 @@ class Membership:
             log.debug("what was under way counts as delivered", group=self._terms.group, error=str(error))
 
     async def leave(self) -> None:
-        """What the member has in hand is given back. One with an ``instance_id`` is expected to come back, and stays a
-        member until its session is over."""
+        """Leave the group; unsettled messages are returned to it. A member with an ``instance_id`` stays until its
+        session timeout, since it is expected to rejoin."""
         is_there = await self.end_stream()
         if is_there and not self._terms.instance_id:
             await self._say_goodbye()
@@ -338,7 +341,7 @@ class Membership:
         try:
             await broker.call(broker.groups.Leave, request, timeout_ms=self._terms.config.close_timeout_ms)
         except (UnknownMember, MemberFenced, GroupNotFound):
-            # It is gone already.
+            # The member is already gone.
             return
         except GoQueueError as error:
             log.warning("left without a word", group=self._terms.group, error=str(error))

@@ -1,4 +1,4 @@
-"""Consuming a queue: deliveries become leases and messages as they come."""
+"""Deliveries of a queue, turned into leases and messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = get_logger(__name__)
 
 
 class QueueParcel:
-    """Messages of one lease. Those that are lost before their turn comes are not handed out."""
+    """Messages of one lease. Those lost before they are handed out are skipped."""
 
     __slots__ = ("_coming", "_ids", "_messages", "ends_answer", "lane", "left", "next_offset", "place", "rest")
 
@@ -53,7 +53,7 @@ class QueueParcel:
         return length_hint(self._coming)
 
     def cut(self, keep: int) -> list[Received[Any]]:
-        """What comes behind the next so many is not in it any more."""
+        """Remove and return everything after the next ``keep`` messages."""
         if self.waiting <= keep:
             return []
         coming = list(self._coming)
@@ -64,7 +64,7 @@ class QueueParcel:
         return beyond
 
     def schema_ids(self) -> Collection[int]:
-        """Which schemas its values were written with, if anyone wants to know."""
+        """Schema ids of the values, if the deserializer needs them."""
         return self._ids
 
     def open(self, deserializer: Deserializer | None) -> Iterator[Received[Any]]:
@@ -77,7 +77,7 @@ def _is_ours(message: Received[Any]) -> bool:
 
 
 class AsyncHand:
-    """For users on the consumer's own loop."""
+    """Settling from the consumer's own loop."""
 
     received = AsyncReceivedMessage
 
@@ -101,7 +101,7 @@ class AsyncHand:
 
 
 class ThreadHand:
-    """For users in other threads."""
+    """Settling from other threads."""
 
     received = ReceivedMessage
 
@@ -128,14 +128,14 @@ class ThreadHand:
 
 
 class QueueSide:
-    """Makes messages of deliveries."""
+    """Turns deliveries into messages with a lease."""
 
     def __init__(self, keeper: LeaseKeeper, settler: Settler, hand: AsyncHand | ThreadHand) -> None:
         self._keeper = keeper
         self._settler = settler
         self.hand = hand
         self.visibility_s: dict[str, float] = {}
-        """By topic: for how long a message is hidden from others."""
+        """By topic: the visibility timeout."""
 
     def open(self, delivery: pb.Delivery) -> QueueParcel:
         run = parse_batch(delivery.batch)
@@ -153,7 +153,7 @@ class QueueSide:
         return QueueParcel(place, delivery.next_offset, [kind(message, lease, hand) for message in messages], ids)
 
     def _put_away(self, lease: Lease, offsets: list[int]) -> None:
-        """Nobody can handle what fails its checksum; the dead letters are where someone looks at it."""
+        """Reject messages that fail their checksum: no handler can process them, and dead letters can be inspected."""
         log.error("messages fail their checksum", topic=lease.topic, partition=lease.partition, offsets=offsets[:10])
         done = self.hand._loop.create_future()
         self._settler.put(to_reject("it fails its checksum"), [(lease, offsets)], done)

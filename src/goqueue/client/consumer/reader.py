@@ -1,4 +1,4 @@
-"""Reading by offset: batches are fetched ahead, and decoded when the reader gets to them."""
+"""Reader by offset: batches are prefetched, and decoded when they are read."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.trace_context import trace_id_of
 
 Start = Literal["earliest", "latest"] | int | datetime
-"""Where to begin: at one end, at an offset, or at the first message at or after an instant."""
+"""Where to start: at either end, at an offset, or at the first message at or after an instant."""
 
 Isolation = Literal["read_committed", "read_uncommitted"]
-"""Whether what open and aborted transactions have written is read as well."""
+"""Whether messages of open and aborted transactions are read as well."""
 
 _MAX_OFFSET = (1 << 63) - 1
 _AT_ONCE = 1_000
 MAX_UNPACKED_BYTES = 64 << 20
-"""As much as a topic can be set to take in one message."""
+"""The largest message size that a topic can be configured with."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A message that was read. ``value`` is bytes, or what the deserializer made of them; ``None`` for a tombstone."""
+    """A message read by offset. ``value`` is bytes, or what the deserializer makes of them; ``None`` for a
+    tombstone."""
 
     topic: str
     partition: int
@@ -54,28 +55,28 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def trace_id(self) -> str:
-        """The trace that it belongs to, in 32 hexadecimal digits: its producer's, or one of its own."""
+        """The trace of the message, 32 hexadecimal digits: the producer's, or one derived from its position."""
         return trace_id_of(self.headers, self.topic, self.partition, self.offset)
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Frames as they lie in the log of one partition."""
+    """Undecoded frames of one partition, as they are in its log."""
 
     topic: str
     partition: int
     run: FrameRun
     next_offset: int
     on_damage: Callable[[int], None] | None = None
-    """Told of the offset of a message that fails its checksum, in whatever thread that is seen."""
+    """Called with the offset of a message that fails its checksum, in the thread that detects it."""
 
     def records(self, deserializer: Deserializer | None = None) -> Iterator[Record]:
-        """Decode. At a message that fails its checksum this raises, having given everything before it.
+        """Decode. Raises at a message that fails its checksum, after yielding all before it.
 
-        Values are unpacked one by one, as they are taken: a small batch may hold many that unpack to a lot.
+        Values are decompressed one by one as they are taken: a small batch may hold many that expand to a lot.
         """
         damaged = damaged_places(self.run, self.run.columns())
         whole = self.run.part(0, damaged[0]) if damaged else self.run
-        # The first should not have to wait for thousands.
+        # In chunks, so that the first record does not wait for thousands.
         for first in range(0, len(whole), _AT_ONCE):
             some = whole.part(first, min(first + _AT_ONCE, len(whole)))
             yield from records_of(some, self.topic, self.partition, deserializer)
@@ -83,9 +84,9 @@ class Batch(msgspec.Struct, frozen=True):
             raise self._corrupt(damaged[0])
 
     def values(self) -> Iterator[bytes | None]:
-        """Only the values, as they were sent; ``None`` for a tombstone. For those who want many, and nothing else.
+        """Only the values, as they were sent; ``None`` for a tombstone. For fast reading of many.
 
-        All of them or none: this raises if one fails its checksum, as ``records`` does when it gets there.
+        All or none: raises if any message fails its checksum.
         """
         damaged = damaged_places(self.run, self.run.columns())
         if damaged:
@@ -105,9 +106,9 @@ class Batch(msgspec.Struct, frozen=True):
         )
 
     def _offset_at(self, place: int) -> int:
-        """Of a damaged frame. What it says of itself is believed if it fits between its neighbours.
+        """Offset of a damaged frame: the one in the frame, if it fits between its neighbours.
 
-        Counting would not do: delayed messages and those that compaction took leave gaps.
+        Offsets cannot be counted: delayed and compacted messages leave gaps.
         """
         offsets: list[int] = self.run.columns()["offset"].tolist()
         before = offsets[place - 1] if place else -1
@@ -116,9 +117,9 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Reader:
-    """Fetches batches of one partition, or of all of a topic's. Goes on by itself after a broken connection.
+    """Fetches batches of one partition or of a whole topic. Resumes by itself after a broken connection.
 
-    Not a generator: asyncio closes all of those at once when a loop ends, and one within another does not survive it.
+    Not a generator: asyncio closes all generators at once when a loop ends, and a nested one does not survive that.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class Reader:
         self._has_told = False
 
     async def next(self) -> Batch | None:
-        """In offset order within each partition. ``None`` at the end of the log, unless following."""
+        """The next batch, in offset order within each partition. ``None`` at the end of the log, unless following."""
         if self._tasks is None:
             if self._partition is not None:
                 numbers = [self._partition]
@@ -173,7 +174,7 @@ class Reader:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _damaged(self, loop: asyncio.AbstractEventLoop, leader: Connection, number: int, offset: int) -> None:
-        """The broker hands frames on as they are, so only who reads them sees damage. Let those who watch it know."""
+        """Report a damaged message to the broker. It sends frames unverified, so only a reader detects damage."""
         with suppress(RuntimeError):
             # The loop may be closed by now.
             loop.call_soon_threadsafe(self._begin_to_tell, leader, number, offset)
@@ -190,7 +191,7 @@ class Reader:
                 await anext(responses, None)
 
     async def _fetch(self, number: int) -> None:
-        """Ends with ``None`` in the queue, or with what went wrong."""
+        """Fetch one partition; ends with ``None`` in the queue, or with the error."""
         try:
             await self._fetch_to_the_end(number)
         except Exception as error:
@@ -206,7 +207,8 @@ class Reader:
             try:
                 leader = await self._directory.leader(self._topic, number)
                 if number not in self._next_offsets:
-                    # Fixed once: after a broken connection 'latest' would be later, and what came between be skipped.
+                    # Resolved once: after a broken connection 'latest' would be later, and messages in between would be
+                    # skipped.
                     self._next_offsets[number] = await self._find(leader, number)
                 request = self._request(number, self._next_offsets[number], follow=self._follow)
                 async with aclosing(leader.fetch(request)) as responses:
@@ -242,9 +244,10 @@ class Reader:
 
 
 def records_of(run: FrameRun, topic: str, partition: int, deserializer: Deserializer | None) -> Iterator[Record]:
-    """Of frames that are whole. An error of the deserializer ends nothing: whoever asks again gets the next record.
+    """Records of undamaged frames. An error of the deserializer does not end iteration: the next call yields the next
+    record.
 
-    Values are unpacked one by one, as they are taken: a small batch may hold many that unpack to a lot.
+    Values are decompressed one by one as they are taken: a small batch may hold many that expand to a lot.
     """
     if not len(run):
         return iter(())
@@ -266,7 +269,7 @@ def records_of(run: FrameRun, topic: str, partition: int, deserializer: Deserial
         try:
             value = unpacked(message, deserializer)
         except StopIteration as error:
-            # To whoever iterates it would be the end of the records, and not an error.
+            # StopIteration would end the caller's iteration without an error.
             raise RuntimeError("the deserializer raised StopIteration") from error
         place = message.offset, message.timestamp_ns
         return Record(topic, partition, *place, message.key, value, message.headers, message.priority)
@@ -275,7 +278,7 @@ def records_of(run: FrameRun, topic: str, partition: int, deserializer: Deserial
 
 
 def unpacked(message: Message, deserializer: Deserializer | None) -> Any:
-    """The value as a user gets it."""
+    """The value, decompressed and deserialized."""
     if message.tombstone:
         return None
     value = decompress(message.value, MAX_UNPACKED_BYTES) if message.compressed else message.value

@@ -1,4 +1,4 @@
-"""Partitions that come and go: one notice after the other, and the user's callbacks about them."""
+"""Rebalancing: applies assignments in order, and runs the user's callbacks for partitions gained and lost."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 log = get_logger(__name__)
 
 OnPartitions = Callable[[list[TopicPartition]], Awaitable[None] | None]
-"""Called with the partitions that came, or that go. May be a coroutine function."""
+"""Called with the partitions that were assigned, or that are being revoked. May be a coroutine function."""
 
 
 class Rebalancer:
-    """Knows what the member has.
+    """Tracks the member's partitions.
 
-    A queue goes on handing out what it has of a partition that goes: each message is this consumer's until it is
-    settled. A stream finishes what it has in hand, which comes first, and commits; then the next owner goes on.
+    Of a revoked partition, a queue goes on handing out buffered messages: each is this consumer's until it is settled.
+    A stream hands out buffered records first, finishes and commits them; then the next owner continues.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Rebalancer:
         self.assigned: set[TopicPartition] = set()
         self.revoking: set[TopicPartition] = set()
         self._told: set[TopicPartition] = set()
-        """What the user believes to have."""
+        """Partitions announced to the user's callbacks."""
         self._news = asyncio.Event()
         self._working: asyncio.Task[None] | None = None
         self.up_to_date = asyncio.Event()
@@ -52,7 +52,7 @@ class Rebalancer:
         self._working = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
-        """What the user still believes to have goes now."""
+        """Revoke all partitions that were announced."""
         if self._working is not None:
             self._working.cancel()
             await asyncio.gather(self._working, return_exceptions=True)
@@ -60,11 +60,11 @@ class Rebalancer:
             try:
                 await self._tell(self._on_revoked, self._told)
             except Exception:
-                # Closing goes on: the group is to hear that this one leaves.
+                # Closing continues, so that the group learns that this member leaves.
                 log.exception("on_revoked failed at the end")
 
     def take(self, assignment: pb.Assignment) -> None:
-        """What the broker says; the rest happens in order, and as fast as the user's callbacks allow."""
+        """Accept an assignment; it is carried out in order, as fast as the user's callbacks allow."""
         self._is_stream = assignment.settings["mode"] == "stream"
         assigned = {TopicPartition(each.topic, each.partition) for each in assignment.assigned}
         revoking = {TopicPartition(each.topic, each.partition) for each in assignment.revoking}
@@ -72,7 +72,7 @@ class Rebalancer:
             self._intake.withhold(assigned - self._told)
         if self._is_stream:
             gone = (self.assigned | self.revoking) - assigned - revoking
-            # Others may have them by now.
+            # Other members may own these by now.
             self._intake.drop(gone)
             self._progress.forget(gone)
             self._intake.hurry(revoking)
@@ -100,14 +100,14 @@ class Rebalancer:
                 else:
                     await self._wait_for_user_or_news()
         except Exception as error:
-            # Of a callback: the user is told where he takes messages.
+            # An error of a callback is raised to the user on the next receive.
             self._intake.fail(error)
             self.up_to_date.set()
 
     async def _let_go(self) -> None:
         going = self._told - self.assigned
         if self._is_stream:
-            # Not before what is in hand is finished, as long as it is ours.
+            # A revoked partition is kept until its records in hand are finished.
             going = {each for each in going if each not in self.revoking or self._intake.is_drained(each)}
         await self._tell(self._on_revoked, going)
         self._told -= going

@@ -1,4 +1,4 @@
-"""What has come and was not handed out yet."""
+"""Buffer of received batches that have not been handed out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_PAUSE_MS = 1_000
 
 
 class Parcel(Protocol):
-    """Messages of one partition that came together."""
+    """Messages of one partition that arrived together."""
 
     place: TopicPartition
     next_offset: int
@@ -27,39 +27,39 @@ class Parcel(Protocol):
     lane: int
     left: int
     rest: Iterator[Any] | None
-    """What is left of it, once it was opened."""
+    """The messages not yet handed out, once it is open."""
 
     @property
     def has_more(self) -> bool:
-        """Whether there may be something behind what was handed out of it."""
+        """Whether it may hold messages beyond those handed out."""
 
     def schema_ids(self) -> Collection[int]:
-        """Which schemas its values were written with."""
+        """Schema ids of the values."""
 
     def open(self, deserializer: Deserializer | None) -> Iterator[Any]: ...
 
 
 class Demand:
-    """Who waits for messages, and for how many. This one does not care."""
+    """Callbacks about callers that wait for messages. This one ignores them."""
 
     def begins(self, messages: int) -> None:
-        """Nothing is here, and somebody waits for so many."""
+        """The buffer is empty, and a caller waits for this many messages."""
 
     def met(self, messages: int) -> None:
-        """Something has come for him."""
+        """Messages have arrived for a waiting caller."""
 
     def given_up(self, messages: int) -> None:
-        """His time is over."""
+        """A waiting caller timed out or was cancelled."""
 
 
 NO_DEMAND = Demand()
 
 
 class Intake:
-    """Parcels are opened one after the other. Several tasks may take from it.
+    """Opens received batches one after the other. Several tasks may take from it.
 
-    ``records`` and ``last`` are for the fast path: whoever finds one in ``records`` notes it in ``last`` and needs
-    nothing else of this.
+    ``records`` and ``last`` serve a fast path: a caller that gets a record from ``records`` only has to store it in
+    ``last``.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class Intake:
         taken_up: Callable[[Parcel], None],
         demand: Demand = NO_DEMAND,
     ) -> None:
-        """``demand`` hears of those who wait."""
+        """``demand`` is notified of waiting callers."""
         self._demand = demand
         self._progress = progress
         self._deserializer = deserializer
         self._unlearned: list[Parcel] | None = [] if isinstance(deserializer, SchemaReader) else None
-        """Parcels whose schemas may not be known yet; ``None`` if nobody needs any."""
+        """Batches whose schemas may not be loaded yet; ``None`` if no schemas are needed."""
         self._learning = asyncio.Lock()
         self._taken_up = taken_up
         self._parcels: Lineup[Parcel] = Lineup()
@@ -86,11 +86,11 @@ class Intake:
         self._deferred: Exception | None = None
         self._ended = False
         self._rest: Iterator[Any] = iter(())
-        """Of the parcel that was open at the end."""
+        """Rest of the batch that was open at the end."""
         self.records: Iterator[Any] = iter(())
         self.last: Any = None
 
-    # In
+    # Adding
 
     def put(self, parcel: Parcel) -> None:
         if self._unlearned is not None:
@@ -109,7 +109,7 @@ class Intake:
             self._current, self.records = None, iter(())
 
     def withhold(self, places: Collection[TopicPartition]) -> None:
-        """Hand nothing of these out before ``release``."""
+        """Hold back messages of these partitions until ``release``."""
         for place in places:
             self._withheld.setdefault(place, [])
 
@@ -120,13 +120,13 @@ class Intake:
         self._arrived.set()
 
     def hurry(self, places: Collection[TopicPartition]) -> None:
-        """These come first."""
+        """Hand out these partitions first."""
         first = [each for each in self._parcels if each.place in places]
         if first:
             self._parcels.set([*first, *(each for each in self._parcels if each.place not in places)])
 
     def drop(self, places: Collection[TopicPartition] | None = None) -> None:
-        """Hand nothing more out of these, or of anything."""
+        """Discard buffered messages of these partitions, or all."""
         kept: list[Parcel] = []
         for each in self._parcels:
             if places is None or each.place in places:
@@ -147,19 +147,19 @@ class Intake:
         self._moved.set()
 
     def forget_answers(self) -> None:
-        """What is here came by a stream that is over: taking it up is nobody's news."""
+        """After a new stream: batches of the previous one give no credit when they are consumed."""
         for each in (*self._parcels, *(each for some in self._withheld.values() for each in some)):
             each.ends_answer = False
         if self._current is not None:
             self._current.ends_answer = False
 
     def fail(self, error: BaseException) -> None:
-        """Whoever asks from now on meets this."""
+        """Raise this error to all callers from now on."""
         self._failure = self._failure or error
         self._arrived.set()
 
     def end(self) -> None:
-        """Whoever asks from now on gets nothing."""
+        """Return no messages from now on."""
         if not self._ended:
             self._ended = True
             if self._current is not None and self._current.rest is not None:
@@ -168,14 +168,14 @@ class Intake:
         self._arrived.set()
 
     def take_back(self) -> list[Any]:
-        """After the end: what was not handed out, and is not here any more from now on."""
+        """After the end: remove and return the messages that were not handed out."""
         rest = list(self._rest)
         for parcel in (*self._parcels, *(each for some in self._withheld.values() for each in some)):
             rest += self._rest_of(parcel)
         self.drop()
         return rest
 
-    # Out
+    # Taking
 
     async def next(self) -> Any:
         """The next record; ``None`` at the end."""
@@ -185,13 +185,13 @@ class Intake:
                 return record
             self._close_current()
             self._finish()
-            # Others have their turn, also when there is always something here.
+            # Yield to other tasks even if records are always buffered.
             await asyncio.sleep(0)
             if not await self._advance(1):
                 return None
 
     async def take(self, most: int) -> list[Any]:
-        """At least one record, none only at the end; more if they are there already, and then without waiting."""
+        """At least one record, or none at the end; up to ``most`` if they are available without waiting."""
         found: list[Any] = []
         if self.last is not None and self._current is not None:
             self._progress.hand_out(self._current.place, self.last.offset + 1)
@@ -207,7 +207,7 @@ class Intake:
             except Exception as problem:
                 if not found and not some:
                     raise
-                # What stands before it is handed out first.
+                # Hand out the records before the error first.
                 self._deferred = problem
             if some and self._current is not None:
                 found += some
@@ -223,7 +223,8 @@ class Intake:
         return found
 
     def _close_current(self) -> None:
-        """Nothing is left in it, or it had its turn; or it is the end, and what is left will not be handed out."""
+        """Close the open batch: it is used up, its turn is over, or the buffer has ended and its rest will not be
+        handed out."""
         current = self._current
         if current is None:
             return
@@ -238,13 +239,14 @@ class Intake:
         self._taken_up(current)
 
     def _finish(self) -> None:
-        """The user asks for more: he is done with what he got."""
+        """The user asks for more, so the records in hand are finished."""
         self.last = None
         self._progress.in_hand.clear()
         self._moved.set()
 
     async def _advance(self, wanted: int) -> bool:
-        """Open the next parcel, waiting for one; whether there is one. ``wanted``: how many messages are waited for."""
+        """Open the next batch, waiting for one; return whether there is one. ``wanted``: number of messages waited
+        for."""
         while not self._ended:
             if self._failure is not None:
                 raise self._failure
@@ -264,9 +266,9 @@ class Intake:
         return False
 
     async def _learn_schemas(self, unlearned: list[Parcel]) -> None:
-        """So that the values of what is to be opened can be read without waiting."""
+        """Load the schemas of unopened batches, so that their values can be decoded without waiting."""
         async with self._learning:
-            # Those who waited for someone else to ask find nothing left.
+            # Callers that waited for the lock find nothing left to load.
             seen = len(unlearned)
             ids = {each for parcel in unlearned for each in parcel.schema_ids()}
             try:
@@ -277,14 +279,14 @@ class Intake:
                 if not error.retriable:
                     raise
             else:
-                # More may have come meanwhile.
+                # More may have arrived meanwhile.
                 del unlearned[:seen]
 
     def _goes_on(self) -> bool:
         return not self._ended and self._failure is None
 
     def _open_next(self) -> bool:
-        """Whether a parcel is open: perhaps someone else has opened one meanwhile."""
+        """Whether a batch is open; another task may have opened one meanwhile."""
         if self._current is None and self._parcels:
             parcel, most = self._parcels.take()
             rest = self._rest_of(parcel)
@@ -297,18 +299,18 @@ class Intake:
             parcel.rest = parcel.open(self._deserializer)
         return parcel.rest
 
-    # Looking
+    # Queries
 
     @property
     def waiting(self) -> int:
-        """Of a queue: how many messages have come and were not handed out."""
+        """Queues only: number of messages buffered and not handed out."""
         return sum(each.waiting for each in self._in_order())
 
     def _in_order(self) -> list[Any]:
         return [*([] if self._current is None else [self._current]), *self._parcels]
 
     def take_beyond(self, keep: int) -> list[Any]:
-        """Of a queue: what waits behind the first so many, and is not here any more from now on."""
+        """Queues only: remove and return the buffered messages after the first ``keep``."""
         beyond: list[Any] = []
         for parcel in self._in_order():
             gone = parcel.cut(max(0, keep))
@@ -323,7 +325,7 @@ class Intake:
         return self._progress.positions(self.last, finished=finished)
 
     def is_drained(self, place: TopicPartition) -> bool:
-        """Whether everything of a partition was handed out, and finished."""
+        """Whether all buffered records of a partition were handed out and finished."""
         current = self._current
         return (
             (current is None or current.place != place)
@@ -333,6 +335,6 @@ class Intake:
         )
 
     async def moved(self) -> None:
-        """Wait until the user has asked for more."""
+        """Wait until the user asks for more."""
         self._moved.clear()
         await self._moved.wait()

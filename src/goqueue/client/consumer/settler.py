@@ -1,4 +1,4 @@
-"""Gathers what users say about messages, and tells the broker in few requests."""
+"""Settler: gathers acks, nacks, rejects and extensions into few requests."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ log = get_logger(__name__)
 Done = asyncio.Future[None] | concurrent.futures.Future[None]
 Claim = tuple[Lease, Sequence[int]]
 _MOST_MESSAGES = 5_000
-"""In one request. Claims are at most so many leases and runs."""
+"""Messages in one request. Claims have at most as many leases and runs."""
 
 
 class Order(NamedTuple):
-    """What is to be done with messages."""
+    """How messages are to be settled."""
 
     verb: pb.Verb.ValueType
     delay_ms: int | None = None
@@ -36,7 +36,7 @@ RELEASE = Order(pb.VERB_RELEASE)
 
 
 class _Parcel:
-    """What one request is going to hold, and who waits for it."""
+    """The contents of one request, and the futures that wait for it."""
 
     __slots__ = ("by_lease", "count", "order", "waiting")
 
@@ -44,12 +44,13 @@ class _Parcel:
         self.order = order
         self.by_lease: dict[Lease, list[int]] = {}
         self.waiting: list[tuple[Done, Sequence[Claim], GoQueueError | None]] = []
-        """With what is wrong already: who settles many hears of it when the others are settled."""
+        """With the error found so far: a caller that settles many gets it when the others are settled."""
         self.count = 0
 
 
 class Settler:
-    """Calls of one turn of the loop leave together, one request for each verb; one of a verb is under way at a time."""
+    """Calls within one turn of the loop are sent together, one request per verb; each verb has one request in
+    flight."""
 
     def __init__(
         self,
@@ -57,20 +58,20 @@ class Settler:
         keeper: LeaseKeeper,
         finished: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """``finished`` hears how many messages were settled by those who had them in hand."""
+        """``finished`` is called with the number of messages settled by their handlers."""
         self._finished = finished
         self._settle = settle
         self._keeper = keeper
         self._gathering: dict[pb.Verb.ValueType, dict[Order, _Parcel]] = {}
-        """By verb, of which one may have thousands: every reason makes an order of its own. None is empty."""
+        """By verb. There may be thousands per verb, since every reason makes a separate order. No entry is empty."""
         self._under_way: dict[asyncio.Task[None], _Parcel] = {}
         self._busy: Counter[pb.Verb.ValueType] = Counter()
-        """How many requests of a verb are under way."""
+        """Number of requests in flight by verb."""
         self._scheduled = False
         self._closed = False
 
     def put(self, order: Order, claims: Sequence[Claim], done: Done) -> None:
-        """Only on the loop. Messages that are settled here belong to nobody from now on, whatever becomes of it."""
+        """Settle messages. Only on the loop. They are no longer in hand from now on, whatever the result."""
         if self._closed:
             self._refuse(done, ClientClosed("the consumer is closed; what it had was given back"))
             return
@@ -108,7 +109,7 @@ class Settler:
             self._schedule(order.verb)
 
     def take_out(self, claims: Sequence[Claim]) -> None:
-        """Messages that are settled elsewhere: nobody's here from now on. All of them, or this raises."""
+        """Remove messages that are settled elsewhere. Removes all of them or raises."""
         self.check_in_hand(claims)
         for lease, offsets in claims:
             lease.left.difference_update(offsets)
@@ -123,7 +124,8 @@ class Settler:
             raise StaleReceipt(_lost_text(lost))
 
     def put_back(self, claims: Sequence[Claim]) -> None:
-        """They were not settled elsewhere after all, and are in hand as before if nobody else has got them."""
+        """Restore messages that were not settled elsewhere after all; they are in hand unless delivered to others
+        meanwhile."""
         for lease, offsets in claims:
             lease.left.update(offsets)
             self._keeper.add(lease)
@@ -136,11 +138,11 @@ class Settler:
         return parcel
 
     def _schedule(self, verb: pb.Verb.ValueType) -> None:
-        """Let what is gathered leave, unless this verb is under way.
+        """Send what is gathered, unless a request of this verb is in flight.
 
-        While a request waits for its answer the next one gathers, so requests grow with the load. Two would not be
-        done sooner: the broker answers when its disk has them, and one sync takes all that came meanwhile. But an ack
-        does not wait for a rejection, which has dead letters to write.
+        The next request gathers while one waits for its answer, so requests grow with the load. Two in parallel would
+        not finish sooner: the broker answers after its fsync, and one fsync covers all that arrived meanwhile. Verbs
+        are separate so that an ack does not wait for a reject, which writes dead letters.
         """
         if not self._scheduled and not self._busy[verb] and verb in self._gathering:
             self._scheduled = True
@@ -195,7 +197,7 @@ class Settler:
         for refusal in response.refusals:
             lease, offsets = leases[refusal.lease], set(offsets_in(list(refusal.runs)))
             if order.verb == pb.VERB_EXTEND:
-                # Not what was settled here meanwhile: there is nothing left to extend, and nothing lost.
+                # Not those settled here meanwhile: they need no extension, and are not lost.
                 offsets &= lease.left | lease.lost
             lease.lose(offsets)
             if not lease.left:
@@ -203,8 +205,8 @@ class Settler:
             refused[lease] = offsets, to_exception(refusal.error)
 
     def _conclude(self, order: Order, done: Done, problem: GoQueueError | None) -> None:
-        # Given back is what the message is then, by whomever: a broker takes back what it was about to send when a
-        # stream ends, and some of that has arrived all the same.
+        # The message is with the group in either case: at the end of a stream a broker takes back deliveries under way,
+        # and some of them may have arrived.
         is_so_already = order.verb == pb.VERB_RELEASE and isinstance(problem, StaleReceipt)
         if problem is not None and not is_so_already:
             self._refuse(done, problem)
@@ -221,12 +223,12 @@ class Settler:
         _set_exception(done, error)
 
     def leases(self) -> set[Lease]:
-        """Those that the broker has not answered about."""
+        """Leases in requests that the broker has not answered."""
         gathered = (parcel for alike in self._gathering.values() for parcel in alike.values())
         return {lease for parcel in (*gathered, *self._under_way.values()) for lease in parcel.by_lease}
 
     async def flush(self) -> None:
-        """Return when everything that was said so far is answered, one way or the other."""
+        """Return when everything put so far is answered or has failed."""
         while self._gathering or self._under_way:
             self._send_all(list(self._gathering))
             await asyncio.wait(set(self._under_way))
@@ -253,7 +255,7 @@ class Settler:
 
 
 def portions(by_lease: dict[Lease, list[int]]) -> list[list[Lease]]:
-    """What one request may hold."""
+    """Leases split into requests of bounded size."""
     portions: list[list[Lease]] = [[]]
     room = _MOST_MESSAGES
     for lease, offsets in by_lease.items():
@@ -278,7 +280,7 @@ def _problem(claims: Sequence[Claim], refused: dict[Lease, tuple[set[int], GoQue
 def _set_exception(done: Done, error: GoQueueError) -> None:
     if not done.done():
         done.set_exception(error)
-        # Seen here, so that one that nobody asked about ends with the warning in the log and nothing else.
+        # Mark the exception as retrieved, so that asyncio does not report it: the warning is in the log.
         done.exception()
 
 

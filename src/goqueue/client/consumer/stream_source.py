@@ -1,4 +1,4 @@
-"""Consuming in offset order: batches that are decoded when their turn comes, and how far the user has got."""
+"""Batches of a stream, decoded when they are read, and the user's progress in each partition."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """A partition of a topic."""
 
     topic: str
     partition: int
 
 
 class StreamParcel:
-    """Records of one partition, undecoded."""
+    """Undecoded records of one partition."""
 
     __slots__ = ("_batch", "ends_answer", "lane", "left", "next_offset", "place", "rest", "skip_below")
 
@@ -32,7 +32,7 @@ class StreamParcel:
         self.next_offset = delivery.next_offset
         self.ends_answer = ends_answer
         self.skip_below = 0
-        # A stream is in the order of its offsets, whatever the lanes.
+        # A stream is read in offset order, whatever the lanes.
         self.lane = 0
         self.left = 0
         self.rest: Iterator[Record] | None = None
@@ -40,17 +40,17 @@ class StreamParcel:
 
     @property
     def has_more(self) -> bool:
-        """It is handed out whole."""
+        """Always handed out whole."""
         return False
 
     def schema_ids(self) -> set[int]:
-        """Which schemas its values were written with, if they were."""
+        """Schema ids of the values."""
         return schema_ids(parse_batch(self._batch))
 
     def open(self, deserializer: Deserializer | None) -> Iterator[Record]:
-        """At a message that fails its checksum this ends with an error, having given everything before it.
+        """Decode. Raises at a message that fails its checksum, after yielding all before it.
 
-        An error of the deserializer ends nothing: whoever asks again gets the next record.
+        An error of the deserializer does not end iteration: the next call yields the next record.
         """
         run = parse_batch(self._batch)
         damaged = damaged_places(run, run.columns())
@@ -65,7 +65,7 @@ class StreamParcel:
 
 
 class _DamagedRecords:
-    """What stands before a damaged message; then the error, as often as anyone asks."""
+    """The records before a damaged message; then the error, on every further call."""
 
     def __init__(self, records: Iterator[Record], place: TopicPartition, last: int | None) -> None:
         self._records = records
@@ -86,19 +86,19 @@ class _DamagedRecords:
 
 
 class Progress:
-    """How far each partition has been handed out, finished and committed, as the offset that comes next."""
+    """The next offset to hand out, to finish and to commit, for each partition."""
 
     def __init__(self) -> None:
         self._handed: dict[TopicPartition, int] = {}
         self.in_hand: dict[TopicPartition, int] = {}
-        """Where the part that the user got last begins: he has finished what is below."""
+        """First offset of the records handed out last; everything below it is finished."""
         self._committed: dict[TopicPartition, int] = {}
 
     def hand_out(self, place: TopicPartition, next_offset: int) -> None:
         self._handed[place] = next_offset
 
     def positions(self, last: Record | None, *, finished: bool) -> dict[TopicPartition, int]:
-        """``last`` is the record that the user got last, if he takes them one by one."""
+        """Positions to commit. ``last``: the record handed out last, if records are taken one by one."""
         found = dict(self._handed)
         if last is not None:
             found[TopicPartition(last.topic, last.partition)] = last.offset + (not finished)
@@ -107,7 +107,7 @@ class Progress:
         return found
 
     def news(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Those that are not committed yet."""
+        """Positions that are not committed yet."""
         return {place: offset for place, offset in positions.items() if self._committed.get(place) != offset}
 
     def committed(self, positions: Mapping[TopicPartition, int]) -> None:

@@ -1,4 +1,4 @@
-"""One stream of one member: messages and notices come in, settlements and commits go out."""
+"""Subscription stream of one group member: messages and assignments come in, settlements and commits go out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _END_WITHIN_S = 0.5
 
 
 class Inbox(Protocol):
-    """Who takes what comes in. Neither may wait."""
+    """Receiver of the stream's messages. Calls must not block."""
 
     def take_messages(self, response: pb.PollResponse) -> None: ...
 
@@ -30,7 +30,8 @@ class Inbox(Protocol):
 
 
 class Subscription:
-    """Requests go out in order; answers find their asker by correlation id. Any error is a ``GoQueueError``."""
+    """Requests go out in order; responses are matched to callers by correlation id. Every error is a
+    ``GoQueueError``."""
 
     def __init__(self, connection: Connection, inbox: Inbox) -> None:
         self.connection = connection
@@ -38,17 +39,17 @@ class Subscription:
         self._inbox = inbox
         self._asked: dict[int, asyncio.Future[Answer]] = {}
         self._outgoing: deque[pb.SubscribeRequest | None] = deque()
-        """``None`` is the end."""
+        """``None`` ends the stream."""
         self._something_to_send = asyncio.Event()
         self._next_id = 0
         loop = asyncio.get_running_loop()
         self._joined: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[GoQueueError] = loop.create_future()
-        """Why the stream is over, once it is."""
+        """The error that the stream ended with."""
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
 
     async def join(self, request: pb.JoinRequest, timeout_s: float) -> None:
-        """The first thing to do. If it fails, the stream is over."""
+        """Send the join request; must be called first. If it fails, the stream has ended."""
         self.tell(pb.SubscribeRequest(join=request))
         try:
             async with asyncio.timeout(timeout_s):
@@ -88,16 +89,16 @@ class Subscription:
             async with asyncio.timeout(timeout_s):
                 return await answer
         except TimeoutError:
-            # The broker may be stalled; a fresh stream has a chance where this one has none.
+            # The broker may be stalled; a fresh stream may get through where this one does not.
             self.abandon()
             raise DeliveryTimeout(f"{self.connection.address} did not answer within {timeout_s:g} s") from None
         finally:
             self._asked.pop(number, None)
 
     async def finish(self, timeout_s: float) -> bool:
-        """Say that nothing more will be asked, and take what still comes until the broker ends the stream.
+        """Half-close the stream, and receive until the broker ends it.
 
-        Whether it did in time; the stream is over in any case.
+        Returns whether the broker did so in time; the stream has ended in any case.
         """
         if not self.ended.done():
             self.tell(None)
@@ -118,7 +119,7 @@ class Subscription:
                         return
                     await self._call.write(request)
         except CALL_ENDED:
-            # The reader meets the same end and tells everyone why.
+            # The reader sees the same end and passes the reason to all callers.
             return
 
     async def _read(self) -> None:
@@ -132,7 +133,7 @@ class Subscription:
         except asyncio.CancelledError:
             reason = BrokerUnavailable(f"the subscription to {address} was closed")
         except GoQueueError as error:
-            # What came cannot be read; it would not be the next time either.
+            # A message that cannot be decoded; another attempt would not help.
             reason = error
         except Exception as error:
             log.exception("an answer could not be taken in")
@@ -150,7 +151,7 @@ class Subscription:
                 self._answered(response.committed)
             case "assignment":
                 first = not self._joined.done()
-                # Taken here, before any message that comes behind it.
+                # Handled here, before any message that follows it.
                 self._inbox.take_assignment(response.assignment, first=first)
                 if first:
                     self._joined.set_result(None)
@@ -166,20 +167,20 @@ class Subscription:
             self.ended.set_result(reason)
         if not self._joined.done():
             self._joined.set_exception(reason)
-            # Seen here: who waited for it may have lost patience.
+            # Mark the exception as retrieved, in case the caller has timed out.
             self._joined.exception()
         for asker in self._asked.values():
             if not asker.done():
                 asker.set_exception(reason)
 
     def abandon(self) -> None:
-        """End it at once; ``ended`` is done a moment later."""
+        """Cancel it at once; ``ended`` is done shortly after."""
         self._call.cancel()
         for task in self._tasks:
             task.cancel()
 
     async def end(self) -> None:
-        """Let go of the stream, properly if the broker plays along."""
+        """End the stream, in order if the broker responds in time."""
         writing, reading = self._tasks
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)

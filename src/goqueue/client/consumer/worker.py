@@ -1,4 +1,4 @@
-"""Running a handler over a queue: so many at a time, each message settled by how its handler ends."""
+"""Worker: runs a handler over a queue with bounded concurrency, and settles each message by the handler's result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from goqueue.model.logging import get_logger
 log = get_logger(__name__)
 
 Handler = Callable[[Any], Awaitable[None] | None]
-"""Takes a message. A coroutine function runs on the loop, any other in a thread."""
+"""Takes a message. A coroutine function runs on the loop, any other function in a thread."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOPPING = "stopping: what is in hand is finished"
 _MAX_CONCURRENCY = 10_000
@@ -46,7 +46,7 @@ class WorkSource:
 async def run_handlers(
     source: WorkSource, handler: Handler, concurrency: int, shutdown_timeout_s: float, *, signals: bool
 ) -> None:
-    """Until a signal, or until the consumer is closed. Then what is in hand is finished, and the group is left."""
+    """Run until a signal, or until the consumer is closed; then finish the messages in hand and leave the group."""
     check_concurrency(concurrency)
     if handler is None:
         raise InvalidConfiguration("handler is None; it must be a function")
@@ -60,7 +60,7 @@ async def run_handlers(
 
 
 def check_callable(name: str, given: object) -> None:
-    """Before anything is joined: what cannot be called would fail on every message."""
+    """Check before joining: with a handler that is not callable every message would fail."""
     if given is not None and not callable(given):
         raise InvalidConfiguration(f"{name} is {given!r}; it must be a function")
 
@@ -93,14 +93,14 @@ class _Worker:
             await self._work(shutdown_timeout_s)
         finally:
             if self._pool is not None:
-                # A thread that hangs is not waited for; its message goes to someone else.
+                # A hanging thread is not waited for; its message is delivered to another member.
                 self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _work(self, shutdown_timeout_s: float) -> None:
         working = {asyncio.create_task(self._take_and_handle()) for _ in range(self._concurrency)}
         try:
             await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
-            # The first ends when there is nothing more to take; the others finish what they have in hand.
+            # The first task ends when no more messages come; the others finish their current message.
             _, late = await asyncio.wait(working, timeout=shutdown_timeout_s)
             if late:
                 log.warning("handlers did not end in time; their messages are given back", handlers=len(late))
@@ -137,7 +137,7 @@ class _Worker:
 
 
 def _tell(message: Any, error: Exception, order: Order | None) -> None:
-    """What a handler raises on purpose is its decision, and no failure of its."""
+    """Log a handler's error. ``Retry`` and ``Reject`` are decisions of the handler, not failures."""
     place = {
         "topic": message.topic,
         "partition": message.partition,
@@ -156,13 +156,13 @@ def _tell(message: Any, error: Exception, order: Order | None) -> None:
 
 
 def _is_async(handler: Handler) -> bool:
-    """Also of an object with a coroutine ``__call__``."""
+    """True also for an object with a coroutine ``__call__``."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
 
 
 @contextmanager
 def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """The first signal stops; a second one does what it would have done without this."""
+    """The first signal stops; a second one has its usual effect."""
     loop = asyncio.get_running_loop()
     taken: list[signal.Signals] = []
 
@@ -180,7 +180,7 @@ def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
             loop.add_signal_handler(each, stopped)
             taken.append(each)
     except (NotImplementedError, RuntimeError, ValueError):
-        # Not in the main thread: whoever runs the program stops the worker.
+        # Not in the main thread: the program itself has to stop the worker.
         pass
     try:
         yield
