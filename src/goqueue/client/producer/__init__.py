@@ -1,1 +1,1 @@
-"""Sending: batching, memory bounds, idempotent retries, and transactions."""
+"""Producer: batching, bounded memory, idempotent retries, and transactions."""

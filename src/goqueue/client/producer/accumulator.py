@@ -1,7 +1,7 @@
-"""Messages that wait for their batch: one queue a partition, one batch of it under way.
+"""Accumulator: one queue of pending batches per partition, with one batch in flight.
 
-Order within a partition is kept because the next batch leaves only when the one before is settled, retries included.
-While it is under way the queue grows, so batches grow with the load.
+Order within a partition is kept because the next batch is sent only when the previous one is settled, retries included.
+The queue grows meanwhile, so batches grow with the load.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from goqueue.wire.producer_frames import STAMP_BYTES
 log = get_logger(__name__)
 
 MAX_FRAMES_BYTES = MAX_BATCH_BYTES - STAMP_BYTES
-"""Of several messages in one batch, so that a stamp still has room."""
+"""Frames of several messages in one batch, leaving room for a producer stamp."""
 
 
 class PartitionQueue:
-    """``released`` is told of every byte that no longer waits. ``sequence`` numbers the batches, if they have numbers.
+    """Queue of one partition. ``released`` is called with the bytes freed; ``sequence`` numbers the batches, if given.
 
-    Messages with dedup ids are in batches of their own, which have no numbers; they stay in their place in the queue.
+    Messages with dedup ids are sent in separate batches without sequence numbers; they keep their order in the queue.
     """
 
     def __init__(
@@ -72,30 +72,30 @@ class PartitionQueue:
         return sum(len(parcel.run) for parcel in (*self._under_way, *self._parcels) if not parcel.done.done())
 
     def is_sticky(self) -> bool:
-        """Whether a keyless message should still join what waits here."""
+        """Whether messages without a key should still join this partition's batch."""
         return bool(self._parcels) and not self._is_full()
 
     def hurry(self) -> None:
-        """Let what waits leave now."""
+        """Send the pending batch now, without waiting for ``linger_ms``."""
         if self._parcels:
             self._ready.set()
 
     def unsettled(self) -> list[asyncio.Future[Stored]]:
-        """Of everything that was put so far and is not settled."""
+        """Futures of everything enqueued so far and not settled."""
         return [parcel.done for parcel in (*self._under_way, *self._parcels) if not parcel.done.done()]
 
     async def close(self, reason: GoQueueError | None = None) -> None:
-        """Give up what is not settled, for this reason."""
+        """Stop, and fail everything unsettled with this reason."""
         self._reason = reason
         self.let_go()
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.gather(self._pump, return_exceptions=True)
-            # It does not get to its end if it was called off before it began.
+            # A task cancelled before it started has not run its ``finally``.
             self._end(reason or _closed())
 
     def let_go(self) -> None:
-        """Nothing is left here that could be late."""
+        """Stop the delivery timer: nothing is left that could expire."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -135,7 +135,7 @@ class PartitionQueue:
         self._leave_at = None
 
     def _take(self) -> list[Parcel]:
-        """Everything that waits, as far as one batch holds it."""
+        """Take everything pending that fits one batch."""
         taken: list[Parcel] = []
         size = 0
         dedup_ids: set[str] | None = None
@@ -144,7 +144,7 @@ class PartitionQueue:
             if taken and (size + first.size > MAX_FRAMES_BYTES or not _go_together(dedup_ids, first.dedup_ids)):
                 break
             if first.dedup_ids is not None:
-                # One set that grows: a batch may be of thousands of parcels.
+                # One set that grows, since a batch may combine thousands of entries.
                 dedup_ids = dedup_ids or set()
                 dedup_ids.update(first.dedup_ids)
             size += first.size
@@ -160,7 +160,7 @@ class PartitionQueue:
         return parcel
 
     def _expire(self) -> None:
-        """Fail what has waited too long: it may wait behind a batch that has more time, or in it."""
+        """Fail entries past their delivery timeout: in flight, or queued behind a batch with a later deadline."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         late = [parcel for parcel in self._under_way if parcel.deadline <= now and not parcel.done.done()]
@@ -178,7 +178,7 @@ def _closed() -> ClientClosed:
 
 
 def _go_together(some: set[str] | None, others: frozenset[str] | None) -> bool:
-    """Whether messages can be in one batch: none of them has a dedup id, or each has one of its own."""
+    """Whether messages may share a batch: none has a dedup id, or all have different ones."""
     if some is None or others is None:
         return some is others
     return some.isdisjoint(others)

@@ -1,4 +1,4 @@
-"""Batches of one partition, one at a time: sent, sent again, or taken apart until every message has its answer."""
+"""Delivery of one partition's batches, one at a time: sent, retried, or split until every message has a result."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 log = get_logger(__name__)
 
 Deliver = Callable[[Sequence[Piece]], Awaitable[pb.Stored]]
-"""Stores a batch, given as the pieces of its envelope, and returns where."""
+"""Sends a batch, given as the pieces of its envelope, and returns where it was stored."""
 
 _REFUSALS = (
     InvalidRequest,
@@ -67,30 +67,31 @@ _REFUSALS = (
     UnknownProducer,
     WrongPort,
 )
-"""After these the attempt has stored nothing. After any other it may have."""
+"""Errors after which nothing was stored. After any other error the batch may have been stored."""
 _OUT_OF_STEP = (OutOfOrderSequence, ProducerFenced, UnknownProducer)
-"""The broker does not know the producer as it knows itself."""
+"""Errors that mean the broker's state of the producer differs from the producer's own."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What is sent, byte for byte the same at every attempt."""
+    """A batch as sent, identical at every attempt."""
 
     runs: list[FrameRun]
     is_numbered: bool
     stamp: ProducerStamp | None = None
     wire: list[Piece] | None = None
     maybe_stored: bool = False
-    """Whether an attempt ended without an answer that says otherwise."""
+    """Whether an attempt ended without a definite answer."""
 
 
 class BatchSender:
-    """``sequence`` numbers the batches, but for those of messages with dedup ids; without one none is numbered.
+    """``sequence`` numbers the batches, except those of messages with dedup ids; without it none is numbered.
 
-    ``released`` is told of every byte that no longer waits.
+    ``released`` is called with the bytes freed.
 
-    While it is open whether an attempt has stored a numbered batch, the batch goes again as it is, and is never taken
-    apart. If it is given up like that, its numbers are abandoned: another batch under them would be taken for this one.
+    While a numbered batch may have been stored by an attempt, it is retried unchanged and never split. If it is given
+    up in that state, its sequence numbers are abandoned: the broker would take another batch with the same numbers for
+    a duplicate.
     """
 
     def __init__(
@@ -107,12 +108,12 @@ class BatchSender:
         self._last_error: GoQueueError | None = None
 
     async def settle(self, parcels: list[Parcel], backoff: Backoff) -> None:
-        """Deliver, trying again while it makes sense; every parcel is done afterwards."""
+        """Deliver, with retries; afterwards every pending batch has its result."""
         batch = self._batch_of(parcels)
         try:
             while parcels:
                 try:
-                    # Those whose time is up earlier are told by the timer; the attempt goes on for the others.
+                    # Earlier deadlines are handled by the queue's timer; the attempt goes on for the others.
                     async with asyncio.timeout_at(parcels[-1].deadline):
                         stored = await self._attempt(batch)
                 except TimeoutError:
@@ -126,7 +127,7 @@ class BatchSender:
                     self._stored(batch, parcels, stored)
                     return
         except BaseException:
-            # Called off, or a defect.
+            # Cancelled, or a bug.
             self._abandon_if_open(batch)
             raise
 
@@ -159,17 +160,17 @@ class BatchSender:
             self._sequence.stored(batch.stamp)
         batch.maybe_stored = False
 
-    # What went wrong
+    # Errors
 
     async def _after_error(
         self, batch: _Batch, parcels: list[Parcel], error: GoQueueError, backoff: Backoff
     ) -> list[Parcel]:
-        """What is left to try again, after a pause. The same list: with the same batch, unless that has lost its
-        ``wire``."""
+        """Pause; return what is left to retry. The same list means the same wire batch, unless its ``wire`` was
+        reset."""
         is_open = batch.stamp is not None and batch.maybe_stored
         if batch.stamp is not None and self._sequence is not None and self._sequence.begins_anew:
             if isinstance(error, DuplicateSequence):
-                # It was stored by an earlier attempt. Only where is not known.
+                # An earlier attempt stored it, at an unknown offset.
                 self._advance(batch)
                 for parcel in parcels:
                     self._succeed(parcel, Stored([UNKNOWN_OFFSET] * len(parcel.run)))
@@ -177,7 +178,7 @@ class BatchSender:
             if isinstance(error, OutOfOrderSequence) or (isinstance(error, _OUT_OF_STEP) and not is_open):
                 return await self._begin_anew(batch, parcels, error, backoff)
         if is_open and not error.retriable:
-            # It may be stored whole, so no part of it can go again.
+            # It may have been stored whole, so no part of it can be sent again.
             self._give_up(batch, parcels, error)
             return []
         if isinstance(error, SchemaViolation):
@@ -194,9 +195,9 @@ class BatchSender:
     async def _begin_anew(
         self, batch: _Batch, parcels: list[Parcel], error: GoQueueError, backoff: Backoff
     ) -> list[Parcel]:
-        """The broker has lost what was sent before, or has never heard of this producer.
+        """Continue under a new producer id: the broker has lost earlier batches, or does not know this producer.
 
-        Nothing can be stored twice by that: a batch whose predecessors are missing was not stored by any attempt, and
+        This cannot store anything twice: a batch whose predecessors are missing was not stored by any attempt, and
         never will be under the old id.
         """
         log.warning("a producer goes on under another id", error=str(error))
@@ -233,7 +234,7 @@ class BatchSender:
             batch.maybe_stored = False
 
     async def _settle_fitting(self, parcels: list[Parcel], error: SchemaViolation, backoff: Backoff) -> None:
-        """The broker has told which messages do not fit: these fail, and the others go once more."""
+        """The broker named the messages that violate the schema: these fail, the others are sent again."""
         left: list[Parcel] = []
         broken: list[tuple[Parcel, list[Part], dict[int, BaseException]]] = []
         at = 0
@@ -254,7 +255,7 @@ class BatchSender:
                 left.append(parts[0][1])
             broken.append((parcel, parts, failures))
         if not broken:
-            # It has told of none of these.
+            # It named none of these messages.
             await self._settle_apart(parcels, error, backoff)
             return
         if left:
@@ -263,7 +264,7 @@ class BatchSender:
             self._finish(parcel, parts, failures)
 
     async def _settle_apart(self, parcels: list[Parcel], error: GoQueueError, backoff: Backoff) -> None:
-        """One bad message must not take its neighbours with it: try the halves, down to the bad one."""
+        """Bisect: an invalid message must not fail its neighbours, so halves are sent until it is found."""
         if len(parcels) > 1:
             half = len(parcels) // 2
             await self.settle(parcels[:half], backoff)
@@ -280,10 +281,10 @@ class BatchSender:
             await self.settle([part], backoff)
         self._finish(parcel, parts, {})
 
-    # What to tell
+    # Results
 
     def _finish(self, parcel: Parcel, parts: list[Part], failures: dict[int, BaseException]) -> None:
-        """Tell of a parcel what became of its parts, which are settled, and of those that failed before."""
+        """Set the result of a pending batch from those of its parts, and from failures found before."""
         stored = put_together(len(parcel.run), parts, failures)
         reasons = list({id(each): each for each in stored.failures.values()}.values())
         if len(stored.failures) == len(parcel.run) and len(reasons) == 1:

@@ -1,4 +1,4 @@
-"""From messages to acknowledgements: encode, route, gather into batches, deliver."""
+"""Outbox: encodes messages, routes them to partitions, and enqueues them for delivery."""
 
 from __future__ import annotations
 
@@ -36,21 +36,22 @@ _ACKS = {"none": pb.ACKS_NONE, "leader": pb.ACKS_LEADER, "all": pb.ACKS_ALL}
 
 @dataclass(frozen=True, slots=True)
 class OutboxTerms:
-    """What all of a producer's have in common."""
+    """What all outboxes of a producer share."""
 
     directory: Directory
     config: ProducerConfig
     encoder: Encoder
     buffer: Buffer
     sticky: dict[str, int] = field(default_factory=dict)
-    """By topic: the partition that got messages without a key last."""
+    """By topic: the partition last chosen for messages without a key."""
 
 
 class Outbox:
-    """What a producer sends, or what it sends in one transaction.
+    """Messages of a producer, or of one of its transactions.
 
-    ``sequence`` gives what numbers the batches of a partition, if they are numbered; ``check_open`` raises when nothing
-    may be sent any more; ``begin`` gives what goes along as long as the broker may not have heard of the transaction.
+    ``sequence`` returns the sequence of a partition, if its batches are numbered; ``check_open`` raises when nothing
+    may be sent any more; ``begin`` returns what begins the transaction, sent with each batch until the broker knows the
+    transaction.
     """
 
     def __init__(
@@ -71,18 +72,18 @@ class Outbox:
         self._transaction_id = transaction_id
         self._begin = begin
         self.flags = int(Flag.TRANSACTIONAL) if transaction_id else 0
-        """Of every frame."""
+        """Flags set on every frame."""
         self.buffer_bytes = terms.config.buffer_bytes
         self.is_numbered = bool(transaction_id) or terms.config.idempotent
         self.on_settled: Callable[[asyncio.Future[Stored]], None] | None = None
-        """Told of every parcel."""
+        """Called with the future of every enqueued batch."""
         self.on_stored: Callable[[pb.Stored], None] | None = None
-        """Told of every batch."""
+        """Called for every batch stored."""
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
 
     @property
     def has_sent(self) -> bool:
-        """Whether anything was handed over, whatever became of it."""
+        """Whether anything was enqueued, whatever its result."""
         return bool(self._queues)
 
     @property
@@ -107,7 +108,7 @@ class Outbox:
                 is_known = bool(stored.duplicates)
                 delivery.set_result(Sent(partition, offset, lane, stored.due(0), is_known, topic, trace))
             else:
-                # Not without a word if nobody asks.
+                # A failure that is never read from the future is logged.
                 delivery.tell = partial(self.warn, topic, number)
                 delivery.set_exception(error)
 
@@ -116,9 +117,9 @@ class Outbox:
         return delivery
 
     def warn(self, topic: str, number: int, error: BaseException, messages: int = 1) -> None:
-        """Of messages that nobody has asked about."""
+        """Log a failure whose future nobody has read."""
         if not self._transaction_id:
-            # Of a transaction its end tells.
+            # Failures in a transaction are raised at its end.
             log.warning("message not delivered", topic=topic, partition=number, messages=messages, error=str(error))
 
     async def send_many(self, topic: str, messages: Given) -> list[Sent]:
@@ -138,27 +139,27 @@ class Outbox:
         return sending.results()
 
     async def flush(self) -> None:
-        """Let everything leave now; return when what was sent so far is settled, one way or the other."""
+        """Send everything now; return when all messages enqueued so far are stored or have failed."""
         unsettled: list[asyncio.Future[Stored]] = []
         for queue in self._queues.values():
             queue.hurry()
             unsettled += queue.unsettled()
         if unsettled:
-            # Who loses patience does not take the messages with him.
+            # ``wait`` and not ``gather``: a cancelled caller does not cancel the messages.
             await asyncio.wait(unsettled)
 
     async def give_up(self, reason: GoQueueError | None = None) -> None:
-        """Fail what is not settled."""
+        """Fail everything that is not settled."""
         for queue in list(self._queues.values()):
             await queue.close(reason)
 
     def let_go(self) -> None:
-        """Everything is settled, and nothing more comes."""
+        """Stop the timers: everything is settled, and nothing more is sent."""
         for queue in self._queues.values():
             queue.let_go()
 
     def _trace(self) -> Headers:
-        """The headers of the span that the caller is in, if messages are to carry it."""
+        """Trace headers of the current span, if messages are to carry them."""
         return current_trace() if self._config.inject_trace_context else NO_HEADERS
 
     # Routing
@@ -178,12 +179,12 @@ class Outbox:
         return self.next_keyless(topic, partitions)
 
     def next_keyless(self, topic: str, partitions: int) -> int:
-        """Messages without a key fill one batch, then the next partition has its turn."""
+        """The partition for messages without a key: partitions take turns, one batch each."""
         chosen = (self._sticky.get(topic, -1) + 1) % partitions
         self._sticky[topic] = chosen
         return chosen
 
-    # Handing over
+    # Enqueueing
 
     async def enqueue(
         self, topic: str, number: int, run: FrameRun, dedup_ids: frozenset[str] | None = None

@@ -1,4 +1,4 @@
-"""What travels together, and where it is afterwards."""
+"""Pending batches: frames enqueued together, and the positions at which they were stored."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from goqueue.wire.batch import FrameRun, select_frames
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 UNKNOWN_OFFSET = -1
-"""Of a message that is stored, and of which the broker does not remember where."""
+"""Offset of a message that is stored at a position that the broker no longer remembers."""
 
 
 class FirstOne(NamedTuple):
-    """Where the message is that was stored under a dedup id."""
+    """Position of the message that was stored first under a dedup id."""
 
     partition: int
     offset: int
@@ -23,29 +23,29 @@ class FirstOne(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where the messages of a parcel are, and when each will be seen, if any is delayed (0: at once)."""
+    """Offsets of the messages of a pending batch, and delivery times if any is delayed (0: at once)."""
 
     offsets: Sequence[int]
     dues: Sequence[int] | None = None
     failures: Mapping[int, BaseException] = field(default_factory=dict)
-    """By place: those that are not stored. Their offsets mean nothing."""
+    """By index: messages that are not stored. Their offsets are undefined."""
     duplicates: Mapping[int, FirstOne] = field(default_factory=dict)
-    """By place: those whose dedup id the topic knew. Their offsets mean nothing."""
+    """By index: messages whose dedup id was known to the topic. Their offsets are undefined."""
 
     def due(self, place: int) -> int | None:
         return (self.dues[place] or None) if self.dues is not None else None
 
     def place_of(self, place: int, partition: int) -> FirstOne:
-        """Where a message is that was sent to this partition."""
+        """Position of a message that was sent to this partition."""
         found = self.duplicates.get(place)
         return FirstOne(partition, self.offsets[place]) if found is None else found
 
 
 @dataclass(slots=True, eq=False)
 class Parcel:
-    """Frames that are acknowledged together; ``done`` tells where they are. At most a batch, unless it is one frame.
+    """Frames with one shared result, ``done``. At most the size of a batch, unless it is a single frame.
 
-    If all have failed for the same reason, ``done`` raises it; if only some have, it tells which.
+    ``done`` raises if all frames failed for the same reason; if only some failed, its result names them.
     """
 
     run: FrameRun
@@ -53,21 +53,21 @@ class Parcel:
     deadline: float
     done: asyncio.Future[Stored]
     dedup_ids: frozenset[str] | None = None
-    """Of its messages: all of them have one, or none."""
+    """The dedup ids of its messages: all messages have one, or none has."""
 
 
 Part = tuple[Sequence[int], Parcel]
-"""Some frames of a parcel: which, and on their own."""
+"""Indexes of some frames of a pending batch, and these frames as a batch."""
 
 
 def part_of(parcel: Parcel, places: Sequence[int]) -> Parcel:
-    """Some frames of a parcel on their own. The bytes are released with the whole."""
+    """Some frames as a pending batch of their own. Their bytes are released with the original."""
     run = select_frames(parcel.run, list(places))
     return Parcel(run, 0, parcel.deadline, asyncio.get_running_loop().create_future(), parcel.dedup_ids)
 
 
 def put_together(count: int, parts: list[Part], failures: dict[int, BaseException]) -> Stored:
-    """What became of a parcel, by what became of its parts and of those that failed before."""
+    """Result of a pending batch, from the results of its parts and the failures found before."""
     offsets, dues, failures = [UNKNOWN_OFFSET] * count, [0] * count, dict(failures)
     duplicates: dict[int, FirstOne] = {}
     for places, part in parts:
@@ -87,7 +87,7 @@ def put_together(count: int, parts: list[Part], failures: dict[int, BaseExceptio
 
 
 def shared_out(stored: pb.Stored, counts: Sequence[int]) -> Iterator[Stored]:
-    """What an answer about a batch says to each of its parcels, which have so many messages."""
+    """Split the broker's answer for a batch into results of its pending batches, by their message counts."""
     dues = list(stored.deliver_at_ns)
     offsets: Sequence[int]
     if stored.duplicates:

@@ -1,4 +1,4 @@
-"""Sending messages, each for itself or in transactions."""
+"""The asynchronous producer: single messages, and transactions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class AsyncProducer(AsyncSender):
-    """Made by ``AsyncClient.producer``. Leaving its context waits for everything that was sent."""
+    """Made by ``AsyncClient.producer``. At the end of its context it waits for every message that was sent."""
 
     def __init__(
         self,
@@ -48,7 +48,8 @@ class AsyncProducer(AsyncSender):
         self._when_closed = closed
 
     async def __aenter__(self) -> AsyncProducer:
-        """With a transactional id it takes over at once: what its predecessor left open holds up readers."""
+        """With a transactional id it takes the id over at once: an open transaction of its predecessor holds up
+        readers."""
         self._check_open()
         if self._transactional.name:
             await self._transactional.take_over()
@@ -60,12 +61,12 @@ class AsyncProducer(AsyncSender):
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes of messages wait for their acknowledgement."""
+        """Bytes of messages that are not acknowledged yet."""
         return self._buffer.used_bytes
 
     @property
     def unsettled_messages(self) -> int:
-        """How many messages were taken and neither acknowledged nor failed."""
+        """Number of messages accepted and neither acknowledged nor failed."""
         return sum(outbox.unsettled_messages for outbox in self._outboxes())
 
     def _outboxes(self) -> list[Outbox]:
@@ -75,35 +76,35 @@ class AsyncProducer(AsyncSender):
     # Transactions
 
     def transaction(self) -> TransactionBlock:
-        """``async with producer.transaction() as tx:`` commits when the block is left, if everything that was sent in
-        it is stored; else it aborts, and raises. An exception that leaves the block aborts, and goes on."""
+        """``async with producer.transaction() as tx:`` commits at the end of the block if every message sent in it is
+        stored; otherwise it aborts and raises. An exception in the block aborts and propagates."""
         self._check_open()
         return TransactionBlock(self.begin)
 
     async def begin(self, *, for_key: str = "") -> AsyncTransaction:
-        """The same without a block: whoever begins has to ``commit``, ``abort`` or ``prepare`` it. One at a time.
+        """Begin a transaction without a block: end it with ``commit``, ``abort`` or ``prepare``. One at a time.
 
-        ``for_key`` names the key that it is to be committed under by ``client.commit_many``: it is aborted when that
-        has committed others under it.
+        ``for_key`` names the key under which ``client.commit_many`` is to commit it: it is aborted when other
+        transactions have been committed under that key.
         """
         self._check_open()
         return await self._transactional.begin(for_key)
 
-    # Life
+    # Flush and close
 
     async def flush(self) -> None:
-        """Let everything leave now; return when what was sent so far is settled, one way or the other."""
+        """Send everything now; return when all messages sent so far are stored or have failed."""
         await asyncio.gather(*(outbox.flush() for outbox in self._outboxes()))
 
     async def close(self) -> None:
-        """``flush``, then take nothing more; a transaction that is open is aborted, one that is being committed or
-        prepared is waited for, and one that is in doubt is aborted if it is not committed.
+        """``flush``, then accept no more messages. An open transaction is aborted; one being committed or prepared is
+        waited for; one in doubt is aborted if it is not committed.
 
-        Bounded by the delivery timeout; everyone who asks waits for the end.
+        Bounded by the delivery timeout; concurrent callers all wait for the end.
         """
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
-        # Who loses patience does not take the messages with him: the client waits for this task as well.
+        # A cancelled caller does not cancel the messages: the client waits for this task as well.
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""The producer's memory: so many bytes may wait, and those who want more take turns."""
+"""Send buffer: bounds the memory of unacknowledged messages, and makes senders wait in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from goqueue.model.errors import BufferFull, DeliveryTimeout
 
 
 class Buffer:
-    """Counts bytes. Who comes first gets room first; one message always fits an empty buffer."""
+    """Counts bytes. Senders get room in order of arrival; a single message always fits an empty buffer."""
 
     def __init__(self, size_bytes: int, *, block: bool) -> None:
         self._size_bytes = size_bytes
@@ -18,7 +18,7 @@ class Buffer:
         self.used_bytes = 0
 
     async def take(self, size: int, deadline: float) -> None:
-        """Return when the bytes are ours; raise at once if told not to wait, else at the deadline."""
+        """Wait until the bytes fit; raise at the deadline, or at once if not configured to wait."""
         if not self._turns and self._fits(size):
             self.used_bytes += size
             return
@@ -47,7 +47,7 @@ class Buffer:
         while self._turns:
             size, turn = self._turns[0]
             if turn.done():
-                # Its owner has given up and not yet had the time to step back.
+                # Its sender has given up and not yet removed itself.
                 self._turns.popleft()
             elif self._fits(size):
                 self._turns.popleft()
@@ -58,7 +58,7 @@ class Buffer:
 
     def _step_back(self, size: int, turn: asyncio.Future[None]) -> None:
         if turn.done() and not turn.cancelled():
-            # Room was given in the same moment.
+            # Room was granted at the same moment.
             self.give_back(size)
             return
         turn.cancel()

@@ -1,4 +1,4 @@
-"""Futures of sent messages. A failure that nobody has asked about is told by the log, once the future is let go."""
+"""Futures of sent messages. A failure that is never read is logged when the future is garbage-collected."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from goqueue.client.messages.outgoing_message import Sent
 
 Tell = Callable[[BaseException], None]
-"""What tells of a failure."""
+"""Logs a failure."""
 
 
 class Delivery(asyncio.Future[Sent]):
-    """Of a producer in its loop. ``tell`` is called instead of what asyncio would write with a traceback."""
+    """For a producer on the loop. ``tell`` is called instead of asyncio's log message with a traceback."""
 
     tell: Tell | None = None
 
@@ -28,7 +28,7 @@ class Delivery(asyncio.Future[Sent]):
 
 
 class SyncDelivery(concurrent.futures.Future[Sent]):
-    """Of a producer for threads. Who asks for the result, or has it told, knows of a failure."""
+    """For a producer in other threads. A failure counts as read once the result or a callback was asked for."""
 
     tell: Tell | None = None
     _is_asked = False

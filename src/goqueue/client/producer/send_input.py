@@ -1,4 +1,4 @@
-"""What a ``send_many`` is given, in chunks that are looked at together."""
+"""Input of ``send_many``, read in chunks that are encoded together."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 from goqueue.client.messages.outgoing_message import Outgoing
 
 PARCEL_BYTES = 512 << 10
-"""Frames of so many bytes leave while the rest is being encoded."""
+"""Size at which frames are enqueued while the rest is being encoded."""
 CHUNK = 2_000
-"""At most so many messages are looked at together, or leave together."""
+"""Most messages in a chunk, or enqueued together."""
 _UNKNOWN_BYTES = PARCEL_BYTES // 32
-"""A value whose size nobody knows before it is serialized counts as so many."""
+"""Assumed size of a value whose size is unknown before serialization."""
 
 Chunk = Sequence[Any]
 _Asked = concurrent.futures.Future[Chunk | None]
 
 
 class Broken:
-    """Instead of a message that could not be had."""
+    """Stands for a message whose iterator raised this error."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
 
 def _chunks_of(messages: Iterable[Any]) -> Generator[Chunk, None, None]:
-    """Of what is yet to be made no more is asked for than a parcel takes, as far as its size can be told."""
+    """An iterator is read no further than one pending batch needs, as far as sizes are known."""
     if isinstance(messages, list | tuple):
         for first in range(0, len(messages), CHUNK):
             yield messages[first : first + CHUNK]
@@ -59,10 +59,10 @@ def _size_of(given: Any) -> int:
 
 
 class GivenHere:
-    """Messages that are made on the loop itself, as they are asked for."""
+    """Input that is iterated on the loop."""
 
     def __init__(self, messages: Iterable[Any]) -> None:
-        # A list is copied: whoever changes it meanwhile does not change what is sent.
+        # A list is copied, so that changes by the caller meanwhile have no effect.
         self._chunks = _chunks_of(tuple(messages) if isinstance(messages, list) else messages)
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
@@ -75,9 +75,9 @@ class GivenHere:
 
 
 class GivenElsewhere:
-    """Messages that are made by the thread that waits for them to be sent, when the loop asks for the next ones.
+    """Input that is iterated in the calling thread, which waits for the result, whenever the loop requests a chunk.
 
-    So whatever makes them may take its time, and may use the client.
+    So the iterator may block, and may use the client.
     """
 
     def __init__(self, messages: Iterable[Any]) -> None:
@@ -96,14 +96,14 @@ class GivenElsewhere:
         return chunk
 
     def make_until(self, sent: concurrent.futures.Future[Any]) -> None:
-        """In that thread."""
+        """Serve requests for chunks in the calling thread, until ``sent`` is done."""
         sent.add_done_callback(lambda _: self._asked.put(None))
         try:
             while (asked := self._asked.get()) is not None:
                 if asked.set_running_or_notify_cancel():
                     asked.set_result(next(self._chunks, None))
         finally:
-            # Here, and not wherever it is collected.
+            # Close the generator in this thread, not in the one that garbage-collects it.
             self._chunks.close()
 
 

@@ -1,4 +1,4 @@
-"""One call of ``send_many``, and what it tells of each of its messages."""
+"""``send_many``: batches the messages of one call by partition, and collects the result of each."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from goqueue.wire.frame import HEADER_SIZE, encode_frame, encode_headers
 from goqueue.wire.trace_context import traceparent_in
 
 _BUFFER_PART = 4
-"""What is encoded and not handed over yet does not count as buffered: it is at most this part of the buffer."""
+"""Frames encoded and not yet enqueued are not counted as buffered; they are limited to this fraction of the buffer."""
 _SMALL_BYTES = 256 << 10
-"""A value of fewer is never too large for a broker."""
+"""A value smaller than this is never too large for a broker."""
 _TURN = 100
-"""So many messages are encoded one by one before others have a turn of the loop."""
+"""Messages encoded one by one before the loop gets a turn."""
 _FEW = 16
 _LEAST_TURN = 8
-"""A partition gets no fewer messages without a key in its turn, or little would leave in many pieces."""
+"""Fewest messages without a key that a partition gets per turn; with less, many small batches would be sent."""
 _NORMAL = int(Priority.NORMAL)
 
 
 class _Share:
-    """What one partition gets of a ``send_many``, or a part of it."""
+    """Frames gathered for one partition."""
 
     __slots__ = ("dedup_ids", "frames", "places", "size")
 
     def __init__(self, dedup_ids: set[str] | None) -> None:
         self.dedup_ids = dedup_ids
-        """``None`` if its messages have none: those that have one travel apart."""
+        """``None`` if its messages have none: messages with dedup ids are batched separately."""
         self.frames: list[bytes] = []
         self.places: list[int] = []
         self.size = 0
 
     def takes(self, size: int, dedup_id: str | None, most_bytes: int) -> bool:
-        """Whether a message of this size, with this id or without any, can go with the others."""
+        """Whether a message of this size, with this dedup id or none, can be added."""
         if self.size + size > most_bytes:
             return False
         if self.dedup_ids is None or dedup_id is None:
@@ -83,7 +83,7 @@ class PartitionSender(Protocol):
 
 
 class SendMany:
-    """One ``send_many``: messages are gathered by partition and leave while the rest is being encoded."""
+    """One call of ``send_many``: gathers messages by partition, and enqueues them while the rest is being encoded."""
 
     def __init__(self, outbox: PartitionSender, encoder: Encoder, topic: str, partitions: int, trace: Headers) -> None:
         self._outbox = outbox
@@ -92,32 +92,32 @@ class SendMany:
         self._partitions = partitions
         self._shares: dict[int, _Share] = {}
         self._gathered_bytes = 0
-        """In all shares."""
+        """Total of all partitions."""
         self._full: list[tuple[int, _Share]] = []
-        """Those that take nothing more, in the order in which they have to be handed over."""
+        """Complete batches, in the order in which they have to be enqueued."""
         self._most_gathered = outbox.buffer_bytes // _BUFFER_PART
         self._parcel_bytes = min(PARCEL_BYTES, self._most_gathered)
         self._sent: list[tuple[int, Sequence[int], asyncio.Future[Stored]]] = []
-        """Partition, places, and what becomes of them."""
+        """Partition, indexes of the messages, and their future result."""
         self._lanes: list[int] = []
         self._trace = trace
         self._trace_headers = encode_headers(trace)
         parent = traceparent_in(trace)
         self._own_trace = None if parent is None else parent.trace_id
         self._named_traces: dict[int, str] = {}
-        """By place, of those that carry one."""
+        """Trace ids by index, of messages that carry one."""
         self._keyless: int | None = None
         self._turn_left = 0
-        """How many more messages without a key go there."""
+        """Messages without a key still to go to the current partition."""
         self._turn = _LEAST_TURN
         self._failures: dict[int, Exception] = {}
-        """By place, of those that were not handed over."""
+        """By index: messages that were not enqueued."""
         self._refusal: GoQueueError | None = None
-        """Why nothing more is handed over."""
+        """Why no more messages are enqueued."""
 
     async def take_in(self, chunks: AsyncIterator[Sequence[Any]]) -> None:
         async for chunk in chunks:
-            # All partitions have the same share of it, so that all who work on the topic have something to do.
+            # Partitions get equal parts of a chunk, so that all consumers of the topic have work.
             self._turn = max(_LEAST_TURN, -(-len(chunk) // self._partitions))
             if self._refusal is None and self._is_plain(chunk):
                 await self._take_values(chunk)
@@ -126,13 +126,13 @@ class SendMany:
                 self._take_one(given)
                 if self._full or not len(self._lanes) % _TURN:
                     await self._send_full()
-                    # Let batches leave while the rest is being encoded.
+                    # Let batches be sent while the rest is being encoded.
                     await asyncio.sleep(0)
         self._close_all()
         await self._send_full()
 
     def _is_plain(self, chunk: Sequence[Any]) -> bool:
-        """Whether these are values and nothing else, and enough of them to be worth the tables."""
+        """Whether all are plain values, and enough of them for the vectorized encoder to pay off."""
         return (
             self._encoder.is_plain
             and len(chunk) >= _FEW
@@ -141,7 +141,7 @@ class SendMany:
         )
 
     async def _take_values(self, values: Sequence[bytes]) -> None:
-        """Frames of many are made at once, and leave at once, in parcels."""
+        """Encode many values at once, and enqueue them in batches."""
         place = len(self._lanes)
         self._lanes += repeat(_NORMAL, len(values))
         if self._own_trace is not None:
@@ -152,13 +152,13 @@ class SendMany:
             number = self._next_keyless()
             self._keyless = None
             if number in self._shares:
-                # What was taken in before these stays before them.
+                # Messages gathered for this partition before come first.
                 self._close(number)
                 await self._send_full()
             run = encode_values(some, self._trace_headers, time_ns(), _NORMAL, self._outbox.flags)
             await self._hand_over(number, run, range(place, place + len(some)), None)
             place += len(some)
-            # Let batches leave while the rest is being encoded.
+            # Let batches be sent while the rest is being encoded.
             await asyncio.sleep(0)
 
     def _take_one(self, given: Any) -> None:
@@ -181,7 +181,7 @@ class SendMany:
                 frame, lane = encoder.encode(message, flags, leave_room=self._outbox.is_numbered)
                 number, dedup_id = self._route(message), message.dedup_id
         except Exception as error:
-            # Also what a serializer raises: it says what is wrong with this message, and the others are sent.
+            # Includes errors of a serializer: they concern this message only, and the others are sent.
             self._failures[place] = error
             self._lanes.append(_NORMAL)
             return
@@ -191,7 +191,7 @@ class SendMany:
         self._gather(frame, place, number, dedup_id)
 
     def _gather(self, frame: bytes, place: int, routed: int | None, dedup_id: str | None) -> None:
-        """Let it wait for others of its partition, of any if it is routed to none."""
+        """Add a frame to those of its partition; to the current partition if it is routed to none."""
         number = self._next_keyless() if routed is None else routed
         share = self._shares.get(number)
         while share is not None and not share.takes(len(frame), dedup_id, self._parcel_bytes):
@@ -210,17 +210,17 @@ class SendMany:
         if share.size >= self._parcel_bytes or len(share.frames) >= CHUNK:
             self._close(number)
         elif self._gathered_bytes >= self._most_gathered:
-            # There are many partitions, and none of them has a parcel full.
+            # With many partitions, the limit is reached before any single batch is full.
             self._close_all()
 
     def _route(self, message: Outgoing) -> int | None:
-        """``None``: it may go to any partition."""
+        """``None``: any partition."""
         if message.partition is None and not message.key:
             return None
         return self._outbox.route(self._topic, message, self._partitions)
 
     def _next_keyless(self) -> int:
-        """Messages without a key stay together for a turn, or until their share leaves."""
+        """Messages without a key stay in one partition for a turn, or until its batch is enqueued."""
         if self._keyless is None or not self._turn_left:
             self._keyless = self._outbox.next_keyless(self._topic, self._partitions)
             self._turn_left = self._turn
@@ -255,19 +255,19 @@ class SendMany:
         try:
             done = await self._outbox.enqueue(self._topic, number, run, dedup_ids)
         except GoQueueError as error:
-            # There is no room, or the producer was closed: what comes behind would wait for nothing.
+            # The buffer is full, or the producer was closed: later messages would wait in vain.
             self._refusal = error
             self._failures.update(dict.fromkeys(places, error))
         else:
             self._sent.append((number, places, done))
 
     async def settled(self) -> None:
-        """Everything that was handed over. Who loses patience does not take the messages with him."""
+        """Wait until all enqueued messages are settled. A cancelled caller does not cancel the messages."""
         if self._sent:
             await asyncio.wait([done for _, _, done in self._sent])
 
     def leave(self) -> None:
-        """Nobody asks for the results any more, so what fails is told by the log."""
+        """The caller has gone and reads no results, so failures are logged."""
         for number, places, done in self._sent:
             tell = partial(self._log_failures, number, len(places))
             if done.done():
@@ -284,7 +284,7 @@ class SendMany:
             self._outbox.warn(self._topic, number, error, count)
 
     def results(self) -> list[Sent]:
-        """When everything is settled."""
+        """The results, once everything is settled."""
         found: list[Any] = [None] * len(self._lanes)
         failures: dict[int, BaseException] = dict(self._failures)
         for number, places, done in self._sent:
@@ -306,7 +306,7 @@ class SendMany:
         return found
 
     def _told(self, number: int, places: Sequence[int], stored: Stored) -> Iterator[Sent]:
-        """Of each message of a parcel where it is."""
+        """The position of each message of a batch."""
         if len(stored.offsets) != len(places):
             raise InternalError(f"{len(places)} messages were sent and {len(stored.offsets)} offsets came back")
         topic, trace_at, lanes = self._topic, self._named_traces.get, self._lanes
@@ -330,7 +330,8 @@ class SendMany:
 
 
 def _parts(values: Sequence[bytes], around_each: int, most_bytes: int) -> Iterator[Sequence[bytes]]:
-    """Whose frames are as large as a parcel is, or one. Each takes so many bytes beside the value."""
+    """Split values so that each part's frames fit one batch, or it is a single value. ``around_each``: bytes of a frame
+    beside the value."""
     ends = list(accumulate(map(around_each.__add__, map(len, values))))
     first = so_far = 0
     while first < len(values):
@@ -340,7 +341,8 @@ def _parts(values: Sequence[bytes], around_each: int, most_bytes: int) -> Iterat
 
 
 def _raise(outcomes: list[Any], failures: dict[int, BaseException]) -> NoReturn:
-    """One reason for everything is raised as it is; else who called is told what became of each message."""
+    """Raise the common reason if all failed for the same one; otherwise ``NotAllStored`` with the outcome of each
+    message."""
     first = min(failures)
     if len(failures) == len(outcomes) and len(set(map(_reason, outcomes))) == 1:
         raise outcomes[first]
@@ -352,5 +354,5 @@ def _raise(outcomes: list[Any], failures: dict[int, BaseException]) -> NoReturn:
 
 
 def _reason(error: BaseException) -> object:
-    """The same for what is one reason. What is wrong with a message is said of each."""
+    """Key for comparing reasons. An invalid message's error counts with its text, which describes that message."""
     return (type(error), str(error)) if isinstance(error, InvalidMessage) else type(error)

@@ -1,4 +1,4 @@
-"""The face that everything has by which messages can be sent."""
+"""Sending methods shared by producers and transactions."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class AsyncSender:
         ttl: timedelta | None = None,
         dedup_id: str | None = None,
     ) -> asyncio.Future[Sent]:
-        """Hand a message over. Waits for room in the buffer, and before the first message of a topic for
-        its number of partitions; the future tells where the message is stored.
+        """Send a message; the future's result is the position at which it is stored. Waits while the buffer is full,
+        and before the first message of a topic until its number of partitions is known.
 
-        With a ``delay``, or before ``deliver_at``, nobody sees it yet; by its place it can be cancelled until then.
-        With a ``dedup_id`` that the topic has got within its ``dedup_window_ms`` it is not stored again: the answer is
-        the place of the first one, and says so (``is_duplicate``).
+        With ``delay`` or ``deliver_at`` the message stays invisible until then, and can be cancelled by its position.
+        With a ``dedup_id`` that the topic has received within its ``dedup_window_ms`` it is not stored again: the
+        result is the position of the first message, with ``is_duplicate`` set.
         """
         self._check_sending()
         message = Outgoing(value, key, headers, partition, priority, timestamp, delay, ttl, deliver_at, dedup_id)
@@ -52,10 +52,10 @@ class AsyncSender:
         return await self._outbox.send(topic, message)
 
     async def send_many(self, topic: str, messages: Iterable[Any]) -> list[Sent]:
-        """Send values or ``Outgoing`` messages and wait for all of them; the answer is in the same order.
+        """Send values or ``Outgoing`` messages, and wait until all are stored; results are in the same order.
 
-        If some cannot be delivered, the others are; when every message is settled, ``NotAllStored`` tells what became
-        of each. If all have failed for one reason, that is raised instead.
+        If some fail, the others are still delivered; when all are settled, ``NotAllStored`` reports the outcome of
+        each. If all failed for one reason, that error is raised instead.
         """
         return await self._send_given(topic, GivenHere(messages))
 

@@ -1,4 +1,4 @@
-"""Who a producer is to the broker, and where it is in its sequence, so that what is sent again is not stored again."""
+"""Producer ids and sequence numbers, by which the broker recognizes retried batches."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 
 class Identity(NamedTuple):
-    """A producer as the broker knows it."""
+    """Producer id and epoch, as assigned by the broker."""
 
     producer_id: int
     epoch: int
 
 
 class Sequence(Protocol):
-    """Where a producer is in one partition."""
+    """Sequence numbers of a producer in one partition."""
 
     begins_anew: bool
-    """Whether it may go on under another id."""
+    """Whether it may continue under another producer id."""
 
     async def stamp(self, count: int) -> ProducerStamp:
-        """For the next batch. Until that is ``stored`` its numbers are the same: what was refused leaves no gap."""
+        """The stamp of the next batch. The numbers stay the same until ``stored``, so a refused batch leaves no gap."""
 
     def stored(self, stamp: ProducerStamp) -> None: ...
 
     def abandon(self) -> None:
-        """It is not known what became of the batch that was stamped last, so its numbers must never be used again."""
+        """The last stamped batch may or may not be stored, so its numbers must never be used again."""
 
 
 class ProducerIds:
-    """Ids of a producer without a name. One is asked for when it is first needed, and then used for all partitions."""
+    """Ids of a producer without a transactional id. One is requested on first use and shared by all partitions."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -44,7 +44,7 @@ class ProducerIds:
         return await self._answers.get("shared", self.fresh)
 
     async def fresh(self) -> Identity:
-        """One that nobody has used."""
+        """A newly assigned id."""
         return await init_producer(self._directory, pb.InitProducerRequest())
 
     async def close(self) -> None:
@@ -52,14 +52,14 @@ class ProducerIds:
 
 
 async def init_producer(directory: Directory, request: pb.InitProducerRequest) -> Identity:
-    """Asked again if the answer was lost: an id that nobody uses does no harm, and under a name the last one counts."""
+    """Retried if the answer was lost: an unused id does no harm, and under a transactional id the last one counts."""
     found = await directory.any(lambda attempt: attempt.command(attempt.broker.transactions.InitProducer, request))
     return Identity(found.producer_id, found.epoch)
 
 
 class PartitionSequence:
-    """Of a producer without a name. A partition in which something went wrong goes on under an id of its own, so that
-    the others are not disturbed."""
+    """Sequence of a producer without a transactional id. After an uncertain batch a partition continues under an id of
+    its own, so that the others are not affected."""
 
     begins_anew = True
 

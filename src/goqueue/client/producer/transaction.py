@@ -1,4 +1,4 @@
-"""One transaction: what is sent, acked and committed in it is seen as one, or never."""
+"""Transaction: messages, acks and offsets that become visible together or not at all."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class TransactionSide(Protocol):
 class AsyncTransaction(AsyncSender):
     """Made by ``AsyncProducer.begin`` and ``transaction``.
 
-    What is sent in it is seen when it is committed. A dedup id cannot be given: a transaction knows what was sent
-    twice. If it is not ended within the producer's ``transaction_timeout`` the broker aborts it.
+    Messages become visible when it commits. They cannot have dedup ids: a transaction detects retries itself. The
+    broker aborts it if it has not ended within the producer's ``transaction_timeout``.
 
-    It can be committed only whole: not if a message was refused or given up, if ``send_many`` raised or an ack failed,
-    or if any of them was called off. A ``send`` that raises an error has done nothing, and may be tried again.
+    It commits as a whole or not at all: not if a message was refused or timed out, if ``send_many`` raised or an ack
+    failed, or if one of them was cancelled. A ``send`` that raises has had no effect and may be retried.
     """
 
     def __init__(self, side: TransactionSide, transaction_id: str, identity: Identity, begin: pb.Begin) -> None:
@@ -88,23 +88,24 @@ class AsyncTransaction(AsyncSender):
         self.identity = identity
         self._begin = begin
         self._incarnations: set[int] = set()
-        """In which lives of the broker it was worked on. Only what was done in one is whole."""
+        """Incarnations of the broker that took part. Work survives only within a single one."""
         self._messages = 0
         self._reason = ""
-        """Why it is aborted."""
+        """Reason for the abort."""
         self._state: State = "open"
         self._outbox = side.outbox(self, self._check_sending)
         self._outbox.on_settled = self._note
         self._outbox.on_stored = self._note_stored
         self._work = Work()
         self._ending = asyncio.Lock()
-        """Held by whoever ends it, so that others can wait for that."""
+        """Held while it is being ended, so that others can wait for the end."""
         self._ends = Asked()
-        """What is known of the times that its end was asked for."""
+        """Outcome of the requests to end it."""
         self._has_acks = False
         self._was_prepare_asked = self._was_commit_asked = self._was_prepared = False
         self._stakes: dict[AsyncConsumer, dict[TopicPartition, int]] = {}
-        """Consumers that go on at these offsets if it is committed, and back to where they were if it is not."""
+        """Consumers, and the offsets at which they continue after a commit; after an abort they go back to the
+        committed ones."""
 
     @property
     def is_open(self) -> bool:
@@ -118,8 +119,8 @@ class AsyncTransaction(AsyncSender):
         return f"<{type(self).__name__} {self.id} {self._state}>"
 
     def begin(self) -> pb.Begin | None:
-        """Goes with everything that is done in it: whatever comes first begins it. Not any more when the broker is
-        known to have heard of it: if it has forgotten that, it must not begin anew without what was done before."""
+        """Sent with each request, so that the first one begins the transaction. ``None`` once the broker has answered:
+        if it has lost the transaction since, it must not begin it anew without the earlier work."""
         return None if self._incarnations else self._begin
 
     def _check_sending(self) -> None:
@@ -132,7 +133,7 @@ class AsyncTransaction(AsyncSender):
         raise TransactionConflict(f"transaction {self.id} is {self._state}; it takes nothing more")
 
     def _note(self, done: asyncio.Future[Stored]) -> None:
-        """Of messages that were sent: without every one of them it is not what was meant."""
+        """Note the result of a sent message: if one fails, the transaction cannot commit."""
         if done.cancelled():
             self._work.fail(asyncio.CancelledError())
             return
@@ -148,15 +149,15 @@ class AsyncTransaction(AsyncSender):
 
     @property
     def _is_empty(self) -> bool:
-        """Whether nothing was done in it, or tried."""
+        """Whether nothing was done or attempted in it."""
         return not (self._incarnations or self._has_acks or self._outbox.has_sent)
 
     @property
     def _was_never_begun(self) -> bool:
-        """Whether the broker cannot have heard of it."""
+        """Whether the broker cannot have received anything of it."""
         return self._is_empty and not self._was_prepare_asked
 
-    # What it does
+    # Operations
 
     async def _send(self, topic: str, message: Outgoing) -> asyncio.Future[Sent]:
         self._work.begin()
@@ -164,7 +165,7 @@ class AsyncTransaction(AsyncSender):
             return await self._outbox.send(topic, message)
         except Exception as error:
             if not self.is_open:
-                # It was being sent before the end was asked for.
+                # The end was requested while this message was being sent.
                 self._work.fail(error)
             raise
         except BaseException as error:
@@ -178,19 +179,18 @@ class AsyncTransaction(AsyncSender):
             return await self._outbox.send_many(topic, messages)
 
     async def send_frames(self, topic: str, partition: int, run: FrameRun) -> None:
-        """For those who encode whole batches themselves: frames of one partition, flagged as transactional, that fit
-        one batch with a stamp. Waits for room in the buffer; that all are stored is known when it is prepared or
-        committed."""
+        """Send frames encoded by the caller: of one partition, flagged as transactional, and fitting one batch with a
+        stamp. Waits while the buffer is full; whether all are stored is known after ``prepare`` or ``commit``."""
         self._check_sending()
         with self._work:
             await self._outbox.enqueue(topic, partition, run)
 
     async def ack(self, messages: Received[Any] | Iterable[Received[Any]]) -> None:
-        """Messages of a queue are done when the transaction is committed, all of them; if it is aborted they are
-        delivered again. Until then nobody gets them. Here they count as settled from now on.
+        """Ack messages of a queue when the transaction commits; if it aborts they are delivered again. Until then no
+        member gets them, and here they count as settled.
 
-        If one of them is settled or lost this raises, and nothing has happened. If the broker refuses some, those are
-        in hand as before, and the transaction cannot be committed. They must be of consumers of the same client.
+        Raises without any effect if one of them is settled or lost. If the broker refuses some, those are in hand again
+        and the transaction cannot commit. They must come from consumers of the same client.
         """
         self._check_sending()
         portions = taken_out(messages, self._side.directory)
@@ -202,7 +202,7 @@ class AsyncTransaction(AsyncSender):
                         await self._add_acks(portions[0], asked)
                     except BaseException:
                         if asked.maybe_done:
-                            # The broker may hold them for the transaction: they come again when that is aborted.
+                            # The broker may hold them for the transaction; an abort releases them.
                             del portions[0]
                         raise
                     del portions[0]
@@ -224,11 +224,11 @@ class AsyncTransaction(AsyncSender):
         await self._add("AddAcks", request, asked)
 
     async def commit_offsets(self, consumer: AsyncConsumer, record: Record | None = None) -> None:
-        """Of a stream: when the transaction is committed the group goes on behind everything that was handed out, or
-        behind ``record`` in its partition. If it is aborted the consumer reads again from what is committed.
+        """Streams only: when the transaction commits, the group continues after everything handed out, or after
+        ``record`` in its partition. If it aborts, the consumer reads again from the committed offsets.
 
-        Said before work that may fail, it lets the consumer read again after that as well. The consumer needs
-        ``auto_commit=False``, and to be of the same client.
+        Called before work that may fail, it makes the consumer read again in that case too. The consumer needs
+        ``auto_commit=False`` and must belong to the same client.
         """
         self._check_sending()
         if not isinstance(consumer, AsyncConsumer):
@@ -270,15 +270,15 @@ class AsyncTransaction(AsyncSender):
             raise
         self._incarnations.add(answer.incarnation)
 
-    # Ends
+    # Ending
 
     async def commit(self) -> None:
-        """Wait until everything that was sent is stored, then let everyone see it. Doing it twice does no harm.
+        """Wait until everything sent is stored, then make it visible. Safe to call twice.
 
-        ``TransactionAborted`` if it was aborted, by the broker or because something that belongs to it could not be
-        done. If the answer is lost it is asked for again; ``DeliveryTimeout`` if it cannot be had within the delivery
-        timeout, or if the broker does not know any more how it ended. Then it is in doubt: whether it is committed is
-        not known, and ``commit`` may be asked again, or ``abort`` tried. The same if this is cancelled.
+        ``TransactionAborted`` if it was aborted, by the broker or because an operation in it failed. A lost answer is
+        requested again; ``DeliveryTimeout`` if none arrives within the delivery timeout, or if the broker no longer
+        knows the outcome. The transaction is then in doubt, committed or not: ``commit`` may be repeated, or ``abort``
+        tried. The same holds if this call is cancelled.
         """
         async with self._ending:
             if self._state == "committed":
@@ -289,15 +289,16 @@ class AsyncTransaction(AsyncSender):
                     self._end("committed")
                     return
             self._was_commit_asked = True
-            # One that is being aborted, or prepared, has an answer in a moment.
+            # ``TransactionConflict`` is retried: an abort or prepare under way is finished in a moment.
             await self._decide("committing", "CommitTransaction", self._request, again_if=TransactionConflict)
             self._end("committed")
 
     async def prepare(self) -> str:
-        """Wait until everything is stored and safe, and leave it to others how it ends: to ``client.commit_many`` or
-        ``client.abort_transaction``, which take the id that this returns. It outlives its producer, and the broker.
+        """Wait until everything is stored durably, and leave the end to ``client.commit_many`` or
+        ``client.abort_transaction``, which take the id that this returns. A prepared transaction survives its producer
+        and restarts of the broker.
 
-        Raises what ``commit`` does, and may be asked again like that.
+        Raises as ``commit`` does, and may be repeated in the same way.
         """
         async with self._ending:
             if self._state == "prepared":
@@ -309,7 +310,8 @@ class AsyncTransaction(AsyncSender):
                 )
             if self._state != "in doubt" or self._was_commit_asked:
                 await self._complete("preparing")
-            # The same as for a commit; but if this begins it, the one that is in its way may be there for long.
+            # Retried as for a commit; but if this request begins it, the conflicting transaction may stay open for
+            # long.
             again_if = None if self._is_empty else TransactionConflict
             self._was_prepare_asked = True
             answer = await self._decide("preparing", "PrepareTransaction", self._preparing, again_if=again_if)
@@ -320,12 +322,10 @@ class AsyncTransaction(AsyncSender):
             return self.id
 
     async def abort(self, reason: str = "") -> None:
-        """Nothing of it is ever seen. If the broker is away it does this by itself, at the transaction's timeout.
+        """Discard everything in it. If the broker cannot be reached, it aborts the transaction at its timeout.
 
-        What was acked in it comes again later, as after a nack, with ``reason`` as the reason.
-
-        One that is prepared or in doubt is aborted only if the broker says so; else this raises why not, and changes
-        nothing.
+        Messages acked in it are delivered again later, as after a nack, with ``reason`` as the reason. A prepared or
+        in-doubt transaction is aborted only if the broker agrees; otherwise this raises its reason and changes nothing.
         """
         if self._state in ("committing", "preparing"):
             self._refuse()
@@ -334,8 +334,8 @@ class AsyncTransaction(AsyncSender):
             await self._abort()
 
     async def call_off(self, reason: str = "") -> None:
-        """``abort`` for someone who has other worries. Waits for an end that is under way; what has ended then, or is
-        prepared, is left alone."""
+        """``abort`` during error handling: waits for an end that is under way, leaves a transaction alone that has
+        ended then or is prepared, and logs errors."""
         self._reason = self._reason or reason[:_MAX_REASON]
         async with self._ending:
             await self._call_off()
@@ -350,13 +350,13 @@ class AsyncTransaction(AsyncSender):
                 log.warning("a transaction could not be aborted", transaction=self.id, error=str(error))
 
     async def _complete(self, state: State) -> None:
-        """Take nothing more, and return when everything is stored; if that cannot be, abort and say why."""
+        """Accept no more operations and wait until everything is stored; after a failure abort and raise why."""
         self._check_sending()
         self._state = state
         try:
             await self._outbox.flush()
             await self._work.finished()
-            # What was settled in this very turn of the loop is noted by the next.
+            # Results of this turn of the loop are noted in the next one.
             await asyncio.sleep(0)
         except BaseException:
             self._state = "open"
@@ -382,7 +382,7 @@ class AsyncTransaction(AsyncSender):
         make_request: Callable[[], pb.TransactionRequest],
         again_if: type[GoQueueError] | None,
     ) -> pb.TransactionEnd:
-        """Have it committed or prepared. If that fails, whether it has ended is told by the error, and by the state."""
+        """Have the broker commit or prepare it. After a failure, error and state say whether it has ended."""
         was_prepared, self._state = self._state == "prepared", state
         try:
             answer: pb.TransactionEnd = await self._side.ask(method, make_request, self._ends, again_if)
@@ -392,11 +392,11 @@ class AsyncTransaction(AsyncSender):
             raise
         except (TransactionNotFound, ProducerFenced) as error:
             if was_prepared:
-                # Others may have ended it, either way.
+                # Another client may have committed or aborted it.
                 self._state = "prepared"
                 raise
             if self._ends.maybe_done:
-                # It may have been done, and forgotten since.
+                # It may have been carried out, and forgotten since.
                 self._end("in doubt")
                 raise self._unknown_end(error) from error
             self._end("aborted")
@@ -440,8 +440,8 @@ class AsyncTransaction(AsyncSender):
             self._end("aborted", is_clean=not isinstance(self._work.failure, TransactionNotFound))
 
     async def _look(self) -> None:
-        """Before the abort of one that may have been committed: of one that was, and was forgotten since, the broker
-        would only say that nothing more may be done in it. Raises if it has ended, or is not known."""
+        """Check before an abort that it was not committed: about a committed transaction that it has forgotten, the
+        broker would say only that nothing more may be done in it. Raises if it has ended or is unknown."""
         request = pb.DescribeTransactionRequest(transaction_id=self.id)
         try:
             await self._side.ask_once("DescribeTransaction", lambda: request, Asked())
@@ -451,13 +451,13 @@ class AsyncTransaction(AsyncSender):
             raise
 
     def _after_failed_abort(self, error: BaseException) -> None:
-        """Nobody has asked for its commit, so it is aborted sooner or later. Raises what is worth it."""
+        """No commit was requested, so it is aborted sooner or later. Raises errors that the caller has to know."""
         if isinstance(error, TransactionConflict):
             self._end("in doubt")
             raise error
         self._end("aborted")
         if isinstance(error, TransactionNotFound | ProducerFenced):
-            # By a restart of the broker, or by whoever has taken over.
+            # Aborted by a restart of the broker, or by the producer that took over.
             return
         if not isinstance(error, GoQueueError) or not error.retriable:
             raise error
@@ -482,7 +482,7 @@ class AsyncTransaction(AsyncSender):
         return DeliveryTimeout(f"it is not known whether transaction {self.id} is {aim}: {error}")
 
     async def _explained(self, error: GoQueueError) -> GoQueueError:
-        """Why the broker has ended it, as it does not know the transaction or the producer any more."""
+        """Why the broker ended it, if the broker no longer knows the transaction or the producer."""
         if isinstance(error, TransactionNotFound):
             return TransactionAborted(
                 f"transaction {self.id} was aborted: the broker does not know it any more, because it was started "
@@ -495,12 +495,12 @@ class AsyncTransaction(AsyncSender):
     def _end(self, state: State, *, is_clean: bool = False) -> None:
         is_committed = state == "committed"
         if not (is_committed or is_clean or self._was_prepared):
-            # Of one that was prepared everything is known to be stored, and the producer may have gone on.
+            # A prepared transaction is known to be stored completely, and the producer may have begun another one.
             self._side.forget(self.identity)
         self._state = state
         self._outbox.let_go()
         self._side.ended(self, in_doubt=state == "in doubt")
-        # Once: after a doubt the broker tells where to go on, when it knows.
+        # Only once: after a transaction in doubt the broker says where to continue, when it knows.
         stakes, self._stakes = self._stakes, {}
         for consumer, positions in stakes.items():
             if is_committed:

@@ -1,4 +1,4 @@
-"""Messages of queues that leave their consumers' hands for a transaction."""
+"""Acks in transactions: messages leave their consumers and become part of a transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 
 class AckPortion:
-    """What one request takes into a transaction: messages of one consumer, which has them no longer in hand."""
+    """Messages of one consumer acked in one request; the consumer no longer has them in hand."""
 
     def __init__(
         self, hand: Any, leases: list[Lease], by_lease: dict[Lease, list[int]], messages: list[Received[Any]]
@@ -28,14 +28,14 @@ class AckPortion:
         return [lease.claim(offsets) for lease, offsets in self._claims]
 
     def put_back(self) -> None:
-        """The transaction has not got them: they are in hand as before, and not settled."""
+        """Return the messages to the consumer, unsettled: the transaction did not take them."""
         self._settler.put_back(self._claims)
         for message in self._messages:
             message._settled = False
 
 
 def taken_out(messages: Received[Any] | Iterable[Received[Any]], directory: Directory) -> list[AckPortion]:
-    """All of the messages, out of all the hands that they are in; or this raises, and none was taken."""
+    """Take all of the messages from their consumers, or raise without any effect."""
     by_hand = _by_hand(messages, directory)
     for hand, some in by_hand.items():
         if any(message.settled for message in some):

@@ -1,4 +1,4 @@
-"""Transactions that end when a block is left."""
+"""Transaction as a context manager."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from goqueue.model.errors import GoQueueError
 
 
 class TransactionBlock:
-    """``async with``: begins, and commits or aborts. What was ended inside is left alone.
+    """``async with``: begins, and commits or aborts at the end. A transaction ended inside the block is left alone.
 
-    Whoever is cancelled while it commits has it called off, as well as it goes: the broker refuses that if it is
-    committed.
+    If a commit is cancelled, an abort is attempted; the broker refuses it if the transaction is committed.
     """
 
     def __init__(self, begin: Callable[[], Awaitable[AsyncTransaction]]) -> None:
@@ -37,11 +36,11 @@ class TransactionBlock:
             await self._call_off_after(error)
 
     async def _call_off_after(self, error: BaseException) -> None:
-        """What is in doubt because the broker did not answer may be asked for again."""
+        """A transaction in doubt, because the broker did not answer, is left so that ``commit`` can be repeated."""
         if self._transaction is not None and (self._transaction.is_open or not isinstance(error, GoQueueError)):
             await self._transaction.call_off(f"{type(error).__name__}: {error}")
 
     async def call_off(self) -> None:
-        """For someone who did not get to know what was begun."""
+        """Abort a transaction whose caller was interrupted before it received the object."""
         if self._transaction is not None:
             await self._transaction.call_off()

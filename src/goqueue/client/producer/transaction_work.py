@@ -1,4 +1,4 @@
-"""What is being done in a transaction at the moment, and what went wrong with it."""
+"""Operations under way in a transaction, and the first failure among them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from goqueue.model.errors import TransactionAborted
 
 
 class Work:
-    """``with work:`` is around everything without which the transaction is not what was meant: whatever is raised there
-    is why it cannot be committed any more."""
+    """``with work:`` surrounds operations that the transaction depends on: after an exception in one it cannot
+    commit."""
 
     def __init__(self) -> None:
         self.failure: BaseException | None = None
-        """The first one."""
+        """The first failure."""
         self._under_way = 0
         self._is_idle = asyncio.Event()
 
@@ -41,7 +41,7 @@ class Work:
             )
 
     async def finished(self) -> None:
-        """Return when nothing is under way."""
+        """Return when no operation is under way."""
         while self._under_way:
             self._is_idle.clear()
             await self._is_idle.wait()

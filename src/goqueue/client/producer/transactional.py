@@ -1,4 +1,4 @@
-"""The side of a producer that runs its transactions."""
+"""Transactions of a producer: producer id, epoch, and the one open transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_MS = 1 << 53
 
 
 class TransactionSequence:
-    """Where the producer is in one partition. All its partitions have the same id."""
+    """Sequence numbers of the producer in one partition. All partitions share its id."""
 
     begins_anew = False
 
@@ -56,12 +56,12 @@ class TransactionSequence:
 
 
 class Transactional:
-    """One transaction at a time. Under a name (``transactional_id``) the producer takes over from the one before.
+    """One transaction at a time. With a ``transactional_id`` the producer takes over from its predecessor.
 
-    When it is not known what became of a batch or of a transaction, the producer begins again before the next one:
-    under its name with the next epoch, without a name with another id. Either way sequences begin at 0, and whatever
-    was left is ended by the broker. So it does when the broker says that it is fenced, which may only mean that the
-    name was forgotten: it is fenced for good when it is refused under its name.
+    After a batch or a transaction with unknown outcome, the producer is initialized again before the next transaction:
+    with a transactional id in the next epoch, without one under another id. In both cases sequences begin at 0, and the
+    broker ends what was left open. The same happens when the broker reports it as fenced, since the id may only have
+    expired: it is fenced for good when it is refused under its transactional id.
     """
 
     def __init__(self, terms: OutboxTerms, name: str | None, timeout: Span | None) -> None:
@@ -74,11 +74,12 @@ class Transactional:
         self._identity: Identity | None = None
         self._instance = secrets.token_hex(8)
         self._had_name = False
-        """Whether it took over once: if it begins anew, then only if nobody else has since."""
+        """Whether it has taken over before: then it is initialized again only if no other producer has taken over
+        since."""
         self._sequences: dict[tuple[str, int], TransactionSequence] = {}
         self._open: AsyncTransaction | None = None
         self._in_doubt: set[AsyncTransaction] = set()
-        """Those that may still be open at the broker."""
+        """Transactions that may still be open at the broker."""
         self._is_closed = False
         self._beginning = asyncio.Lock()
         self._fenced: ProducerFenced | None = None
@@ -89,7 +90,7 @@ class Transactional:
 
     async def begin(self, for_key: str = "") -> AsyncTransaction:
         if not self.name:
-            # Under a name the broker ends them when the producer begins again.
+            # With a transactional id the broker ends them when the producer is initialized again.
             await self._call_off_doubtful()
         async with self._beginning:
             if self._fenced is not None:
@@ -101,7 +102,7 @@ class Transactional:
             identity = await self._known()
             if self._is_closed:
                 raise ClientClosed("the producer is closed")
-            # The broker hears of it with the first thing that is done in it.
+            # The broker learns of it with the first operation in it.
             made_id = f"{identity.producer_id}-{identity.epoch}-{secrets.token_hex(8)}"
             self._open = AsyncTransaction(
                 self, made_id, identity, pb.Begin(timeout_ms=self._timeout_ms, for_key=for_key)
@@ -109,12 +110,12 @@ class Transactional:
             return self._open
 
     async def take_over(self) -> None:
-        """Fence whoever has the name, and have what that left open ended."""
+        """Fence the previous producer with this transactional id, and have its open transaction aborted."""
         async with self._beginning:
             await self._known()
 
     async def is_fenced(self) -> bool:
-        """Whether another has the name, by asking for it again: that does not take it from anyone."""
+        """Whether another producer has taken over, found by initializing again; that does not fence the other one."""
         if not self.name:
             return False
         try:
@@ -122,7 +123,7 @@ class Transactional:
         except ProducerFenced:
             return True
         except GoQueueError:
-            # The next transaction asks again.
+            # The next transaction tries again.
             return False
         return False
 
@@ -137,12 +138,12 @@ class Transactional:
                 self._fenced = error
                 raise
             self._had_name = bool(self.name)
-            # Also what the last transaction has left behind after it was given up.
+            # Includes sequences that an earlier transaction left behind after it was given up.
             self._sequences = {}
         return self._identity
 
     def outbox(self, transaction: AsyncTransaction, check_open: Callable[[], None]) -> Outbox:
-        """For what is sent in a transaction."""
+        """The outbox of a transaction."""
 
         def sequence(topic: str, number: int) -> TransactionSequence:
             found = self._sequences.get((topic, number))
@@ -154,7 +155,7 @@ class Transactional:
         return Outbox(self._terms, sequence, check_open, transaction.id, transaction.begin)
 
     def forget(self, identity: Identity) -> None:
-        """Begin again before the next transaction, unless that was done since."""
+        """Initialize again before the next transaction, unless that was done since."""
         if self._identity == identity:
             self._identity = None
             self._sequences = {}
@@ -168,34 +169,34 @@ class Transactional:
             self._in_doubt.discard(transaction)
 
     def left_to_others(self, transaction: AsyncTransaction) -> None:
-        """It is prepared. Without a name the next one goes on at once, under another id."""
+        """It is prepared. Without a transactional id the next one can begin at once, under another id."""
         self.ended(transaction)
         if not self.name:
             self.forget(transaction.identity)
 
     async def close(self) -> None:
-        """Call off what is open or in doubt; what is about to end may do so."""
+        """Abort transactions that are open or in doubt; one that is being ended may finish."""
         self._is_closed = True
         if self._open is not None:
             await self._open.call_off()
         await self._call_off_doubtful()
 
     async def _call_off_doubtful(self) -> None:
-        """As well as it goes, so that nobody waits for what is left of them at the broker."""
+        """A best effort, so that no reader waits for their remains at the broker."""
         left, self._in_doubt = self._in_doubt, set()
         for each in left:
             await each.call_off()
 
-    # Asking
+    # Requests
 
     async def ask(
         self, method: str, make_request: Callable[[], Any], asked: Asked, again_if: type[GoQueueError] | None = None
     ) -> Any:
-        """Of the coordinator. Everything that is asked here may be asked again: the answer is the same."""
+        """A request to the coordinator, with retries. All of these can be repeated with the same answer."""
         return await self._again(lambda: self.ask_once(method, make_request, asked), again_if)
 
     async def ask_once(self, method: str, make_request: Callable[[], Any], asked: Asked) -> Any:
-        """For as long as it may take to find the broker."""
+        """One request, retried only until a broker is found."""
 
         async def attempted(attempt: Attempt) -> Any:
             try:
@@ -207,7 +208,7 @@ class Transactional:
         return await self.directory.any(attempted)
 
     async def _again(self, ask: Callable[[], Any], again_if: type[GoQueueError] | None = None) -> Any:
-        """Until the delivery timeout."""
+        """Retry until the delivery timeout."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._terms.config.delivery_timeout_ms / 1_000
         backoff = self.directory.backoff()
@@ -223,7 +224,7 @@ class Transactional:
 
 
 def _timeout_ms(timeout: Span | None) -> int:
-    """0: as the broker says."""
+    """0: the broker's default."""
     if timeout is None:
         return 0
     timeout_ms = -(-span_ns("transaction_timeout", timeout) // _NS_PER_MS)
