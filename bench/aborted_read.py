@@ -18,7 +18,7 @@ import uvloop
 from bench.harness import Measured, broker_process, note, rounded, scratch_folder
 from bench.workload import VALUE_BYTES, byte_batches
 from goqueue.broker.broker import Broker
-from goqueue.client.aio import AsyncClient
+from goqueue.client.async_client import AsyncClient
 from goqueue.model.publishing import NewMessage
 from goqueue.wire.batch import join_frames, parse_batch
 from goqueue.wire.frame import encode_frame

@@ -30,7 +30,7 @@ from bench.harness import (
     scratch_folder,
 )
 from bench.in_process_broker import TOPIC
-from goqueue.client.aio import AsyncClient
+from goqueue.client.async_client import AsyncClient
 
 RATE, P99 = "backup_mb_per_s", "backup_publish_p99"
 _BYTES = 1_000_000_000

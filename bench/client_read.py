@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from bench.client_under_test import TOPIC, ClientUnderTest, Work, fill_topic, measure_client
 from bench.harness import Measured, note, rounded
-from goqueue.client.aio import AsyncClient
+from goqueue.client.async_client import AsyncClient
 
 _MESSAGES = 600_000
 _RUNS = 5

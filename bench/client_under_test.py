@@ -11,7 +11,7 @@ import uvloop
 
 from bench.harness import BrokerProcess, Measured, broker_process, fsync_ms, note, rounded, scratch_folder
 from bench.workload import BATCH_MESSAGES, VALUE_BYTES, byte_batches
-from goqueue.client.aio import AsyncClient
+from goqueue.client.async_client import AsyncClient
 from goqueue.model.settings import FsyncPolicy
 
 TOPIC = "bench"

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from bench.client_under_test import TOPIC, ClientUnderTest, measure_client
 from bench.harness import Measured, note, rounded
 from bench.workload import BATCH_MESSAGES, byte_batches
-from goqueue.client.aio import AsyncClient
+from goqueue.client.async_client import AsyncClient
 
 IDEMPOTENT, TRANSACTIONS, RATE = "idempotent_ratio", "txn_ratio", "txn_rate"
 _MESSAGES = 300_000

@@ -16,7 +16,7 @@ from bench.client_under_test import TOPIC, ClientUnderTest
 from bench.harness import Measured, broker_process, note, rounded, scratch_folder
 from bench.queue_roundtrip import consume
 from bench.workload import BATCH_MESSAGES, VALUE_BYTES, byte_batches
-from goqueue.client.aio import AsyncClient
+from goqueue.client.async_client import AsyncClient
 
 PUBLISH, QUEUE = "trace_ratio", "trace_ratio_queue"
 _MESSAGES = {PUBLISH: 500_000, QUEUE: 100_000}

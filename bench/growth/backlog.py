@@ -10,7 +10,7 @@ from itertools import count, cycle, islice
 from bench.growth.curve import Axis, Curve, Point
 from bench.growth.subject import Subject, send_all, subject
 from bench.workload import BATCH_MESSAGES, byte_batches
-from goqueue.client.aio import AsyncClient
+from goqueue.client.async_client import AsyncClient
 from goqueue.client.consumer.consumer import AsyncConsumer
 
 _TOPIC = "backlog"

@@ -15,7 +15,7 @@ import uvloop
 
 from bench.broker_process import BrokerProcess, broker_process
 from bench.scratch import scratch_folder
-from goqueue.client.aio import AsyncClient
+from goqueue.client.async_client import AsyncClient
 
 _Answer = TypeVar("_Answer")
 SAMPLES = 25

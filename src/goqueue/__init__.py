@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from goqueue.client.admin.lanes import GroupLane, GroupLanes, PartitionLane, PartitionLanes
     from goqueue.client.admin.transactions import CommittedKey, TransactionInfo, TransactionPartition, TransactionStats
-    from goqueue.client.aio import AsyncClient
+    from goqueue.client.async_client import AsyncClient
     from goqueue.client.connection.config import ClientConfig, ConsumerConfig, ProducerConfig
     from goqueue.client.connection.topics import PartitionInfo, PurgedPartition, TopicInfo
     from goqueue.client.consumer.consumer import AsyncConsumer
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from goqueue.model.publishing import NewMessage
 
 _PLACES = {
-    "AsyncClient": "client.aio",
+    "AsyncClient": "client.async_client",
     "AsyncConsumer": "client.consumer.consumer",
     "AsyncProducer": "client.producer.producer",
     "AsyncReceivedMessage": "client.consumer.delivery",

@@ -278,7 +278,7 @@ def test_a_program_does_not_wait_long_at_exit_for_a_broker_that_is_gone_and_says
             import logging, os, signal
             handler = logging.StreamHandler(sys.stdout)
             handler.setFormatter(logging.Formatter("%(message)s"))
-            logging.getLogger("goqueue.client.aio").addHandler(handler)
+            logging.getLogger("goqueue.client.async_client").addHandler(handler)
             logging.getLogger("goqueue").propagate = False
             logging.getLogger("goqueue").addHandler(logging.NullHandler())
             client = Client(address, exit_timeout_ms=200)

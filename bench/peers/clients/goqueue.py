@@ -9,7 +9,7 @@ from typing import cast
 import uvloop
 
 from bench.peers.work import ACK_EVERY, Durability, Pacer, awaited_waits_of
-from goqueue.client.aio import AsyncClient
+from goqueue.client.async_client import AsyncClient
 
 _UNDER_WAY = 16
 _IN_HAND = 5_000

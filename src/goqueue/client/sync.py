@@ -7,7 +7,7 @@ import os
 from collections.abc import Generator, Iterable
 from typing import Self, Unpack
 
-from goqueue.client.aio import AsyncClient
+from goqueue.client.async_client import AsyncClient
 from goqueue.client.connection.config import DEFAULT_ADDRESS
 from goqueue.client.connection.instants import Instant, Span
 from goqueue.client.connection.loop_thread import LoopThread

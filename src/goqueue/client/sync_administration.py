@@ -17,7 +17,7 @@ from goqueue.client.consumer.stream_source import TopicPartition
 from goqueue.client.keywords import GroupOptions
 
 if TYPE_CHECKING:
-    from goqueue.client.aio import AsyncClient
+    from goqueue.client.async_client import AsyncClient
 
 
 class SyncGroupAdministration:

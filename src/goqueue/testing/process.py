@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Unpack
 
-from goqueue.client.aio import AsyncClient
+from goqueue.client.async_client import AsyncClient
 from goqueue.client.keywords import ClientOptions
 from goqueue.client.sync import Client
 from goqueue.model.errors import BrokerUnavailable

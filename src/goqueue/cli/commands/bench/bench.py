@@ -126,7 +126,7 @@ def bench(
     from goqueue.cli.commands.bench.bench_view import described
     from goqueue.cli.connection.target import grpc_address
     from goqueue.cli.terminal import styled_lines
-    from goqueue.client.aio import AsyncClient
+    from goqueue.client.async_client import AsyncClient
 
     plan = _planned(mode, messages, for_time, size, topic, rate, producers, batch, linger)
     broker = broker_at(server, timeout)

@@ -18,7 +18,7 @@ from goqueue.model.errors import GoQueueError
 
 if TYPE_CHECKING:
     from goqueue.cli.terminal.progress import Bar
-    from goqueue.client.aio import AsyncClient
+    from goqueue.client.async_client import AsyncClient
     from goqueue.client.consumer.consumer import AsyncConsumer
     from goqueue.client.keywords import TopicOptions
     from goqueue.model.group_settings import StartAt

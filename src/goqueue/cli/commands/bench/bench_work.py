@@ -15,7 +15,7 @@ from goqueue.model.errors import BrokerUnavailable
 if TYPE_CHECKING:
     from goqueue.cli.commands.bench.bench_stage import Plan, Stage, Times
     from goqueue.cli.terminal.progress import Bar
-    from goqueue.client.aio import AsyncClient
+    from goqueue.client.async_client import AsyncClient
     from goqueue.client.consumer.consumer import AsyncConsumer
     from goqueue.client.messages.outgoing_message import Sent
 
