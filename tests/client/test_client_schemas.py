@@ -277,7 +277,7 @@ async def test_when_the_latest_schema_is_old_it_is_asked_for_once_however_long_n
         write = AvroSerializer(client.schemas, use_latest=True, latest_max_age=60)
         known = await write.bind(topic)
         long_ago = asyncio.get_running_loop().time() - 3_600
-        write._bound.keep(f"{topic}-value", (known, long_ago))
+        write._bound.put(f"{topic}-value", (known, long_ago))
         with counted(monkeypatch) as sent:
             await asyncio.gather(*(write.bind(topic) for _ in range(10)))
         assert sent == ["GetSchemaVersionRequest"]
@@ -298,7 +298,7 @@ def test_what_was_deleted_is_not_written_with_any_more(broker: BrokerProcess, to
                 each.serialize(topic, AN_ORDER)
         write.serialize(topic, AN_ORDER)
         assert client.schemas.versions(subject) == [2]
-        assert list(elsewhere._bound._kept) == [f"{topic}-other"]
+        assert list(elsewhere._bound._cached) == [f"{topic}-other"]
 
 
 async def test_what_is_registered_while_it_is_deleted_is_asked_for_again(

@@ -110,7 +110,7 @@ async def test_a_request_that_is_not_answered_in_time_is_sent_again(broker: Brok
         with stopped(broker):
             sent = await producer.send(topic, b"v")
             leader = await client._directory.leader(topic, 0)
-            first = leader._pipe
+            first = leader._open_stream
             assert first is not None
             await until(lambda: first.broken)
         await sent
@@ -159,7 +159,7 @@ async def test_sending_goes_on_into_the_buffer_while_the_broker_is_away(tmp_path
             first.kill()
             sent = [await producer.send("t", b"%d" % number) for number in range(100)]
             # Let attempts fail, so that what is known of the topic is in doubt, and send more.
-            await until(lambda: client._directory._known["t"].doubted_at == 0)
+            await until(lambda: client._directory._leaders["t"].stale_at == 0)
             sent += [await producer.send("t", b"%d" % number) for number in range(100, 200)]
             with running_broker(tmp_path, grpc_port=first.grpc_port):
                 assert [(await each).offset for each in sent] == list(range(1, 201))

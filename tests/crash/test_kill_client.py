@@ -172,7 +172,7 @@ async def test_a_producer_and_a_reader_live_through_kills_restarts_and_stalls(tm
                     await restarting.stop_and_start()
                 elif number % 4 == 3:
                     async with restarting.stalled():
-                        await until(lambda: client._directory._known["t"].doubted_at == 0)
+                        await until(lambda: client._directory._leaders["t"].stale_at == 0)
                 else:
                     await restarting.kill()
             await sending.more(1_000)

@@ -14,7 +14,14 @@ from goqueue.client.connection.config import DEFAULT_ADDRESS, ClientConfig, Cons
 from goqueue.client.connection.connection import NotConnected
 from goqueue.client.connection.directory import Attempt, Directory
 from goqueue.client.connection.instants import Instant, Span, instant_ns
-from goqueue.client.connection.topics import PurgedPartition, TopicInfo, is_as_asked, to_info, to_purged, to_settings
+from goqueue.client.connection.topics import (
+    PurgedPartition,
+    TopicInfo,
+    has_exact_settings,
+    to_info,
+    to_purged,
+    to_settings,
+)
 from goqueue.client.consumer.consumer import AsyncConsumer
 from goqueue.client.consumer.membership import JoinTerms
 from goqueue.client.consumer.reader import Batch, Isolation, Reader, Record, Start, to_start
@@ -284,8 +291,8 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
             except TopicExists:
                 if not (if_not_exists or attempt.maybe_done):
                     raise
-                made = await attempt.question(topics.DescribeTopic, pb.DescribeTopicRequest(name=name))
-                if not (if_not_exists or is_as_asked(made, dict(request.settings))):
+                made = await attempt.query(topics.DescribeTopic, pb.DescribeTopicRequest(name=name))
+                if not (if_not_exists or has_exact_settings(made, dict(request.settings))):
                     raise
             return made
 
@@ -294,14 +301,14 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
     async def list_topics(self) -> list[str]:
         """Names of all topics."""
         request = pb.ListTopicsRequest()
-        found = await self._directory.any(lambda attempt: attempt.question(attempt.broker.topics.ListTopics, request))
+        found = await self._directory.any(lambda attempt: attempt.query(attempt.broker.topics.ListTopics, request))
         return list(found.names)
 
     async def describe_topic(self, name: str) -> TopicInfo:
         """A topic's settings in effect, offsets and sizes."""
         request = pb.DescribeTopicRequest(name=name)
         return to_info(
-            await self._directory.any(lambda attempt: attempt.question(attempt.broker.topics.DescribeTopic, request))
+            await self._directory.any(lambda attempt: attempt.query(attempt.broker.topics.DescribeTopic, request))
         )
 
     async def change_topic(self, name: str, *, unset: Iterable[str] = (), **settings: Unpack[TopicTuning]) -> TopicInfo:

@@ -209,9 +209,7 @@ class GroupAdministration:
         return found
 
     async def _ask_groups(self, method: str, request: Any) -> Any:
-        return await self._directory.any(
-            lambda attempt: attempt.question(getattr(attempt.broker.groups, method), request)
-        )
+        return await self._directory.any(lambda attempt: attempt.query(getattr(attempt.broker.groups, method), request))
 
 
 def to_group_settings(given: Mapping[str, object]) -> dict[str, str]:

@@ -76,9 +76,7 @@ class DelayAdministration:
         return to_delay_stats(await self._ask_delays("DelayStats", pb.DelayStatsRequest()))
 
     async def _ask_delays(self, method: str, request: Any) -> Any:
-        return await self._directory.any(
-            lambda attempt: attempt.question(getattr(attempt.broker.delays, method), request)
-        )
+        return await self._directory.any(lambda attempt: attempt.query(getattr(attempt.broker.delays, method), request))
 
 
 def _made(make: Callable[[], Any]) -> Any:

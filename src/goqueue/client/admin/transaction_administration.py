@@ -71,7 +71,7 @@ class TransactionAdministration:
 
     async def _ask_transactions(self, method: str, request: Any) -> Any:
         return await self._directory.any(
-            lambda attempt: attempt.question(getattr(attempt.broker.transactions, method), request)
+            lambda attempt: attempt.query(getattr(attempt.broker.transactions, method), request)
         )
 
 

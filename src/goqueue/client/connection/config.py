@@ -12,15 +12,15 @@ from goqueue.model.fields import parse_fields, setting
 _HOUR_MS = 3_600_000
 
 
-class _Checked:
+class _Validated:
     """Rejects values out of bounds, and names all of them in one error."""
 
     __slots__ = ()
 
     def __post_init__(self) -> None:
         kind = type(self)
-        given = {name: getattr(self, name) for name in (field.name for field in dataclasses.fields(kind))}  # type: ignore[arg-type]
-        values, problems = parse_fields(kind, given)
+        raw = {name: getattr(self, name) for name in (field.name for field in dataclasses.fields(kind))}  # type: ignore[arg-type]
+        values, problems = parse_fields(kind, raw)
         if problems:
             raise InvalidConfiguration("; ".join(problems))
         for name, value in values.items():
@@ -31,7 +31,7 @@ DEFAULT_ADDRESS = "localhost:9090"
 
 
 @dataclass(frozen=True, slots=True)
-class ClientConfig(_Checked):
+class ClientConfig(_Validated):
     """Timeouts, retries and limits of a client's connections."""
 
     connect_timeout_ms: int = setting(
@@ -70,7 +70,7 @@ class ClientConfig(_Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerConfig(_Checked):
+class ProducerConfig(_Validated):
     """Batching, buffering and delivery guarantees of a producer."""
 
     batch_messages: int = setting(
@@ -111,7 +111,7 @@ class ProducerConfig(_Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerConfig(_Checked):
+class ConsumerConfig(_Validated):
     """Prefetch, leases and commits of a consumer."""
 
     max_in_flight: int = setting(

@@ -27,7 +27,12 @@ from goqueue.wire.batch_envelope import FETCH_RESPONSE, PUBLISH_REQUEST, Piece
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
-_LOST = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
+_LOST_CODES = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.INTERNAL,
+}
 _NO_CONNECTION = "failed to connect to all addresses"
 """gRPC's text for a call that never had a connection. After any other lost call the request may have been carried
 out."""
@@ -41,9 +46,9 @@ CALL_ENDED = (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidState
 """What gRPC raises for a write to a call that has ended; which of them depends on timing."""
 
 _END_WITHIN_S = 0.5
-_LAST_WORDS_S = 0.01
+_LATE_EVENTS_S = 0.01
 
-_grpc_runs_in: int | None = None
+_grpc_pid: int | None = None
 """Process id in which gRPC has its threads. A forked child has gRPC's memory without the threads and would hang."""
 
 
@@ -65,7 +70,7 @@ class Connection:
     def __init__(self, address: str, config: ClientConfig) -> None:
         self.address = address
         self._config = config
-        _refuse_grpc_of_a_parent()
+        _refuse_after_fork()
         self._channel = grpc.aio.insecure_channel(
             address,
             options=[
@@ -97,7 +102,7 @@ class Connection:
         self.delays = pb_grpc.DelaysStub(self._channel)
         self.schemas = pb_grpc.SchemasStub(self._channel)
         self.transactions = pb_grpc.TransactionsStub(self._channel)
-        self._pipe: _PublishPipe | None = None
+        self._open_stream: _PublishStream | None = None
         self._closed = False
         self._fetching = 0
         self._cut_short = False
@@ -142,15 +147,15 @@ class Connection:
         return stored
 
     async def _publish_on_stream(self, request: pb.PublishRequest, batch: Sequence[Piece]) -> pb.PublishResponse:
-        if self._pipe is None or self._pipe.broken:
-            self._pipe = _PublishPipe(self._publish_stream(), self.address)
-        pipe = self._pipe
+        if self._open_stream is None or self._open_stream.broken:
+            self._open_stream = _PublishStream(self._publish_stream(), self.address)
+        stream = self._open_stream
         try:
             async with asyncio.timeout(self._config.request_timeout_ms / 1_000):
-                return await pipe.ask(request, batch)
+                return await stream.send(request, batch)
         except TimeoutError:
             # The broker may be stalled; a fresh stream may get through where this one does not.
-            pipe.abandon()
+            stream.abandon()
             raise DeliveryTimeout(
                 f"{self.address} did not acknowledge within {self._config.request_timeout_ms} ms"
             ) from None
@@ -181,7 +186,7 @@ class Connection:
         self._check_open()
         return self.groups.Subscribe()
 
-    def was_cut_short(self) -> None:
+    def note_cut_short(self) -> None:
         """Note that a stream of this connection did not end properly."""
         self._cut_short = True
 
@@ -197,45 +202,45 @@ class Connection:
         """
         self._closed = True
         self._cut_short |= self._fetching > 0
-        if self._pipe is not None and not await self._pipe.close():
+        if self._open_stream is not None and not await self._open_stream.close():
             self._cut_short = True
         await self._channel.close()
         if self._cut_short and not at_exit:
-            await asyncio.sleep(_LAST_WORDS_S)
+            await asyncio.sleep(_LATE_EVENTS_S)
 
 
-class _PublishPipe:
+class _PublishStream:
     """Requests go out in order; responses are matched to callers by correlation id."""
 
     def __init__(self, call: Any, address: str) -> None:
         self._call = call
         self._address = address
-        self._asked: dict[int, asyncio.Future[pb.PublishResponse]] = {}
+        self._pending: dict[int, asyncio.Future[pb.PublishResponse]] = {}
         self._outgoing: dict[int, tuple[pb.PublishRequest, Sequence[Piece]]] = {}
-        self._something_to_send = asyncio.Event()
+        self._has_outgoing = asyncio.Event()
         self._next_id = 0
         self.broken = False
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
 
-    async def ask(self, request: pb.PublishRequest, batch: Sequence[Piece]) -> pb.PublishResponse:
+    async def send(self, request: pb.PublishRequest, batch: Sequence[Piece]) -> pb.PublishResponse:
         self._next_id += 1
         request.correlation_id = self._next_id
-        answer: asyncio.Future[pb.PublishResponse] = asyncio.get_running_loop().create_future()
-        self._asked[request.correlation_id] = answer
+        future: asyncio.Future[pb.PublishResponse] = asyncio.get_running_loop().create_future()
+        self._pending[request.correlation_id] = future
         self._outgoing[request.correlation_id] = request, batch
-        self._something_to_send.set()
+        self._has_outgoing.set()
         try:
-            return await answer
+            return await future
         finally:
             # Also drop requests whose caller has gone: with a stalled broker they would pile up here.
-            self._asked.pop(request.correlation_id, None)
+            self._pending.pop(request.correlation_id, None)
             self._outgoing.pop(request.correlation_id, None)
 
     async def _write(self) -> None:
         try:
             while True:
-                await self._something_to_send.wait()
-                self._something_to_send.clear()
+                await self._has_outgoing.wait()
+                self._has_outgoing.clear()
                 while self._outgoing:
                     await self._call.write(self._outgoing.pop(next(iter(self._outgoing))))
         except CALL_ENDED:
@@ -246,9 +251,9 @@ class _PublishPipe:
         reason: GoQueueError = BrokerUnavailable(f"{self._address} ended the publish stream")
         try:
             async for response in self._call:
-                answer = self._asked.get(response.correlation_id)
-                if answer is not None and not answer.done():
-                    answer.set_result(response)
+                future = self._pending.get(response.correlation_id)
+                if future is not None and not future.done():
+                    future.set_result(response)
         except grpc.aio.AioRpcError as error:
             reason = to_error(error, self._address)
         except asyncio.CancelledError:
@@ -259,9 +264,9 @@ class _PublishPipe:
     def _end(self, reason: GoQueueError) -> None:
         self.broken = True
         self._tasks[0].cancel()
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_exception(reason)
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(reason)
 
     def abandon(self) -> None:
         self.broken = True
@@ -287,10 +292,10 @@ class _PublishPipe:
         return ended
 
 
-def _refuse_grpc_of_a_parent() -> None:
-    global _grpc_runs_in
-    _grpc_runs_in = _grpc_runs_in or os.getpid()
-    if _grpc_runs_in != os.getpid():
+def _refuse_after_fork() -> None:
+    global _grpc_pid
+    _grpc_pid = _grpc_pid or os.getpid()
+    if _grpc_pid != os.getpid():
         raise ClientError(
             "a client was at work in this process before it forked, and gRPC does not survive that; fork before the "
             "first call, or start processes with 'spawn'"
@@ -311,11 +316,11 @@ def to_error(error: grpc.aio.AioRpcError, address: str) -> GoQueueError:
         if "larger than max" in details:
             return MessageTooLarge(f"{address}: {details} (grpc.max_message_bytes, or the client's max_message_bytes)")
         return error_from("overloaded", f"{address}: {details}", 1)
-    if error.code() in _LOST and _NO_CONNECTION in details:
+    if error.code() in _LOST_CODES and _NO_CONNECTION in details:
         if SPEAKS_HTTP in details:
             return WrongPort(f"{address} speaks HTTP, and not gRPC")
         return NotConnected(f"{address} cannot be reached: {_reason(details)}")
-    if error.code() in _LOST:
+    if error.code() in _LOST_CODES:
         return BrokerUnavailable(f"{address} cannot be reached: {details}")
     return error_from("internal_error", f"{address}: {details}")
 

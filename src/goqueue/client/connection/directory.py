@@ -25,15 +25,15 @@ from goqueue.model.errors import (
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 Reply = TypeVar("Reply")
-_ERRANDS_WITHIN_S = 2.0
+_BACKGROUND_TIMEOUT_S = 2.0
 
 
 @dataclass(slots=True)
-class _Known:
-    """Leader of each partition of one topic. Used for routing; refreshed once ``doubted_at`` has passed."""
+class _TopicLeaders:
+    """Leader of each partition of one topic. Used for routing; refreshed once ``stale_at`` has passed."""
 
     leaders: list[str]
-    doubted_at: float
+    stale_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Attempt:
     is_last: bool
     maybe_done: bool
 
-    async def question(self, method: Any, request: Any) -> Any:
+    async def query(self, method: Any, request: Any) -> Any:
         """A read-only call. It can be repeated at another broker, so it gets only its share of the time."""
         try:
             return await self.broker.call(method, request, timeout_ms=self.timeout_ms)
@@ -68,10 +68,10 @@ class Directory:
         self.config = config
         self._addresses = addresses
         self._connections: dict[str, Connection] = {}
-        self._known: dict[str, _Known] = {}
-        self._asking: dict[str, asyncio.Task[_Known]] = {}
-        self._errands: set[asyncio.Task[None]] = set()
-        self._trouble: GoQueueError | None = None
+        self._leaders: dict[str, _TopicLeaders] = {}
+        self._lookups: dict[str, asyncio.Task[_TopicLeaders]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._last_error: GoQueueError | None = None
         """Why the last broker that was tried did not answer."""
         self._closed = False
 
@@ -89,8 +89,8 @@ class Directory:
             found = self._connections[address] = Connection(address, self.config)
         return found
 
-    async def any(self, ask: Callable[[Attempt], Awaitable[Reply]]) -> Reply:
-        """Run ``ask`` against the first broker that can be reached, with retries until the connect timeout.
+    async def any(self, operation: Callable[[Attempt], Awaitable[Reply]]) -> Reply:
+        """Run ``operation`` against the first broker that can be reached, with retries until the connect timeout.
 
         The brokers not yet tried in a round share the remaining time equally, so that a stalled broker leaves time for
         the others.
@@ -101,17 +101,17 @@ class Directory:
         maybe_done = False
         while True:
             addresses = list(self._addresses)
-            for place, address in enumerate(addresses):
-                left = len(addresses) - place
-                share_ms = max(1, int((deadline - loop.time()) * 1_000 / left))
+            for index, address in enumerate(addresses):
+                remaining = len(addresses) - index
+                share_ms = max(1, int((deadline - loop.time()) * 1_000 / remaining))
                 try:
-                    return await ask(Attempt(self.connection(address), share_ms, left == 1, maybe_done))
+                    return await operation(Attempt(self.connection(address), share_ms, remaining == 1, maybe_done))
                 except WrongPort:
                     # A retry does not help, and the broker logs each attempt.
                     raise await with_right_port(address) from None
                 except (BrokerUnavailable, ShuttingDown, Overloaded) as error:
                     last: GoQueueError = error
-                    self._trouble = error
+                    self._last_error = error
                     maybe_done |= isinstance(error, BrokerUnavailable) and not isinstance(error, NotConnected)
                     # The next operation begins with another broker.
                     self._addresses.remove(address)
@@ -121,11 +121,11 @@ class Directory:
                 raise last
             await asyncio.sleep(pause_s)
 
-    def first(self) -> Connection:
+    def preferred_broker(self) -> Connection:
         """The broker to try first."""
         return self.connection(self._addresses[0])
 
-    def pass_over(self, connection: Connection) -> None:
+    def move_to_end(self, connection: Connection) -> None:
         """Move a broker that failed to the end of the list, so that the next operation begins with another."""
         if self._addresses[0] == connection.address:
             self._addresses.append(self._addresses.pop(0))
@@ -134,62 +134,62 @@ class Directory:
         """Number of partitions of a topic. Once known, it is returned without a call, so that routing works without a
         broker."""
         self.check_open()
-        known = self._known.get(topic)
-        if known is None:
+        entry = self._leaders.get(topic)
+        if entry is None:
             try:
                 async with asyncio.timeout(None if within_ms is None else within_ms / 1_000):
-                    known = await self._learn(topic)
+                    entry = await self._wait_for_leaders(topic)
             except TimeoutError:
                 raise NotConnected(
                     f"nothing was sent: no broker told within {within_ms} ms how many partitions {topic!r} has"
-                    + (f" ({self._trouble})" if self._trouble is not None else "")
-                ) from self._trouble
-        elif known.doubted_at <= asyncio.get_running_loop().time():
-            self._ask(topic)
-        return len(known.leaders)
+                    + (f" ({self._last_error})" if self._last_error is not None else "")
+                ) from self._last_error
+        elif entry.stale_at <= asyncio.get_running_loop().time():
+            self._look_up(topic)
+        return len(entry.leaders)
 
     async def leader(self, topic: str, partition: int) -> Connection:
         self.check_open()
-        known = self._known.get(topic)
-        if known is None or known.doubted_at <= asyncio.get_running_loop().time():
-            known = await self._learn(topic)
-        if not 0 <= partition < len(known.leaders):
-            raise error_no_partition(topic, partition, len(known.leaders))
-        return self.connection(known.leaders[partition])
+        entry = self._leaders.get(topic)
+        if entry is None or entry.stale_at <= asyncio.get_running_loop().time():
+            entry = await self._wait_for_leaders(topic)
+        if not 0 <= partition < len(entry.leaders):
+            raise error_no_partition(topic, partition, len(entry.leaders))
+        return self.connection(entry.leaders[partition])
 
-    def doubt(self, topic: str, error: GoQueueError) -> None:
+    def mark_stale(self, topic: str, error: GoQueueError) -> None:
         """Mark the leaders of a topic as stale after an error: they are looked up again before the next delivery."""
         if isinstance(error, TopicNotFound | PartitionNotFound):
-            self._known.pop(topic, None)
-        elif topic in self._known:
-            self._known[topic].doubted_at = 0.0
+            self._leaders.pop(topic, None)
+        elif topic in self._leaders:
+            self._leaders[topic].stale_at = 0.0
 
     def forget(self, topic: str) -> None:
-        self._known.pop(topic, None)
+        self._leaders.pop(topic, None)
 
-    async def _learn(self, topic: str) -> _Known:
-        asking = self._ask(topic)
+    async def _wait_for_leaders(self, topic: str) -> _TopicLeaders:
+        lookup = self._look_up(topic)
         try:
-            return await asyncio.shield(asking)
+            return await asyncio.shield(lookup)
         except asyncio.CancelledError:
-            if asking.cancelled():
+            if lookup.cancelled():
                 self.check_open()
             raise
 
-    def _ask(self, topic: str) -> asyncio.Task[_Known]:
+    def _look_up(self, topic: str) -> asyncio.Task[_TopicLeaders]:
         """Concurrent lookups of the same topic share one request."""
-        asking = self._asking.get(topic)
-        if asking is None:
-            asking = self._asking[topic] = asyncio.create_task(self._ask_leaders(topic))
-            asking.add_done_callback(lambda task: self._asked(topic, task))
-        return asking
+        lookup = self._lookups.get(topic)
+        if lookup is None:
+            lookup = self._lookups[topic] = asyncio.create_task(self._request_leaders(topic))
+            lookup.add_done_callback(lambda task: self._lookup_done(topic, task))
+        return lookup
 
-    def _asked(self, topic: str, task: asyncio.Task[_Known]) -> None:
-        self._asking.pop(topic, None)
+    def _lookup_done(self, topic: str, task: asyncio.Task[_TopicLeaders]) -> None:
+        self._lookups.pop(topic, None)
         if not task.cancelled() and isinstance(task.exception(), TopicNotFound):
             self.forget(topic)
 
-    async def _ask_leaders(self, topic: str) -> _Known:
+    async def _request_leaders(self, topic: str) -> _TopicLeaders:
         address, response = await self.any(lambda attempt: self._describe(attempt, topic))
         described = response.topics[0]
         if described.HasField("error"):
@@ -197,38 +197,36 @@ class Directory:
         # A node that does not know its own public address is reached at the address that just answered.
         leaders = [response.nodes[index].address or address for index in described.leaders]
         until = asyncio.get_running_loop().time() + self.config.metadata_max_age_ms / 1_000
-        known = self._known[topic] = _Known(leaders, until)
-        return known
+        entry = self._leaders[topic] = _TopicLeaders(leaders, until)
+        return entry
 
     async def _describe(self, attempt: Attempt, topic: str) -> tuple[str, pb.DescribeClusterResponse]:
         broker = attempt.broker
         try:
-            response = await attempt.question(
-                broker.metadata.DescribeCluster, pb.DescribeClusterRequest(topics=[topic])
-            )
+            response = await attempt.query(broker.metadata.DescribeCluster, pb.DescribeClusterRequest(topics=[topic]))
         except DeliveryTimeout as error:
             # The broker accepts connections and does not answer. A lookup has no effects, so another broker can be
             # tried.
             raise BrokerUnavailable(str(error)) from None
         return broker.address, response
 
-    def run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
+    def run_in_background(self, call: Coroutine[Any, Any, None]) -> None:
         """Run a call in the background without a caller that waits. Closing the directory allows it a short time to
         finish."""
-        task = asyncio.create_task(errand)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+        task = asyncio.create_task(call)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def close(self, *, at_exit: bool = False) -> None:
-        if self._errands:
-            await asyncio.wait(self._errands, timeout=_ERRANDS_WITHIN_S)
-        for errand in self._errands:
-            errand.cancel()
+        if self._background:
+            await asyncio.wait(self._background, timeout=_BACKGROUND_TIMEOUT_S)
+        for call in self._background:
+            call.cancel()
         self._closed = True
-        asking = list(self._asking.values())
-        for task in asking:
+        lookups = list(self._lookups.values())
+        for task in lookups:
             task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.gather(*lookups, return_exceptions=True)
         for connection in self._connections.values():
             await connection.close(at_exit=at_exit)
 

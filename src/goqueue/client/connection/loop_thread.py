@@ -24,11 +24,11 @@ class LoopThread:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         # Re-entrant: the garbage collector may close an abandoned reader in this thread in the middle of a submit.
-        self._submitting = threading.RLock()
+        self._submit_lock = threading.RLock()
         self.exiting = False
         self._stopping: concurrent.futures.Future[None] | None = None
         # A daemon thread, so that a program that forgets to close still ends; ``atexit`` finishes the pending work.
-        self._thread = threading.Thread(target=self._work, name="goqueue-client", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="goqueue-client", daemon=True)
         self._thread.start()
 
     @property
@@ -72,7 +72,7 @@ class LoopThread:
         # Checked before the lock is taken: in a forked child, a thread that no longer exists may hold the lock for
         # ever.
         if not self._is_forked():
-            with self._submitting:
+            with self._submit_lock:
                 if self._stopping is None:
                     return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
@@ -105,13 +105,13 @@ class LoopThread:
         if self._is_forked():
             last.close()
             return
-        with self._submitting:
+        with self._submit_lock:
             if self._stopping is None:
-                self._stopping = asyncio.run_coroutine_threadsafe(self._wind_up(last), self._loop)
+                self._stopping = asyncio.run_coroutine_threadsafe(self._shut_down(last), self._loop)
             else:
                 last.close()
 
-    async def _wind_up(self, last: Coroutine[Any, Any, None]) -> None:
+    async def _shut_down(self, last: Coroutine[Any, Any, None]) -> None:
         try:
             await last
         finally:
@@ -123,7 +123,7 @@ class LoopThread:
             await self._loop.shutdown_asyncgens()
             self._loop.call_soon(self._loop.stop)
 
-    def _work(self) -> None:
+    def _run_loop(self) -> None:
         self._loop.run_forever()
         self._loop.close()
 

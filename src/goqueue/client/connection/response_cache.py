@@ -10,78 +10,78 @@ from typing import Generic, TypeVar
 from goqueue.model.errors import ClientClosed
 
 Key = TypeVar("Key", bound=Hashable)
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 
-class Answers(Generic[Key, Answer]):
-    """Concurrent callers with the same key share one request; the ``most`` latest responses are cached. Errors are
+class ResponseCache(Generic[Key, Response]):
+    """Concurrent callers with the same key share one request; the latest ``max_entries`` responses are kept, errors are
     not."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept: OrderedDict[Key, Answer] = OrderedDict()
-        self._asking: dict[Key, asyncio.Task[Answer]] = {}
-        self._tasks: set[asyncio.Task[Answer]] = set()
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries = max_entries
+        self._cached: OrderedDict[Key, Response] = OrderedDict()
+        self._requests: dict[Key, asyncio.Task[Response]] = {}
+        self._tasks: set[asyncio.Task[Response]] = set()
 
-    def known(self, key: Key) -> Answer | None:
-        found = self._kept.get(key)
+    def cached(self, key: Key) -> Response | None:
+        found = self._cached.get(key)
         if found is not None:
-            self._kept.move_to_end(key)
+            self._cached.move_to_end(key)
         return found
 
-    def keep(self, key: Key, answer: Answer) -> None:
-        self._kept[key] = answer
-        self._kept.move_to_end(key)
-        if len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+    def put(self, key: Key, response: Response) -> None:
+        self._cached[key] = response
+        self._cached.move_to_end(key)
+        if len(self._cached) > self._max_entries:
+            self._cached.popitem(last=False)
 
-    def forget(self, doubtful: Callable[[Key], bool]) -> None:
+    def forget(self, is_stale: Callable[[Key], bool]) -> None:
         """Also detaches requests under way: a caller from now on gets the response to a request made from now on."""
-        for key in [each for each in self._kept if doubtful(each)]:
-            del self._kept[key]
-        for key in [each for each in self._asking if doubtful(each)]:
-            del self._asking[key]
+        for key in [each for each in self._cached if is_stale(each)]:
+            del self._cached[key]
+        for key in [each for each in self._requests if is_stale(each)]:
+            del self._requests[key]
 
-    async def get(self, key: Key, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        found = self.known(key)
+    async def get(self, key: Key, fetch: Callable[[], Awaitable[Response]]) -> Response:
+        found = self.cached(key)
         if found is not None:
             return found
-        asking = self._asking.get(key)
-        if asking is None:
-            asking = self._asking[key] = asyncio.create_task(self._ask(key, ask))
-            self._tasks.add(asking)
-            asking.add_done_callback(self._tasks.discard)
-            asking.add_done_callback(_seen)
+        request = self._requests.get(key)
+        if request is None:
+            request = self._requests[key] = asyncio.create_task(self._fetch(key, fetch))
+            self._tasks.add(request)
+            request.add_done_callback(self._tasks.discard)
+            request.add_done_callback(_mark_retrieved)
         try:
             # A caller that is cancelled leaves the request running for the others.
-            return await asyncio.shield(asking)
+            return await asyncio.shield(request)
         except asyncio.CancelledError:
-            if asking.cancelled():
+            if request.cancelled():
                 raise ClientClosed("the client is closed") from None
             raise
 
-    async def _ask(self, key: Key, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _fetch(self, key: Key, fetch: Callable[[], Awaitable[Response]]) -> Response:
         try:
-            answer = await ask()
-            if self._is_wanted(key):
-                self.keep(key, answer)
-            return answer
+            response = await fetch()
+            if self._is_current(key):
+                self.put(key, response)
+            return response
         finally:
-            if self._is_wanted(key):
-                del self._asking[key]
+            if self._is_current(key):
+                del self._requests[key]
 
-    def _is_wanted(self, key: Key) -> bool:
+    def _is_current(self, key: Key) -> bool:
         """Whether the current request has not been detached by ``forget``."""
-        return self._asking.get(key) is asyncio.current_task()
+        return self._requests.get(key) is asyncio.current_task()
 
     async def close(self) -> None:
-        asking = list(self._tasks)
-        for task in asking:
+        requests = list(self._tasks)
+        for task in requests:
             task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.gather(*requests, return_exceptions=True)
 
 
-def _seen(task: asyncio.Task[Answer]) -> None:
+def _mark_retrieved(task: asyncio.Task[Response]) -> None:
     """Mark the exception as retrieved, in case every caller was cancelled."""
     if not task.cancelled():
         task.exception()

@@ -54,18 +54,18 @@ def to_purged(answer: pb.PurgeTopicResponse) -> list[PurgedPartition]:
     return [PurgedPartition(**{name: getattr(each, name) for name in names}) for each in answer.partitions]
 
 
-def to_settings(given: Mapping[str, object]) -> dict[str, str]:
-    return {name: UNLIMITED if value is None else str(value) for name, value in given.items()}
+def to_settings(settings: Mapping[str, object]) -> dict[str, str]:
+    return {name: UNLIMITED if value is None else str(value) for name, value in settings.items()}
 
 
-def is_as_asked(topic: pb.Topic, asked: dict[str, str]) -> bool:
+def has_exact_settings(topic: pb.Topic, settings: dict[str, str]) -> bool:
     """Whether the topic's own settings are exactly these."""
-    if set(topic.overrides) != asked.keys() - {"partitions"}:
+    if set(topic.overrides) != settings.keys() - {"partitions"}:
         return False
-    return all(_same(name, value, topic.settings[name]) for name, value in asked.items())
+    return all(_is_same_value(name, value, topic.settings[name]) for name, value in settings.items())
 
 
-def _same(name: str, one: str, other: str) -> bool:
+def _is_same_value(name: str, one: str, other: str) -> bool:
     """Compared by value: ``"60m"`` and ``"1h"`` are the same."""
     declared = specs(TopicSettings).get(name)
     try:

@@ -10,8 +10,8 @@ from goqueue.model.errors import WrongPort
 
 SPEAKS_HTTP = "http1.x server"
 """In gRPC's error text for a peer whose first bytes are an HTTP/1 response."""
-_WITHIN_S = 2.0
-_MOST_BYTES = 16 << 10
+_TIMEOUT_S = 2.0
+_MAX_RESPONSE_BYTES = 16 << 10
 
 
 class _Version(msgspec.Struct):
@@ -21,20 +21,20 @@ class _Version(msgspec.Struct):
 async def with_right_port(address: str) -> WrongPort:
     """The error; it names the gRPC port if a GoQueue broker answers ``GET /version`` there."""
     host = address.rpartition(":")[0]
-    port = await _grpc_port_told_at(address)
+    port = await _query_grpc_port(address)
     right = f"{host}:{port}" if port else f"{host} with the broker's port for gRPC (9090 unless it is configured)"
     return WrongPort(f"{address} speaks HTTP, and clients talk gRPC, which has another port; use {right}")
 
 
-async def _grpc_port_told_at(address: str) -> int:
+async def _query_grpc_port(address: str) -> int:
     """The broker's gRPC port; 0 if there is no such answer."""
     host, _, port = address.rpartition(":")
     try:
-        async with asyncio.timeout(_WITHIN_S):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=_MOST_BYTES)
+        async with asyncio.timeout(_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=_MAX_RESPONSE_BYTES)
             try:
                 writer.write(f"GET /version HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
-                answer = await reader.readexactly(_MOST_BYTES)
+                answer = await reader.readexactly(_MAX_RESPONSE_BYTES)
             except asyncio.IncompleteReadError as error:
                 answer = error.partial
             finally:

@@ -126,7 +126,7 @@ class AsyncConsumer:
         async def learn(topic: str) -> None:
             request = pb.DescribeTopicRequest(name=topic)
             found = await self._directory.any(
-                lambda attempt: attempt.question(attempt.broker.topics.DescribeTopic, request)
+                lambda attempt: attempt.query(attempt.broker.topics.DescribeTopic, request)
             )
             if self._queue_side is not None:
                 self._queue_side.visibility_s[topic] = _visibility_s(found.settings[_VISIBILITY])

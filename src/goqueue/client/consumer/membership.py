@@ -127,13 +127,13 @@ class Membership:
         self._keeping = asyncio.create_task(self._keep())
 
     async def _subscribe(self) -> None:
-        connection = self._directory.first()
+        connection = self._directory.preferred_broker()
         try:
             subscription = Subscription(connection, self)
             held, window = self._host.held() if self._member_id else (), self._window
             await subscription.join(self._terms.request(self._member_id, held, window), self._request_s)
         except GoQueueError:
-            self._directory.pass_over(connection)
+            self._directory.move_to_end(connection)
             raise
         if self._is_paused:
             subscription.tell(_PAUSE)
@@ -212,7 +212,7 @@ class Membership:
     def renew(self) -> None:
         """Begin another stream as the same member."""
         if self._subscription is not None:
-            self._subscription.connection.was_cut_short()
+            self._subscription.connection.note_cut_short()
             self._subscription.abandon()
 
     def set_window(self, messages: int) -> None:

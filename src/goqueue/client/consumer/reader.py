@@ -182,7 +182,7 @@ class Reader:
     def _begin_to_tell(self, leader: Connection, number: int, offset: int) -> None:
         if not self._has_told:
             self._has_told = True
-            self._directory.run_errand(self._tell(leader, number, offset))
+            self._directory.run_in_background(self._tell(leader, number, offset))
 
     async def _tell(self, leader: Connection, number: int, offset: int) -> None:
         request = self._request(number, offset, verify=True)
@@ -222,7 +222,7 @@ class Reader:
                         backoff.reset()
                 return
             except GoQueueError as error:
-                self._directory.doubt(self._topic, error)
+                self._directory.mark_stale(self._topic, error)
                 pause_s = backoff.next_s(error.retry_after_s)
                 if not error.retriable or loop.time() + pause_s > give_up_at:
                     raise

@@ -190,6 +190,6 @@ class Subscription:
                     await self._call.done_writing()
                     await asyncio.shield(reading)
         except (TimeoutError, *CALL_ENDED):
-            self.connection.was_cut_short()
+            self.connection.note_cut_short()
         self.abandon()
         await asyncio.gather(reading, return_exceptions=True)

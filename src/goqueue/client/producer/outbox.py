@@ -221,7 +221,7 @@ class Outbox:
                     self.on_stored(stored)
                 return stored
             except GoQueueError as error:
-                self._directory.doubt(topic, error)
+                self._directory.mark_stale(topic, error)
                 raise
 
         return PartitionQueue(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from goqueue.client.connection.directory import Directory
-from goqueue.client.connection.response_cache import Answers
+from goqueue.client.connection.response_cache import ResponseCache
 from goqueue.model.sequences import next_sequence
 from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -38,17 +38,17 @@ class ProducerIds:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._answers: Answers[str, Identity] = Answers(1)
+        self._cache: ResponseCache[str, Identity] = ResponseCache(1)
 
     async def shared(self) -> Identity:
-        return await self._answers.get("shared", self.fresh)
+        return await self._cache.get("shared", self.fresh)
 
     async def fresh(self) -> Identity:
         """A newly assigned id."""
         return await init_producer(self._directory, pb.InitProducerRequest())
 
     async def close(self) -> None:
-        await self._answers.close()
+        await self._cache.close()
 
 
 async def init_producer(directory: Directory, request: pb.InitProducerRequest) -> Identity:

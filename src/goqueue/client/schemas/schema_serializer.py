@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from goqueue.client.connection.instants import Span
 from goqueue.client.connection.loop_thread import LoopThread
-from goqueue.client.connection.response_cache import Answers
+from goqueue.client.connection.response_cache import ResponseCache
 from goqueue.client.consumer.handler_result import to_seconds
 from goqueue.client.messages.serializers import Part, Serializer
 from goqueue.client.schemas.schemas import SCHEMAS_KEPT, AsyncSchemas, Schema, SchemaGiven, compiled, to_schema
@@ -92,7 +92,7 @@ class SchemaSerializer(ABC):
             normalize,
             to_seconds(latest_max_age) if use_latest else float("inf"),
         )
-        self._bound: Answers[str, tuple[Serializer, float]] = Answers(SCHEMAS_KEPT)
+        self._bound: ResponseCache[str, tuple[Serializer, float]] = ResponseCache(SCHEMAS_KEPT)
         self._schemas.follow(self._bound)
 
     def __call__(self, value: Any) -> bytes:
@@ -103,26 +103,26 @@ class SchemaSerializer(ABC):
     async def bind(self, topic: str, part: Part = "value") -> Serializer:
         """The serializer for the values, or the keys, of a topic."""
         subject = self._choice.subject or f"{topic}-{part}"
-        known = self._bound.known(subject)
+        cached = self._bound.cached(subject)
         now = asyncio.get_running_loop().time()
-        if known is not None and known[1] > now:
-            return known[0]
-        if known is not None:
-            return await self._refresh(subject, known[0], now)
+        if cached is not None and cached[1] > now:
+            return cached[0]
+        if cached is not None:
+            return await self._refresh(subject, cached[0], now)
         return (await self._bound.get(subject, lambda: self._bind(subject)))[0]
 
-    async def _refresh(self, subject: str, known: Serializer, now: float) -> Serializer:
+    async def _refresh(self, subject: str, cached: Serializer, now: float) -> Serializer:
         """Look up the latest schema again."""
         # Concurrent callers use the previous schema until the lookup returns.
-        self._bound.keep(subject, (known, now + self._choice.latest_max_age_s))
+        self._bound.put(subject, (cached, now + self._choice.latest_max_age_s))
         try:
             made = await self._bind(subject)
         except GoQueueError as error:
             log.warning(
                 "the latest schema is not known, going on with the one before", subject=subject, error=str(error)
             )
-            made = known, asyncio.get_running_loop().time() + self._choice.latest_max_age_s
-        self._bound.keep(subject, made)
+            made = cached, asyncio.get_running_loop().time() + self._choice.latest_max_age_s
+        self._bound.put(subject, made)
         return made[0]
 
     async def _bind(self, subject: str) -> tuple[Serializer, float]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from goqueue.client.connection.directory import Directory
-from goqueue.client.connection.response_cache import Answers
+from goqueue.client.connection.response_cache import ResponseCache
 from goqueue.model.errors import InvalidRequest, InvalidSchema
 from goqueue.schemas.base import MAX_DEPTH, ParsedSchema, SchemaKind
 from goqueue.schemas.parsing import parse_schema, schema_kind
@@ -78,10 +78,10 @@ class AsyncSchemas:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._by_id: Answers[int, Schema] = Answers(SCHEMAS_KEPT)
-        self._by_schema: Answers[tuple[str, Schema, bool], SchemaVersion] = Answers(SCHEMAS_KEPT)
-        self._parsed: Answers[Schema, ParsedSchema] = Answers(SCHEMAS_KEPT)
-        self._followers: weakref.WeakSet[Answers[str, Any]] = weakref.WeakSet()
+        self._by_id: ResponseCache[int, Schema] = ResponseCache(SCHEMAS_KEPT)
+        self._by_schema: ResponseCache[tuple[str, Schema, bool], SchemaVersion] = ResponseCache(SCHEMAS_KEPT)
+        self._parsed: ResponseCache[Schema, ParsedSchema] = ResponseCache(SCHEMAS_KEPT)
+        self._followers: weakref.WeakSet[ResponseCache[str, Any]] = weakref.WeakSet()
 
     async def register(
         self, subject: str, schema: SchemaGiven, kind: SchemaKind = "AVRO", *, normalize: bool = False
@@ -90,7 +90,7 @@ class AsyncSchemas:
         compatible."""
         given = to_schema(schema, kind)
 
-        async def ask() -> SchemaVersion:
+        async def fetch() -> SchemaVersion:
             request = _made(
                 lambda: pb.RegisterSchemaRequest(subject=subject, schema=_to_wire(given), normalize=normalize)
             )
@@ -99,7 +99,7 @@ class AsyncSchemas:
             )
             return self._keep(found)
 
-        return await self._by_schema.get((subject, given, normalize), ask)
+        return await self._by_schema.get((subject, given, normalize), fetch)
 
     async def find(
         self, subject: str, schema: SchemaGiven, kind: SchemaKind = "AVRO", *, normalize: bool = False
@@ -107,19 +107,19 @@ class AsyncSchemas:
         """The version of the subject that is exactly this schema. ``SchemaNotFound`` if there is none."""
         given = to_schema(schema, kind)
 
-        async def ask() -> SchemaVersion:
+        async def fetch() -> SchemaVersion:
             request = _made(lambda: pb.FindSchemaRequest(subject=subject, schema=_to_wire(given), normalize=normalize))
             return self._keep(await self._ask("FindSchema", request))
 
-        return await self._by_schema.get((subject, given, normalize), ask)
+        return await self._by_schema.get((subject, given, normalize), fetch)
 
     async def get(self, schema_id: int) -> Schema:
         """The schema with this id. ``SchemaNotFound`` if there is none."""
 
-        async def ask() -> Schema:
+        async def fetch() -> Schema:
             return _to_schema(await self._ask("GetSchema", _made(lambda: pb.GetSchemaRequest(id=schema_id))))
 
-        return await self._by_id.get(schema_id, ask)
+        return await self._by_id.get(schema_id, fetch)
 
     async def version(self, subject: str, version: Version, *, deleted: bool = False) -> SchemaVersion:
         """A version of a subject. ``deleted``: include soft-deleted versions."""
@@ -185,7 +185,7 @@ class AsyncSchemas:
             self._forget(subject)
         return list(found.versions)
 
-    def follow(self, by_subject: Answers[str, Any]) -> None:
+    def follow(self, by_subject: ResponseCache[str, Any]) -> None:
         """Invalidate entries of this cache as well when part of their subject is deleted."""
         self._followers.add(by_subject)
 
@@ -193,8 +193,8 @@ class AsyncSchemas:
         self._by_schema.forget(lambda key: key[0] == subject)
         # A version number in a reference may now denote another schema.
         self._parsed.forget(lambda schema: bool(schema.references))
-        for answers in list(self._followers):
-            answers.forget(lambda key: key == subject)
+        for cache in list(self._followers):
+            cache.forget(lambda key: key == subject)
 
     async def parsed(self, schema: Schema) -> ParsedSchema:
         """A schema compiled for use, with its references."""
@@ -204,7 +204,7 @@ class AsyncSchemas:
         if depth > MAX_DEPTH:
             raise InvalidSchema(f"references lead through more than {MAX_DEPTH} schemas")
 
-        async def ask() -> ParsedSchema:
+        async def fetch() -> ParsedSchema:
             references = {}
             for each in schema.references:
                 found = await self.version(each.subject, each.version or "latest", deleted=True)
@@ -212,21 +212,21 @@ class AsyncSchemas:
             # Parsing a large schema takes long, so it is done in a thread.
             return await asyncio.to_thread(parse_schema, schema.kind, schema.text, references)
 
-        return await self._parsed.get(schema, ask)
+        return await self._parsed.get(schema, fetch)
 
     async def _ask(self, method: str, request: Any) -> Any:
         return await self._directory.any(
-            lambda attempt: attempt.question(getattr(attempt.broker.schemas, method), request)
+            lambda attempt: attempt.query(getattr(attempt.broker.schemas, method), request)
         )
 
     def _keep(self, found: pb.SchemaVersion) -> SchemaVersion:
         schema = _to_schema(found.schema)
-        self._by_id.keep(schema.id, schema)
+        self._by_id.put(schema.id, schema)
         return SchemaVersion(found.subject, found.version, schema)
 
     async def _close(self) -> None:
-        for answers in (self._by_id, self._by_schema, self._parsed):
-            await answers.close()
+        for cache in (self._by_id, self._by_schema, self._parsed):
+            await cache.close()
 
 
 async def compiled(schemas: Iterable[Schema | None], make: Callable[..., Made], *given: Any) -> Made:
