@@ -16,4 +16,4 @@ async def wants(consumer: AsyncConsumer, messages: int) -> None:
 async def fetched(consumer: AsyncConsumer, messages: int) -> None:
     """So many wait in it."""
     await wants(consumer, messages)
-    await until(lambda: consumer._intake.waiting >= messages)
+    await until(lambda: consumer._buffer.waiting >= messages)

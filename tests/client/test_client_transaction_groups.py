@@ -122,7 +122,7 @@ async def test_acks_behind_those_that_the_broker_refuses_are_in_hand_too(
     broker: BrokerProcess, wide_topic: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One lease in each request.
-    monkeypatch.setattr("goqueue.client.consumer.settler.MOST_LEASES", 1)
+    monkeypatch.setattr("goqueue.client.consumer.settler.MAX_LEASES", 1)
     async with broker.async_client() as client, client.producer() as producer:
         await producer.send_many(wide_topic, [Outgoing(b"%d" % at, partition=at) for at in range(4)])
         async with client.consumer(group, wide_topic) as consumer:

@@ -82,7 +82,7 @@ async def test_who_has_fetched_much_and_becomes_slow_gives_it_back(
         await fill(client, topic, JOBS)
         async with client.consumer(group, topic) as slow, client.consumer(group, topic) as other:
             await fetched(slow, JOBS)
-            slow._fetching.start(slow._intake)
+            slow._fetching.start(slow._buffer)
             first = await anext(slow)
             found: list[Any] = []
             async with asyncio.timeout(60):

@@ -35,7 +35,7 @@ from goqueue.client.keywords import (
     TopicTuning,
     WorkerOptions,
 )
-from goqueue.client.messages.schema_ids import learn_schemas, schema_ids
+from goqueue.client.messages.schema_ids import load_schemas, schema_ids
 from goqueue.client.messages.serializers import Deserializer, SchemaReader, Serializer, to_bytes
 from goqueue.client.producer.producer import AsyncProducer
 from goqueue.client.schemas.schemas import AsyncSchemas
@@ -186,7 +186,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         # Every member of a queue takes from all partitions; an existing group keeps its kind.
         initial = {} if settings.get("mode") == "stream" else {"kind": "shared"}
         terms = JoinTerms(group, listed, to_group_settings(settings), instance_id, config, initial)
-        consumer = AsyncConsumer(self._directory, terms, closed=self._consumers.discard, **more)
+        consumer = AsyncConsumer(self._directory, terms, on_closed=self._consumers.discard, **more)
         self._consumers.add(consumer)
         return consumer
 
@@ -232,7 +232,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
             while (batch := await reader.next()) is not None:
                 if isinstance(deserializer, SchemaReader):
                     ids = schema_ids(batch.run)
-                    await learn_schemas(deserializer, ids, self._directory.backoff(), goes_on=lambda: follow)
+                    await load_schemas(deserializer, ids, self._directory.backoff(), goes_on=lambda: follow)
                 for record in batch.records(deserializer):
                     yield record
         finally:

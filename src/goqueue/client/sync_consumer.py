@@ -35,7 +35,7 @@ class Consumer:
     def __init__(self, consumer: AsyncConsumer, thread: LoopThread) -> None:
         self._consumer = consumer
         self._thread = thread
-        self._intake = consumer._intake
+        self._buffer = consumer._buffer
 
     def __enter__(self) -> Self:
         self._thread.run(self._consumer.start())
@@ -75,8 +75,8 @@ class Consumer:
 
     def __next__(self) -> Any:
         # No change of thread as long as records are buffered.
-        for record in self._intake.records:
-            self._intake.last = record
+        for record in self._buffer.records:
+            self._buffer.last = record
             return record
         record = self._thread.run(self._consumer._next())
         if record is None:
@@ -128,9 +128,9 @@ class Consumer:
 
     def _settle(self, order: Order, messages: Iterable[ReceivedMessage]) -> concurrent.futures.Future[None]:
         claims = claims_of(messages)
-        side = self._consumer._queue_side
-        if claims and side is not None:
-            settled: Any = side.hand.settle(order, claims)
+        source = self._consumer._queue_source
+        if claims and source is not None:
+            settled: Any = source.context.settle(order, claims)
             return settled  # type: ignore[no-any-return]
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
         done.set_result(None)
@@ -153,8 +153,8 @@ def in_thread(callback: OnPartitions | None) -> OnPartitions | None:
     if callback is None or inspect.iscoroutinefunction(callback):
         return callback
 
-    async def call(places: list[TopicPartition]) -> None:
-        await asyncio.to_thread(callback, places)
+    async def call(topic_partitions: list[TopicPartition]) -> None:
+        await asyncio.to_thread(callback, topic_partitions)
 
     return call
 

@@ -13,12 +13,12 @@ from goqueue.client.consumer.fetch_ahead import FetchAhead
 from goqueue.client.consumer.handler_result import to_nack, to_reject, to_seconds
 from goqueue.client.consumer.leases import LeaseKeeper
 from goqueue.client.consumer.membership import JoinTerms, Membership
-from goqueue.client.consumer.queue_source import AsyncHand, QueueParcel, QueueSide, ThreadHand
+from goqueue.client.consumer.queue_source import AsyncDeliveryContext, QueueBatch, QueueSource, ThreadDeliveryContext
 from goqueue.client.consumer.reader import Record
 from goqueue.client.consumer.rebalance import OnPartitions, Rebalancer
-from goqueue.client.consumer.receive_buffer import Intake, Parcel
+from goqueue.client.consumer.receive_buffer import ReceiveBuffer, ReceivedBatch
 from goqueue.client.consumer.settler import ACK, RELEASE, Claim, Order, Settler
-from goqueue.client.consumer.stream_source import Progress, StreamParcel, TopicPartition
+from goqueue.client.consumer.stream_source import Progress, StreamBatch, TopicPartition
 from goqueue.client.consumer.worker import Handler, WorkSource, run_handlers
 from goqueue.client.messages.serializers import Deserializer
 from goqueue.model.errors import ClientClosed, GoQueueError, InvalidRequest
@@ -30,7 +30,7 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 log = get_logger(__name__)
 
 _VISIBILITY = "visibility_timeout_ms"
-_MOST_HELD = 10_000
+_MAX_HELD_LEASES = 10_000
 """Most leases that a broker lets a member name when it rejoins."""
 
 
@@ -51,7 +51,7 @@ class AsyncConsumer:
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
         threaded: bool = False,
-        closed: Callable[[AsyncConsumer], None] = lambda _: None,
+        on_closed: Callable[[AsyncConsumer], None] = lambda _: None,
     ) -> None:
         self._directory = directory
         self._terms = terms
@@ -62,25 +62,25 @@ class AsyncConsumer:
         self._progress = Progress()
         self._keeper = LeaseKeeper(self._membership.settle, terms.config.max_lease_ms / 1_000)
         self._fetching = FetchAhead(
-            terms.config.max_in_flight, self._keeper, self._membership.set_window, self._give_back
+            terms.config.max_in_flight, self._keeper, self._membership.set_window, self._return_messages
         )
-        self._intake = Intake(self._progress, deserializer, self._taken_up, self._fetching)
-        self._rebalancer = Rebalancer(self._intake, self._progress, on_assigned, on_revoked, self._commit_finished)
+        self._buffer = ReceiveBuffer(self._progress, deserializer, self._batch_consumed, self._fetching)
+        self._rebalancer = Rebalancer(self._buffer, self._progress, on_assigned, on_revoked, self._commit_finished)
         self._settler = Settler(self._membership.settle, self._keeper, self._fetching.finished)
-        self._queue_side: QueueSide | None = None
+        self._queue_source: QueueSource | None = None
         self._is_stream: bool | None = None
-        self._arrived_to: dict[TopicPartition, int] = {}
+        self._received_to: dict[TopicPartition, int] = {}
         self._resumed_at: dict[TopicPartition, int] = {}
         self._starting: asyncio.Task[None] | None = None
         self._is_started = False
-        self._gives_back = False
+        self._returns_arrivals = False
         """Whether arriving messages are returned to the group at once."""
-        self._is_turning = False
+        self._is_replacing_stream = False
         """Whether the stream is about to be replaced by one from another position: what still arrives on it is
         discarded."""
         self._committing: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._when_closed = closed
+        self._on_closed = on_closed
         self._all_finished = False
 
     async def __aenter__(self) -> Self:
@@ -106,9 +106,9 @@ class AsyncConsumer:
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
-        kind = ThreadHand if self._threaded else AsyncHand
-        hand = kind(self._settler, self._deserializer, self._terms.group, self._directory)
-        self._queue_side = QueueSide(self._keeper, self._settler, hand)
+        kind = ThreadDeliveryContext if self._threaded else AsyncDeliveryContext
+        context = kind(self._settler, self._deserializer, self._terms.group, self._directory)
+        self._queue_source = QueueSource(self._keeper, self._settler, context)
         await self._learn_visibility()
         await self._membership.start()
         self._rebalancer.start()
@@ -116,7 +116,7 @@ class AsyncConsumer:
         if self._is_stream and self._config.auto_commit:
             self._committing = asyncio.create_task(self._commit_regularly())
         if not self._is_stream:
-            self._fetching.start(self._intake)
+            self._fetching.start(self._buffer)
         await self._rebalancer.up_to_date.wait()
         self._is_started = True
 
@@ -128,8 +128,8 @@ class AsyncConsumer:
             found = await self._directory.any(
                 lambda attempt: attempt.query(attempt.broker.topics.DescribeTopic, request)
             )
-            if self._queue_side is not None:
-                self._queue_side.visibility_s[topic] = _visibility_s(found.settings[_VISIBILITY])
+            if self._queue_source is not None:
+                self._queue_source.visibility_s[topic] = _visibility_s(found.settings[_VISIBILITY])
 
         await asyncio.gather(*map(learn, self._terms.topics))
 
@@ -144,7 +144,7 @@ class AsyncConsumer:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._intake.end()
+        self._buffer.end()
         self._membership.pause()
         await self._fetching.stop()
         timeout_s, in_time = self._config.close_timeout_ms / 1_000, False
@@ -155,10 +155,10 @@ class AsyncConsumer:
                 await asyncio.gather(self._starting, return_exceptions=True)
             in_time = await self._settler.flush_within(timeout_s)
             # Keep what still arrives until the stream has ended: returned earlier, it might be delivered here again.
-            self._gives_back = False
+            self._returns_arrivals = False
             is_there = not self._is_stream and await self._membership.end_stream()
             if is_there:
-                self._give_back(self._intake.take_back())
+                self._return_messages(self._buffer.take_back())
             await self._rebalancer.stop()
             if self._committing is not None:
                 self._committing.cancel()
@@ -171,7 +171,7 @@ class AsyncConsumer:
             await self._settler.close(timeout_s if in_time else 0)
             await self._keeper.stop()
             await self._membership.leave()
-            self._when_closed(self)
+            self._on_closed(self)
 
     async def _commit_last(self, timeout_s: float) -> None:
         if not self._is_stream or not self._membership.is_connected:
@@ -202,8 +202,8 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> Any:
-        for record in self._intake.records:
-            self._intake.last = record
+        for record in self._buffer.records:
+            self._buffer.last = record
             return record
         record = await self._next()
         if record is None:
@@ -216,7 +216,7 @@ class AsyncConsumer:
             return None
         if not self._is_started:
             await self.start()
-        return await self._intake.next()
+        return await self._buffer.next()
 
     async def poll(self, max_messages: int = 100, timeout: Span | None = None) -> list[Any]:
         """Up to ``max_messages`` messages; waits for the first. Empty at the timeout, or when the consumer stops."""
@@ -231,7 +231,7 @@ class AsyncConsumer:
         await asyncio.sleep(0)
         try:
             async with asyncio.timeout(limit_s):
-                return await self._intake.take(max_messages)
+                return await self._buffer.take(max_messages)
         except TimeoutError:
             return []
 
@@ -270,11 +270,11 @@ class AsyncConsumer:
     def stop_taking(self) -> None:
         """End iteration. Messages not yet handed out are returned to the group at once; others can be settled until
         ``close``."""
-        self._intake.end()
+        self._buffer.end()
         self._membership.pause()
         if not self._is_stream:
-            self._gives_back = True
-            self._give_back(self._intake.take_back())
+            self._returns_arrivals = True
+            self._return_messages(self._buffer.take_back())
 
     # Settling
 
@@ -301,7 +301,7 @@ class AsyncConsumer:
             done.set_result(None)
         return done
 
-    def _give_back(self, messages: list[Any]) -> None:
+    def _return_messages(self, messages: list[Any]) -> None:
         self._release(claims_of(messages))
 
     def _release(self, claims: list[Claim]) -> None:
@@ -320,7 +320,7 @@ class AsyncConsumer:
             raise InvalidRequest(f"group {self._terms.group!r} is a queue: its messages are acked, not committed")
         if record is not None:
             return {TopicPartition(record.topic, record.partition): record.offset + 1}
-        return self._intake.positions(finished=False)
+        return self._buffer.positions(finished=False)
 
     def _to_commit(self, record: Record | None) -> dict[TopicPartition, int]:
         """Offsets to commit in a transaction: as ``_positions``, for consumers without ``auto_commit``."""
@@ -337,7 +337,7 @@ class AsyncConsumer:
             raise InvalidRequest(f"group {self._terms.group!r} is a queue: what is not acked is delivered again")
         self._read_again(self._rebalancer.assigned | self._rebalancer.revoking)
 
-    def _read_again(self, places: Collection[TopicPartition]) -> None:
+    def _read_again(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Restart some partitions at their committed offsets.
 
         This takes a new stream: messages under way in the current one were sent from the old position. All other
@@ -345,32 +345,32 @@ class AsyncConsumer:
         """
         if self._closing is not None or not self._is_stream:
             return
-        self._intake.drop(places)
-        self._progress.forget(places)
-        for place in places:
-            self._arrived_to.pop(place, None)
-            self._resumed_at.pop(place, None)
-        self._is_turning = True
+        self._buffer.drop(topic_partitions)
+        self._progress.forget(topic_partitions)
+        for topic_partition in topic_partitions:
+            self._received_to.pop(topic_partition, None)
+            self._resumed_at.pop(topic_partition, None)
+        self._is_replacing_stream = True
         self._membership.renew()
 
     async def _commit_finished(self) -> None:
         if self._config.auto_commit:
-            positions = self._intake.positions(finished=not self._all_finished)
-            await self._commit({place: at for place, at in positions.items() if self._rebalancer.owns(place)})
+            positions = self._buffer.positions(finished=not self._all_finished)
+            await self._commit({each: at for each, at in positions.items() if self._rebalancer.owns(each)})
 
     async def _commit(self, positions: dict[TopicPartition, int]) -> None:
-        news = self._progress.news(positions)
-        if not news:
+        uncommitted = self._progress.uncommitted(positions)
+        if not uncommitted:
             return
         offsets = [
-            pb.PartitionOffset(topic=place.topic, partition=place.partition, offset=offset)
-            for place, offset in news.items()
+            pb.PartitionOffset(topic=each.topic, partition=each.partition, offset=offset)
+            for each, offset in uncommitted.items()
         ]
         member_id = self._membership.member_id
         await self._membership.commit(
             pb.CommitOffsetsRequest(group=self._terms.group, member_id=member_id, offsets=offsets)
         )
-        self._progress.committed(news)
+        self._progress.committed(uncommitted)
 
     async def _commit_regularly(self) -> None:
         while True:
@@ -385,71 +385,71 @@ class AsyncConsumer:
     def joined(self, assignment: pb.Assignment, *, anew: bool) -> None:
         """A stream has begun: the first one, or one after a reconnect."""
         self._is_stream = assignment.settings["mode"] == "stream"
-        self._is_turning = False
+        self._is_replacing_stream = False
         own = assignment.settings.get(_VISIBILITY, INHERITED)
-        if self._queue_side is not None and own != INHERITED:
-            self._queue_side.visibility_s = dict.fromkeys(self._terms.topics, _visibility_s(own))
+        if self._queue_source is not None and own != INHERITED:
+            self._queue_source.visibility_s = dict.fromkeys(self._terms.topics, _visibility_s(own))
         if anew:
             # Messages of an earlier member that were not handed out are delivered again, to any member.
-            self._intake.drop()
-            self._progress.forget(list(self._arrived_to))
-            self._arrived_to.clear()
+            self._buffer.drop()
+            self._progress.forget(list(self._received_to))
+            self._received_to.clear()
         else:
-            self._intake.forget_answers()
+            self._buffer.forget_answers()
         # A broker that does not know how much of the last stream arrived begins at the committed offsets.
-        self._resumed_at = dict(self._arrived_to)
-        self._rebalancer.take(assignment)
+        self._resumed_at = dict(self._received_to)
+        self._rebalancer.update(assignment)
 
     def reassigned(self, assignment: pb.Assignment) -> None:
-        self._rebalancer.take(assignment)
-        for place in [each for each in self._arrived_to if not self._rebalancer.owns(each)]:
-            del self._arrived_to[place]
-            self._resumed_at.pop(place, None)
+        self._rebalancer.update(assignment)
+        for topic_partition in [each for each in self._received_to if not self._rebalancer.owns(each)]:
+            del self._received_to[topic_partition]
+            self._resumed_at.pop(topic_partition, None)
 
     def held(self) -> list[pb.HeldLease]:
         """Open leases, including those being settled: the broker may not have received the settlement."""
         leases = sorted(self._keeper.open() | self._settler.leases(), key=lambda each: each.taken_at)
-        for lease in leases[_MOST_HELD:]:
+        for lease in leases[_MAX_HELD_LEASES:]:
             # Too many to name them all. The youngest are given up, since the fewest of those are being handled.
             lease.lose(set(lease.left))
             self._keeper.drop(lease)
-        named = dict.fromkeys((each.topic, each.partition, each.number) for each in leases[:_MOST_HELD])
-        return [pb.HeldLease(topic=topic, partition=partition, lease=lease) for topic, partition, lease in named]
+        held = dict.fromkeys((each.topic, each.partition, each.number) for each in leases[:_MAX_HELD_LEASES])
+        return [pb.HeldLease(topic=topic, partition=partition, lease=lease) for topic, partition, lease in held]
 
     def take_messages(self, response: pb.PollResponse) -> None:
         if not self._is_stream:
-            if self._queue_side is not None:
-                self._take_queued([self._queue_side.open(delivery) for delivery in response.deliveries])
+            if self._queue_source is not None:
+                self._take_queue_batches([self._queue_source.open(delivery) for delivery in response.deliveries])
             return
-        if self._is_turning:
+        if self._is_replacing_stream:
             return
         last = len(response.deliveries) - 1
         for number, delivery in enumerate(response.deliveries):
-            self._take_stream(StreamParcel(delivery, ends_answer=number == last))
+            self._take_stream_batch(StreamBatch(delivery, ends_answer=number == last))
 
-    def _take_queued(self, parcels: list[QueueParcel]) -> None:
-        for parcel in parcels:
-            if self._gives_back:
-                self._give_back(list(parcel.open(None)))
+    def _take_queue_batches(self, batches: list[QueueBatch]) -> None:
+        for batch in batches:
+            if self._returns_arrivals:
+                self._return_messages(list(batch.open(None)))
             else:
-                self._intake.put(parcel)
+                self._buffer.put(batch)
 
-    def _take_stream(self, parcel: StreamParcel) -> None:
-        resumed_at = self._resumed_at.get(parcel.place)
+    def _take_stream_batch(self, batch: StreamBatch) -> None:
+        resumed_at = self._resumed_at.get(batch.topic_partition)
         if resumed_at is not None:
-            if parcel.next_offset <= resumed_at:
-                self._taken_up(parcel)
+            if batch.next_offset <= resumed_at:
+                self._batch_consumed(batch)
                 return
-            del self._resumed_at[parcel.place]
-            parcel.skip_below = resumed_at
-        self._arrived_to[parcel.place] = parcel.next_offset
-        self._intake.put(parcel)
+            del self._resumed_at[batch.topic_partition]
+            batch.skip_below = resumed_at
+        self._received_to[batch.topic_partition] = batch.next_offset
+        self._buffer.put(batch)
 
     def failed(self, error: GoQueueError) -> None:
-        self._intake.fail(error)
+        self._buffer.fail(error)
 
-    def _taken_up(self, parcel: Parcel) -> None:
-        if parcel.ends_answer:
+    def _batch_consumed(self, batch: ReceivedBatch) -> None:
+        if batch.ends_answer:
             self._membership.give_credit(1)
 
 

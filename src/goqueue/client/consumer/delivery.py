@@ -24,7 +24,7 @@ from goqueue.wire.trace_context import trace_id_of
 Future = TypeVar("Future", covariant=True)
 
 
-class Hand(Protocol[Future]):
+class DeliveryContext(Protocol[Future]):
     """What a message needs of its consumer: deserializer and settling."""
 
     deserializer: Deserializer | None
@@ -37,7 +37,7 @@ class Received(msgspec.Struct, Generic[Future], eq=False):
 
     _message: Message
     _lease: Lease
-    _hand: Hand[Future]
+    _context: DeliveryContext[Future]
     _settled: bool = False
     _value: Any = msgspec.UNSET
 
@@ -64,7 +64,7 @@ class Received(msgspec.Struct, Generic[Future], eq=False):
         Decoding on access makes an unreadable value fail in its handler, not in the consumer.
         """
         if self._value is msgspec.UNSET:
-            self._value = unpacked(self._message, self._hand.deserializer)
+            self._value = unpacked(self._message, self._context.deserializer)
         return self._value
 
     @property
@@ -120,14 +120,14 @@ class Received(msgspec.Struct, Generic[Future], eq=False):
         delay_ms = to_ms(by)
         offset = self._message.offset
         # The loop's clock is the monotonic one.
-        self._lease.held[offset] = monotonic() + delay_ms / 1_000
-        return self._hand.settle(Order(pb.VERB_EXTEND, delay_ms), [(self._lease, (offset,))])
+        self._lease.user_deadlines[offset] = monotonic() + delay_ms / 1_000
+        return self._context.settle(Order(pb.VERB_EXTEND, delay_ms), [(self._lease, (offset,))])
 
     def _settle(self, order: Order) -> Future:
         self._settled = True
-        return self._hand.settle(order, [(self._lease, (self._message.offset,))])
+        return self._context.settle(order, [(self._lease, (self._message.offset,))])
 
-    def _judge(self, error: BaseException | None) -> Future | None:
+    def _settle_by_outcome(self, error: BaseException | None) -> Future | None:
         """Settle by how the block ended. Nothing if it was settled inside, or if the program is ending."""
         if self._settled:
             return None
@@ -152,9 +152,9 @@ class AsyncReceivedMessage(Received[asyncio.Future[None]], eq=False):
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        judged = self._judge(error)
-        if judged is not None and error is None:
-            await judged
+        settling = self._settle_by_outcome(error)
+        if settling is not None and error is None:
+            await settling
 
 
 class ReceivedMessage(Received[concurrent.futures.Future[None]], eq=False):
@@ -169,9 +169,9 @@ class ReceivedMessage(Received[concurrent.futures.Future[None]], eq=False):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        judged = self._judge(error)
-        if judged is not None and error is None:
-            judged.result()
+        settling = self._settle_by_outcome(error)
+        if settling is not None and error is None:
+            settling.result()
 
 
 def claims_of(messages: Iterable[Received[Any]]) -> list[Claim]:

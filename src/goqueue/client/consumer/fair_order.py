@@ -15,16 +15,16 @@ _WEIGHTS = (100, 50, 30, 14, 6)
 """A topic may be configured with other weights; these apply to prefetched messages only."""
 
 
-class Placed(Protocol):
+class LaneItem(Protocol):
     lane: int
     left: int
     """Approximate number of messages in it."""
 
 
-Item = TypeVar("Item", bound=Placed)
+Item = TypeVar("Item", bound=LaneItem)
 
 
-class Lineup(Generic[Item]):
+class FairOrder(Generic[Item]):
     def __init__(self) -> None:
         self._lanes: dict[int, deque[Item]] = {}
         """Lanes with items only."""

@@ -7,52 +7,56 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from goqueue.client.consumer.fetch_pace import Pace
+from goqueue.client.consumer.fetch_pace import FetchPace
 from goqueue.client.consumer.leases import LeaseKeeper
-from goqueue.client.consumer.receive_buffer import Demand, Intake
+from goqueue.client.consumer.receive_buffer import DemandListener, ReceiveBuffer
 
-_LOOK_S = 1.0
+_SHRINK_INTERVAL_S = 1.0
 
 
-class FetchAhead(Demand):
+class FetchAhead(DemandListener):
     """Inactive before ``start`` and after ``stop``, and always for a stream."""
 
     def __init__(
-        self, most: int, keeper: LeaseKeeper, tell: Callable[[int], None], give_back: Callable[[list[Any]], None]
+        self,
+        max_window: int,
+        keeper: LeaseKeeper,
+        set_window: Callable[[int], None],
+        give_back: Callable[[list[Any]], None],
     ) -> None:
-        self.pace = Pace(most, self._in_hand, tell, monotonic)
+        self.pace = FetchPace(max_window, self._in_hand, set_window, monotonic)
         self._keeper = keeper
         self._give_back = give_back
-        self._intake: Intake | None = None
-        self._looking: asyncio.Task[None] | None = None
-        self._is_to_grow = False
+        self._buffer: ReceiveBuffer | None = None
+        self._shrinking: asyncio.Task[None] | None = None
+        self._is_grow_scheduled = False
 
-    def start(self, intake: Intake) -> None:
-        self._intake = intake
-        self._looking = asyncio.create_task(self._look_regularly())
+    def start(self, buffer: ReceiveBuffer) -> None:
+        self._buffer = buffer
+        self._shrinking = asyncio.create_task(self._shrink_periodically())
 
     async def stop(self) -> None:
-        self._intake = None
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        self._buffer = None
+        if self._shrinking is not None:
+            self._shrinking.cancel()
+            await asyncio.gather(self._shrinking, return_exceptions=True)
 
     def _in_hand(self) -> int:
         """Messages handed out and not settled."""
-        here = 0 if self._intake is None else self._intake.waiting
+        here = 0 if self._buffer is None else self._buffer.waiting
         return max(0, self._keeper.messages - here)
 
     # Events
 
-    def begins(self, messages: int) -> None:
-        self.pace.begins(messages)
+    def wait_started(self, messages: int) -> None:
+        self.pace.wait_started(messages)
         self._grow_soon()
 
-    def met(self, messages: int) -> None:
-        self.pace.met(messages)
+    def wait_satisfied(self, messages: int) -> None:
+        self.pace.wait_satisfied(messages)
 
-    def given_up(self, messages: int) -> None:
-        self.pace.given_up(messages)
+    def wait_abandoned(self, messages: int) -> None:
+        self.pace.wait_abandoned(messages)
 
     def finished(self, count: int) -> None:
         """This many messages were settled by their handlers."""
@@ -63,25 +67,25 @@ class FetchAhead(Demand):
 
     def _grow_soon(self) -> None:
         """Combine all requests and settlements of one turn of the loop into one update."""
-        if self._intake is not None and not self._is_to_grow:
-            self._is_to_grow = True
+        if self._buffer is not None and not self._is_grow_scheduled:
+            self._is_grow_scheduled = True
             asyncio.get_running_loop().call_soon(self._grow)
 
     def _grow(self) -> None:
-        self._is_to_grow = False
-        if self._intake is not None:
+        self._is_grow_scheduled = False
+        if self._buffer is not None:
             self.pace.grow()
 
-    async def _look_regularly(self) -> None:
+    async def _shrink_periodically(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_S)
-            self.look()
+            await asyncio.sleep(_SHRINK_INTERVAL_S)
+            self.shrink()
 
-    def look(self) -> None:
+    def shrink(self) -> None:
         """After handlers have slowed down, return messages that would wait here for long, so that other members get
         them."""
-        if self._intake is None:
+        if self._buffer is None:
             return
-        self.pace.look()
-        if self._intake.waiting > self.pace.keeps:
-            self._give_back(self._intake.take_beyond(self.pace.keeps))
+        self.pace.shrink()
+        if self._buffer.waiting > self.pace.max_buffered:
+            self._give_back(self._buffer.take_beyond(self.pace.max_buffered))

@@ -59,10 +59,10 @@ def to_reject(reason: str) -> Order:
 
 def to_ms(span: Span) -> int:
     """Whole milliseconds, rounded up."""
-    given = timedelta(seconds=to_seconds(span))
-    found = -(-given // _MS)
+    duration = timedelta(seconds=to_seconds(span))
+    found = -(-duration // _MS)
     if not 0 <= found <= MAX_VISIBILITY_MS:
-        raise InvalidRequest(f"the time is {given}; up to {timedelta(milliseconds=MAX_VISIBILITY_MS)} is allowed")
+        raise InvalidRequest(f"the time is {duration}; up to {timedelta(milliseconds=MAX_VISIBILITY_MS)} is allowed")
     return found
 
 

@@ -14,11 +14,11 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 log = get_logger(__name__)
 
-_EARLY = 3
+_EXTEND_DIVISOR = 3
 """A lease is extended after this fraction of its time, so that two attempts may fail before it expires."""
-_SOONEST_S = 0.01
-_NEARLY, _LEAST = 0.7, 0.1
-MOST_LEASES = 90
+_MIN_PAUSE_S = 0.01
+_SAME_RATIO, _MIN_RATIO = 0.7, 0.1
+MAX_LEASES = 90
 """Leases in one request: each covers up to 1,024 offsets, gaps included, and a broker takes 100,000 at a time."""
 
 
@@ -29,7 +29,6 @@ class Lease:
         "__weakref__",
         "_offsets",
         "count",
-        "held",
         "left",
         "lost",
         "number",
@@ -38,6 +37,7 @@ class Lease:
         "taken_at",
         "token",
         "topic",
+        "user_deadlines",
         "visibility_s",
     )
 
@@ -52,7 +52,7 @@ class Lease:
         self.lost: set[int] = set()
         self.visibility_s = visibility_s
         self.taken_at = self.renewed_at = now
-        self.held: dict[int, float] = {}
+        self.user_deadlines: dict[int, float] = {}
         """Deadlines of messages that the user has extended; an automatic extension must not shorten them."""
 
     def claim(self, offsets: Iterable[int]) -> pb.LeaseClaim:
@@ -80,7 +80,7 @@ class Lease:
         self.lost |= offsets
 
     def due_at(self) -> float:
-        return self.renewed_at + self.visibility_s / _EARLY
+        return self.renewed_at + self.visibility_s / _EXTEND_DIVISOR
 
 
 def granted_s(known_s: float, until_ns: int, now_ns: int) -> float:
@@ -88,10 +88,10 @@ def granted_s(known_s: float, until_ns: int, now_ns: int) -> float:
 
     The broker's clock may differ from the local one, so the difference of the two is only used as an estimate.
     """
-    told_s = (until_ns - now_ns) / 1e9
-    if told_s >= known_s * _NEARLY:
+    reported_s = (until_ns - now_ns) / 1e9
+    if reported_s >= known_s * _SAME_RATIO:
         return known_s
-    return max(float(f"{told_s:.1g}"), known_s * _LEAST)
+    return max(float(f"{reported_s:.1g}"), known_s * _MIN_RATIO)
 
 
 class LeaseKeeper:
@@ -101,11 +101,11 @@ class LeaseKeeper:
         self._settle = settle
         self._max_lease_s = max_lease_s
         self._leases: set[Lease] = set()
-        self._given_up: WeakSet[Lease] = WeakSet()
+        self._abandoned: WeakSet[Lease] = WeakSet()
         """Leases that are no longer extended and still have messages in hand."""
-        self._something_to_keep = asyncio.Event()
+        self._has_leases = asyncio.Event()
         self._shortest_s = float("inf")
-        self._keeping: asyncio.Task[None] | None = None
+        self._extending: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -114,15 +114,15 @@ class LeaseKeeper:
         self._leases.add(lease)
         if lease.visibility_s < self._shortest_s:
             self._shortest_s = lease.visibility_s
-        self._something_to_keep.set()
+        self._has_leases.set()
 
     def drop(self, lease: Lease) -> None:
         self._leases.discard(lease)
-        self._given_up.discard(lease)
+        self._abandoned.discard(lease)
 
     def open(self) -> set[Lease]:
         """Leases with messages that are neither settled nor lost, as far as known here."""
-        return {lease for lease in (*self._leases, *self._given_up) if lease.left}
+        return {lease for lease in (*self._leases, *self._abandoned) if lease.left}
 
     @property
     def messages(self) -> int:
@@ -131,32 +131,32 @@ class LeaseKeeper:
 
     def start(self) -> None:
         if self._max_lease_s > 0:
-            self._keeping = asyncio.create_task(self._keep())
+            self._extending = asyncio.create_task(self._extend_periodically())
 
     async def stop(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        if self._extending is not None:
+            self._extending.cancel()
+            await asyncio.gather(self._extending, return_exceptions=True)
         self._leases.clear()
-        self._given_up.clear()
+        self._abandoned.clear()
 
-    async def _keep(self) -> None:
+    async def _extend_periodically(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             if not self._leases:
-                self._something_to_keep.clear()
-                await self._something_to_keep.wait()
+                self._has_leases.clear()
+                await self._has_leases.wait()
             next_at = min(lease.due_at() for lease in self._leases)
             # A lease added meanwhile is due no sooner than this.
-            soon = min(next_at - loop.time(), self._shortest_s / _EARLY)
-            await asyncio.sleep(max(_SOONEST_S, soon))
+            soon = min(next_at - loop.time(), self._shortest_s / _EXTEND_DIVISOR)
+            await asyncio.sleep(max(_MIN_PAUSE_S, soon))
             await self._extend_due(loop.time())
 
     async def _extend_due(self, now: float) -> None:
         """Extend the leases that are due, and with them those that soon will be."""
         by_time: dict[float, list[Lease]] = {}
         for lease in list(self._leases):
-            slack_s = lease.visibility_s / _EARLY / 2
+            slack_s = lease.visibility_s / _EXTEND_DIVISOR / 2
             if lease.due_at() - slack_s > now:
                 continue
             if now - lease.taken_at > self._max_lease_s:
@@ -165,19 +165,23 @@ class LeaseKeeper:
                     topic=lease.topic, partition=lease.partition, offset=min(lease.left), held_s=now - lease.taken_at,
                 )  # fmt: skip
                 self._leases.discard(lease)
-                self._given_up.add(lease)
+                self._abandoned.add(lease)
                 continue
             by_time.setdefault(lease.visibility_s, []).append(lease)
         for visibility_s, leases in by_time.items():
-            for at in range(0, len(leases), MOST_LEASES):
-                await self._extend(leases[at : at + MOST_LEASES], visibility_s)
+            for at in range(0, len(leases), MAX_LEASES):
+                await self._extend(leases[at : at + MAX_LEASES], visibility_s)
 
     async def _extend(self, leases: list[Lease], visibility_s: float) -> None:
         now = asyncio.get_running_loop().time()
         horizon = now + visibility_s
         chosen: list[tuple[Lease, set[int]]] = []
         for lease in leases:
-            offsets = {each for each in lease.left if lease.held.get(each, 0.0) < horizon} if lease.held else lease.left
+            offsets = (
+                {each for each in lease.left if lease.user_deadlines.get(each, 0.0) < horizon}
+                if lease.user_deadlines
+                else lease.left
+            )
             lease.renewed_at = now
             if offsets:
                 chosen.append((lease, set(offsets)))

@@ -63,7 +63,7 @@ class JoinTerms:
         )
 
 
-class Host(Protocol):
+class MembershipListener(Protocol):
     """The consumer of a membership, called on its events. Calls must not block."""
 
     def take_messages(self, response: pb.PollResponse) -> None: ...
@@ -84,23 +84,23 @@ class Host(Protocol):
 class Membership:
     """Keeps one subscription open; when it breaks, callers wait for the next one."""
 
-    def __init__(self, directory: Directory, terms: JoinTerms, host: Host) -> None:
+    def __init__(self, directory: Directory, terms: JoinTerms, listener: MembershipListener) -> None:
         self._directory = directory
         self._terms = terms
-        self._host = host
+        self._listener = listener
         self._member_id = ""
         self.generation = 0
         """The group's generation, as last received."""
         self._subscription: Subscription | None = None
         self._available = asyncio.Event()
         self._failure: GoQueueError | None = None
-        self._keeping: asyncio.Task[None] | None = None
+        self._subscribing: asyncio.Task[None] | None = None
         self._is_paused = False
         self._window = 0
-        self._parted_from: Connection | None = None
+        self._unary_broker: Connection | None = None
         """The broker whose stream was ended; requests go to it as unary calls from then on."""
-        self._request_s = directory.config.request_timeout_ms / 1_000
-        self._close_s = terms.config.close_timeout_ms / 1_000
+        self._request_timeout_s = directory.config.request_timeout_ms / 1_000
+        self._close_timeout_s = terms.config.close_timeout_ms / 1_000
 
     @property
     def member_id(self) -> str:
@@ -124,19 +124,19 @@ class Membership:
                 if not error.retriable or loop.time() + pause_s > deadline:
                     raise
             await asyncio.sleep(pause_s)
-        self._keeping = asyncio.create_task(self._keep())
+        self._subscribing = asyncio.create_task(self._stay_subscribed())
 
     async def _subscribe(self) -> None:
         connection = self._directory.preferred_broker()
         try:
             subscription = Subscription(connection, self)
-            held, window = self._host.held() if self._member_id else (), self._window
-            await subscription.join(self._terms.request(self._member_id, held, window), self._request_s)
+            held, window = self._listener.held() if self._member_id else (), self._window
+            await subscription.join(self._terms.request(self._member_id, held, window), self._request_timeout_s)
         except GoQueueError:
             self._directory.move_to_end(connection)
             raise
         if self._is_paused:
-            subscription.tell(_PAUSE)
+            subscription.send(_PAUSE)
         self._subscription = subscription
         if self._window != window:
             # The window changed during the join, and would not be sent again.
@@ -144,23 +144,23 @@ class Membership:
         self._available.set()
 
     def take_messages(self, response: pb.PollResponse) -> None:
-        self._host.take_messages(response)
+        self._listener.take_messages(response)
 
     def take_assignment(self, assignment: pb.Assignment, *, first: bool) -> None:
         self.generation = assignment.generation
         if first:
             anew = assignment.member_id != self._member_id
             self._member_id = assignment.member_id
-            self._host.joined(assignment, anew=anew)
+            self._listener.joined(assignment, anew=anew)
         else:
-            self._host.reassigned(assignment)
+            self._listener.reassigned(assignment)
 
-    async def _keep(self) -> None:
+    async def _stay_subscribed(self) -> None:
         """Subscribe again whenever the stream breaks, until a permanent error."""
         backoff = self._directory.backoff()
         try:
             while True:
-                error = await self._ended()
+                error = await self._wait_for_end()
                 if isinstance(error, UnknownMember):
                     # The session has expired: rejoin as a new member.
                     self._member_id = ""
@@ -176,8 +176,8 @@ class Membership:
                 try:
                     await self._subscribe()
                     backoff.reset()
-                except GoQueueError as failure:
-                    if not failure.retriable and not isinstance(failure, UnknownMember):
+                except GoQueueError as problem:
+                    if not problem.retriable and not isinstance(problem, UnknownMember):
                         raise
         except GoQueueError as error:
             self._fail(error)
@@ -185,7 +185,7 @@ class Membership:
             log.exception("a consumer cannot go on", group=self._terms.group)
             self._fail(ClientError(f"the consumer cannot go on: {error}"))
 
-    async def _ended(self) -> GoQueueError:
+    async def _wait_for_end(self) -> GoQueueError:
         subscription = self._subscription
         if subscription is None:
             return BrokerUnavailable("not subscribed")
@@ -199,7 +199,7 @@ class Membership:
         self._failure = error
         # Wake callers that wait for the next subscription, so that they see the failure.
         self._available.set()
-        self._host.failed(error)
+        self._listener.failed(error)
 
     # Requests
 
@@ -207,7 +207,7 @@ class Membership:
         """Stop deliveries in this stream and in later ones. Messages under way may still arrive."""
         self._is_paused = True
         if self._subscription is not None:
-            self._subscription.tell(_PAUSE)
+            self._subscription.send(_PAUSE)
 
     def renew(self) -> None:
         """Begin another stream as the same member."""
@@ -219,12 +219,12 @@ class Membership:
         """Queues only: set how many messages may be in flight, in this stream and in later ones."""
         self._window = messages
         if self._subscription is not None:
-            self._subscription.tell(pb.SubscribeRequest(window=pb.Window(messages=messages)))
+            self._subscription.send(pb.SubscribeRequest(window=pb.Window(messages=messages)))
 
     def give_credit(self, answers: int) -> None:
         """Allow more deliveries. Skipped while disconnected: a new stream begins with its own credit."""
         if self._subscription is not None:
-            self._subscription.tell(pb.SubscribeRequest(credit=pb.Credit(answers=answers)))
+            self._subscription.send(pb.SubscribeRequest(credit=pb.Credit(answers=answers)))
 
     async def settle(self, request: pb.SettleRequest) -> pb.SettleResponse:
         """Settle messages, with retries after a broken connection.
@@ -233,8 +233,8 @@ class Membership:
         failure. A repeated ack or extension is answered with success by the broker itself.
         """
         request.group = self._terms.group
-        response, repeated = await self._ask(
-            lambda stream: stream.settle(request, self._request_s),
+        response, repeated = await self._request(
+            lambda stream: stream.settle(request, self._request_timeout_s),
             lambda broker: broker.call(broker.groups.Settle, request),
         )
         if response.HasField("error"):
@@ -245,15 +245,15 @@ class Membership:
         return response  # type: ignore[no-any-return]
 
     async def commit(self, request: pb.CommitOffsetsRequest) -> None:
-        response, _ = await self._ask(
-            lambda stream: stream.commit(request, self._request_s),
+        response, _ = await self._request(
+            lambda stream: stream.commit(request, self._request_timeout_s),
             lambda broker: broker.call(broker.groups.CommitOffsets, request),
         )
         if response.HasField("error"):
             raise to_exception(response.error)
 
-    async def _ask(
-        self, ask: Callable[[Subscription], Awaitable[Any]], call: Callable[[Connection], Awaitable[Any]]
+    async def _request(
+        self, on_stream: Callable[[Subscription], Awaitable[Any]], as_unary: Callable[[Connection], Awaitable[Any]]
     ) -> tuple[Any, bool]:
         repeated = False
         try:
@@ -262,16 +262,16 @@ class Membership:
                     await self._available.wait()
                     if self._failure is not None:
                         raise self._failure
-                    if self._parted_from is not None:
-                        return await call(self._parted_from), repeated
+                    if self._unary_broker is not None:
+                        return await as_unary(self._unary_broker), repeated
                     subscription = self._subscription
                     if subscription is None:
                         raise ClientClosed("the consumer is closed")
                     try:
-                        return await ask(subscription), repeated
+                        return await on_stream(subscription), repeated
                     except (BrokerUnavailable, ShuttingDown, DeliveryTimeout, MemberFenced):
                         repeated = True
-                        # Until the keeper has noticed the break, the broken stream is still the current one.
+                        # Until ``_stay_subscribed`` has noticed the break, the broken stream is the current one.
                         await asyncio.sleep(0)
         except TimeoutError:
             raise DeliveryTimeout(
@@ -285,35 +285,35 @@ class Membership:
 
         While a stream is open, messages returned to the group might be delivered here again.
         """
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        if self._subscribing is not None:
+            self._subscribing.cancel()
+            await asyncio.gather(self._subscribing, return_exceptions=True)
         subscription, self._subscription = self._subscription, None
         if subscription is not None and not subscription.ended.done():
-            self._parted_from = subscription.connection
-            if await subscription.finish(self._close_s):
-                await self._disown_what_was_under_way(subscription.connection)
+            self._unary_broker = subscription.connection
+            if await subscription.finish(self._close_timeout_s):
+                await self._report_arrived_leases(subscription.connection)
             else:
                 # The broker is stalled, so unary calls would not get through either.
-                self._parted_from = None
+                self._unary_broker = None
         self._available.set()
-        return self._parted_from is not None
+        return self._unary_broker is not None
 
-    async def _disown_what_was_under_way(self, broker: Connection) -> None:
+    async def _report_arrived_leases(self, broker: Connection) -> None:
         """Tell the broker which leases have arrived, so that deliveries lost at the end of the stream do not count as
         attempts.
 
         A member that rejoins names its leases; with no room for a message, none is sent to it.
         """
-        request = self._terms.request(self._member_id, self._host.held())
+        request = self._terms.request(self._member_id, self._listener.held())
         if not request.held:
             return
         # For brokers without support for windows.
         request.max_in_flight = 1
         try:
             subscription = Subscription(broker, self)
-            await subscription.join(request, self._close_s)
-            await subscription.finish(self._close_s)
+            await subscription.join(request, self._close_timeout_s)
+            await subscription.finish(self._close_timeout_s)
         except GoQueueError as error:
             log.debug("what was under way counts as delivered", group=self._terms.group, error=str(error))
 
@@ -322,19 +322,19 @@ class Membership:
         session timeout, since it is expected to rejoin."""
         is_there = await self.end_stream()
         if is_there and not self._terms.instance_id:
-            await self._say_goodbye()
-        elif not is_there and self._keeping is not None and self._failure is None:
+            await self._send_leave()
+        elif not is_there and self._subscribing is not None and self._failure is None:
             log.warning(
                 "left without a word: the broker is away, and keeps this member's partitions until its session ends",
                 group=self._terms.group,
                 member_id=self._member_id,
             )
-        self._parted_from = None
+        self._unary_broker = None
         self._failure = self._failure or ClientClosed("the consumer is closed")
         self._available.set()
 
-    async def _say_goodbye(self) -> None:
-        broker = self._parted_from
+    async def _send_leave(self) -> None:
+        broker = self._unary_broker
         if broker is None:
             return
         request = pb.LeaveRequest(group=self._terms.group, member_id=self._member_id)

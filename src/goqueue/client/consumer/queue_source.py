@@ -10,7 +10,7 @@ from time import time_ns
 from typing import Any
 
 from goqueue.client.connection.directory import Directory
-from goqueue.client.consumer.delivery import AsyncReceivedMessage, Hand, Received, ReceivedMessage
+from goqueue.client.consumer.delivery import AsyncReceivedMessage, DeliveryContext, Received, ReceivedMessage
 from goqueue.client.consumer.handler_result import to_reject
 from goqueue.client.consumer.leases import Lease, LeaseKeeper, granted_s
 from goqueue.client.consumer.settler import Claim, Settler
@@ -26,41 +26,55 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 log = get_logger(__name__)
 
 
-class QueueParcel:
+class QueueBatch:
     """Messages of one lease. Those lost before they are handed out are skipped."""
 
-    __slots__ = ("_coming", "_ids", "_messages", "ends_answer", "lane", "left", "next_offset", "place", "rest")
+    __slots__ = (
+        "_ids",
+        "_messages",
+        "_remaining",
+        "ends_answer",
+        "lane",
+        "left",
+        "next_offset",
+        "rest",
+        "topic_partition",
+    )
 
     def __init__(
-        self, place: TopicPartition, next_offset: int, messages: Sequence[Received[Any]], ids: Collection[int] = ()
+        self,
+        topic_partition: TopicPartition,
+        next_offset: int,
+        messages: Sequence[Received[Any]],
+        ids: Collection[int] = (),
     ) -> None:
         self._ids = ids
-        self.place = place
+        self.topic_partition = topic_partition
         self.next_offset = next_offset
         self.ends_answer = False
         self.lane = messages[0].priority if messages else 0
         self.left = len(messages)
         self.rest: Iterator[Received[Any]] | None = None
         self._messages = messages
-        self._coming = iter(messages)
+        self._remaining = iter(messages)
 
     @property
     def has_more(self) -> bool:
-        return length_hint(self._coming) > 0
+        return length_hint(self._remaining) > 0
 
     @property
     def waiting(self) -> int:
-        return length_hint(self._coming)
+        return length_hint(self._remaining)
 
     def cut(self, keep: int) -> list[Received[Any]]:
         """Remove and return everything after the next ``keep`` messages."""
         if self.waiting <= keep:
             return []
-        coming = list(self._coming)
-        self._messages, beyond = coming[:keep], coming[keep:]
-        self._coming, self.left = iter(self._messages), min(self.left, keep)
+        remaining = list(self._remaining)
+        self._messages, beyond = remaining[:keep], remaining[keep:]
+        self._remaining, self.left = iter(self._messages), min(self.left, keep)
         if self.rest is not None:
-            self.rest = filter(_is_ours, self._coming)
+            self.rest = filter(_is_open, self._remaining)
         return beyond
 
     def schema_ids(self) -> Collection[int]:
@@ -68,15 +82,15 @@ class QueueParcel:
         return self._ids
 
     def open(self, deserializer: Deserializer | None) -> Iterator[Received[Any]]:
-        self._coming = iter(self._messages)
-        return filter(_is_ours, self._coming)
+        self._remaining = iter(self._messages)
+        return filter(_is_open, self._remaining)
 
 
-def _is_ours(message: Received[Any]) -> bool:
+def _is_open(message: Received[Any]) -> bool:
     return message._message.offset in message._lease.left
 
 
-class AsyncHand:
+class AsyncDeliveryContext:
     """Settling from the consumer's own loop."""
 
     received = AsyncReceivedMessage
@@ -100,7 +114,7 @@ class AsyncHand:
         return done
 
 
-class ThreadHand:
+class ThreadDeliveryContext:
     """Settling from other threads."""
 
     received = ReceivedMessage
@@ -127,33 +141,39 @@ class ThreadHand:
         return done
 
 
-class QueueSide:
+class QueueSource:
     """Turns deliveries into messages with a lease."""
 
-    def __init__(self, keeper: LeaseKeeper, settler: Settler, hand: AsyncHand | ThreadHand) -> None:
+    def __init__(
+        self, keeper: LeaseKeeper, settler: Settler, context: AsyncDeliveryContext | ThreadDeliveryContext
+    ) -> None:
         self._keeper = keeper
         self._settler = settler
-        self.hand = hand
+        self.context = context
         self.visibility_s: dict[str, float] = {}
         """By topic: the visibility timeout."""
 
-    def open(self, delivery: pb.Delivery) -> QueueParcel:
+    def open(self, delivery: pb.Delivery) -> QueueBatch:
         run = parse_batch(delivery.batch)
         messages, damaged = decode_run(run)
         visibility_s = granted_s(self.visibility_s[delivery.topic], delivery.visible_until_ns, time_ns())
-        hurt = run.columns()["offset"][damaged].tolist() if damaged else []
-        lease = Lease(delivery, [*(each.offset for each in messages), *hurt], visibility_s, self.hand._loop.time())
-        if hurt:
-            self._put_away(lease, hurt)
+        damaged_offsets = run.columns()["offset"][damaged].tolist() if damaged else []
+        lease = Lease(
+            delivery, [*(each.offset for each in messages), *damaged_offsets], visibility_s, self.context._loop.time()
+        )
+        if damaged_offsets:
+            self._reject_damaged(lease, damaged_offsets)
         self._keeper.add(lease)
-        kind: Any = self.hand.received
-        hand: Hand[Any] = self.hand
-        place = TopicPartition(delivery.topic, delivery.partition)
-        ids = schema_ids(run) if isinstance(hand.deserializer, SchemaReader) else ()
-        return QueueParcel(place, delivery.next_offset, [kind(message, lease, hand) for message in messages], ids)
+        kind: Any = self.context.received
+        context: DeliveryContext[Any] = self.context
+        topic_partition = TopicPartition(delivery.topic, delivery.partition)
+        ids = schema_ids(run) if isinstance(context.deserializer, SchemaReader) else ()
+        return QueueBatch(
+            topic_partition, delivery.next_offset, [kind(message, lease, context) for message in messages], ids
+        )
 
-    def _put_away(self, lease: Lease, offsets: list[int]) -> None:
+    def _reject_damaged(self, lease: Lease, offsets: list[int]) -> None:
         """Reject messages that fail their checksum: no handler can process them, and dead letters can be inspected."""
         log.error("messages fail their checksum", topic=lease.topic, partition=lease.partition, offsets=offsets[:10])
-        done = self.hand._loop.create_future()
+        done = self.context._loop.create_future()
         self._settler.put(to_reject("it fails its checksum"), [(lease, offsets)], done)

@@ -31,7 +31,7 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 """Whether messages of open and aborted transactions are read as well."""
 
 _MAX_OFFSET = (1 << 63) - 1
-_AT_ONCE = 1_000
+_CHUNK_RECORDS = 1_000
 MAX_UNPACKED_BYTES = 64 << 20
 """The largest message size that a topic can be configured with."""
 
@@ -77,9 +77,9 @@ class Batch(msgspec.Struct, frozen=True):
         damaged = damaged_places(self.run, self.run.columns())
         whole = self.run.part(0, damaged[0]) if damaged else self.run
         # In chunks, so that the first record does not wait for thousands.
-        for first in range(0, len(whole), _AT_ONCE):
-            some = whole.part(first, min(first + _AT_ONCE, len(whole)))
-            yield from records_of(some, self.topic, self.partition, deserializer)
+        for first in range(0, len(whole), _CHUNK_RECORDS):
+            chunk = whole.part(first, min(first + _CHUNK_RECORDS, len(whole)))
+            yield from records_of(chunk, self.topic, self.partition, deserializer)
         if damaged:
             raise self._corrupt(damaged[0])
 
@@ -96,8 +96,8 @@ class Batch(msgspec.Struct, frozen=True):
             return iter(values)
         return (unpacked(message, None) for message in decode_columns(self.run).messages())
 
-    def _corrupt(self, place: int) -> CorruptData:
-        offset = self._offset_at(place)
+    def _corrupt(self, index: int) -> CorruptData:
+        offset = self._offset_at(index)
         if self.on_damage is not None:
             self.on_damage(offset)
         return CorruptData(
@@ -105,15 +105,15 @@ class Batch(msgspec.Struct, frozen=True):
             f"to step over it, read on from {offset + 1}"
         )
 
-    def _offset_at(self, place: int) -> int:
+    def _offset_at(self, index: int) -> int:
         """Offset of a damaged frame: the one in the frame, if it fits between its neighbours.
 
         Offsets cannot be counted: delayed and compacted messages leave gaps.
         """
         offsets: list[int] = self.run.columns()["offset"].tolist()
-        before = offsets[place - 1] if place else -1
-        behind = offsets[place + 1] if place + 1 < len(offsets) else self.next_offset
-        return offsets[place] if before < offsets[place] < behind else behind - 1
+        before = offsets[index - 1] if index else -1
+        behind = offsets[index + 1] if index + 1 < len(offsets) else self.next_offset
+        return offsets[index] if before < offsets[index] < behind else behind - 1
 
 
 class Reader:
@@ -145,9 +145,9 @@ class Reader:
         self._retry_for_s = retry_for_s
         self._batches: asyncio.Queue[Batch | Exception | None] = asyncio.Queue(prefetch_batches)
         self._tasks: list[asyncio.Task[None]] | None = None
-        self._left = 0
+        self._open_partitions = 0
         self._next_offsets: dict[int, int] = {}
-        self._has_told = False
+        self._has_reported = False
 
     async def next(self) -> Batch | None:
         """The next batch, in offset order within each partition. ``None`` at the end of the log, unless following."""
@@ -157,14 +157,14 @@ class Reader:
             else:
                 numbers = list(range(await self._directory.partitions(self._topic)))
             self._tasks = [asyncio.create_task(self._fetch(number)) for number in numbers]
-            self._left = len(numbers)
-        while self._left:
+            self._open_partitions = len(numbers)
+        while self._open_partitions:
             batch = await self._batches.get()
             if isinstance(batch, Exception):
                 raise batch
             if batch is not None:
                 return batch
-            self._left -= 1
+            self._open_partitions -= 1
         return None
 
     async def close(self) -> None:
@@ -177,14 +177,14 @@ class Reader:
         """Report a damaged message to the broker. It sends frames unverified, so only a reader detects damage."""
         with suppress(RuntimeError):
             # The loop may be closed by now.
-            loop.call_soon_threadsafe(self._begin_to_tell, leader, number, offset)
+            loop.call_soon_threadsafe(self._start_report, leader, number, offset)
 
-    def _begin_to_tell(self, leader: Connection, number: int, offset: int) -> None:
-        if not self._has_told:
-            self._has_told = True
-            self._directory.run_in_background(self._tell(leader, number, offset))
+    def _start_report(self, leader: Connection, number: int, offset: int) -> None:
+        if not self._has_reported:
+            self._has_reported = True
+            self._directory.run_in_background(self._report(leader, number, offset))
 
-    async def _tell(self, leader: Connection, number: int, offset: int) -> None:
+    async def _report(self, leader: Connection, number: int, offset: int) -> None:
         request = self._request(number, offset, verify=True)
         with suppress(GoQueueError):
             async with aclosing(leader.fetch(request)) as responses:
@@ -193,13 +193,13 @@ class Reader:
     async def _fetch(self, number: int) -> None:
         """Fetch one partition; ends with ``None`` in the queue, or with the error."""
         try:
-            await self._fetch_to_the_end(number)
+            await self._fetch_all(number)
         except Exception as error:
             await self._batches.put(error)
         else:
             await self._batches.put(None)
 
-    async def _fetch_to_the_end(self, number: int) -> None:
+    async def _fetch_all(self, number: int) -> None:
         backoff = self._directory.backoff()
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + self._retry_for_s
@@ -216,8 +216,8 @@ class Reader:
                         self._next_offsets[number] = response.next_offset
                         if batch:
                             run = parse_batch(batch)
-                            tell = partial(self._damaged, loop, leader, number)
-                            await self._batches.put(Batch(self._topic, number, run, response.next_offset, tell))
+                            report = partial(self._damaged, loop, leader, number)
+                            await self._batches.put(Batch(self._topic, number, run, response.next_offset, report))
                         give_up_at = loop.time() + self._retry_for_s
                         backoff.reset()
                 return
@@ -271,8 +271,8 @@ def records_of(run: FrameRun, topic: str, partition: int, deserializer: Deserial
         except StopIteration as error:
             # StopIteration would end the caller's iteration without an error.
             raise RuntimeError("the deserializer raised StopIteration") from error
-        place = message.offset, message.timestamp_ns
-        return Record(topic, partition, *place, message.key, value, message.headers, message.priority)
+        position = message.offset, message.timestamp_ns
+        return Record(topic, partition, *position, message.key, value, message.headers, message.priority)
 
     return map(record, columns.messages())
 

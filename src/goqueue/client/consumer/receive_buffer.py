@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any, Protocol
 
 from goqueue.client.connection.backoff import Backoff
-from goqueue.client.consumer.fair_order import Lineup
+from goqueue.client.consumer.fair_order import FairOrder
 from goqueue.client.consumer.stream_source import Progress, TopicPartition
-from goqueue.client.messages.schema_ids import learn_schemas
+from goqueue.client.messages.schema_ids import load_schemas
 from goqueue.client.messages.serializers import Deserializer, SchemaReader
 from goqueue.model.errors import GoQueueError
 
@@ -18,10 +18,10 @@ _FIRST_PAUSE_MS = 50
 _LONGEST_PAUSE_MS = 1_000
 
 
-class Parcel(Protocol):
+class ReceivedBatch(Protocol):
     """Messages of one partition that arrived together."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     next_offset: int
     ends_answer: bool
     lane: int
@@ -39,23 +39,23 @@ class Parcel(Protocol):
     def open(self, deserializer: Deserializer | None) -> Iterator[Any]: ...
 
 
-class Demand:
+class DemandListener:
     """Callbacks about callers that wait for messages. This one ignores them."""
 
-    def begins(self, messages: int) -> None:
+    def wait_started(self, messages: int) -> None:
         """The buffer is empty, and a caller waits for this many messages."""
 
-    def met(self, messages: int) -> None:
+    def wait_satisfied(self, messages: int) -> None:
         """Messages have arrived for a waiting caller."""
 
-    def given_up(self, messages: int) -> None:
+    def wait_abandoned(self, messages: int) -> None:
         """A waiting caller timed out or was cancelled."""
 
 
-NO_DEMAND = Demand()
+NO_LISTENER = DemandListener()
 
 
-class Intake:
+class ReceiveBuffer:
     """Opens received batches one after the other. Several tasks may take from it.
 
     ``records`` and ``last`` serve a fast path: a caller that gets a record from ``records`` only has to store it in
@@ -66,20 +66,20 @@ class Intake:
         self,
         progress: Progress,
         deserializer: Deserializer | None,
-        taken_up: Callable[[Parcel], None],
-        demand: Demand = NO_DEMAND,
+        on_consumed: Callable[[ReceivedBatch], None],
+        listener: DemandListener = NO_LISTENER,
     ) -> None:
-        """``demand`` is notified of waiting callers."""
-        self._demand = demand
+        """``listener`` is notified of waiting callers."""
+        self._listener = listener
         self._progress = progress
         self._deserializer = deserializer
-        self._unlearned: list[Parcel] | None = [] if isinstance(deserializer, SchemaReader) else None
+        self._unloaded: list[ReceivedBatch] | None = [] if isinstance(deserializer, SchemaReader) else None
         """Batches whose schemas may not be loaded yet; ``None`` if no schemas are needed."""
-        self._learning = asyncio.Lock()
-        self._taken_up = taken_up
-        self._parcels: Lineup[Parcel] = Lineup()
-        self._withheld: dict[TopicPartition, list[Parcel]] = {}
-        self._current: Parcel | None = None
+        self._loading = asyncio.Lock()
+        self._on_consumed = on_consumed
+        self._batches: FairOrder[ReceivedBatch] = FairOrder()
+        self._held_back: dict[TopicPartition, list[ReceivedBatch]] = {}
+        self._current: ReceivedBatch | None = None
         self._arrived = asyncio.Event()
         self._moved = asyncio.Event()
         self._failure: BaseException | None = None
@@ -92,63 +92,65 @@ class Intake:
 
     # Adding
 
-    def put(self, parcel: Parcel) -> None:
-        if self._unlearned is not None:
-            self._unlearned.append(parcel)
-        held = self._withheld.get(parcel.place)
+    def put(self, batch: ReceivedBatch) -> None:
+        if self._unloaded is not None:
+            self._unloaded.append(batch)
+        held = self._held_back.get(batch.topic_partition)
         if held is not None:
-            held.append(parcel)
+            held.append(batch)
             return
-        self._line_up(parcel)
+        self._add(batch)
         self._arrived.set()
 
-    def _line_up(self, parcel: Parcel) -> None:
+    def _add(self, batch: ReceivedBatch) -> None:
         current = self._current
-        if self._parcels.put(parcel, current) and current is not None and not self._ended:
-            self._parcels.put_back(current)
+        if self._batches.put(batch, current) and current is not None and not self._ended:
+            self._batches.put_back(current)
             self._current, self.records = None, iter(())
 
-    def withhold(self, places: Collection[TopicPartition]) -> None:
+    def hold_back(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Hold back messages of these partitions until ``release``."""
-        for place in places:
-            self._withheld.setdefault(place, [])
+        for topic_partition in topic_partitions:
+            self._held_back.setdefault(topic_partition, [])
 
-    def release(self, places: Collection[TopicPartition]) -> None:
-        for place in places:
-            for parcel in self._withheld.pop(place, ()):
-                self._line_up(parcel)
+    def release(self, topic_partitions: Collection[TopicPartition]) -> None:
+        for topic_partition in topic_partitions:
+            for batch in self._held_back.pop(topic_partition, ()):
+                self._add(batch)
         self._arrived.set()
 
-    def hurry(self, places: Collection[TopicPartition]) -> None:
+    def prioritize(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Hand out these partitions first."""
-        first = [each for each in self._parcels if each.place in places]
+        first = [each for each in self._batches if each.topic_partition in topic_partitions]
         if first:
-            self._parcels.set([*first, *(each for each in self._parcels if each.place not in places)])
+            self._batches.set(
+                [*first, *(each for each in self._batches if each.topic_partition not in topic_partitions)]
+            )
 
-    def drop(self, places: Collection[TopicPartition] | None = None) -> None:
+    def drop(self, topic_partitions: Collection[TopicPartition] | None = None) -> None:
         """Discard buffered messages of these partitions, or all."""
-        kept: list[Parcel] = []
-        for each in self._parcels:
-            if places is None or each.place in places:
-                self._taken_up(each)
+        kept: list[ReceivedBatch] = []
+        for each in self._batches:
+            if topic_partitions is None or each.topic_partition in topic_partitions:
+                self._on_consumed(each)
             else:
                 kept.append(each)
-        self._parcels.set(kept)
-        for place in list(self._withheld):
-            if places is None or place in places:
-                for each in self._withheld.pop(place):
-                    self._taken_up(each)
+        self._batches.set(kept)
+        for topic_partition in list(self._held_back):
+            if topic_partitions is None or topic_partition in topic_partitions:
+                for each in self._held_back.pop(topic_partition):
+                    self._on_consumed(each)
         current = self._current
-        if current is not None and (places is None or current.place in places):
+        if current is not None and (topic_partitions is None or current.topic_partition in topic_partitions):
             self.records = iter(())
             self._current = None
             self.last = None
-            self._taken_up(current)
+            self._on_consumed(current)
         self._moved.set()
 
     def forget_answers(self) -> None:
         """After a new stream: batches of the previous one give no credit when they are consumed."""
-        for each in (*self._parcels, *(each for some in self._withheld.values() for each in some)):
+        for each in (*self._batches, *(each for some in self._held_back.values() for each in some)):
             each.ends_answer = False
         if self._current is not None:
             self._current.ends_answer = False
@@ -170,8 +172,8 @@ class Intake:
     def take_back(self) -> list[Any]:
         """After the end: remove and return the messages that were not handed out."""
         rest = list(self._rest)
-        for parcel in (*self._parcels, *(each for some in self._withheld.values() for each in some)):
-            rest += self._rest_of(parcel)
+        for batch in (*self._batches, *(each for some in self._held_back.values() for each in some)):
+            rest += self._rest_of_batch(batch)
         self.drop()
         return rest
 
@@ -190,20 +192,20 @@ class Intake:
             if not await self._advance(1):
                 return None
 
-    async def take(self, most: int) -> list[Any]:
-        """At least one record, or none at the end; up to ``most`` if they are available without waiting."""
+    async def take(self, max_records: int) -> list[Any]:
+        """At least one record, or none at the end; up to ``max_records`` if they are available without waiting."""
         found: list[Any] = []
         if self.last is not None and self._current is not None:
-            self._progress.hand_out(self._current.place, self.last.offset + 1)
+            self._progress.hand_out(self._current.topic_partition, self.last.offset + 1)
         self._finish()
         in_hand = self._progress.in_hand
         if self._deferred is not None:
             error, self._deferred = self._deferred, None
             raise error
-        while len(found) < most:
+        while len(found) < max_records:
             some: list[Any] = []
             try:
-                some.extend(islice(self.records, most - len(found)))
+                some.extend(islice(self.records, max_records - len(found)))
             except Exception as problem:
                 if not found and not some:
                     raise
@@ -211,14 +213,14 @@ class Intake:
                 self._deferred = problem
             if some and self._current is not None:
                 found += some
-                in_hand.setdefault(self._current.place, some[0].offset)
-                self._progress.hand_out(self._current.place, some[-1].offset + 1)
+                in_hand.setdefault(self._current.topic_partition, some[0].offset)
+                self._progress.hand_out(self._current.topic_partition, some[-1].offset + 1)
             if self._deferred is not None:
                 break
             if some:
                 continue
             self._close_current()
-            if (found and not self._parcels) or not await self._advance(most - len(found)):
+            if (found and not self._batches) or not await self._advance(max_records - len(found)):
                 break
         return found
 
@@ -230,13 +232,13 @@ class Intake:
             return
         self._current = None
         if not self._ended and current.has_more:
-            self._parcels.put_back(current)
+            self._batches.put_back(current)
             return
         if not self._ended:
-            self._progress.hand_out(current.place, current.next_offset)
+            self._progress.hand_out(current.topic_partition, current.next_offset)
         elif self.last is not None:
-            self._progress.hand_out(current.place, self.last.offset + 1)
-        self._taken_up(current)
+            self._progress.hand_out(current.topic_partition, self.last.offset + 1)
+        self._on_consumed(current)
 
     def _finish(self) -> None:
         """The user asks for more, so the records in hand are finished."""
@@ -250,54 +252,54 @@ class Intake:
         while not self._ended:
             if self._failure is not None:
                 raise self._failure
-            if self._unlearned:
-                await self._learn_schemas(self._unlearned)
+            if self._unloaded:
+                await self._load_schemas(self._unloaded)
                 continue
             if self._open_next():
                 return True
             self._arrived.clear()
-            self._demand.begins(wanted)
+            self._listener.wait_started(wanted)
             try:
                 await self._arrived.wait()
             except BaseException:
-                self._demand.given_up(wanted)
+                self._listener.wait_abandoned(wanted)
                 raise
-            self._demand.met(wanted)
+            self._listener.wait_satisfied(wanted)
         return False
 
-    async def _learn_schemas(self, unlearned: list[Parcel]) -> None:
+    async def _load_schemas(self, unloaded: list[ReceivedBatch]) -> None:
         """Load the schemas of unopened batches, so that their values can be decoded without waiting."""
-        async with self._learning:
+        async with self._loading:
             # Callers that waited for the lock find nothing left to load.
-            seen = len(unlearned)
-            ids = {each for parcel in unlearned for each in parcel.schema_ids()}
+            seen = len(unloaded)
+            ids = {each for batch in unloaded for each in batch.schema_ids()}
             try:
-                await learn_schemas(
-                    self._deserializer, ids, Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS), goes_on=self._goes_on
+                await load_schemas(
+                    self._deserializer, ids, Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS), goes_on=self._is_active
                 )
             except GoQueueError as error:
                 if not error.retriable:
                     raise
             else:
                 # More may have arrived meanwhile.
-                del unlearned[:seen]
+                del unloaded[:seen]
 
-    def _goes_on(self) -> bool:
+    def _is_active(self) -> bool:
         return not self._ended and self._failure is None
 
     def _open_next(self) -> bool:
         """Whether a batch is open; another task may have opened one meanwhile."""
-        if self._current is None and self._parcels:
-            parcel, most = self._parcels.take()
-            rest = self._rest_of(parcel)
-            self.records = rest if most is None else islice(rest, most)
-            self._current = parcel
+        if self._current is None and self._batches:
+            batch, max_records = self._batches.take()
+            rest = self._rest_of_batch(batch)
+            self.records = rest if max_records is None else islice(rest, max_records)
+            self._current = batch
         return self._current is not None
 
-    def _rest_of(self, parcel: Parcel) -> Iterator[Any]:
-        if parcel.rest is None:
-            parcel.rest = parcel.open(self._deserializer)
-        return parcel.rest
+    def _rest_of_batch(self, batch: ReceivedBatch) -> Iterator[Any]:
+        if batch.rest is None:
+            batch.rest = batch.open(self._deserializer)
+        return batch.rest
 
     # Queries
 
@@ -307,31 +309,31 @@ class Intake:
         return sum(each.waiting for each in self._in_order())
 
     def _in_order(self) -> list[Any]:
-        return [*([] if self._current is None else [self._current]), *self._parcels]
+        return [*([] if self._current is None else [self._current]), *self._batches]
 
     def take_beyond(self, keep: int) -> list[Any]:
         """Queues only: remove and return the buffered messages after the first ``keep``."""
         beyond: list[Any] = []
-        for parcel in self._in_order():
-            gone = parcel.cut(max(0, keep))
-            if gone and self._current is not None and parcel is self._current:
-                self.records = self._rest_of(parcel)
+        for batch in self._in_order():
+            gone = batch.cut(max(0, keep))
+            if gone and self._current is not None and batch is self._current:
+                self.records = self._rest_of_batch(batch)
             beyond += gone
-            keep -= parcel.waiting
-        self._parcels.set([each for each in self._parcels if each.has_more])
+            keep -= batch.waiting
+        self._batches.set([each for each in self._batches if each.has_more])
         return beyond
 
     def positions(self, *, finished: bool) -> dict[TopicPartition, int]:
         return self._progress.positions(self.last, finished=finished)
 
-    def is_drained(self, place: TopicPartition) -> bool:
+    def is_drained(self, topic_partition: TopicPartition) -> bool:
         """Whether all buffered records of a partition were handed out and finished."""
         current = self._current
         return (
-            (current is None or current.place != place)
-            and place not in self._progress.in_hand
-            and all(each.place != place for each in self._parcels)
-            and not self._withheld.get(place)
+            (current is None or current.topic_partition != topic_partition)
+            and topic_partition not in self._progress.in_hand
+            and all(each.topic_partition != topic_partition for each in self._batches)
+            and not self._held_back.get(topic_partition)
         )
 
     async def moved(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from goqueue.client.connection.connection import to_exception
-from goqueue.client.consumer.leases import MOST_LEASES, Lease, LeaseKeeper
+from goqueue.client.consumer.leases import MAX_LEASES, Lease, LeaseKeeper
 from goqueue.model.errors import ClientClosed, GoQueueError, StaleReceipt
 from goqueue.model.logging import get_logger
 from goqueue.model.runs import offsets_in
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 Done = asyncio.Future[None] | concurrent.futures.Future[None]
 Claim = tuple[Lease, Sequence[int]]
-_MOST_MESSAGES = 5_000
+_MAX_MESSAGES = 5_000
 """Messages in one request. Claims have at most as many leases and runs."""
 
 
@@ -35,7 +35,7 @@ ACK = Order(pb.VERB_ACK)
 RELEASE = Order(pb.VERB_RELEASE)
 
 
-class _Parcel:
+class _PendingRequest:
     """The contents of one request, and the futures that wait for it."""
 
     __slots__ = ("by_lease", "count", "order", "waiting")
@@ -62,10 +62,10 @@ class Settler:
         self._finished = finished
         self._settle = settle
         self._keeper = keeper
-        self._gathering: dict[pb.Verb.ValueType, dict[Order, _Parcel]] = {}
+        self._gathering: dict[pb.Verb.ValueType, dict[Order, _PendingRequest]] = {}
         """By verb. There may be thousands per verb, since every reason makes a separate order. No entry is empty."""
-        self._under_way: dict[asyncio.Task[None], _Parcel] = {}
-        self._busy: Counter[pb.Verb.ValueType] = Counter()
+        self._in_flight: dict[asyncio.Task[None], _PendingRequest] = {}
+        self._in_flight_by_verb: Counter[pb.Verb.ValueType] = Counter()
         """Number of requests in flight by verb."""
         self._scheduled = False
         self._closed = False
@@ -75,40 +75,40 @@ class Settler:
         if self._closed:
             self._refuse(done, ClientClosed("the consumer is closed; what it had was given back"))
             return
-        alike = self._gathering.setdefault(order.verb, {})
-        parcel = alike.get(order)
-        if parcel is None:
-            parcel = alike[order] = _Parcel(order)
-        keeps = order.verb == pb.VERB_EXTEND
+        of_verb = self._gathering.setdefault(order.verb, {})
+        request = of_verb.get(order)
+        if request is None:
+            request = of_verb[order] = _PendingRequest(order)
+        keeps_lease = order.verb == pb.VERB_EXTEND
         lost = settled = 0
         for lease, offsets in claims:
-            there = offsets
+            still_open = offsets
             if not lease.left.issuperset(offsets):
-                there = [offset for offset in offsets if offset in lease.left]
-                lost += len(offsets) - len(there)
-            if not there:
+                still_open = [offset for offset in offsets if offset in lease.left]
+                lost += len(offsets) - len(still_open)
+            if not still_open:
                 continue
-            parcel.by_lease.setdefault(lease, []).extend(there)
-            parcel.count += len(there)
-            settled += len(there)
-            if not keeps:
-                lease.left.difference_update(there)
+            request.by_lease.setdefault(lease, []).extend(still_open)
+            request.count += len(still_open)
+            settled += len(still_open)
+            if not keeps_lease:
+                lease.left.difference_update(still_open)
                 if not lease.left:
                     self._keeper.drop(lease)
         problem = StaleReceipt(_lost_text(lost)) if lost else None
-        if not parcel.count:
+        if not request.count:
             self._pop(order)
-            self._conclude(order, done, problem or StaleReceipt("there is nothing to settle"))
+            self._resolve(order, done, problem or StaleReceipt("there is nothing to settle"))
             return
-        if not keeps and order.verb != pb.VERB_RELEASE:
+        if not keeps_lease and order.verb != pb.VERB_RELEASE:
             self._finished(settled)
-        parcel.waiting.append((done, claims, problem))
-        if parcel.count >= _MOST_MESSAGES:
+        request.waiting.append((done, claims, problem))
+        if request.count >= _MAX_MESSAGES:
             self._send(self._pop(order))
         else:
             self._schedule(order.verb)
 
-    def take_out(self, claims: Sequence[Claim]) -> None:
+    def detach(self, claims: Sequence[Claim]) -> None:
         """Remove messages that are settled elsewhere. Removes all of them or raises."""
         self.check_in_hand(claims)
         for lease, offsets in claims:
@@ -123,19 +123,19 @@ class Settler:
         if lost:
             raise StaleReceipt(_lost_text(lost))
 
-    def put_back(self, claims: Sequence[Claim]) -> None:
+    def reattach(self, claims: Sequence[Claim]) -> None:
         """Restore messages that were not settled elsewhere after all; they are in hand unless delivered to others
         meanwhile."""
         for lease, offsets in claims:
             lease.left.update(offsets)
             self._keeper.add(lease)
 
-    def _pop(self, order: Order) -> _Parcel:
-        alike = self._gathering[order.verb]
-        parcel = alike.pop(order)
-        if not alike:
+    def _pop(self, order: Order) -> _PendingRequest:
+        of_verb = self._gathering[order.verb]
+        request = of_verb.pop(order)
+        if not of_verb:
             del self._gathering[order.verb]
-        return parcel
+        return request
 
     def _schedule(self, verb: pb.Verb.ValueType) -> None:
         """Send what is gathered, unless a request of this verb is in flight.
@@ -144,54 +144,54 @@ class Settler:
         not finish sooner: the broker answers after its fsync, and one fsync covers all that arrived meanwhile. Verbs
         are separate so that an ack does not wait for a reject, which writes dead letters.
         """
-        if not self._scheduled and not self._busy[verb] and verb in self._gathering:
+        if not self._scheduled and not self._in_flight_by_verb[verb] and verb in self._gathering:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._leave)
 
     def _leave(self) -> None:
         self._scheduled = False
-        self._send_all([verb for verb in self._gathering if not self._busy[verb]])
+        self._send_all([verb for verb in self._gathering if not self._in_flight_by_verb[verb]])
 
     def _send_all(self, verbs: Iterable[pb.Verb.ValueType]) -> None:
         for verb in verbs:
-            for parcel in self._gathering.pop(verb).values():
-                self._send(parcel)
+            for request in self._gathering.pop(verb).values():
+                self._send(request)
 
-    def _send(self, parcel: _Parcel) -> None:
-        task = asyncio.get_running_loop().create_task(self._deliver(parcel))
-        self._under_way[task] = parcel
-        self._busy[parcel.order.verb] += 1
+    def _send(self, request: _PendingRequest) -> None:
+        task = asyncio.get_running_loop().create_task(self._deliver(request))
+        self._in_flight[task] = request
+        self._in_flight_by_verb[request.order.verb] += 1
         task.add_done_callback(self._delivered)
 
     def _delivered(self, task: asyncio.Task[None]) -> None:
-        verb = self._under_way.pop(task).order.verb
-        self._busy[verb] -= 1
+        verb = self._in_flight.pop(task).order.verb
+        self._in_flight_by_verb[verb] -= 1
         self._schedule(verb)
 
-    async def _deliver(self, parcel: _Parcel) -> None:
+    async def _deliver(self, request: _PendingRequest) -> None:
         refused: dict[Lease, tuple[set[int], GoQueueError]] = {}
         try:
-            for leases in portions(parcel.by_lease):
-                await self._ask(parcel, leases, refused)
+            for leases in portions(request.by_lease):
+                await self._ask(request, leases, refused)
         except GoQueueError as error:
-            self._fail(parcel, error)
+            self._fail(request, error)
             return
         except BaseException:
-            self._fail(parcel, ClientClosed("the consumer was closed before the broker had answered"))
+            self._fail(request, ClientClosed("the consumer was closed before the broker had answered"))
             raise
-        for done, claims, lost in parcel.waiting:
-            self._conclude(parcel.order, done, lost or _problem(claims, refused))
+        for done, claims, lost in request.waiting:
+            self._resolve(request.order, done, lost or _problem(claims, refused))
 
     async def _ask(
-        self, parcel: _Parcel, leases: list[Lease], refused: dict[Lease, tuple[set[int], GoQueueError]]
+        self, request: _PendingRequest, leases: list[Lease], refused: dict[Lease, tuple[set[int], GoQueueError]]
     ) -> None:
-        order = parcel.order
+        order = request.order
         response = await self._settle(
             pb.SettleRequest(
                 verb=order.verb,
                 delay_ms=order.delay_ms,
                 reason=order.reason,
-                leases=[lease.claim(parcel.by_lease[lease]) for lease in leases],
+                leases=[lease.claim(request.by_lease[lease]) for lease in leases],
             )
         )
         for refusal in response.refusals:
@@ -204,18 +204,18 @@ class Settler:
                 self._keeper.drop(lease)
             refused[lease] = offsets, to_exception(refusal.error)
 
-    def _conclude(self, order: Order, done: Done, problem: GoQueueError | None) -> None:
+    def _resolve(self, order: Order, done: Done, problem: GoQueueError | None) -> None:
         # The message is with the group in either case: at the end of a stream a broker takes back deliveries under way,
         # and some of them may have arrived.
-        is_so_already = order.verb == pb.VERB_RELEASE and isinstance(problem, StaleReceipt)
-        if problem is not None and not is_so_already:
+        is_released_already = order.verb == pb.VERB_RELEASE and isinstance(problem, StaleReceipt)
+        if problem is not None and not is_released_already:
             self._refuse(done, problem)
         elif not done.done():
             done.set_result(None)
 
-    def _fail(self, parcel: _Parcel, error: GoQueueError) -> None:
-        log.warning("messages not settled", messages=parcel.count, error=str(error))
-        for done, _, _ in parcel.waiting:
+    def _fail(self, request: _PendingRequest, error: GoQueueError) -> None:
+        log.warning("messages not settled", messages=request.count, error=str(error))
+        for done, _, _ in request.waiting:
             _set_exception(done, error)
 
     def _refuse(self, done: Done, error: GoQueueError) -> None:
@@ -224,14 +224,14 @@ class Settler:
 
     def leases(self) -> set[Lease]:
         """Leases in requests that the broker has not answered."""
-        gathered = (parcel for alike in self._gathering.values() for parcel in alike.values())
-        return {lease for parcel in (*gathered, *self._under_way.values()) for lease in parcel.by_lease}
+        gathered = (request for of_verb in self._gathering.values() for request in of_verb.values())
+        return {lease for request in (*gathered, *self._in_flight.values()) for lease in request.by_lease}
 
     async def flush(self) -> None:
         """Return when everything put so far is answered or has failed."""
-        while self._gathering or self._under_way:
+        while self._gathering or self._in_flight:
             self._send_all(list(self._gathering))
-            await asyncio.wait(set(self._under_way))
+            await asyncio.wait(set(self._in_flight))
 
     async def flush_within(self, timeout_s: float) -> bool:
         """Whether everything was answered in time."""
@@ -245,10 +245,10 @@ class Settler:
     async def close(self, timeout_s: float) -> None:
         try:
             if not await self.flush_within(timeout_s):
-                log.warning("closed before every message was settled", requests=len(self._under_way))
+                log.warning("closed before every message was settled", requests=len(self._in_flight))
         finally:
             self._closed = True
-            left = set(self._under_way)
+            left = set(self._in_flight)
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
@@ -257,11 +257,11 @@ class Settler:
 def portions(by_lease: dict[Lease, list[int]]) -> list[list[Lease]]:
     """Leases split into requests of bounded size."""
     portions: list[list[Lease]] = [[]]
-    room = _MOST_MESSAGES
+    room = _MAX_MESSAGES
     for lease, offsets in by_lease.items():
-        if room <= 0 or len(portions[-1]) >= MOST_LEASES:
+        if room <= 0 or len(portions[-1]) >= MAX_LEASES:
             portions.append([])
-            room = _MOST_MESSAGES
+            room = _MAX_MESSAGES
         portions[-1].append(lease)
         room -= len(offsets)
     return portions

@@ -22,13 +22,13 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-class StreamParcel:
+class StreamBatch:
     """Undecoded records of one partition."""
 
-    __slots__ = ("_batch", "ends_answer", "lane", "left", "next_offset", "place", "rest", "skip_below")
+    __slots__ = ("_batch", "ends_answer", "lane", "left", "next_offset", "rest", "skip_below", "topic_partition")
 
     def __init__(self, delivery: pb.Delivery, *, ends_answer: bool) -> None:
-        self.place = TopicPartition(delivery.topic, delivery.partition)
+        self.topic_partition = TopicPartition(delivery.topic, delivery.partition)
         self.next_offset = delivery.next_offset
         self.ends_answer = ends_answer
         self.skip_below = 0
@@ -58,18 +58,18 @@ class StreamParcel:
         if self.skip_below and len(whole):
             offsets = whole.columns()["offset"]
             whole = whole.part(int(np.searchsorted(offsets, self.skip_below)), len(whole))
-        records = records_of(whole, *self.place, deserializer)
+        records = records_of(whole, *self.topic_partition, deserializer)
         if not damaged:
             return records
-        return _DamagedRecords(records, self.place, whole.offset_at(-1) if len(whole) else None)
+        return _DamagedRecords(records, self.topic_partition, whole.offset_at(-1) if len(whole) else None)
 
 
 class _DamagedRecords:
     """The records before a damaged message; then the error, on every further call."""
 
-    def __init__(self, records: Iterator[Record], place: TopicPartition, last: int | None) -> None:
+    def __init__(self, records: Iterator[Record], topic_partition: TopicPartition, last: int | None) -> None:
         self._records = records
-        self._place = place
+        self._place = topic_partition
         self._last = last
 
     def __iter__(self) -> Iterator[Record]:
@@ -89,31 +89,35 @@ class Progress:
     """The next offset to hand out, to finish and to commit, for each partition."""
 
     def __init__(self) -> None:
-        self._handed: dict[TopicPartition, int] = {}
+        self._handed_out: dict[TopicPartition, int] = {}
         self.in_hand: dict[TopicPartition, int] = {}
         """First offset of the records handed out last; everything below it is finished."""
         self._committed: dict[TopicPartition, int] = {}
 
-    def hand_out(self, place: TopicPartition, next_offset: int) -> None:
-        self._handed[place] = next_offset
+    def hand_out(self, topic_partition: TopicPartition, next_offset: int) -> None:
+        self._handed_out[topic_partition] = next_offset
 
     def positions(self, last: Record | None, *, finished: bool) -> dict[TopicPartition, int]:
         """Positions to commit. ``last``: the record handed out last, if records are taken one by one."""
-        found = dict(self._handed)
+        found = dict(self._handed_out)
         if last is not None:
             found[TopicPartition(last.topic, last.partition)] = last.offset + (not finished)
         elif finished:
             found.update(self.in_hand)
         return found
 
-    def news(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def uncommitted(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Positions that are not committed yet."""
-        return {place: offset for place, offset in positions.items() if self._committed.get(place) != offset}
+        return {
+            topic_partition: offset
+            for topic_partition, offset in positions.items()
+            if self._committed.get(topic_partition) != offset
+        }
 
     def committed(self, positions: Mapping[TopicPartition, int]) -> None:
         self._committed.update(positions)
 
-    def forget(self, places: Any) -> None:
-        for place in places:
-            for known in (self._handed, self.in_hand, self._committed):
-                known.pop(place, None)
+    def forget(self, topic_partitions: Any) -> None:
+        for topic_partition in topic_partitions:
+            for known in (self._handed_out, self.in_hand, self._committed):
+                known.pop(topic_partition, None)

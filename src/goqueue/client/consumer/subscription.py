@@ -17,11 +17,11 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 log = get_logger(__name__)
 
-Answer = pb.SettleResponse | pb.CommitOffsetsResponse
+Response = pb.SettleResponse | pb.CommitOffsetsResponse
 _END_WITHIN_S = 0.5
 
 
-class Inbox(Protocol):
+class SubscriptionListener(Protocol):
     """Receiver of the stream's messages. Calls must not block."""
 
     def take_messages(self, response: pb.PollResponse) -> None: ...
@@ -33,14 +33,14 @@ class Subscription:
     """Requests go out in order; responses are matched to callers by correlation id. Every error is a
     ``GoQueueError``."""
 
-    def __init__(self, connection: Connection, inbox: Inbox) -> None:
+    def __init__(self, connection: Connection, listener: SubscriptionListener) -> None:
         self.connection = connection
         self._call = connection.subscribe()
-        self._inbox = inbox
-        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._listener = listener
+        self._pending: dict[int, asyncio.Future[Response]] = {}
         self._outgoing: deque[pb.SubscribeRequest | None] = deque()
         """``None`` ends the stream."""
-        self._something_to_send = asyncio.Event()
+        self._has_outgoing = asyncio.Event()
         self._next_id = 0
         loop = asyncio.get_running_loop()
         self._joined: asyncio.Future[None] = loop.create_future()
@@ -50,7 +50,7 @@ class Subscription:
 
     async def join(self, request: pb.JoinRequest, timeout_s: float) -> None:
         """Send the join request; must be called first. If it fails, the stream has ended."""
-        self.tell(pb.SubscribeRequest(join=request))
+        self.send(pb.SubscribeRequest(join=request))
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.shield(self._joined)
@@ -60,40 +60,40 @@ class Subscription:
                 raise BrokerUnavailable(f"{self.connection.address} did not answer in time") from None
             raise
 
-    def tell(self, request: pb.SubscribeRequest | None) -> None:
+    def send(self, request: pb.SubscribeRequest | None) -> None:
         self._outgoing.append(request)
-        self._something_to_send.set()
+        self._has_outgoing.set()
 
     async def settle(self, request: pb.SettleRequest, timeout_s: float) -> pb.SettleResponse:
-        answer: Any = await self._ask(request, lambda: pb.SubscribeRequest(settle=request), timeout_s)
-        return answer  # type: ignore[no-any-return]
+        response: Any = await self._request(request, lambda: pb.SubscribeRequest(settle=request), timeout_s)
+        return response  # type: ignore[no-any-return]
 
     async def commit(self, request: pb.CommitOffsetsRequest, timeout_s: float) -> pb.CommitOffsetsResponse:
-        answer: Any = await self._ask(request, lambda: pb.SubscribeRequest(commit=request), timeout_s)
-        return answer  # type: ignore[no-any-return]
+        response: Any = await self._request(request, lambda: pb.SubscribeRequest(commit=request), timeout_s)
+        return response  # type: ignore[no-any-return]
 
-    async def _ask(
+    async def _request(
         self,
         request: pb.SettleRequest | pb.CommitOffsetsRequest,
         wrapped: Callable[[], pb.SubscribeRequest],
         timeout_s: float,
-    ) -> Answer:
+    ) -> Response:
         if self.ended.done():
             raise self.ended.result()
         self._next_id += 1
         number = request.correlation_id = self._next_id
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
-        self.tell(wrapped())
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._pending[number] = future
+        self.send(wrapped())
         try:
             async with asyncio.timeout(timeout_s):
-                return await answer
+                return await future
         except TimeoutError:
             # The broker may be stalled; a fresh stream may get through where this one does not.
             self.abandon()
             raise DeliveryTimeout(f"{self.connection.address} did not answer within {timeout_s:g} s") from None
         finally:
-            self._asked.pop(number, None)
+            self._pending.pop(number, None)
 
     async def finish(self, timeout_s: float) -> bool:
         """Half-close the stream, and receive until the broker ends it.
@@ -101,7 +101,7 @@ class Subscription:
         Returns whether the broker did so in time; the stream has ended in any case.
         """
         if not self.ended.done():
-            self.tell(None)
+            self.send(None)
             await asyncio.wait([self.ended], timeout=timeout_s)
         in_time = self.ended.done()
         await self.end()
@@ -110,8 +110,8 @@ class Subscription:
     async def _write(self) -> None:
         try:
             while True:
-                await self._something_to_send.wait()
-                self._something_to_send.clear()
+                await self._has_outgoing.wait()
+                self._has_outgoing.clear()
                 while self._outgoing:
                     request = self._outgoing.popleft()
                     if request is None:
@@ -144,22 +144,22 @@ class Subscription:
     def _take(self, response: pb.SubscribeResponse) -> None:
         match response.WhichOneof("response"):
             case "messages":
-                self._inbox.take_messages(response.messages)
+                self._listener.take_messages(response.messages)
             case "settled":
-                self._answered(response.settled)
+                self._resolve(response.settled)
             case "committed":
-                self._answered(response.committed)
+                self._resolve(response.committed)
             case "assignment":
                 first = not self._joined.done()
                 # Handled here, before any message that follows it.
-                self._inbox.take_assignment(response.assignment, first=first)
+                self._listener.take_assignment(response.assignment, first=first)
                 if first:
                     self._joined.set_result(None)
 
-    def _answered(self, response: Answer) -> None:
-        asker = self._asked.get(response.correlation_id)
-        if asker is not None and not asker.done():
-            asker.set_result(response)
+    def _resolve(self, response: Response) -> None:
+        caller = self._pending.get(response.correlation_id)
+        if caller is not None and not caller.done():
+            caller.set_result(response)
 
     def _end(self, reason: GoQueueError) -> None:
         self._tasks[0].cancel()
@@ -169,9 +169,9 @@ class Subscription:
             self._joined.set_exception(reason)
             # Mark the exception as retrieved, in case the caller has timed out.
             self._joined.exception()
-        for asker in self._asked.values():
-            if not asker.done():
-                asker.set_exception(reason)
+        for caller in self._pending.values():
+            if not caller.done():
+                caller.set_exception(reason)
 
     def abandon(self) -> None:
         """Cancel it at once; ``ended`` is done shortly after."""

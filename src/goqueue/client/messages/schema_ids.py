@@ -33,8 +33,8 @@ def schema_ids(run: FrameRun) -> set[int]:
         headers = every_byte[starts[plain][:, None] + np.arange(HEADER_BYTES)]
         framed = np.ascontiguousarray(headers[headers[:, 0] == 0][:, 1:])
         found.update(np.unique(framed.view(">u4")).tolist())
-    for place in np.flatnonzero(packed).tolist():
-        value = bytes(run.frames[starts[place] : starts[place] + lengths[place]])
+    for index in np.flatnonzero(packed).tolist():
+        value = bytes(run.frames[starts[index] : starts[index] + lengths[index]])
         try:
             schema_id = parse_schema_id(decompressed_start(value, HEADER_BYTES))
         except CorruptData:
@@ -45,7 +45,7 @@ def schema_ids(run: FrameRun) -> set[int]:
     return found
 
 
-async def learn_schemas(
+async def load_schemas(
     deserializer: Deserializer | None,
     ids: Collection[int],
     backoff: Backoff,

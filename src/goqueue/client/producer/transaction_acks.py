@@ -17,10 +17,10 @@ class AckPortion:
     """Messages of one consumer acked in one request; the consumer no longer has them in hand."""
 
     def __init__(
-        self, hand: Any, leases: list[Lease], by_lease: dict[Lease, list[int]], messages: list[Received[Any]]
+        self, context: Any, leases: list[Lease], by_lease: dict[Lease, list[int]], messages: list[Received[Any]]
     ) -> None:
-        self.group: str = hand.group
-        self._settler: Settler = hand.settler
+        self.group: str = context.group
+        self._settler: Settler = context.settler
         self._claims = [(lease, by_lease[lease]) for lease in leases]
         self._messages = messages
 
@@ -29,46 +29,48 @@ class AckPortion:
 
     def put_back(self) -> None:
         """Return the messages to the consumer, unsettled: the transaction did not take them."""
-        self._settler.put_back(self._claims)
+        self._settler.reattach(self._claims)
         for message in self._messages:
             message._settled = False
 
 
 def taken_out(messages: Received[Any] | Iterable[Received[Any]], directory: Directory) -> list[AckPortion]:
     """Take all of the messages from their consumers, or raise without any effect."""
-    by_hand = _by_hand(messages, directory)
-    for hand, some in by_hand.items():
+    by_consumer = _group_by_consumer(messages, directory)
+    for context, some in by_consumer.items():
         if any(message.settled for message in some):
             raise StaleReceipt("one of the messages is settled already, so it cannot be acked in a transaction")
-        hand.settler.check_in_hand([(message._lease, (message.offset,)) for message in some])
+        context.settler.check_in_hand([(message._lease, (message.offset,)) for message in some])
     found: list[AckPortion] = []
-    for hand, some in by_hand.items():
+    for context, some in by_consumer.items():
         claims = claims_of(some)
-        hand.settler.take_out(claims)
+        context.settler.detach(claims)
         by_lease = {lease: list(offsets) for lease, offsets in claims}
         of_lease: dict[Lease, list[Received[Any]]] = {}
         for message in some:
             of_lease.setdefault(message._lease, []).append(message)
         found += [
-            AckPortion(hand, leases, by_lease, [each for lease in leases for each in of_lease[lease]])
+            AckPortion(context, leases, by_lease, [each for lease in leases for each in of_lease[lease]])
             for leases in portions(by_lease)
         ]
     return found
 
 
-def _by_hand(messages: Received[Any] | Iterable[Received[Any]], directory: Directory) -> dict[Any, list[Received[Any]]]:
-    by_hand: dict[Any, list[Received[Any]]] = {}
+def _group_by_consumer(
+    messages: Received[Any] | Iterable[Received[Any]], directory: Directory
+) -> dict[Any, list[Received[Any]]]:
+    by_consumer: dict[Any, list[Received[Any]]] = {}
     for message in messages if isinstance(messages, Iterable) else [messages]:
         if not isinstance(message, Received):
             raise InvalidRequest(
                 f"{type(message).__name__} cannot be acked: that is for messages of a queue; offsets of a stream are "
                 "committed (commit_offsets)"
             )
-        hand: Any = message._hand
-        if hand.directory is not directory:
+        context: Any = message._context
+        if context.directory is not directory:
             raise InvalidRequest(
                 f"{message!r} was received by a consumer of another client; a transaction takes messages of consumers "
                 "of its own client only"
             )
-        by_hand.setdefault(hand, []).append(message)
-    return by_hand
+        by_consumer.setdefault(context, []).append(message)
+    return by_consumer

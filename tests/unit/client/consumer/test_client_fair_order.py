@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from goqueue.client.consumer.fair_order import Lineup
+from goqueue.client.consumer.fair_order import FairOrder
 
 
 @dataclass
@@ -13,7 +13,7 @@ class Item:
     left: int = 1
 
 
-def taken(line: Lineup[Item]) -> list[str]:
+def taken(line: FairOrder[Item]) -> list[str]:
     found = []
     while line:
         found.append(line.take()[0].name)
@@ -21,7 +21,7 @@ def taken(line: Lineup[Item]) -> list[str]:
 
 
 def test_of_one_lane_all_is_taken_in_the_order_in_which_it_came() -> None:
-    line: Lineup[Item] = Lineup()
+    line: FairOrder[Item] = FairOrder()
     for name in ("a", "b", "c"):
         assert not line.put(Item(name, 2, 500), None)
     assert line.take()[1] is None
@@ -29,7 +29,7 @@ def test_of_one_lane_all_is_taken_in_the_order_in_which_it_came() -> None:
 
 
 def test_what_is_urgent_comes_first_and_interrupts_what_is_open() -> None:
-    line: Lineup[Item] = Lineup()
+    line: FairOrder[Item] = FairOrder()
     line.put(Item("b0", 4, 900), None)
     line.put(Item("b1", 4, 900), None)
     is_open, most = line.take()
@@ -43,7 +43,7 @@ def test_what_is_urgent_comes_first_and_interrupts_what_is_open() -> None:
 
 
 def test_every_urgent_message_of_a_trickle_comes_at_once() -> None:
-    line: Lineup[Item] = Lineup()
+    line: FairOrder[Item] = FairOrder()
     line.put(Item("background", 4, 10_000), None)
     is_open, _ = line.take()
     for number in range(200):
@@ -55,7 +55,7 @@ def test_every_urgent_message_of_a_trickle_comes_at_once() -> None:
 
 
 def test_full_lanes_share_by_weight_whatever_the_parcels() -> None:
-    line: Lineup[Item] = Lineup()
+    line: FairOrder[Item] = FairOrder()
     for number in range(600):
         for lane in range(5):
             line.put(Item(f"{lane}-{number}", lane, 1 + (number * 7 + lane) % 40), None)

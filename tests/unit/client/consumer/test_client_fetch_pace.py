@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from goqueue.client.consumer.fetch_pace import AHEAD_S, Pace
+from goqueue.client.consumer.fetch_pace import AHEAD_S, FetchPace
 
 
 class Consumer:
@@ -12,14 +12,14 @@ class Consumer:
         self.now = 100.0
         self.in_hand = 0
         self.sent: list[int] = []
-        self.pace = Pace(most, lambda: self.in_hand, self.sent.append, lambda: self.now)
+        self.pace = FetchPace(most, lambda: self.in_hand, self.sent.append, lambda: self.now)
 
     def asks(self, messages: int = 1) -> None:
-        self.pace.begins(messages)
+        self.pace.wait_started(messages)
         self.pace.grow()
 
     def gets(self, asked: int = 1, got: int | None = None) -> None:
-        self.pace.met(asked)
+        self.pace.wait_satisfied(asked)
         self.in_hand += asked if got is None else got
 
     def settles(self, count: int, after_s: float) -> None:
@@ -76,16 +76,16 @@ def test_waiting_for_messages_does_not_make_a_handler_slow() -> None:
 def test_who_becomes_slow_or_has_nothing_to_do_wants_less() -> None:
     consumer = Consumer()
     consumer.handles(2_000, 0.000_01)
-    consumer.pace.look()
+    consumer.pace.shrink()
     consumer.asks()
     consumer.gets()
     for _ in range(2):
         consumer.now += 1
-        consumer.pace.look()
-    assert (consumer.pace.window, consumer.pace.ahead, consumer.pace.keeps) == (1, 0, 1)
+        consumer.pace.shrink()
+    assert (consumer.pace.window, consumer.pace.ahead, consumer.pace.max_buffered) == (1, 0, 1)
     consumer.settles(1, 1)
     consumer.now += 1
-    consumer.pace.look()
+    consumer.pace.shrink()
     assert consumer.pace.window == 0
 
 
@@ -93,7 +93,7 @@ def test_many_takers_have_one_each_and_none_ahead_while_they_are_slow() -> None:
     consumer = Consumer()
     consumer.pace.takers = 16
     for _ in range(16):
-        consumer.pace.begins(1)
+        consumer.pace.wait_started(1)
     consumer.pace.grow()
     for _ in range(16):
         consumer.gets()
@@ -109,7 +109,7 @@ def test_who_gathers_messages_to_settle_them_together_gets_more_at_a_time() -> N
     for _ in range(100):
         if consumer.in_hand >= consumer.pace.window:
             consumer.asks()
-            consumer.pace.met(1)
+            consumer.pace.wait_satisfied(1)
         consumer.in_hand += 1
     assert consumer.pace.window > 100
     assert len(consumer.sent) < 12
@@ -117,12 +117,12 @@ def test_who_gathers_messages_to_settle_them_together_gets_more_at_a_time() -> N
 
 def test_what_nobody_waited_long_enough_for_is_still_wanted() -> None:
     consumer = Consumer()
-    consumer.pace.begins(10)
-    consumer.pace.given_up(10)
+    consumer.pace.wait_started(10)
+    consumer.pace.wait_abandoned(10)
     consumer.pace.grow()
     assert consumer.sent == [10]
-    consumer.pace.look()
-    assert consumer.pace.window == 10 and consumer.pace.keeps == 10
+    consumer.pace.shrink()
+    assert consumer.pace.window == 10 and consumer.pace.max_buffered == 10
 
 
 def test_no_more_are_wanted_than_the_consumer_may_have() -> None:

@@ -95,7 +95,7 @@ async def test_leases_are_extended_together_until_they_are_dropped() -> None:
 async def test_what_the_user_extended_himself_is_not_cut_short() -> None:
     broker = FakeBroker()
     held = lease(range(3), 0.06)
-    held.held[1] = asyncio.get_running_loop().time() + 60
+    held.user_deadlines[1] = asyncio.get_running_loop().time() + 60
     keeper = await keeping(broker, 60, lambda: len(broker.asked) == 1, held)
     assert list(broker.asked[0].leases[0].runs) == [0, 1, 2, 3]
     await keeper.stop()

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from goqueue import Record, TopicPartition
 from goqueue.client.consumer.delivery import claims_of
 from goqueue.client.consumer.leases import LeaseKeeper
-from goqueue.client.consumer.queue_source import AsyncHand, QueueSide
-from goqueue.client.consumer.receive_buffer import Intake
+from goqueue.client.consumer.queue_source import AsyncDeliveryContext, QueueSource
+from goqueue.client.consumer.receive_buffer import ReceiveBuffer
 from goqueue.client.consumer.settler import ACK, Settler
-from goqueue.client.consumer.stream_source import Progress, StreamParcel
+from goqueue.client.consumer.stream_source import Progress, StreamBatch
 from goqueue.model.errors import CorruptData
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.frame import encode_frame
@@ -31,8 +31,8 @@ def delivery(partition: int, offsets: range, *, damaged: int | None = None, **fi
     return pb.Delivery(topic="t", partition=partition, next_offset=offsets.stop, batch=batch, **fields)
 
 
-def intake(progress: Progress, taken_up: list[Any]) -> Intake:
-    return Intake(progress, None, taken_up.append)
+def buffer(progress: Progress, taken_up: list[Any]) -> ReceiveBuffer:
+    return ReceiveBuffer(progress, None, taken_up.append)
 
 
 @given(
@@ -44,12 +44,12 @@ def test_however_it_is_asked_every_record_comes_once_and_only_what_is_finished_c
 ) -> None:
     async def run() -> None:
         progress, taken_up = Progress(), []
-        inbox = intake(progress, taken_up)
+        inbox = buffer(progress, taken_up)
         ends = [0, 0, 0]
         for partition, count in parcels:
             offsets = range(ends[partition], ends[partition] + count)
             ends[partition] = offsets.stop
-            inbox.put(StreamParcel(delivery(partition, offsets), ends_answer=True))
+            inbox.put(StreamBatch(delivery(partition, offsets), ends_answer=True))
         handed: dict[int, list[int]] = {0: [], 1: [], 2: []}
         left = sum(ends)
         for ask in asks:
@@ -73,15 +73,15 @@ def test_however_it_is_asked_every_record_comes_once_and_only_what_is_finished_c
 
 async def test_what_is_withheld_comes_when_it_is_released_and_what_is_dropped_never() -> None:
     taken_up: list[Any] = []
-    inbox = intake(Progress(), taken_up)
+    inbox = buffer(Progress(), taken_up)
     mine, other = TopicPartition("t", 0), TopicPartition("t", 1)
-    inbox.withhold({mine})
+    inbox.hold_back({mine})
     for partition in (0, 1, 0, 1):
-        inbox.put(StreamParcel(delivery(partition, range(3)), ends_answer=True))
+        inbox.put(StreamBatch(delivery(partition, range(3)), ends_answer=True))
     assert {each.partition for each in await inbox.take(4)} == {1}
     assert not inbox.is_drained(mine)
     inbox.release({mine})
-    inbox.hurry({mine})
+    inbox.prioritize({mine})
     inbox.drop({other})
     assert [each.partition for each in await inbox.take(100)] == [0] * 6
     assert len(taken_up) == len(set(map(id, taken_up))) == 4
@@ -92,10 +92,10 @@ async def test_what_is_withheld_comes_when_it_is_released_and_what_is_dropped_ne
 
 async def test_at_the_end_what_was_not_handed_out_is_taken_back_once() -> None:
     for polls in (True, False):
-        inbox = intake(Progress(), [])
-        inbox.withhold({TopicPartition("t", 1)})
+        inbox = buffer(Progress(), [])
+        inbox.hold_back({TopicPartition("t", 1)})
         for partition in (0, 1, 0):
-            inbox.put(StreamParcel(delivery(partition, range(3)), ends_answer=True))
+            inbox.put(StreamBatch(delivery(partition, range(3)), ends_answer=True))
         [first] = await inbox.take(1) if polls else [await inbox.next()]
         assert (first.partition, first.offset) == (0, 0)
         inbox.end()
@@ -108,8 +108,8 @@ async def test_at_the_end_what_was_not_handed_out_is_taken_back_once() -> None:
 
 async def test_at_the_end_only_what_was_handed_out_counts_as_handed_out() -> None:
     for polls in (True, False):
-        inbox = intake(Progress(), [])
-        inbox.put(StreamParcel(delivery(0, range(5)), ends_answer=True))
+        inbox = buffer(Progress(), [])
+        inbox.put(StreamBatch(delivery(0, range(5)), ends_answer=True))
         await inbox.take(2) if polls else [await inbox.next(), await inbox.next()]
         inbox.end()
         assert await (inbox.take(1) if polls else inbox.next()) in (None, [])
@@ -117,7 +117,7 @@ async def test_at_the_end_only_what_was_handed_out_counts_as_handed_out() -> Non
 
 
 async def test_several_tasks_may_take() -> None:
-    inbox = intake(Progress(), [])
+    inbox = buffer(Progress(), [])
     seen: list[int] = []
 
     async def take() -> None:
@@ -128,7 +128,7 @@ async def test_several_tasks_may_take() -> None:
     tasks = [asyncio.create_task(take()) for _ in range(5)]
     for first in range(0, 30, 3):
         await asyncio.sleep(0)
-        inbox.put(StreamParcel(delivery(0, range(first, first + 3)), ends_answer=True))
+        inbox.put(StreamBatch(delivery(0, range(first, first + 3)), ends_answer=True))
     while len(seen) < 30:  # noqa: ASYNC110
         await asyncio.sleep(0)
     inbox.end()
@@ -139,8 +139,8 @@ async def test_several_tasks_may_take() -> None:
 async def test_a_damaged_record_of_a_stream_is_an_error_behind_those_before_it() -> None:
     for polls in (True, False):
         progress = Progress()
-        inbox = intake(progress, [])
-        inbox.put(StreamParcel(delivery(0, range(5, 9), damaged=7), ends_answer=True))
+        inbox = buffer(progress, [])
+        inbox.put(StreamBatch(delivery(0, range(5, 9), damaged=7), ends_answer=True))
         before = await inbox.take(10) if polls else [await inbox.next(), await inbox.next()]
         assert [each.offset for each in before] == [5, 6]
         for _ in range(2):
@@ -158,13 +158,13 @@ async def test_a_damaged_message_of_a_queue_goes_to_the_dead_letters_and_the_oth
 
     keeper = LeaseKeeper(settle, 0)
     settler = Settler(settle, keeper)
-    side = QueueSide(keeper, settler, AsyncHand(settler, None))
+    side = QueueSource(keeper, settler, AsyncDeliveryContext(settler, None))
     side.visibility_s = {"t": 30.0}
-    parcel = side.open(delivery(0, range(5, 9), damaged=7, lease=1, deliveries=1))
-    assert [each.offset for each in parcel.open(None)] == [5, 6, 8]
+    stream_batch = side.open(delivery(0, range(5, 9), damaged=7, lease=1, deliveries=1))
+    assert [each.offset for each in stream_batch.open(None)] == [5, 6, 8]
     await settler.flush()
     [request] = asked
     assert (request.verb, list(request.leases[0].runs)) == (pb.VERB_REJECT, [7, 8])
-    side.hand.settle(ACK, claims_of([each for each in parcel.open(None) if each.offset > 5]))
+    side.context.settle(ACK, claims_of([each for each in stream_batch.open(None) if each.offset > 5]))
     await settler.flush()
     assert (asked[1].verb, list(asked[1].leases[0].runs)) == (pb.VERB_ACK, [6, 7, 8, 9])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import zstandard
 
-from goqueue.client.consumer.receive_buffer import Intake
-from goqueue.client.consumer.stream_source import Progress, StreamParcel
+from goqueue.client.consumer.receive_buffer import ReceiveBuffer
+from goqueue.client.consumer.stream_source import Progress, StreamBatch
 from goqueue.client.messages.schema_ids import schema_ids
 from goqueue.model.errors import BrokerUnavailable, GoQueueError, SchemaNotFound
 from goqueue.wire.batch import FrameRun, join_frames
@@ -81,58 +81,58 @@ class Reader:
         self.known.update(schema_ids)
 
 
-def parcel(*frames: bytes) -> StreamParcel:
+def stream_batch(*frames: bytes) -> StreamBatch:
     batch = join_frames(list(frames), 1)
     batch.stamp(0)
-    return StreamParcel(pb.Delivery(topic="t", batch=batch.to_wire(), next_offset=len(frames)), ends_answer=True)
+    return StreamBatch(pb.Delivery(topic="t", batch=batch.to_wire(), next_offset=len(frames)), ends_answer=True)
 
 
-def intake_of(reader: Reader) -> Intake:
-    return Intake(Progress(), reader, lambda _: None)
+def buffer_of(reader: Reader) -> ReceiveBuffer:
+    return ReceiveBuffer(Progress(), reader, lambda _: None)
 
 
 async def test_schemas_are_learned_before_a_parcel_is_opened() -> None:
     reader = Reader()
-    intake = intake_of(reader)
-    intake.put(parcel(framed(1, b"a"), framed(2, b"b")))
-    intake.put(parcel(framed(1, b"c")))
-    assert [each.value for each in await intake.take(10)] == [b"a", b"b", b"c"]
+    buffer = buffer_of(reader)
+    buffer.put(stream_batch(framed(1, b"a"), framed(2, b"b")))
+    buffer.put(stream_batch(framed(1, b"c")))
+    assert [each.value for each in await buffer.take(10)] == [b"a", b"b", b"c"]
     assert reader.asked == [[1, 2]]
 
 
 async def test_several_takers_wait_for_the_same_schemas() -> None:
     reader = Reader()
-    intake = intake_of(reader)
-    intake.put(parcel(framed(1, b"a"), framed(1, b"b"), framed(1, b"c")))
-    found = await asyncio.gather(*(intake.next() for _ in range(3)))
+    buffer = buffer_of(reader)
+    buffer.put(stream_batch(framed(1, b"a"), framed(1, b"b"), framed(1, b"c")))
+    found = await asyncio.gather(*(buffer.next() for _ in range(3)))
     assert sorted(each.value for each in found) == [b"a", b"b", b"c"]
     assert reader.asked == [[1]]
 
 
 async def test_a_broker_that_is_away_is_asked_again_and_nothing_is_skipped() -> None:
     reader = Reader(BrokerUnavailable("away"), BrokerUnavailable("still"))
-    intake = intake_of(reader)
-    intake.put(parcel(framed(1, b"a")))
-    assert (await intake.next()).value == b"a"
+    buffer = buffer_of(reader)
+    buffer.put(stream_batch(framed(1, b"a")))
+    assert (await buffer.next()).value == b"a"
     assert reader.asked == [[1], [1], [1]]
 
 
 async def test_who_loses_patience_while_a_schema_is_asked_for_loses_no_message() -> None:
     reader = Reader(*[BrokerUnavailable("away")] * 3)
-    intake = intake_of(reader)
-    intake.put(parcel(framed(1, b"a")))
+    buffer = buffer_of(reader)
+    buffer.put(stream_batch(framed(1, b"a")))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
-            await intake.take(1)
-    assert [each.value for each in await intake.take(1)] == [b"a"]
+            await buffer.take(1)
+    assert [each.value for each in await buffer.take(1)] == [b"a"]
 
 
 async def test_the_end_comes_although_the_broker_is_away() -> None:
     reader = Reader(*[BrokerUnavailable("away")] * 100)
-    intake = intake_of(reader)
-    intake.put(parcel(framed(1, b"a")))
-    taking = asyncio.ensure_future(intake.next())
+    buffer = buffer_of(reader)
+    buffer.put(stream_batch(framed(1, b"a")))
+    taking = asyncio.ensure_future(buffer.next())
     while not reader.asked:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    intake.end()
+    buffer.end()
     assert await taking is None
