@@ -135,7 +135,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
             key_serializer=key_serializer,
             transactional_id=transactional_id,
             transaction_timeout=transaction_timeout,
-            closed=self._producers.discard,
+            on_closed=self._producers.discard,
         )
         self._producers.add(producer)
         return producer

@@ -15,8 +15,8 @@ from goqueue.client.consumer.delivery import ReceivedMessage
 from goqueue.client.consumer.reader import Record
 from goqueue.client.messages.outgoing_message import HeadersGiven, Sent
 from goqueue.client.producer.producer import AsyncProducer
-from goqueue.client.producer.send_futures import SyncDelivery
-from goqueue.client.producer.send_input import GivenElsewhere
+from goqueue.client.producer.send_futures import SyncSendFuture
+from goqueue.client.producer.send_input import ThreadInput
 from goqueue.client.producer.sender import AsyncSender
 from goqueue.client.producer.transaction import AsyncTransaction
 from goqueue.client.producer.transaction_block import TransactionBlock
@@ -73,9 +73,9 @@ class Sender:
 
     async def _send(self, topic: str, value: Any, **fields: Any) -> concurrent.futures.Future[Sent]:
         sent = await self._sender.send(topic, value, **fields)
-        delivery = SyncDelivery()
-        sent.add_done_callback(lambda done: _copy_outcome(done, delivery))
-        return delivery
+        future = SyncSendFuture()
+        sent.add_done_callback(lambda done: _copy_outcome(done, future))
+        return future
 
     def send_many(self, topic: str, messages: Iterable[Any]) -> list[Sent]:
         """Send values or ``Outgoing`` messages, and wait until all are stored.
@@ -84,8 +84,8 @@ class Sender:
         """
         if isinstance(messages, list | tuple):
             return self._thread.run(self._sender.send_many(topic, messages))
-        given = GivenElsewhere(messages)
-        return self._thread.run(self._sender._send_given(topic, given), given.make_until)
+        source = ThreadInput(messages)
+        return self._thread.run(self._sender._send_input(topic, source), source.serve_until)
 
 
 class Producer(Sender):
@@ -187,12 +187,12 @@ def _begun(block: TransactionBlock, thread: LoopThread) -> Transaction:
         raise
 
 
-def _copy_outcome(done: asyncio.Future[Sent], delivery: SyncDelivery) -> None:
-    if not delivery.set_running_or_notify_cancel():
+def _copy_outcome(done: asyncio.Future[Sent], future: SyncSendFuture) -> None:
+    if not future.set_running_or_notify_cancel():
         return
     error = done.exception()
     if error is None:
-        delivery.set_result(done.result())
+        future.set_result(done.result())
     else:
-        delivery.tell = getattr(done, "tell", None)
-        delivery.set_exception(error)
+        future.log_failure = getattr(done, "log_failure", None)
+        future.set_exception(error)

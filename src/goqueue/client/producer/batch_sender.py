@@ -11,12 +11,12 @@ from goqueue.client.connection.config import ProducerConfig
 from goqueue.client.connection.connection import NotConnected
 from goqueue.client.producer.pending_batches import (
     UNKNOWN_OFFSET,
-    Parcel,
     Part,
+    PendingBatch,
     Stored,
-    part_of,
-    put_together,
-    shared_out,
+    merge_results,
+    split_result,
+    sub_batch,
 )
 from goqueue.client.producer.sequences import Sequence as Numbering
 from goqueue.model.errors import (
@@ -68,12 +68,12 @@ _REFUSALS = (
     WrongPort,
 )
 """Errors after which nothing was stored. After any other error the batch may have been stored."""
-_OUT_OF_STEP = (OutOfOrderSequence, ProducerFenced, UnknownProducer)
+_STATE_MISMATCH = (OutOfOrderSequence, ProducerFenced, UnknownProducer)
 """Errors that mean the broker's state of the producer differs from the producer's own."""
 
 
 @dataclass(slots=True)
-class _Batch:
+class _WireBatch:
     """A batch as sent, identical at every attempt."""
 
     runs: list[FrameRun]
@@ -107,35 +107,35 @@ class BatchSender:
         self._sequence = sequence
         self._last_error: GoQueueError | None = None
 
-    async def settle(self, parcels: list[Parcel], backoff: Backoff) -> None:
+    async def settle(self, entries: list[PendingBatch], backoff: Backoff) -> None:
         """Deliver, with retries; afterwards every pending batch has its result."""
-        batch = self._batch_of(parcels)
+        batch = self._batch_of(entries)
         try:
-            while parcels:
+            while entries:
                 try:
                     # Earlier deadlines are handled by the queue's timer; the attempt goes on for the others.
-                    async with asyncio.timeout_at(parcels[-1].deadline):
+                    async with asyncio.timeout_at(entries[-1].deadline):
                         stored = await self._attempt(batch)
                 except TimeoutError:
-                    self._give_up(batch, parcels, self.too_late())
+                    self._give_up(batch, entries, self.timeout_error())
                     return
                 except GoQueueError as error:
-                    left = await self._after_error(batch, parcels, error, backoff)
-                    if left is not parcels or batch.wire is None:
-                        parcels, batch = left, self._batch_of(left)
+                    left = await self._after_error(batch, entries, error, backoff)
+                    if left is not entries or batch.wire is None:
+                        entries, batch = left, self._batch_of(left)
                 else:
-                    self._stored(batch, parcels, stored)
+                    self._stored(batch, entries, stored)
                     return
         except BaseException:
             # Cancelled, or a bug.
             self._abandon_if_open(batch)
             raise
 
-    def _batch_of(self, parcels: list[Parcel]) -> _Batch:
-        is_numbered = self._sequence is not None and all(parcel.dedup_ids is None for parcel in parcels)
-        return _Batch([parcel.run for parcel in parcels], is_numbered)
+    def _batch_of(self, entries: list[PendingBatch]) -> _WireBatch:
+        is_numbered = self._sequence is not None and all(entry.dedup_ids is None for entry in entries)
+        return _WireBatch([entry.run for entry in entries], is_numbered)
 
-    async def _attempt(self, batch: _Batch) -> pb.Stored:
+    async def _attempt(self, batch: _WireBatch) -> pb.Stored:
         if batch.wire is None:
             if batch.is_numbered and self._sequence is not None:
                 batch.stamp = await self._sequence.stamp(sum(map(len, batch.runs)))
@@ -150,12 +150,12 @@ class BatchSender:
             batch.maybe_stored = True
             raise
 
-    def _stored(self, batch: _Batch, parcels: list[Parcel], stored: pb.Stored) -> None:
+    def _stored(self, batch: _WireBatch, entries: list[PendingBatch], stored: pb.Stored) -> None:
         self._advance(batch)
-        for parcel, share in zip(parcels, shared_out(stored, [len(each.run) for each in parcels]), strict=True):
-            self._succeed(parcel, share)
+        for entry, result in zip(entries, split_result(stored, [len(each.run) for each in entries]), strict=True):
+            self._succeed(entry, result)
 
-    def _advance(self, batch: _Batch) -> None:
+    def _advance(self, batch: _WireBatch) -> None:
         if self._sequence is not None and batch.stamp is not None:
             self._sequence.stored(batch.stamp)
         batch.maybe_stored = False
@@ -163,8 +163,8 @@ class BatchSender:
     # Errors
 
     async def _after_error(
-        self, batch: _Batch, parcels: list[Parcel], error: GoQueueError, backoff: Backoff
-    ) -> list[Parcel]:
+        self, batch: _WireBatch, entries: list[PendingBatch], error: GoQueueError, backoff: Backoff
+    ) -> list[PendingBatch]:
         """Pause; return what is left to retry. The same list means the same wire batch, unless its ``wire`` was
         reset."""
         is_open = batch.stamp is not None and batch.maybe_stored
@@ -172,29 +172,29 @@ class BatchSender:
             if isinstance(error, DuplicateSequence):
                 # An earlier attempt stored it, at an unknown offset.
                 self._advance(batch)
-                for parcel in parcels:
-                    self._succeed(parcel, Stored([UNKNOWN_OFFSET] * len(parcel.run)))
+                for entry in entries:
+                    self._succeed(entry, Stored([UNKNOWN_OFFSET] * len(entry.run)))
                 return []
-            if isinstance(error, OutOfOrderSequence) or (isinstance(error, _OUT_OF_STEP) and not is_open):
-                return await self._begin_anew(batch, parcels, error, backoff)
+            if isinstance(error, OutOfOrderSequence) or (isinstance(error, _STATE_MISMATCH) and not is_open):
+                return await self._restart_sequence(batch, entries, error, backoff)
         if is_open and not error.retriable:
             # It may have been stored whole, so no part of it can be sent again.
-            self._give_up(batch, parcels, error)
+            self._give_up(batch, entries, error)
             return []
         if isinstance(error, SchemaViolation):
-            await self._settle_fitting(parcels, error, backoff)
+            await self._settle_valid(entries, error, backoff)
             return []
         if isinstance(error, InvalidMessage | TooManyDelayed):
-            await self._settle_apart(parcels, error, backoff)
+            await self._bisect(entries, error, backoff)
             return []
         if not error.retriable:
-            self._give_up(batch, parcels, error)
+            self._give_up(batch, entries, error)
             return []
-        return await self._pause(batch, parcels, error, backoff, is_open=is_open)
+        return await self._pause(batch, entries, error, backoff, is_open=is_open)
 
-    async def _begin_anew(
-        self, batch: _Batch, parcels: list[Parcel], error: GoQueueError, backoff: Backoff
-    ) -> list[Parcel]:
+    async def _restart_sequence(
+        self, batch: _WireBatch, entries: list[PendingBatch], error: GoQueueError, backoff: Backoff
+    ) -> list[PendingBatch]:
         """Continue under a new producer id: the broker has lost earlier batches, or does not know this producer.
 
         This cannot store anything twice: a batch whose predecessors are missing was not stored by any attempt, and
@@ -205,111 +205,111 @@ class BatchSender:
             self._sequence.abandon()
         batch.stamp = batch.wire = None
         batch.maybe_stored = False
-        return await self._pause(batch, parcels, error, backoff, is_open=False)
+        return await self._pause(batch, entries, error, backoff, is_open=False)
 
     async def _pause(
-        self, batch: _Batch, parcels: list[Parcel], error: GoQueueError, backoff: Backoff, *, is_open: bool
-    ) -> list[Parcel]:
+        self, batch: _WireBatch, entries: list[PendingBatch], error: GoQueueError, backoff: Backoff, *, is_open: bool
+    ) -> list[PendingBatch]:
         self._last_error = error
         pause_s = backoff.next_s(error.retry_after_s)
         earliest = asyncio.get_running_loop().time() + pause_s
-        late = [parcel for parcel in parcels if parcel.deadline <= earliest]
-        left = parcels
-        if len(late) == len(parcels):
-            self._give_up(batch, parcels, self.too_late())
+        late = [entry for entry in entries if entry.deadline <= earliest]
+        left = entries
+        if len(late) == len(entries):
+            self._give_up(batch, entries, self.timeout_error())
             return []
         if late and not is_open:
-            self.fail(late, self.too_late())
-            left = [parcel for parcel in parcels if parcel.deadline > earliest]
+            self.fail(late, self.timeout_error())
+            left = [entry for entry in entries if entry.deadline > earliest]
         await asyncio.sleep(pause_s)
         return left
 
-    def _give_up(self, batch: _Batch, parcels: list[Parcel], error: GoQueueError) -> None:
-        self._abandon_if_open(batch, is_lost=isinstance(error, _OUT_OF_STEP))
-        self.fail(parcels, error)
+    def _give_up(self, batch: _WireBatch, entries: list[PendingBatch], error: GoQueueError) -> None:
+        self._abandon_if_open(batch, is_lost=isinstance(error, _STATE_MISMATCH))
+        self.fail(entries, error)
 
-    def _abandon_if_open(self, batch: _Batch, *, is_lost: bool = False) -> None:
+    def _abandon_if_open(self, batch: _WireBatch, *, is_lost: bool = False) -> None:
         if batch.stamp is not None and (batch.maybe_stored or is_lost) and self._sequence is not None:
             self._sequence.abandon()
             batch.maybe_stored = False
 
-    async def _settle_fitting(self, parcels: list[Parcel], error: SchemaViolation, backoff: Backoff) -> None:
+    async def _settle_valid(self, entries: list[PendingBatch], error: SchemaViolation, backoff: Backoff) -> None:
         """The broker named the messages that violate the schema: these fail, the others are sent again."""
-        left: list[Parcel] = []
-        broken: list[tuple[Parcel, list[Part], dict[int, BaseException]]] = []
+        left: list[PendingBatch] = []
+        partly_failed: list[tuple[PendingBatch, list[Part], dict[int, BaseException]]] = []
         at = 0
-        for parcel in parcels:
-            count = len(parcel.run)
+        for entry in entries:
+            count = len(entry.run)
             failures: dict[int, BaseException] = {
-                place: SchemaViolation(error.misfits[at + place])
-                for place in range(count)
-                if at + place in error.misfits
+                index: SchemaViolation(error.misfits[at + index])
+                for index in range(count)
+                if at + index in error.misfits
             }
             at += count
             if not failures:
-                left.append(parcel)
+                left.append(entry)
                 continue
             parts: list[Part] = []
-            if places := [place for place in range(count) if place not in failures]:
-                parts.append((places, part_of(parcel, places)))
+            if indexes := [index for index in range(count) if index not in failures]:
+                parts.append((indexes, sub_batch(entry, indexes)))
                 left.append(parts[0][1])
-            broken.append((parcel, parts, failures))
-        if not broken:
+            partly_failed.append((entry, parts, failures))
+        if not partly_failed:
             # It named none of these messages.
-            await self._settle_apart(parcels, error, backoff)
+            await self._bisect(entries, error, backoff)
             return
         if left:
             await self.settle(left, backoff)
-        for parcel, parts, failures in broken:
-            self._finish(parcel, parts, failures)
+        for entry, parts, failures in partly_failed:
+            self._finish(entry, parts, failures)
 
-    async def _settle_apart(self, parcels: list[Parcel], error: GoQueueError, backoff: Backoff) -> None:
+    async def _bisect(self, entries: list[PendingBatch], error: GoQueueError, backoff: Backoff) -> None:
         """Bisect: an invalid message must not fail its neighbours, so halves are sent until it is found."""
-        if len(parcels) > 1:
-            half = len(parcels) // 2
-            await self.settle(parcels[:half], backoff)
-            await self.settle(parcels[half:], backoff)
+        if len(entries) > 1:
+            half = len(entries) // 2
+            await self.settle(entries[:half], backoff)
+            await self.settle(entries[half:], backoff)
             return
-        (parcel,) = parcels
-        count = len(parcel.run)
+        (entry,) = entries
+        count = len(entry.run)
         if count == 1:
-            self.fail(parcels, error)
+            self.fail(entries, error)
             return
         halves = (range(count // 2), range(count // 2, count))
-        parts: list[Part] = [(places, part_of(parcel, places)) for places in halves]
+        parts: list[Part] = [(indexes, sub_batch(entry, indexes)) for indexes in halves]
         for _, part in parts:
             await self.settle([part], backoff)
-        self._finish(parcel, parts, {})
+        self._finish(entry, parts, {})
 
     # Results
 
-    def _finish(self, parcel: Parcel, parts: list[Part], failures: dict[int, BaseException]) -> None:
+    def _finish(self, entry: PendingBatch, parts: list[Part], failures: dict[int, BaseException]) -> None:
         """Set the result of a pending batch from those of its parts, and from failures found before."""
-        stored = put_together(len(parcel.run), parts, failures)
+        stored = merge_results(len(entry.run), parts, failures)
         reasons = list({id(each): each for each in stored.failures.values()}.values())
-        if len(stored.failures) == len(parcel.run) and len(reasons) == 1:
-            self.fail([parcel], reasons[0])
+        if len(stored.failures) == len(entry.run) and len(reasons) == 1:
+            self.fail([entry], reasons[0])
         else:
-            self._succeed(parcel, stored)
+            self._succeed(entry, stored)
 
-    def too_late(self) -> DeliveryTimeout:
+    def timeout_error(self) -> DeliveryTimeout:
         last = "" if self._last_error is None else f"; the last attempt said: {self._last_error}"
         error = DeliveryTimeout(f"not acknowledged within {self._config.delivery_timeout_ms} ms{last}")
         error.__cause__ = self._last_error
         return error
 
-    def _succeed(self, parcel: Parcel, stored: Stored) -> None:
-        self._release(parcel)
+    def _succeed(self, entry: PendingBatch, stored: Stored) -> None:
+        self._release(entry)
         self._last_error = None
-        if not parcel.done.done():
-            parcel.done.set_result(stored)
+        if not entry.done.done():
+            entry.done.set_result(stored)
 
-    def fail(self, parcels: list[Parcel], error: BaseException) -> None:
-        for parcel in parcels:
-            self._release(parcel)
-            if not parcel.done.done():
-                parcel.done.set_exception(error)
+    def fail(self, entries: list[PendingBatch], error: BaseException) -> None:
+        for entry in entries:
+            self._release(entry)
+            if not entry.done.done():
+                entry.done.set_exception(error)
 
-    def _release(self, parcel: Parcel) -> None:
-        self._released(parcel.size)
-        parcel.size = 0
+    def _release(self, entry: PendingBatch) -> None:
+        self._released(entry.size)
+        entry.size = 0

@@ -14,9 +14,9 @@ from goqueue.client.connection.directory import Directory, error_no_partition
 from goqueue.client.messages.outgoing_message import Encoder, Outgoing, Sent, key_bytes, traced
 from goqueue.client.messages.tracing import current_trace
 from goqueue.client.producer.accumulator import PartitionQueue
-from goqueue.client.producer.pending_batches import Parcel, Stored
-from goqueue.client.producer.send_buffer import Buffer
-from goqueue.client.producer.send_futures import Delivery
+from goqueue.client.producer.pending_batches import PendingBatch, Stored
+from goqueue.client.producer.send_buffer import SendBuffer
+from goqueue.client.producer.send_futures import SendFuture
 from goqueue.client.producer.send_input import Given
 from goqueue.client.producer.send_many import SendMany
 from goqueue.client.producer.sequences import Sequence
@@ -41,7 +41,7 @@ class OutboxTerms:
     directory: Directory
     config: ProducerConfig
     encoder: Encoder
-    buffer: Buffer
+    buffer: SendBuffer
     sticky: dict[str, int] = field(default_factory=dict)
     """By topic: the partition last chosen for messages without a key."""
 
@@ -96,25 +96,25 @@ class Outbox:
         message, trace = traced(encoder.keyed(message), self._trace())
         frame, lane = encoder.encode(message, self.flags, leave_room=self.is_numbered)
         number = self.route(topic, message, await self._directory.partitions(topic, self._config.delivery_timeout_ms))
-        delivery = Delivery(loop=asyncio.get_running_loop())
+        future = SendFuture(loop=asyncio.get_running_loop())
 
         def settle(done: asyncio.Future[Stored]) -> None:
             error = done.exception()
-            if delivery.done():
+            if future.done():
                 return
             if error is None:
                 stored = done.result()
                 partition, offset = stored.place_of(0, number)
                 is_known = bool(stored.duplicates)
-                delivery.set_result(Sent(partition, offset, lane, stored.due(0), is_known, topic, trace))
+                future.set_result(Sent(partition, offset, lane, stored.due(0), is_known, topic, trace))
             else:
                 # A failure that is never read from the future is logged.
-                delivery.tell = partial(self.warn, topic, number)
-                delivery.set_exception(error)
+                future.log_failure = partial(self.warn, topic, number)
+                future.set_exception(error)
 
         dedup_ids = None if message.dedup_id is None else frozenset((message.dedup_id,))
         (await self.enqueue(topic, number, FrameRun.of_one(frame), dedup_ids)).add_done_callback(settle)
-        return delivery
+        return future
 
     def warn(self, topic: str, number: int, error: BaseException, messages: int = 1) -> None:
         """Log a failure whose future nobody has read."""
@@ -131,7 +131,7 @@ class Outbox:
             await sending.take_in(messages)
             for (name, _), queue in self._queues.items():
                 if name == topic:
-                    queue.hurry()
+                    queue.send_now()
             await sending.settled()
         except BaseException:
             sending.leave()
@@ -142,7 +142,7 @@ class Outbox:
         """Send everything now; return when all messages enqueued so far are stored or have failed."""
         unsettled: list[asyncio.Future[Stored]] = []
         for queue in self._queues.values():
-            queue.hurry()
+            queue.send_now()
             unsettled += queue.unsettled()
         if unsettled:
             # ``wait`` and not ``gather``: a cancelled caller does not cancel the messages.
@@ -156,7 +156,7 @@ class Outbox:
     def let_go(self) -> None:
         """Stop the timers: everything is settled, and nothing more is sent."""
         for queue in self._queues.values():
-            queue.let_go()
+            queue.stop_timer()
 
     def _trace(self) -> Headers:
         """Trace headers of the current span, if messages are to carry them."""
@@ -192,20 +192,20 @@ class Outbox:
         size = len(run.frames)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.delivery_timeout_ms / 1_000
-        await self._buffer.take(size, deadline)
+        await self._buffer.reserve(size, deadline)
         try:
             self._check_open()
         except GoQueueError:
-            self._buffer.give_back(size)
+            self._buffer.release(size)
             raise
         queue = self._queues.get((topic, number))
         if queue is None:
             queue = self._queues[topic, number] = self._make_queue(topic, number)
-        parcel = Parcel(run, size, deadline, loop.create_future(), dedup_ids)
+        entry = PendingBatch(run, size, deadline, loop.create_future(), dedup_ids)
         if self.on_settled is not None:
-            parcel.done.add_done_callback(self.on_settled)
-        queue.put(parcel)
-        return parcel.done
+            entry.done.add_done_callback(self.on_settled)
+        queue.put(entry)
+        return entry.done
 
     def _make_queue(self, topic: str, number: int) -> PartitionQueue:
         async def deliver(batch: Pieces[Piece]) -> pb.Stored:
@@ -225,5 +225,5 @@ class Outbox:
                 raise
 
         return PartitionQueue(
-            self._config, deliver, self._directory.backoff, self._buffer.give_back, self._sequence(topic, number)
+            self._config, deliver, self._directory.backoff, self._buffer.release, self._sequence(topic, number)
         )

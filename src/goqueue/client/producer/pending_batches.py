@@ -14,7 +14,7 @@ UNKNOWN_OFFSET = -1
 """Offset of a message that is stored at a position that the broker no longer remembers."""
 
 
-class FirstOne(NamedTuple):
+class OriginalPosition(NamedTuple):
     """Position of the message that was stored first under a dedup id."""
 
     partition: int
@@ -29,20 +29,20 @@ class Stored:
     dues: Sequence[int] | None = None
     failures: Mapping[int, BaseException] = field(default_factory=dict)
     """By index: messages that are not stored. Their offsets are undefined."""
-    duplicates: Mapping[int, FirstOne] = field(default_factory=dict)
+    duplicates: Mapping[int, OriginalPosition] = field(default_factory=dict)
     """By index: messages whose dedup id was known to the topic. Their offsets are undefined."""
 
-    def due(self, place: int) -> int | None:
-        return (self.dues[place] or None) if self.dues is not None else None
+    def due(self, index: int) -> int | None:
+        return (self.dues[index] or None) if self.dues is not None else None
 
-    def place_of(self, place: int, partition: int) -> FirstOne:
+    def place_of(self, index: int, partition: int) -> OriginalPosition:
         """Position of a message that was sent to this partition."""
-        found = self.duplicates.get(place)
-        return FirstOne(partition, self.offsets[place]) if found is None else found
+        found = self.duplicates.get(index)
+        return OriginalPosition(partition, self.offsets[index]) if found is None else found
 
 
 @dataclass(slots=True, eq=False)
-class Parcel:
+class PendingBatch:
     """Frames with one shared result, ``done``. At most the size of a batch, unless it is a single frame.
 
     ``done`` raises if all frames failed for the same reason; if only some failed, its result names them.
@@ -56,52 +56,52 @@ class Parcel:
     """The dedup ids of its messages: all messages have one, or none has."""
 
 
-Part = tuple[Sequence[int], Parcel]
+Part = tuple[Sequence[int], PendingBatch]
 """Indexes of some frames of a pending batch, and these frames as a batch."""
 
 
-def part_of(parcel: Parcel, places: Sequence[int]) -> Parcel:
+def sub_batch(entry: PendingBatch, indexes: Sequence[int]) -> PendingBatch:
     """Some frames as a pending batch of their own. Their bytes are released with the original."""
-    run = select_frames(parcel.run, list(places))
-    return Parcel(run, 0, parcel.deadline, asyncio.get_running_loop().create_future(), parcel.dedup_ids)
+    run = select_frames(entry.run, list(indexes))
+    return PendingBatch(run, 0, entry.deadline, asyncio.get_running_loop().create_future(), entry.dedup_ids)
 
 
-def put_together(count: int, parts: list[Part], failures: dict[int, BaseException]) -> Stored:
+def merge_results(count: int, parts: list[Part], failures: dict[int, BaseException]) -> Stored:
     """Result of a pending batch, from the results of its parts and the failures found before."""
     offsets, dues, failures = [UNKNOWN_OFFSET] * count, [0] * count, dict(failures)
-    duplicates: dict[int, FirstOne] = {}
-    for places, part in parts:
+    duplicates: dict[int, OriginalPosition] = {}
+    for indexes, part in parts:
         error = part.done.exception()
         if error is not None:
-            failures.update(dict.fromkeys(places, error))
+            failures.update(dict.fromkeys(indexes, error))
             continue
         stored = part.done.result()
-        for at, place in enumerate(places):
+        for at, index in enumerate(indexes):
             if at in stored.failures:
-                failures[place] = stored.failures[at]
+                failures[index] = stored.failures[at]
                 continue
-            offsets[place], dues[place] = stored.offsets[at], stored.due(at) or 0
+            offsets[index], dues[index] = stored.offsets[at], stored.due(at) or 0
             if at in stored.duplicates:
-                duplicates[place] = stored.duplicates[at]
+                duplicates[index] = stored.duplicates[at]
     return Stored(offsets, dues if any(dues) else None, failures, duplicates)
 
 
-def shared_out(stored: pb.Stored, counts: Sequence[int]) -> Iterator[Stored]:
+def split_result(stored: pb.Stored, counts: Sequence[int]) -> Iterator[Stored]:
     """Split the broker's answer for a batch into results of its pending batches, by their message counts."""
     dues = list(stored.deliver_at_ns)
     offsets: Sequence[int]
     if stored.duplicates:
-        known = {each.place: FirstOne(each.partition, each.offset) for each in stored.duplicates}
+        known = {each.place: OriginalPosition(each.partition, each.offset) for each in stored.duplicates}
         offsets, at = [], stored.first_offset
-        for place in range(sum(counts)):
-            offsets.append(UNKNOWN_OFFSET if place in known else at)
-            at += place not in known
+        for index in range(sum(counts)):
+            offsets.append(UNKNOWN_OFFSET if index in known else at)
+            at += index not in known
     else:
         known = {}
         offsets = range(stored.first_offset, stored.first_offset + sum(counts))
     first = 0
     for count in counts:
         end = first + count
-        duplicates = {place - first: known[place] for place in range(first, end) if place in known} if known else {}
+        duplicates = {index - first: known[index] for index in range(first, end) if index in known} if known else {}
         yield Stored(offsets[first:end], dues[first:end] or None, duplicates=duplicates)
         first = end

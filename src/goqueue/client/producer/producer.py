@@ -11,7 +11,7 @@ from goqueue.client.connection.directory import Directory
 from goqueue.client.messages.outgoing_message import Encoder
 from goqueue.client.messages.serializers import Serializer, to_bytes
 from goqueue.client.producer.outbox import Outbox, OutboxTerms
-from goqueue.client.producer.send_buffer import Buffer
+from goqueue.client.producer.send_buffer import SendBuffer
 from goqueue.client.producer.sender import AsyncSender
 from goqueue.client.producer.sequences import PartitionSequence, ProducerIds
 from goqueue.client.producer.transaction import AsyncTransaction
@@ -35,17 +35,17 @@ class AsyncProducer(AsyncSender):
         key_serializer: Serializer | None = None,
         transactional_id: str | None = None,
         transaction_timeout: Span | None = None,
-        closed: Callable[[AsyncProducer], None] = lambda _: None,
+        on_closed: Callable[[AsyncProducer], None] = lambda _: None,
     ) -> None:
         self._config = config
-        self._buffer = Buffer(config.buffer_bytes, block=config.block)
+        self._buffer = SendBuffer(config.buffer_bytes, block=config.block)
         self._ids = ProducerIds(directory)
         encoder = Encoder(serializer, directory.config.max_message_bytes, key_serializer)
         terms = OutboxTerms(directory, config, encoder, self._buffer)
         self._outbox = Outbox(terms, self._sequence, self._check_open)
         self._transactional = Transactional(terms, transactional_id, transaction_timeout)
         self._closing: asyncio.Task[None] | None = None
-        self._when_closed = closed
+        self._on_closed = on_closed
 
     async def __aenter__(self) -> AsyncProducer:
         """With a transactional id it takes the id over at once: an open transaction of its predecessor holds up
@@ -117,7 +117,7 @@ class AsyncProducer(AsyncSender):
             for outbox in self._outboxes():
                 await outbox.give_up()
             await self._ids.close()
-            self._when_closed(self)
+            self._on_closed(self)
 
     def _sequence(self, topic: str, number: int) -> PartitionSequence | None:
         return PartitionSequence(self._ids) if self._config.idempotent else None

@@ -8,35 +8,35 @@ from collections import deque
 from goqueue.model.errors import BufferFull, DeliveryTimeout
 
 
-class Buffer:
+class SendBuffer:
     """Counts bytes. Senders get room in order of arrival; a single message always fits an empty buffer."""
 
     def __init__(self, size_bytes: int, *, block: bool) -> None:
         self._size_bytes = size_bytes
         self._block = block
-        self._turns: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.used_bytes = 0
 
-    async def take(self, size: int, deadline: float) -> None:
+    async def reserve(self, size: int, deadline: float) -> None:
         """Wait until the bytes fit; raise at the deadline, or at once if not configured to wait."""
-        if not self._turns and self._fits(size):
+        if not self._waiters and self._fits(size):
             self.used_bytes += size
             return
         if not self._block:
             raise BufferFull(f"{self.used_bytes} bytes wait for their acknowledgement; buffer_bytes allows no more")
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turns.append((size, turn))
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((size, waiter))
         try:
             async with asyncio.timeout_at(deadline):
-                await turn
+                await waiter
         except TimeoutError:
-            self._step_back(size, turn)
+            self._withdraw(size, waiter)
             raise DeliveryTimeout("there was no room in the buffer within the delivery timeout") from None
         except asyncio.CancelledError:
-            self._step_back(size, turn)
+            self._withdraw(size, waiter)
             raise
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         self.used_bytes -= size
         self._admit()
 
@@ -44,23 +44,23 @@ class Buffer:
         return self.used_bytes == 0 or self.used_bytes + size <= self._size_bytes
 
     def _admit(self) -> None:
-        while self._turns:
-            size, turn = self._turns[0]
-            if turn.done():
+        while self._waiters:
+            size, waiter = self._waiters[0]
+            if waiter.done():
                 # Its sender has given up and not yet removed itself.
-                self._turns.popleft()
+                self._waiters.popleft()
             elif self._fits(size):
-                self._turns.popleft()
+                self._waiters.popleft()
                 self.used_bytes += size
-                turn.set_result(None)
+                waiter.set_result(None)
             else:
                 return
 
-    def _step_back(self, size: int, turn: asyncio.Future[None]) -> None:
-        if turn.done() and not turn.cancelled():
+    def _withdraw(self, size: int, waiter: asyncio.Future[None]) -> None:
+        if waiter.done() and not waiter.cancelled():
             # Room was granted at the same moment.
-            self.give_back(size)
+            self.release(size)
             return
-        turn.cancel()
-        self._turns = deque(entry for entry in self._turns if entry[1] is not turn)
+        waiter.cancel()
+        self._waiters = deque(entry for entry in self._waiters if entry[1] is not waiter)
         self._admit()

@@ -9,45 +9,45 @@ from typing import Any
 
 from goqueue.client.messages.outgoing_message import Sent
 
-Tell = Callable[[BaseException], None]
+LogFailure = Callable[[BaseException], None]
 """Logs a failure."""
 
 
-class Delivery(asyncio.Future[Sent]):
-    """For a producer on the loop. ``tell`` is called instead of asyncio's log message with a traceback."""
+class SendFuture(asyncio.Future[Sent]):
+    """For a producer on the loop. ``log_failure`` is called instead of asyncio's log message with a traceback."""
 
-    tell: Tell | None = None
+    log_failure: LogFailure | None = None
 
     def __del__(self) -> None:
         if not self._log_traceback:
             return
         self._log_traceback = False
         error = self.exception()
-        if self.tell is not None and error is not None:
-            self.tell(error)
+        if self.log_failure is not None and error is not None:
+            self.log_failure(error)
 
 
-class SyncDelivery(concurrent.futures.Future[Sent]):
+class SyncSendFuture(concurrent.futures.Future[Sent]):
     """For a producer in other threads. A failure counts as read once the result or a callback was asked for."""
 
-    tell: Tell | None = None
-    _is_asked = False
+    log_failure: LogFailure | None = None
+    _was_read = False
 
     def result(self, timeout: float | None = None) -> Sent:
-        self._is_asked = True
+        self._was_read = True
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._is_asked = True
+        self._was_read = True
         return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[concurrent.futures.Future[Sent]], Any]) -> None:
-        self._is_asked = True
+        self._was_read = True
         super().add_done_callback(fn)
 
     def __del__(self) -> None:
-        if self._is_asked or self.tell is None or not self.done() or self.cancelled():
+        if self._was_read or self.log_failure is None or not self.done() or self.cancelled():
             return
         error = super().exception(0)
         if error is not None:
-            self.tell(error)
+            self.log_failure(error)

@@ -18,7 +18,7 @@ _UNKNOWN_BYTES = PARCEL_BYTES // 32
 """Assumed size of a value whose size is unknown before serialization."""
 
 Chunk = Sequence[Any]
-_Asked = concurrent.futures.Future[Chunk | None]
+_ChunkRequest = concurrent.futures.Future[Chunk | None]
 
 
 class Broken:
@@ -36,9 +36,9 @@ def _chunks_of(messages: Iterable[Any]) -> Generator[Chunk, None, None]:
         return
     chunk: list[Any] = []
     size = 0
-    for given in _as_far_as_it_goes(messages):
-        chunk.append(given)
-        size += _size_of(given)
+    for item in _until_error(messages):
+        chunk.append(item)
+        size += _size_of(item)
         if size >= PARCEL_BYTES or len(chunk) >= CHUNK:
             yield chunk
             chunk, size = [], 0
@@ -46,19 +46,19 @@ def _chunks_of(messages: Iterable[Any]) -> Generator[Chunk, None, None]:
         yield chunk
 
 
-def _as_far_as_it_goes(messages: Iterable[Any]) -> Iterator[Any]:
+def _until_error(messages: Iterable[Any]) -> Iterator[Any]:
     try:
         yield from messages
     except Exception as error:
         yield Broken(error)
 
 
-def _size_of(given: Any) -> int:
-    value = given.value if type(given) is Outgoing else given
+def _size_of(item: Any) -> int:
+    value = item.value if type(item) is Outgoing else item
     return len(value) if isinstance(value, bytes | str | bytearray) else _UNKNOWN_BYTES
 
 
-class GivenHere:
+class LoopInput:
     """Input that is iterated on the loop."""
 
     def __init__(self, messages: Iterable[Any]) -> None:
@@ -74,7 +74,7 @@ class GivenHere:
         raise StopAsyncIteration
 
 
-class GivenElsewhere:
+class ThreadInput:
     """Input that is iterated in the calling thread, which waits for the result, whenever the loop requests a chunk.
 
     So the iterator may block, and may use the client.
@@ -82,29 +82,29 @@ class GivenElsewhere:
 
     def __init__(self, messages: Iterable[Any]) -> None:
         self._chunks = _chunks_of(messages)
-        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._requests: SimpleQueue[_ChunkRequest | None] = SimpleQueue()
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
         return self
 
     async def __anext__(self) -> Chunk:
-        asked: _Asked = concurrent.futures.Future()
-        self._asked.put(asked)
-        chunk = await asyncio.wrap_future(asked)
+        request: _ChunkRequest = concurrent.futures.Future()
+        self._requests.put(request)
+        chunk = await asyncio.wrap_future(request)
         if chunk is None:
             raise StopAsyncIteration
         return chunk
 
-    def make_until(self, sent: concurrent.futures.Future[Any]) -> None:
+    def serve_until(self, sent: concurrent.futures.Future[Any]) -> None:
         """Serve requests for chunks in the calling thread, until ``sent`` is done."""
-        sent.add_done_callback(lambda _: self._asked.put(None))
+        sent.add_done_callback(lambda _: self._requests.put(None))
         try:
-            while (asked := self._asked.get()) is not None:
-                if asked.set_running_or_notify_cancel():
-                    asked.set_result(next(self._chunks, None))
+            while (request := self._requests.get()) is not None:
+                if request.set_running_or_notify_cancel():
+                    request.set_result(next(self._chunks, None))
         finally:
             # Close the generator in this thread, not in the one that garbage-collects it.
             self._chunks.close()
 
 
-Given = GivenHere | GivenElsewhere
+Given = LoopInput | ThreadInput

@@ -10,7 +10,7 @@ from typing import Any
 from goqueue.client.connection.instants import Instant, Span
 from goqueue.client.messages.outgoing_message import HeadersGiven, Outgoing, Sent
 from goqueue.client.producer.outbox import Outbox
-from goqueue.client.producer.send_input import Given, GivenHere
+from goqueue.client.producer.send_input import Given, LoopInput
 from goqueue.model.message import Priority
 
 
@@ -57,9 +57,9 @@ class AsyncSender:
         If some fail, the others are still delivered; when all are settled, ``NotAllStored`` reports the outcome of
         each. If all failed for one reason, that error is raised instead.
         """
-        return await self._send_given(topic, GivenHere(messages))
+        return await self._send_input(topic, LoopInput(messages))
 
-    async def _send_given(self, topic: str, messages: Given) -> list[Sent]:
+    async def _send_input(self, topic: str, messages: Given) -> list[Sent]:
         self._check_sending()
         return await self._send_many(topic, messages)
 

@@ -67,11 +67,11 @@ class PartitionSequence:
         self._ids = ids
         self._identity: Identity | None = None
         self._next = 0
-        self._is_alone = False
+        self._has_own_id = False
 
     async def stamp(self, count: int) -> ProducerStamp:
         if self._identity is None:
-            self._identity = await (self._ids.fresh() if self._is_alone else self._ids.shared())
+            self._identity = await (self._ids.fresh() if self._has_own_id else self._ids.shared())
             self._next = 0
         return ProducerStamp(*self._identity, self._next, count)
 
@@ -80,4 +80,4 @@ class PartitionSequence:
 
     def abandon(self) -> None:
         self._identity = None
-        self._is_alone = True
+        self._has_own_id = True

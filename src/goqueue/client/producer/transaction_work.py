@@ -14,7 +14,7 @@ class Work:
     def __init__(self) -> None:
         self.failure: BaseException | None = None
         """The first failure."""
-        self._under_way = 0
+        self._running = 0
         self._is_idle = asyncio.Event()
 
     def __enter__(self) -> None:
@@ -26,22 +26,22 @@ class Work:
         self.end()
 
     def begin(self) -> None:
-        self._under_way += 1
+        self._running += 1
 
     def end(self) -> None:
-        self._under_way -= 1
-        if not self._under_way:
+        self._running -= 1
+        if not self._running:
             self._is_idle.set()
 
     def fail(self, error: BaseException) -> None:
         if self.failure is None:
-            is_told = isinstance(error, Exception)
+            is_error = isinstance(error, Exception)
             self.failure = (
-                error if is_told else TransactionAborted("something that was to be part of it was called off")
+                error if is_error else TransactionAborted("something that was to be part of it was called off")
             )
 
     async def finished(self) -> None:
         """Return when no operation is under way."""
-        while self._under_way:
+        while self._running:
             self._is_idle.clear()
             await self._is_idle.wait()

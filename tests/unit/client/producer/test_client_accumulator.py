@@ -10,7 +10,7 @@ from doubles.runs import run_of
 
 from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ProducerConfig
-from goqueue.client.producer.accumulator import Parcel, PartitionQueue
+from goqueue.client.producer.accumulator import PartitionQueue, PendingBatch
 from goqueue.model.errors import (
     BrokerUnavailable,
     ClientClosed,
@@ -72,10 +72,10 @@ class Sender:
         run = run_of([encode_frame(b"", value, b"", 0) for value in values])
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.delivery_timeout_ms / 1_000
-        parcel = Parcel(run, len(run.frames), deadline, loop.create_future(), dedup_ids)
-        self.waiting_bytes += parcel.size
-        self.queue.put(parcel)
-        return parcel.done
+        entry = PendingBatch(run, len(run.frames), deadline, loop.create_future(), dedup_ids)
+        self.waiting_bytes += entry.size
+        self.queue.put(entry)
+        return entry.done
 
 
 async def test_without_linger_a_message_leaves_at_once() -> None:
@@ -115,14 +115,14 @@ async def test_a_batch_leaves_when_it_is_large_enough() -> None:
 
 async def test_hurrying_ends_the_linger_but_not_that_of_messages_to_come() -> None:
     sender = Sender(linger_ms=60_000)
-    sender.queue.hurry()
+    sender.queue.send_now()
     assert sender.queue.unsettled() == []
     sender.put(b"a")
-    sender.queue.hurry()
+    sender.queue.send_now()
     [done] = sender.queue.unsettled()
     await done
     assert sender.queue.unsettled() == []
-    sender.queue.hurry()
+    sender.queue.send_now()
     sender.put(b"b")
     await asyncio.sleep(0)
     await asyncio.sleep(0)

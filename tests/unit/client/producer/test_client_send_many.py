@@ -18,8 +18,8 @@ from goqueue.client.messages.outgoing_message import Encoder
 from goqueue.client.messages.serializers import to_bytes
 from goqueue.client.producer.outbox import Outbox, OutboxTerms
 from goqueue.client.producer.pending_batches import Stored
-from goqueue.client.producer.send_buffer import Buffer
-from goqueue.client.producer.send_input import GivenHere
+from goqueue.client.producer.send_buffer import SendBuffer
+from goqueue.client.producer.send_input import LoopInput
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.wire.batch import FrameRun, parse_batch
 from goqueue.wire.batch_envelope import Piece
@@ -65,7 +65,7 @@ class Sender(Outbox):
     def __init__(self, partitions: int = 1, serializer: Callable[[Any], bytes] = to_bytes, **options: Any) -> None:
         self.brokers = Leader(partitions)
         config = ProducerConfig(**{"idempotent": False} | options)
-        self.buffer = Buffer(config.buffer_bytes, block=config.block)
+        self.buffer = SendBuffer(config.buffer_bytes, block=config.block)
         directory: Any = self.brokers
         terms = OutboxTerms(directory, config, Encoder(serializer, 20 << 20), self.buffer)
         super().__init__(terms, lambda *_: None, lambda: None)
@@ -79,7 +79,7 @@ class Sender(Outbox):
         return await super().enqueue(topic, number, run, dedup_ids)
 
     def sending(self, messages: Any) -> asyncio.Task[list[Sent]]:
-        return asyncio.create_task(self.send_many("t", GivenHere(messages)))
+        return asyncio.create_task(self.send_many("t", LoopInput(messages)))
 
 
 @pytest.mark.parametrize("partitions", [1, 8, 100])
@@ -141,7 +141,7 @@ async def test_others_have_their_turn_while_messages_are_taken_in(messages: Any)
 
 async def test_a_list_that_is_changed_meanwhile_is_sent_as_it_was() -> None:
     values = [b"%d" % number for number in range(6_000)]
-    given = GivenHere(values)
+    given = LoopInput(values)
     values.clear()
     assert [each.offset for each in await Sender().send_many("t", given)] == list(range(6_000))
 
@@ -180,6 +180,6 @@ async def test_what_has_failed_before_the_messages_broke_off_is_told_by_the_log(
         raise BrokenOff
 
     with pytest.raises(BrokenOff):
-        await sender.send_many("t", GivenHere(values()))
+        await sender.send_many("t", LoopInput(values()))
     await until(lambda: not sender.buffer.used_bytes)
     assert "message not delivered" in caplog.text

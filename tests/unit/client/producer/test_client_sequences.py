@@ -14,7 +14,7 @@ from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ProducerConfig
 from goqueue.client.connection.connection import NotConnected
 from goqueue.client.producer.accumulator import PartitionQueue
-from goqueue.client.producer.pending_batches import Parcel
+from goqueue.client.producer.pending_batches import PendingBatch
 from goqueue.client.producer.sequences import Identity, PartitionSequence
 from goqueue.model.errors import (
     BrokerUnavailable,
@@ -89,9 +89,9 @@ class Sender:
         run = run_of([encode_frame(b"", value, b"", 0) for value in values])
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.delivery_timeout_ms / 1_000 - late_s
-        parcel = Parcel(run, 0, deadline, loop.create_future(), dedup_ids)
-        self.queue.put(parcel)
-        return parcel.done
+        entry = PendingBatch(run, 0, deadline, loop.create_future(), dedup_ids)
+        self.queue.put(entry)
+        return entry.done
 
     @property
     def numbers(self) -> list[tuple[int, int, int] | None]:
