@@ -102,7 +102,7 @@ def test_the_registry_is_at_hand(broker: BrokerProcess, topic: str) -> None:
 def test_more_subjects_than_one_answer_holds_are_all_listed(
     broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goqueue.client.schemas.schemas._LISTED_AT_ONCE", 2)
+    monkeypatch.setattr("goqueue.client.schemas.schemas._SUBJECTS_PER_PAGE", 2)
     with broker.client() as client:
         names = [f"{topic}-{number}" for number in range(5)]
         for name in reversed(names):
@@ -325,13 +325,13 @@ async def test_large_schemas_are_made_ready_by_a_thread(
 ) -> None:
     large = {**ORDER, "doc": "long " * 1_000}
     threads: list[int] = []
-    compile_schema = avro_serializers._compiled
+    compile_schema = avro_serializers._compile
 
     def noting(schema: Any) -> Any:
         threads.append(threading.get_ident())
         return compile_schema(schema)
 
-    monkeypatch.setattr(avro_serializers, "_compiled", noting)
+    monkeypatch.setattr(avro_serializers, "_compile", noting)
     async with broker.async_client() as client:
         for schema in (ORDER, large):
             threads.clear()

@@ -71,7 +71,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
                 raise InvalidConfiguration(
                     f"{address!r} is not like HOST:PORT of a broker's gRPC, such as localhost:9090"
                 )
-        self.config = _configured(ClientConfig, options)
+        self.config = _build_config(ClientConfig, options)
         self._directory = Directory(listed, self.config)
         self._producers: set[AsyncProducer] = set()
         self._consumers: set[AsyncConsumer] = set()
@@ -87,7 +87,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
     async def close(self) -> None:
         """Flush and close producers, let consumers leave their groups, then close the connections."""
         try:
-            await self._close_users()
+            await self._close_producers_and_consumers()
         finally:
             await self.schemas._close()
             await self._directory.close()
@@ -96,15 +96,15 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         """``close`` at the end of the program: waits at most ``exit_timeout_ms`` for a broker that does not answer."""
         try:
             async with asyncio.timeout(self.config.exit_timeout_ms / 1_000):
-                await self._close_users()
+                await self._close_producers_and_consumers()
         except TimeoutError:
-            given_up = sum(producer.unsettled_messages for producer in self._producers)
-            log.warning("messages given up at exit", messages=given_up, exit_timeout_ms=self.config.exit_timeout_ms)
+            abandoned = sum(producer.unsettled_messages for producer in self._producers)
+            log.warning("messages given up at exit", messages=abandoned, exit_timeout_ms=self.config.exit_timeout_ms)
         finally:
             await self.schemas._close()
             await self._directory.close(at_exit=True)
 
-    async def _close_users(self) -> None:
+    async def _close_producers_and_consumers(self) -> None:
         # Producers first: a handler may have sent messages before its own message was acked.
         await asyncio.gather(*(producer.close() for producer in list(self._producers)))
         await asyncio.gather(*(consumer.close() for consumer in list(self._consumers)))
@@ -127,7 +127,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         one is fenced, and its open transaction is aborted. Without one it may use transactions as well.
         """
         self._directory.check_open()
-        config = _configured(ProducerConfig, options)
+        config = _build_config(ProducerConfig, options)
         producer = AsyncProducer(
             self._directory,
             config,
@@ -163,26 +163,32 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         its own context.
         """
         fixed = {"kind": kind, "mode": mode, "ordering": ordering, "start": start}
-        given: dict[str, Any] = {**options} | {name: value for name, value in fixed.items() if value is not None}
+        chosen: dict[str, Any] = {**options} | {name: value for name, value in fixed.items() if value is not None}
         return self._consumer(
-            group, topics, instance_id, given, deserializer=deserializer, on_assigned=on_assigned, on_revoked=on_revoked
+            group,
+            topics,
+            instance_id,
+            chosen,
+            deserializer=deserializer,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
         )
 
     def _consumer(
         self, group: str, topics: str | Iterable[str], instance_id: str, options: dict[str, Any], **more: Any
     ) -> AsyncConsumer:
         self._directory.check_open()
-        own = {field.name for field in dataclasses.fields(ConsumerConfig)}
-        of_group = {field.name for field in dataclasses.fields(GroupSettings)}
-        unknown = sorted(options.keys() - own - of_group)
+        consumer_options = {field.name for field in dataclasses.fields(ConsumerConfig)}
+        group_options = {field.name for field in dataclasses.fields(GroupSettings)}
+        unknown = sorted(options.keys() - consumer_options - group_options)
         if unknown:
-            known = ", ".join(sorted(own | of_group))
+            known = ", ".join(sorted(consumer_options | group_options))
             raise InvalidConfiguration(f"no such option: {', '.join(unknown)}; there are {known}")
         for name in ("deserializer", "on_assigned", "on_revoked"):
             check_callable(name, more.get(name))
-        config = ConsumerConfig(**{name: value for name, value in options.items() if name in own})
-        settings = {name: value for name, value in options.items() if name not in own}
-        listed = [topics] if isinstance(topics, str) else _listed(topics)
+        config = ConsumerConfig(**{name: value for name, value in options.items() if name in consumer_options})
+        settings = {name: value for name, value in options.items() if name not in consumer_options}
+        listed = [topics] if isinstance(topics, str) else _topic_names(topics)
         # Every member of a queue takes from all partitions; an existing group keeps its kind.
         initial = {} if settings.get("mode") == "stream" else {"kind": "shared"}
         terms = JoinTerms(group, listed, to_group_settings(settings), instance_id, config, initial)
@@ -357,7 +363,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         return to_purged(await self._directory.any(purge))
 
 
-def _listed(topics: object) -> list[str]:
+def _topic_names(topics: object) -> list[str]:
     found: list[object] = list(topics) if isinstance(topics, Iterable) else [topics]
     named = [each for each in dict.fromkeys(found) if isinstance(each, str)]
     if len(named) != len(set(found)):
@@ -365,7 +371,7 @@ def _listed(topics: object) -> list[str]:
     return named
 
 
-def _configured(kind: type[Any], options: Mapping[str, object]) -> Any:
+def _build_config(kind: type[Any], options: Mapping[str, object]) -> Any:
     known = {field.name for field in dataclasses.fields(kind)}
     unknown = sorted(options.keys() - known)
     if unknown:

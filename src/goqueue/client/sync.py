@@ -73,7 +73,7 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
     ) -> Producer:
         """As ``AsyncClient.producer``."""
 
-        async def made() -> AsyncProducer:
+        async def make() -> AsyncProducer:
             return self._client.producer(
                 serializer=serializer,
                 key_serializer=key_serializer,
@@ -82,7 +82,7 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
                 **options,
             )
 
-        return Producer(self._thread.run(made()), self._thread)
+        return Producer(self._thread.run(make()), self._thread)
 
     def consumer(
         self,
@@ -101,7 +101,7 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
     ) -> Consumer:
         """As ``AsyncClient.consumer``. Callbacks run in a separate thread."""
 
-        async def made() -> AsyncConsumer:
+        async def make() -> AsyncConsumer:
             consumer = self._client.consumer(
                 group,
                 topics,
@@ -118,7 +118,7 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
             consumer._use_threads()
             return consumer
 
-        return Consumer(self._thread.run(made()), self._thread)
+        return Consumer(self._thread.run(make()), self._thread)
 
     def worker(
         self,

@@ -58,7 +58,7 @@ class SyncGroupAdministration:
         """As ``AsyncClient.peek``."""
         after: str | None = ""
         while after is not None:
-            page, after = self._thread.run(self._client._peeked_from(group, topic, partition, state, after))
+            page, after = self._thread.run(self._client._peek_page(group, topic, partition, state, after))
             yield from page
 
     def dead_letters(
@@ -71,10 +71,10 @@ class SyncGroupAdministration:
         until: datetime | None = None,
     ) -> Generator[DeadLetter, None, None]:
         """As ``AsyncClient.dead_letters``."""
-        wanted = to_filter(group, error, since, until)
-        place: tuple[int, int] | None = (0, 0)
-        while place is not None:
-            page, place = self._thread.run(self._client._dead_letters_from(topic, wanted, place))
+        criteria = to_filter(group, error, since, until)
+        position: tuple[int, int] | None = (0, 0)
+        while position is not None:
+            page, position = self._thread.run(self._client._dead_letter_page(topic, criteria, position))
             yield from page
 
     def redrive(
@@ -124,7 +124,7 @@ class SyncDelayAdministration:
         """As ``AsyncClient.delayed``."""
         after: str | None = ""
         while after is not None:
-            page, after = self._thread.run(self._client._delayed_behind(topic, after))
+            page, after = self._thread.run(self._client._delayed_page(topic, after))
             yield from page
 
     def get_delayed(self, topic: str, partition: int, offset: int) -> DelayedMessage:

@@ -13,7 +13,7 @@ from goqueue.client.admin.groups import (
     PeekedMessage,
     RedriveReport,
     ReliabilityStats,
-    add_up,
+    merge_reports,
     to_dead_letter,
     to_filter,
     to_group_info,
@@ -33,8 +33,8 @@ from goqueue.model.fields import INHERITED, specs
 from goqueue.model.group_settings import GroupSettings
 from goqueue.wire.proto import goqueue_pb2 as pb
 
-_LETTERS_AT_ONCE = 100
-_PEEKED_AT_ONCE = 100
+_DEAD_LETTERS_PER_PAGE = 100
+_PEEKED_PER_PAGE = 100
 
 
 class GroupAdministration:
@@ -44,11 +44,11 @@ class GroupAdministration:
 
     async def list_groups(self) -> list[str]:
         """Names of all groups."""
-        return list((await self._ask_groups("ListGroups", pb.ListGroupsRequest())).names)
+        return list((await self._query_groups("ListGroups", pb.ListGroupsRequest())).names)
 
     async def describe_group(self, name: str) -> GroupInfo:
         """Members, settings in effect, and the lag of every partition."""
-        return to_group_info(await self._ask_groups("DescribeGroup", pb.DescribeGroupRequest(name=name)))
+        return to_group_info(await self._query_groups("DescribeGroup", pb.DescribeGroupRequest(name=name)))
 
     async def configure_group(self, name: str, **settings: Unpack[GroupOptions]) -> GroupInfo:
         """Create a group, or change its settings while it is in use. ``None``: unlimited, or the topic's value."""
@@ -74,7 +74,7 @@ class GroupAdministration:
     async def group_offsets(self, group: str, topic: str | None = None) -> dict[TopicPartition, int]:
         """Committed offsets per partition: every message below is done."""
         request = pb.FetchOffsetsRequest(group=group, topic=topic or "")
-        return to_offsets(await self._ask_groups("FetchOffsets", request))
+        return to_offsets(await self._query_groups("FetchOffsets", request))
 
     async def reset_offsets(
         self, group: str, topic: str, to: Start, partitions: Iterable[int] | None = None
@@ -97,11 +97,11 @@ class GroupAdministration:
         """
         after: str | None = ""
         while after is not None:
-            page, after = await self._peeked_from(group, topic, partition, state, after)
+            page, after = await self._peek_page(group, topic, partition, state, after)
             for message in page:
                 yield message
 
-    async def _peeked_from(
+    async def _peek_page(
         self, group: str, topic: str | None, partition: int | None, state: str | None, after: str
     ) -> tuple[list[PeekedMessage], str | None]:
         """One page, and where the next one may begin."""
@@ -110,10 +110,10 @@ class GroupAdministration:
             topic=topic or "",
             partition=partition,
             state=state or "",
-            limit=_PEEKED_AT_ONCE,
+            limit=_PEEKED_PER_PAGE,
             after=after,
         )
-        found = await self._ask_groups("PeekGroup", request)
+        found = await self._query_groups("PeekGroup", request)
         return [to_peeked(each) for each in found.messages], found.next or None
 
     async def dead_letters(
@@ -127,28 +127,32 @@ class GroupAdministration:
     ) -> AsyncGenerator[DeadLetter, None]:
         """Dead letters of a topic, or in a dead-letter topic. ``error``: part of the error text. ``since``, ``until``:
         time of death."""
-        wanted = to_filter(group, error, since, until)
-        place: tuple[int, int] | None = (0, 0)
-        while place is not None:
-            page, place = await self._dead_letters_from(topic, wanted, place)
+        criteria = to_filter(group, error, since, until)
+        position: tuple[int, int] | None = (0, 0)
+        while position is not None:
+            page, position = await self._dead_letter_page(topic, criteria, position)
             for letter in page:
                 yield letter
 
-    async def _dead_letters_from(
-        self, topic: str, wanted: pb.DeadLetterFilter, place: tuple[int, int]
+    async def _dead_letter_page(
+        self, topic: str, criteria: pb.DeadLetterFilter, position: tuple[int, int]
     ) -> tuple[list[DeadLetter], tuple[int, int] | None]:
         """One page, and where the next one may begin."""
         request = pb.ListDeadLettersRequest(
-            topic=topic, filter=wanted, limit=_LETTERS_AT_ONCE, from_partition=place[0], from_offset=place[1]
+            topic=topic,
+            filter=criteria,
+            limit=_DEAD_LETTERS_PER_PAGE,
+            from_partition=position[0],
+            from_offset=position[1],
         )
         try:
-            found = (await self._ask_groups("ListDeadLetters", request)).dead_letters
+            found = (await self._query_groups("ListDeadLetters", request)).dead_letters
         except TopicNotFound:
             # No dead-letter topic yet means no dead letters, unless the topic itself does not exist.
             await self._directory.partitions(topic)
             return [], None
         page = [to_dead_letter(each) for each in found]
-        is_last = len(found) < _LETTERS_AT_ONCE
+        is_last = len(found) < _DEAD_LETTERS_PER_PAGE
         return page, None if is_last else (found[-1].partition, found[-1].offset + 1)
 
     async def redrive(
@@ -169,13 +173,15 @@ class GroupAdministration:
         All that match, or only ``letters``; at most ``rate`` a second; visible after ``delay`` (seconds, if it is a
         number), like any delayed message. A dry run changes nothing and only reports.
         """
-        wanted = to_filter(group, error, since, until)
+        criteria = to_filter(group, error, since, until)
         if letters is not None:
-            wanted.messages.extend(pb.PartitionOffset(partition=each.partition, offset=each.offset) for each in letters)
-            if not wanted.messages:
+            criteria.messages.extend(
+                pb.PartitionOffset(partition=each.partition, offset=each.offset) for each in letters
+            )
+            if not criteria.messages:
                 raise InvalidRequest("letters is empty; leave it out for all of them")
         delay_ms = 0 if delay is None else ceil(to_seconds(delay) * 1_000)
-        request = pb.RedriveRequest(topic=topic, filter=wanted, rate=rate or 0, dry_run=dry_run, delay_ms=delay_ms)
+        request = pb.RedriveRequest(topic=topic, filter=criteria, rate=rate or 0, dry_run=dry_run, delay_ms=delay_ms)
         reports: list[pb.RedriveResponse] = []
         while not reports or reports[-1].more:
             try:
@@ -188,11 +194,11 @@ class GroupAdministration:
                 report = pb.RedriveResponse()
             request.from_partition, request.from_offset = report.next_partition, report.next_offset
             reports.append(report)
-        return add_up(reports)
+        return merge_reports(reports)
 
     async def reliability_stats(self) -> ReliabilityStats:
         """Counters of acks, retries, dead letters and redrives of all groups."""
-        found = await self._ask_groups("ReliabilityStats", pb.ReliabilityStatsRequest())
+        found = await self._query_groups("ReliabilityStats", pb.ReliabilityStatsRequest())
         return ReliabilityStats(**{name: getattr(found, name) for name in ReliabilityStats.__struct_fields__})
 
     async def lane_stats(self, topic: str | None = None) -> list[PartitionLanes]:
@@ -201,23 +207,23 @@ class GroupAdministration:
         found: list[PartitionLanes] = []
         more = True
         while more:
-            page = await self._ask_groups("LaneStats", request)
+            page = await self._query_groups("LaneStats", request)
             found += map(to_partition_lanes, page.partitions)
             more = page.more
             if more:
                 request.after.topic, request.after.partition = found[-1].topic, found[-1].partition
         return found
 
-    async def _ask_groups(self, method: str, request: Any) -> Any:
+    async def _query_groups(self, method: str, request: Any) -> Any:
         return await self._directory.any(lambda attempt: attempt.query(getattr(attempt.broker.groups, method), request))
 
 
-def to_group_settings(given: Mapping[str, object]) -> dict[str, str]:
+def to_group_settings(settings: Mapping[str, object]) -> dict[str, str]:
     """Group settings in the form that the broker parses."""
     declared = specs(GroupSettings)
     return to_settings(
         {
             name: INHERITED if value is None and name in declared and declared[name].inherits else value
-            for name, value in given.items()
+            for name, value in settings.items()
         }
     )

@@ -11,7 +11,7 @@ from goqueue.client.connection.instants import Instant, Span
 from goqueue.model.errors import DelayedNotFound, InvalidRequest
 from goqueue.wire.proto import goqueue_pb2 as pb
 
-_LISTED_AT_ONCE = 100
+_MESSAGES_PER_PAGE = 100
 
 
 class DelayAdministration:
@@ -24,14 +24,14 @@ class DelayAdministration:
         included."""
         after: str | None = ""
         while after is not None:
-            page, after = await self._delayed_behind(topic, after)
+            page, after = await self._delayed_page(topic, after)
             for message in page:
                 yield message
 
-    async def _delayed_behind(self, topic: str, after: str) -> tuple[list[DelayedMessage], str | None]:
+    async def _delayed_page(self, topic: str, after: str) -> tuple[list[DelayedMessage], str | None]:
         """One page, and where the next one begins, if there is one."""
-        found = await self._ask_delays(
-            "ListDelayed", pb.ListDelayedRequest(topic=topic, limit=_LISTED_AT_ONCE, after=after)
+        found = await self._query_delays(
+            "ListDelayed", pb.ListDelayedRequest(topic=topic, limit=_MESSAGES_PER_PAGE, after=after)
         )
         page = []
         for each in found.messages:
@@ -47,8 +47,8 @@ class DelayAdministration:
 
     async def get_delayed(self, topic: str, partition: int, offset: int) -> DelayedMessage:
         """One pending message. ``DelayedNotFound`` if it was delivered, cancelled or never delayed."""
-        request = _made(lambda: pb.GetDelayedRequest(topic=topic, partition=partition, offset=offset))
-        return to_delayed(await self._ask_delays("GetDelayed", request))
+        request = _build_request(lambda: pb.GetDelayedRequest(topic=topic, partition=partition, offset=offset))
+        return to_delayed(await self._query_delays("GetDelayed", request))
 
     async def cancel_delayed(self, topic: str, partition: int, offset: int) -> None:
         """Cancel a delayed message: it is never delivered. ``DelayedNotFound`` if none is pending there.
@@ -56,7 +56,7 @@ class DelayAdministration:
         If the connection breaks before the answer, the request is sent again. If the first one had been carried out,
         this also raises ``DelayedNotFound``: a cancelled message cannot be told from a delivered one.
         """
-        request = _made(lambda: pb.CancelDelayedRequest(topic=topic, partition=partition, offset=offset))
+        request = _build_request(lambda: pb.CancelDelayedRequest(topic=topic, partition=partition, offset=offset))
         await self._directory.any(lambda attempt: attempt.command(attempt.broker.delays.CancelDelayed, request))
 
     async def reschedule_delayed(
@@ -66,20 +66,20 @@ class DelayAdministration:
 
         A time in the past means now. ``DelayedNotFound`` if none is pending there.
         """
-        request = _made(lambda: to_reschedule(topic, partition, offset, delay, deliver_at))
+        request = _build_request(lambda: to_reschedule(topic, partition, offset, delay, deliver_at))
         return to_delayed(
             await self._directory.any(lambda attempt: attempt.command(attempt.broker.delays.RescheduleDelayed, request))
         )
 
     async def delay_stats(self) -> DelayStats:
         """Counters of delayed messages of all topics."""
-        return to_delay_stats(await self._ask_delays("DelayStats", pb.DelayStatsRequest()))
+        return to_delay_stats(await self._query_delays("DelayStats", pb.DelayStatsRequest()))
 
-    async def _ask_delays(self, method: str, request: Any) -> Any:
+    async def _query_delays(self, method: str, request: Any) -> Any:
         return await self._directory.any(lambda attempt: attempt.query(getattr(attempt.broker.delays, method), request))
 
 
-def _made(make: Callable[[], Any]) -> Any:
+def _build_request(make: Callable[[], Any]) -> Any:
     """Build a request from numbers given by the user."""
     try:
         return make()

@@ -79,12 +79,12 @@ class DelayStats(msgspec.Struct, frozen=True):
 
 
 def to_delayed(delayed: pb.DelayedMessage) -> DelayedMessage:
-    place = (delayed.topic, delayed.partition, delayed.offset, delayed.deliver_at_ns)
+    position = (delayed.topic, delayed.partition, delayed.offset, delayed.deliver_at_ns)
     if not delayed.message:
-        return DelayedMessage(*place, 0, None, None, NO_HEADERS, delayed.priority, damaged=True)
+        return DelayedMessage(*position, 0, None, None, NO_HEADERS, delayed.priority, damaged=True)
     [message], _ = decode_run(parse_batch(delayed.message), verify=False)
     value = unpacked(message, None)
-    return DelayedMessage(*place, message.timestamp_ns, message.key, value, message.headers, message.priority)
+    return DelayedMessage(*position, message.timestamp_ns, message.key, value, message.headers, message.priority)
 
 
 def to_reschedule(

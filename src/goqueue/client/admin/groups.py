@@ -225,7 +225,7 @@ def to_filter(
     )
 
 
-def add_up(reports: list[pb.RedriveResponse]) -> RedriveReport:
+def merge_reports(reports: list[pb.RedriveResponse]) -> RedriveReport:
     by_topic: dict[str, int] = {}
     for each in reports:
         for topic, count in each.by_topic.items():

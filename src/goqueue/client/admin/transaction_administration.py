@@ -29,32 +29,32 @@ class TransactionAdministration:
         The first commit under a key wins; a later call with the same key returns what was committed then and changes
         nothing. A caller that does not know whether its call succeeded can therefore repeat it.
         """
-        listed = _texts("transaction_ids", transaction_ids)
-        request = pb.CommitManyRequest(key=_text("key", key), transaction_ids=listed)
+        listed = _check_texts("transaction_ids", transaction_ids)
+        request = pb.CommitManyRequest(key=_check_text("key", key), transaction_ids=listed)
         return to_committed_key(
             await self._directory.any(lambda attempt: attempt.command(attempt.broker.transactions.CommitMany, request))
         )
 
     async def committed_under(self, key: str) -> CommittedKey | None:
         """What was committed under a key; ``None`` if nothing was, or if it has expired."""
-        found = await self._ask_transactions("FindCommitted", pb.FindCommittedRequest(key=_text("key", key)))
+        found = await self._query_transactions("FindCommitted", pb.FindCommittedRequest(key=_check_text("key", key)))
         return to_committed_key(found) if found.found else None
 
     async def transactions(self) -> list[TransactionInfo]:
         """Transactions that have not ended, the oldest first."""
-        found = await self._ask_transactions("ListTransactions", pb.ListTransactionsRequest())
+        found = await self._query_transactions("ListTransactions", pb.ListTransactionsRequest())
         return [to_transaction_info(each) for each in found.transactions]
 
     async def describe_transaction(self, transaction_id: str) -> TransactionInfo:
         """One open transaction. ``TransactionNotFound`` if unknown; if its end is still known, an error that names
         it."""
-        request = pb.DescribeTransactionRequest(transaction_id=_text("transaction_id", transaction_id))
-        return to_transaction_info(await self._ask_transactions("DescribeTransaction", request))
+        request = pb.DescribeTransactionRequest(transaction_id=_check_text("transaction_id", transaction_id))
+        return to_transaction_info(await self._query_transactions("DescribeTransaction", request))
 
     async def abort_transaction(self, transaction_id: str) -> None:
         """Abort a transaction: its messages never become visible. For operators, and for prepared transactions that are
         not to be committed."""
-        request = pb.TransactionRequest(transaction_id=_text("transaction_id", transaction_id))
+        request = pb.TransactionRequest(transaction_id=_check_text("transaction_id", transaction_id))
 
         async def abort(attempt: Attempt) -> None:
             try:
@@ -67,21 +67,21 @@ class TransactionAdministration:
 
     async def transaction_stats(self) -> TransactionStats:
         """Counters of transactions of all producers."""
-        return to_transaction_stats(await self._ask_transactions("TransactionStats", pb.TransactionStatsRequest()))
+        return to_transaction_stats(await self._query_transactions("TransactionStats", pb.TransactionStatsRequest()))
 
-    async def _ask_transactions(self, method: str, request: Any) -> Any:
+    async def _query_transactions(self, method: str, request: Any) -> Any:
         return await self._directory.any(
             lambda attempt: attempt.query(getattr(attempt.broker.transactions, method), request)
         )
 
 
-def _text(name: str, given: object) -> str:
-    if not isinstance(given, str):
-        raise InvalidRequest(f"{name} is {given!r}; it must be a text")
-    return given
+def _check_text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{name} is {value!r}; it must be a text")
+    return value
 
 
-def _texts(name: str, given: Iterable[str]) -> list[str]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InvalidRequest(f"{name} is {given!r}; give a list of ids")
-    return [_text(f"one of {name}", each) for each in given]
+def _check_texts(name: str, value: Iterable[str]) -> list[str]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidRequest(f"{name} is {value!r}; give a list of ids")
+    return [_check_text(f"one of {name}", each) for each in value]

@@ -21,7 +21,7 @@ from goqueue.wire.producer_frames import STAMP_BYTES
 from goqueue.wire.trace_context import derived_trace_id, traceparent_in
 from goqueue.wire.trace_headers import in_trace
 
-_AROUND_A_FRAME_BYTES = 1 << 10
+_ENVELOPE_BYTES = 1 << 10
 _MAX_NS = (1 << 63) - 1
 _MS = timedelta(milliseconds=1)
 _DAY_MS = 86_400_000
@@ -67,13 +67,13 @@ class Sent(Published, frozen=True, gc=False, eq=False, repr_omit_defaults=True):
         return self.named_trace or derived_trace_id(self.topic, self.partition, self.offset)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Published) and _place(self) == _place(other)
+        return isinstance(other, Published) and _position(self) == _position(other)
 
     def __hash__(self) -> int:
-        return hash(_place(self))
+        return hash(_position(self))
 
 
-def _place(stored: Published) -> tuple[int, int, int, int | None]:
+def _position(stored: Published) -> tuple[int, int, int, int | None]:
     return stored.partition, stored.offset, stored.priority, stored.deliver_at_ns
 
 
@@ -87,13 +87,15 @@ class Encoder:
         self._serialize = serializer
         self._serialize_key = key_serializer
         self._max_message_bytes = max_message_bytes
-        self._max_bytes = max_message_bytes - _AROUND_A_FRAME_BYTES
+        self._max_bytes = max_message_bytes - _ENVELOPE_BYTES
         self.is_plain = serializer is to_bytes
-        self.is_bound = not isinstance(serializer, TopicSerializer) and not isinstance(key_serializer, TopicSerializer)
+        self.is_topic_independent = not isinstance(serializer, TopicSerializer) and not isinstance(
+            key_serializer, TopicSerializer
+        )
         """Whether the serializers are the same for all topics."""
         self._by_topic: dict[str, Encoder] = {}
 
-    async def bound(self, topic: str) -> Encoder:
+    async def for_topic(self, topic: str) -> Encoder:
         """The encoder with the serializers of a topic, which may have to be requested from the registry."""
         value: Serializer = self._serialize
         if isinstance(value, TopicSerializer):
@@ -101,10 +103,10 @@ class Encoder:
         key = self._serialize_key
         if isinstance(key, TopicSerializer):
             key = await key.bind(topic, "key")
-        known = self._by_topic.get(topic)
-        if known is None or known._serialize is not value or known._serialize_key is not key:
-            known = self._by_topic[topic] = Encoder(value, self._max_message_bytes, key)
-        return known
+        cached = self._by_topic.get(topic)
+        if cached is None or cached._serialize is not value or cached._serialize_key is not key:
+            cached = self._by_topic[topic] = Encoder(value, self._max_message_bytes, key)
+        return cached
 
     def keyed(self, message: Outgoing) -> Outgoing:
         """The message with its key as bytes, if there is a key serializer."""
@@ -125,7 +127,7 @@ class Encoder:
             if type(value) is not bytes:
                 value = to_bytes(value)
         lane = int(parse_priority(message.priority))
-        moment = time_ns() if message.timestamp is None else _nanoseconds(message.timestamp)
+        timestamp_ns = time_ns() if message.timestamp is None else _nanoseconds(message.timestamp)
         pairs = () if not message.headers else _pairs(message.headers)
         if message.ttl is not None:
             pairs = (*pairs, (TTL, _ttl(message.ttl)))
@@ -138,18 +140,18 @@ class Encoder:
             pairs, flags = (*pairs, due), flags | int(Flag.DELAYED)
         headers = encode_headers(pairs)
         if headers:
-            most = MAX_HEADERS_BYTES if due is None else MAX_DELAYED_HEADERS_BYTES
+            limit = MAX_HEADERS_BYTES if due is None else MAX_DELAYED_HEADERS_BYTES
             if leave_room:
-                most -= STAMP_BYTES
-            if len(headers) > most:
+                limit -= STAMP_BYTES
+            if len(headers) > limit:
                 kind = "message" if due is None else "delayed message"
-                raise MessageTooLarge(f"the headers have {len(headers)} bytes; of a {kind} {most} are allowed")
+                raise MessageTooLarge(f"the headers have {len(headers)} bytes; of a {kind} {limit} are allowed")
         if len(key) + len(value) + len(headers) > self._max_bytes:
             raise MessageTooLarge(
                 f"the message has {len(key) + len(value) + len(headers)} bytes; "
                 f"the client takes {self._max_bytes} (max_message_bytes)"
             )
-        return encode_frame(key, value, headers, moment, lane, flags), lane
+        return encode_frame(key, value, headers, timestamp_ns, lane, flags), lane
 
 
 def traced(message: Outgoing, trace: Headers) -> tuple[Outgoing, str | None]:
@@ -215,16 +217,16 @@ def _dedup_id(dedup_id: str) -> bytes:
     return packed
 
 
-def _nanoseconds(moment: Instant) -> int:
-    moment_ns = to_nanoseconds(moment) if isinstance(moment, datetime) else moment
+def _nanoseconds(instant: Instant) -> int:
+    moment_ns = to_nanoseconds(instant) if isinstance(instant, datetime) else instant
     if not 0 <= moment_ns <= _MAX_NS:
         raise TimestampOutOfRange("the timestamp lies before 1970, or after what 64 bits of nanoseconds hold")
     return moment_ns
 
 
-def _pairs(given: HeadersGiven) -> Headers:
+def _pairs(headers: HeadersGiven) -> Headers:
     pairs: list[tuple[str, bytes]] = []
-    for name, value in given.items() if isinstance(given, Mapping) else given:
+    for name, value in headers.items() if isinstance(headers, Mapping) else headers:
         if not isinstance(name, str) or not isinstance(value, str | bytes):
             raise InvalidMessage(f"header {name!r} must have a text as its name and bytes or a text as its value")
         if name.startswith(RESERVED_PREFIX):

@@ -92,7 +92,7 @@ class Outbox:
 
     async def send(self, topic: str, message: Outgoing) -> asyncio.Future[Sent]:
         self._check_open()
-        encoder = self._encoder if self._encoder.is_bound else await self._encoder.bound(topic)
+        encoder = self._encoder if self._encoder.is_topic_independent else await self._encoder.for_topic(topic)
         message, trace = traced(encoder.keyed(message), self._trace())
         frame, lane = encoder.encode(message, self.flags, leave_room=self.is_numbered)
         number = self.route(topic, message, await self._directory.partitions(topic, self._config.delivery_timeout_ms))
@@ -124,7 +124,7 @@ class Outbox:
 
     async def send_many(self, topic: str, messages: Given) -> list[Sent]:
         self._check_open()
-        encoder = self._encoder if self._encoder.is_bound else await self._encoder.bound(topic)
+        encoder = self._encoder if self._encoder.is_topic_independent else await self._encoder.for_topic(topic)
         partitions = await self._directory.partitions(topic, self._config.delivery_timeout_ms)
         sending = SendMany(self, encoder, topic, partitions, self._trace())
         try:

@@ -18,61 +18,61 @@ MAX_VALUE_DEPTH = 500
 _WIDTHS = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
-def may_overwhelm(root: AvroType) -> bool:
+def needs_bounds_check(root: AvroType) -> bool:
     """Whether values of this schema have to be checked before use."""
-    return _Shape().is_boundless(root)
+    return _SchemaWalk().is_unbounded(root)
 
 
-def overwhelming(root: AvroType, value: bytes) -> str | None:
+def bounds_problem(root: AvroType, value: bytes) -> str | None:
     """Why such a value must not be decoded; ``None`` if it can be."""
-    if _Descent(value).is_too_deep(root):
+    if _ValueWalk(value).is_too_deep(root):
         return f"records lie in one another more than {MAX_VALUE_DEPTH} deep"
     return first_problem(root, value)
 
 
-def lies_too_deep(value: Any) -> bool:
+def is_too_deep_to_encode(value: Any) -> bool:
     """Whether dicts and lists of a value to be encoded are nested too deep."""
-    waiting = [(value, 1)]
-    while waiting:
-        part, depth = waiting.pop()
+    pending = [(value, 1)]
+    while pending:
+        part, depth = pending.pop()
         inner = part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ()
         if depth > MAX_VALUE_DEPTH and inner:
             return True
-        waiting += ((each, depth + 1) for each in inner if isinstance(each, dict | list | tuple))
+        pending += ((each, depth + 1) for each in inner if isinstance(each, dict | list | tuple))
     return False
 
 
-class _Shape:
+class _SchemaWalk:
     def __init__(self) -> None:
-        self._around: set[int] = set()
+        self._enclosing: set[int] = set()
         self._seen: set[int] = set()
 
-    def is_boundless(self, avro_type: AvroType) -> bool:
+    def is_unbounded(self, avro_type: AvroType) -> bool:
         match avro_type:
             case Array(items):
-                return takes_no_bytes(items) or self.is_boundless(items)
+                return takes_no_bytes(items) or self.is_unbounded(items)
             case Map(values):
-                return self.is_boundless(values)
+                return self.is_unbounded(values)
             case Union(branches):
-                return any(map(self.is_boundless, branches))
+                return any(map(self.is_unbounded, branches))
             case Record():
-                return self._lies_in_itself(avro_type)
+                return self._is_recursive(avro_type)
         return False
 
-    def _lies_in_itself(self, record: Record) -> bool:
-        if id(record) in self._around:
+    def _is_recursive(self, record: Record) -> bool:
+        if id(record) in self._enclosing:
             return True
         if id(record) in self._seen:
             return False
         self._seen.add(id(record))
-        self._around.add(id(record))
-        found = any(self.is_boundless(each.type) for each in record.fields)
-        self._around.discard(id(record))
+        self._enclosing.add(id(record))
+        found = any(self.is_unbounded(each.type) for each in record.fields)
+        self._enclosing.discard(id(record))
         return found
 
 
 @dataclass(slots=True)
-class _Items:
+class _RemainingItems:
     """Remaining items of an array or a map."""
 
     item: AvroType
@@ -80,19 +80,19 @@ class _Items:
     left: int = 0
 
 
-class _Descent:
+class _ValueWalk:
     """Walks an encoded value, up to where it is damaged."""
 
     def __init__(self, value: bytes) -> None:
         self._value = value
         self._at = 0
-        self._waiting: list[tuple[AvroType | _Items, int]] = []
+        self._pending: list[tuple[AvroType | _RemainingItems, int]] = []
 
     def is_too_deep(self, root: AvroType) -> bool:
-        self._waiting.append((root, 0))
+        self._pending.append((root, 0))
         try:
-            while self._waiting:
-                part, depth = self._waiting.pop()
+            while self._pending:
+                part, depth = self._pending.pop()
                 if depth > MAX_VALUE_DEPTH:
                     return True
                 self._enter(part, depth)
@@ -101,58 +101,58 @@ class _Descent:
             pass
         return False
 
-    def _enter(self, part: AvroType | _Items, depth: int) -> None:
+    def _enter(self, part: AvroType | _RemainingItems, depth: int) -> None:
         match part:
             case Primitive("int" | "long"):
-                self._number()
+                self._read_number()
             case Primitive("bytes" | "string"):
-                self._skip(self._number())
+                self._skip(self._read_number())
             case Primitive(kind):
                 self._skip(_WIDTHS[kind])
             case Fixed():
                 self._skip(part.size)
             case Enum():
-                self._number()
+                self._read_number()
             case Union(branches):
-                self._waiting.append((branches[self._counted()], depth))
+                self._pending.append((branches[self._read_index()], depth))
             case Record():
-                self._waiting += ((each.type, depth + 1) for each in reversed(part.fields))
+                self._pending += ((each.type, depth + 1) for each in reversed(part.fields))
             case Array(items):
-                self._waiting.append((_Items(items, has_keys=False), depth))
+                self._pending.append((_RemainingItems(items, has_keys=False), depth))
             case Map(values):
-                self._waiting.append((_Items(values, has_keys=True), depth))
-            case _Items():
-                self._next_item(part, depth)
+                self._pending.append((_RemainingItems(values, has_keys=True), depth))
+            case _RemainingItems():
+                self._enter_item(part, depth)
 
-    def _next_item(self, items: _Items, depth: int) -> None:
+    def _enter_item(self, items: _RemainingItems, depth: int) -> None:
         if not items.left:
-            items.left = self._number()
+            items.left = self._read_number()
             if items.left < 0:
                 items.left = -items.left
-                self._number()
+                self._read_number()
             if not items.left:
                 return
-        self._waiting.append((items, depth))
+        self._pending.append((items, depth))
         if takes_no_bytes(items.item) and not items.has_keys:
             items.left = 0
             return
         items.left -= 1
         if items.has_keys:
-            self._skip(self._number())
-        self._waiting.append((items.item, depth))
+            self._skip(self._read_number())
+        self._pending.append((items.item, depth))
 
     def _skip(self, size: int) -> None:
         if not 0 <= size <= len(self._value) - self._at:
             raise IndexError(size)
         self._at += size
 
-    def _counted(self) -> int:
-        number = self._number()
+    def _read_index(self) -> int:
+        number = self._read_number()
         if number < 0:
             raise IndexError(number)
         return number
 
-    def _number(self) -> int:
+    def _read_number(self) -> int:
         number = shift = 0
         while True:
             byte = self._value[self._at]

@@ -10,7 +10,12 @@ import fastavro
 from fastavro.validation import ValidationError, validate
 
 from goqueue.client.messages.serializers import Deserializer, Serializer
-from goqueue.client.schemas.avro_bounds import MAX_VALUE_DEPTH, lies_too_deep, may_overwhelm, overwhelming
+from goqueue.client.schemas.avro_bounds import (
+    MAX_VALUE_DEPTH,
+    bounds_problem,
+    is_too_deep_to_encode,
+    needs_bounds_check,
+)
 from goqueue.client.schemas.schema_deserializer import SchemaDeserializer
 from goqueue.client.schemas.schema_serializer import SchemaSerializer, WhichSchema
 from goqueue.client.schemas.schemas import AsyncSchemas, Schema, SchemaGiven
@@ -49,13 +54,13 @@ class AvroSerializer(SchemaSerializer):
         super().__init__(schemas, schema, **which)
         self._validate = validate
 
-    def _made(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
+    def _build(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
         assert isinstance(parsed, AvroSchema)
-        header, compiled, write = encode_schema_id(schema.id), _compiled(parsed), fastavro.schemaless_writer
-        looks_closely, is_careful = self._validate, may_overwhelm(parsed.root)
+        header, compiled, write = encode_schema_id(schema.id), _compile(parsed), fastavro.schemaless_writer
+        is_strict, checks_bounds = self._validate, needs_bounds_check(parsed.root)
 
         def serialize(value: Any) -> bytes:
-            if is_careful and lies_too_deep(value):
+            if checks_bounds and is_too_deep_to_encode(value):
                 raise InvalidMessage(
                     f"the value is too deep for schema {schema.id} of subject {subject[:300]!r}: dicts and lists may "
                     f"lie in one another up to {MAX_VALUE_DEPTH} deep"
@@ -63,11 +68,11 @@ class AvroSerializer(SchemaSerializer):
             out = BytesIO()
             out.write(header)
             try:
-                if looks_closely:
+                if is_strict:
                     validate(value, compiled, raise_errors=True)
                 write(out, compiled, value)
             except Exception as error:
-                reason = _misfit(value, compiled) or str(error)
+                reason = _explain_misfit(value, compiled) or str(error)
                 raise InvalidMessage(
                     f"the value does not fit schema {schema.id} of subject {subject[:300]!r}: {reason}"
                 ) from None
@@ -90,17 +95,17 @@ class AvroDeserializer(SchemaDeserializer):
     def __init__(self, schemas: AsyncSchemas | Schemas, reader_schema: SchemaGiven | None = None) -> None:
         super().__init__(schemas, reader_schema)
 
-    def _made(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
+    def _build(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
         assert isinstance(parsed, AvroSchema)
         assert reader is None or isinstance(reader, AvroSchema)
-        written = _compiled(parsed)
-        wanted = None if reader is None else _compiled(reader)
+        written = _compile(parsed)
+        wanted = None if reader is None else _compile(reader)
         if written in _BYTES and (reader is None or wanted in _BYTES):
             return lambda value: value[HEADER_BYTES:]
         root, read = parsed.root, fastavro.schemaless_reader
-        is_careful = may_overwhelm(root)
+        checks_bounds = needs_bounds_check(root)
 
-        def unreadable(value: bytes, error: Exception | None) -> InvalidMessage:
+        def decode_error(value: bytes, error: Exception | None) -> InvalidMessage:
             problem = first_problem(root, value[HEADER_BYTES:])
             if problem is None and reader is not None:
                 reasons = reader.cannot_read(parsed)
@@ -111,22 +116,22 @@ class AvroDeserializer(SchemaDeserializer):
             return InvalidMessage(f"the value cannot be read with schema {schema.id}: {problem or error}")
 
         def deserialize(value: bytes) -> Any:
-            if is_careful and (problem := overwhelming(root, value[HEADER_BYTES:])):
+            if checks_bounds and (problem := bounds_problem(root, value[HEADER_BYTES:])):
                 raise InvalidMessage(f"the value cannot be read with schema {schema.id}: {problem}")
             source = BytesIO(value)
             source.seek(HEADER_BYTES)
             try:
                 found = read(source, written, wanted)
             except Exception as error:
-                raise unreadable(value, error) from None
+                raise decode_error(value, error) from None
             if source.tell() != len(value):
-                raise unreadable(value, None)
+                raise decode_error(value, None)
             return found
 
         return deserialize
 
 
-def _compiled(schema: AvroSchema) -> Any:
+def _compile(schema: AvroSchema) -> Any:
     """The schema in fastavro's form, with all its references."""
     try:
         return fastavro.parse_schema(json.loads(schema.resolved()), _ignore_default_error=True)
@@ -136,24 +141,24 @@ def _compiled(schema: AvroSchema) -> Any:
         raise InvalidSchema(f"the schema cannot be used: {error}") from None
 
 
-def _misfit(value: Any, compiled: Any) -> str | None:
+def _explain_misfit(value: Any, compiled: Any) -> str | None:
     """Where and why a value does not fit the schema."""
     try:
         validate(value, compiled, raise_errors=True)
     except ValidationError as error:
         wanted: dict[tuple[str, str], list[str]] = {}
         for each in error.errors:
-            wanted.setdefault((each.field or "/", shown(each.datum)), []).append(_kind_shown(each.schema))
+            wanted.setdefault((each.field or "/", shown(each.datum)), []).append(_kind_text(each.schema))
         return "; ".join(
-            f"{place}: {datum} is no {' or '.join(kinds)}"
-            for (place, datum), kinds in list(wanted.items())[:_SHOWN_REASONS]
+            f"{path}: {datum} is no {' or '.join(kinds)}"
+            for (path, datum), kinds in list(wanted.items())[:_SHOWN_REASONS]
         )
     except Exception as error:
         return str(error) or type(error).__name__
     return None
 
 
-def _kind_shown(schema: Any) -> str:
+def _kind_text(schema: Any) -> str:
     if isinstance(schema, dict):
         return " ".join(str(schema[key]) for key in ("type", "name") if isinstance(schema.get(key), str))
     return str(schema)[:100]

@@ -37,7 +37,7 @@ class JsonSerializer(SchemaSerializer):
         self._validate = validate
         self._encode = encode
 
-    def _made(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
+    def _build(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
         header, encode = encode_schema_id(schema.id), self._encode
         check = parsed.validator().check if self._validate else None
 
@@ -79,7 +79,7 @@ class JsonDeserializer(SchemaDeserializer):
         self._validate = validate
         self._decode = decode
 
-    def _made(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
+    def _build(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
         decode = self._decode
         check = (reader or parsed).validator().check if self._validate else None
         fits = f"schema {schema.id}" if reader is None else "the reader's schema"

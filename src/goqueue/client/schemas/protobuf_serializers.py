@@ -40,10 +40,10 @@ class ProtobufSerializer(SchemaSerializer):
         **which: Unpack[WhichSchema],
     ) -> None:
         self._class = _checked(message_class)
-        is_there = which.get("use_latest") or which.get("version") is not None
-        super().__init__(schemas, None if is_there else _schema_of(message_class.DESCRIPTOR.file), **which)
+        is_registered = which.get("use_latest") or which.get("version") is not None
+        super().__init__(schemas, None if is_registered else _schema_of(message_class.DESCRIPTOR.file), **which)
 
-    async def _own(self, schema: Schema) -> Schema:
+    async def _with_references(self, schema: Schema) -> Schema:
         return Schema(schema.text, "PROTOBUF", await self._references(self._class.DESCRIPTOR.file))
 
     async def _references(self, file: Any) -> tuple[SchemaReference, ...]:
@@ -57,10 +57,10 @@ class ProtobufSerializer(SchemaSerializer):
             found.append(SchemaReference(each.name, each.name, version))
         return tuple(found)
 
-    def _made(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
+    def _build(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
         assert isinstance(parsed, ProtobufSchema)
         message_class, name = self._class, self._class.DESCRIPTOR.full_name
-        indexes = next((places for places, each in _messages(parsed) if each == name), None)
+        indexes = next((indexes for indexes, each in _messages(parsed) if each == name), None)
         if indexes is None:
             raise InvalidSchema(f"schema {schema.id} of subject {subject[:300]!r} has no message {name}")
         header = encode_schema_id(schema.id) + encode_message_indexes(indexes)
@@ -87,15 +87,15 @@ class ProtobufDeserializer(SchemaDeserializer):
         super().__init__(schemas, None)
         self._class = None if message_class is None else _checked(message_class)
 
-    def _made(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
+    def _build(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
         assert isinstance(parsed, ProtobufSchema)
         classes: dict[tuple[int, ...], type[Message]] = {}
 
         def class_at(indexes: tuple[int, ...]) -> type[Message]:
             found = parsed.message_at(indexes)
             if found is None:
-                places = ", ".join(map(str, indexes[:10]))
-                raise InvalidMessage(f"schema {schema.id} has no message at [{places}], which the value names")
+                path = ", ".join(map(str, indexes[:10]))
+                raise InvalidMessage(f"schema {schema.id} has no message at [{path}], which the value names")
             made = self._class or GetMessageClass(found)
             if made.DESCRIPTOR.full_name != found.full_name:
                 raise InvalidMessage(
@@ -134,10 +134,10 @@ def _schema_of(file: Any) -> Schema:
 def _messages(schema: ProtobufSchema) -> Iterator[tuple[tuple[int, ...], str]]:
     """Every message of a file: its indexes and its full name."""
     package = f"{schema.descriptor.package}." if schema.descriptor.package else ""
-    waiting: list[tuple[tuple[int, ...], str, DescriptorProto]] = [
-        ((place,), package + each.name, each) for place, each in enumerate(schema.descriptor.message_type)
+    pending: list[tuple[tuple[int, ...], str, DescriptorProto]] = [
+        ((index,), package + each.name, each) for index, each in enumerate(schema.descriptor.message_type)
     ]
-    while waiting:
-        places, name, message = waiting.pop()
-        yield places, name
-        waiting += [((*places, place), f"{name}.{each.name}", each) for place, each in enumerate(message.nested_type)]
+    while pending:
+        indexes, name, message = pending.pop()
+        yield indexes, name
+        pending += [((*indexes, index), f"{name}.{each.name}", each) for index, each in enumerate(message.nested_type)]

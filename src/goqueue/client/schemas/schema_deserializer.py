@@ -10,15 +10,22 @@ from typing import Any
 
 from goqueue.client.messages.serializers import Deserializer
 from goqueue.client.schemas.schema_serializer import registry_of
-from goqueue.client.schemas.schemas import SCHEMAS_KEPT, AsyncSchemas, Schema, SchemaGiven, compiled, to_schema
+from goqueue.client.schemas.schemas import (
+    SCHEMAS_KEPT,
+    AsyncSchemas,
+    Schema,
+    SchemaGiven,
+    build_in_thread_if_large,
+    to_schema,
+)
 from goqueue.client.schemas.sync_schemas import Schemas
 from goqueue.model.errors import ClientError, GoQueueError, InvalidSchema
 from goqueue.schemas.base import ParsedSchema, SchemaKind
 from goqueue.wire.registry_framing import HEADER_BYTES, decode_schema_id, encode_schema_id
 
-_FAILURE_KEPT_S = 5.0
+_FAILURE_CACHED_S = 5.0
 """A failed lookup is not repeated for this long, since many values may have the same schema."""
-_ASKED_AT_ONCE = 16
+_LOADED_AT_ONCE = 16
 
 
 class SchemaDeserializer(ABC):
@@ -46,55 +53,55 @@ class SchemaDeserializer(ABC):
     async def learn(self, schema_ids: Iterable[int]) -> None:
         """Load these schemas. Raises transient errors only, such as ``BrokerUnavailable``."""
         now = monotonic()
-        wanted = [each for each in dict.fromkeys(schema_ids) if self._is_news(each, now)]
-        passing: GoQueueError | None = None
-        for first in range(0, len(wanted), _ASKED_AT_ONCE):
-            some = wanted[first : first + _ASKED_AT_ONCE]
-            outcomes = await asyncio.gather(*map(self._learn, some), return_exceptions=True)
-            for schema_id, outcome in zip(some, outcomes, strict=True):
+        missing = [each for each in dict.fromkeys(schema_ids) if self._needs_loading(each, now)]
+        transient: GoQueueError | None = None
+        for first in range(0, len(missing), _LOADED_AT_ONCE):
+            group = missing[first : first + _LOADED_AT_ONCE]
+            outcomes = await asyncio.gather(*map(self._load, group), return_exceptions=True)
+            for schema_id, outcome in zip(group, outcomes, strict=True):
                 if not isinstance(outcome, BaseException):
                     continue
                 if not isinstance(outcome, GoQueueError):
                     raise outcome
                 if outcome.retriable:
-                    passing = outcome
+                    transient = outcome
                 else:
-                    self._fail(schema_id, outcome)
-        if passing is not None:
-            raise passing
+                    self._note_failure(schema_id, outcome)
+        if transient is not None:
+            raise transient
 
-    def _is_news(self, schema_id: int, now: float) -> bool:
+    def _needs_loading(self, schema_id: int, now: float) -> bool:
         if encode_schema_id(schema_id) in self._decoders:
             return False
         failure = self._failures.get(schema_id)
-        return failure is None or now > failure[1] + _FAILURE_KEPT_S
+        return failure is None or now > failure[1] + _FAILURE_CACHED_S
 
-    async def _learn(self, schema_id: int) -> None:
+    async def _load(self, schema_id: int) -> None:
         schema = await self._schemas.get(schema_id)
         if schema.kind != self._kind:
             raise InvalidSchema(f"schema {schema_id} is of kind {schema.kind}; this deserializer reads {self._kind}")
         parsed = await self._schemas.parsed(schema)
         reader = None if self._reader_schema is None else await self._schemas.parsed(self._reader_schema)
-        made = await compiled((schema, self._reader_schema), self._made, schema, parsed, reader)
+        built = await build_in_thread_if_large((schema, self._reader_schema), self._build, schema, parsed, reader)
         if len(self._decoders) >= SCHEMAS_KEPT:
             self._decoders.pop(next(iter(self._decoders)), None)
-        self._decoders[encode_schema_id(schema_id)] = made
+        self._decoders[encode_schema_id(schema_id)] = built
         self._failures.pop(schema_id, None)
 
-    def _fail(self, schema_id: int, error: GoQueueError) -> None:
+    def _note_failure(self, schema_id: int, error: GoQueueError) -> None:
         if len(self._failures) >= SCHEMAS_KEPT:
             self._failures.pop(next(iter(self._failures)), None)
         self._failures[schema_id] = error, monotonic()
 
     @abstractmethod
-    def _made(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
+    def _build(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
         """A decoder of values of this schema, header included. Called in any thread."""
 
     def _decoder(self, value: bytes) -> Deserializer:
         """The decoder of a value whose schema may not have been loaded."""
         schema_id = decode_schema_id(value)
         header = encode_schema_id(schema_id)
-        if self._thread is not None and not self._thread.is_current and self._is_news(schema_id, monotonic()):
+        if self._thread is not None and not self._thread.is_current and self._needs_loading(schema_id, monotonic()):
             self._thread.run(self.learn([schema_id]))
         found = self._decoders.get(header)
         if found is not None:

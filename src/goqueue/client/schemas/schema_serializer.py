@@ -12,7 +12,14 @@ from goqueue.client.connection.loop_thread import LoopThread
 from goqueue.client.connection.response_cache import ResponseCache
 from goqueue.client.consumer.handler_result import to_seconds
 from goqueue.client.messages.serializers import Part, Serializer
-from goqueue.client.schemas.schemas import SCHEMAS_KEPT, AsyncSchemas, Schema, SchemaGiven, compiled, to_schema
+from goqueue.client.schemas.schemas import (
+    SCHEMAS_KEPT,
+    AsyncSchemas,
+    Schema,
+    SchemaGiven,
+    build_in_thread_if_large,
+    to_schema,
+)
 from goqueue.client.schemas.sync_schemas import Schemas
 from goqueue.model.errors import GoQueueError, InvalidConfiguration, InvalidSchema
 from goqueue.model.logging import get_logger
@@ -31,7 +38,7 @@ def registry_of(schemas: AsyncSchemas | Schemas) -> tuple[AsyncSchemas, LoopThre
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SchemaChoice:
     """The schema that values are written with."""
 
     schema: Schema | None
@@ -84,7 +91,7 @@ class SchemaSerializer(ABC):
             raise InvalidConfiguration(f"the schema is of kind {given.kind}; this needs one of kind {self._kind}")
         if (given is not None) + use_latest + (version is not None) != 1:
             raise InvalidConfiguration("say which schema: give either a schema, or use_latest=True, or a version")
-        self._choice = Choice(
+        self._choice = SchemaChoice(
             given,
             subject,
             auto_register,
@@ -116,40 +123,40 @@ class SchemaSerializer(ABC):
         # Concurrent callers use the previous schema until the lookup returns.
         self._bound.put(subject, (cached, now + self._choice.latest_max_age_s))
         try:
-            made = await self._bind(subject)
+            built = await self._bind(subject)
         except GoQueueError as error:
             log.warning(
                 "the latest schema is not known, going on with the one before", subject=subject, error=str(error)
             )
-            made = cached, asyncio.get_running_loop().time() + self._choice.latest_max_age_s
-        self._bound.put(subject, made)
-        return made[0]
+            built = cached, asyncio.get_running_loop().time() + self._choice.latest_max_age_s
+        self._bound.put(subject, built)
+        return built[0]
 
     async def _bind(self, subject: str) -> tuple[Serializer, float]:
         until = asyncio.get_running_loop().time() + self._choice.latest_max_age_s
-        schema = await self._chosen(subject)
+        schema = await self._resolve_schema(subject)
         if schema.kind != self._kind:
             raise InvalidSchema(
                 f"subject {subject[:300]!r} has a {schema.kind} schema; this serializer writes {self._kind}"
             )
         parsed = await self._schemas.parsed(schema)
-        return await compiled((schema,), self._made, subject, schema, parsed), until
+        return await build_in_thread_if_large((schema,), self._build, subject, schema, parsed), until
 
-    async def _chosen(self, subject: str) -> Schema:
+    async def _resolve_schema(self, subject: str) -> Schema:
         choice = self._choice
-        schema = await self._own(choice.schema) if choice.schema is not None else None
+        schema = await self._with_references(choice.schema) if choice.schema is not None else None
         if schema is None:
             return (await self._schemas.version(subject, choice.version or "latest")).schema
         if choice.auto_register:
             return (await self._schemas.register(subject, schema, normalize=choice.normalize)).schema
         return (await self._schemas.find(subject, schema, normalize=choice.normalize)).schema
 
-    async def _own(self, schema: Schema) -> Schema:
+    async def _with_references(self, schema: Schema) -> Schema:
         """The schema with its references."""
         return schema
 
     @abstractmethod
-    def _made(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
+    def _build(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
         """A serializer for values of this schema. Called in any thread."""
 
     def serialize(self, topic: str, value: Any, part: Part = "value") -> Any:

@@ -19,8 +19,8 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 SCHEMAS_KEPT = 1_000
 """Number of schemas cached by a client; an evicted one is requested again."""
-_LISTED_AT_ONCE = 1_000
-_QUICKLY_COMPILED = 2_000
+_SUBJECTS_PER_PAGE = 1_000
+_SMALL_SCHEMA_CHARS = 2_000
 """Length of a schema up to which it is compiled on the loop: a switch to a thread would take about as long."""
 Made = TypeVar("Made")
 
@@ -91,7 +91,7 @@ class AsyncSchemas:
         given = to_schema(schema, kind)
 
         async def fetch() -> SchemaVersion:
-            request = _made(
+            request = _make(
                 lambda: pb.RegisterSchemaRequest(subject=subject, schema=_to_wire(given), normalize=normalize)
             )
             found = await self._directory.any(
@@ -108,8 +108,8 @@ class AsyncSchemas:
         given = to_schema(schema, kind)
 
         async def fetch() -> SchemaVersion:
-            request = _made(lambda: pb.FindSchemaRequest(subject=subject, schema=_to_wire(given), normalize=normalize))
-            return self._keep(await self._ask("FindSchema", request))
+            request = _make(lambda: pb.FindSchemaRequest(subject=subject, schema=_to_wire(given), normalize=normalize))
+            return self._keep(await self._query("FindSchema", request))
 
         return await self._by_schema.get((subject, given, normalize), fetch)
 
@@ -117,15 +117,15 @@ class AsyncSchemas:
         """The schema with this id. ``SchemaNotFound`` if there is none."""
 
         async def fetch() -> Schema:
-            return _to_schema(await self._ask("GetSchema", _made(lambda: pb.GetSchemaRequest(id=schema_id))))
+            return _to_schema(await self._query("GetSchema", _make(lambda: pb.GetSchemaRequest(id=schema_id))))
 
         return await self._by_id.get(schema_id, fetch)
 
     async def version(self, subject: str, version: Version, *, deleted: bool = False) -> SchemaVersion:
         """A version of a subject. ``deleted``: include soft-deleted versions."""
-        number = _number(version)
-        request = _made(lambda: pb.GetSchemaVersionRequest(subject=subject, version=number, deleted=deleted))
-        return self._keep(await self._ask("GetSchemaVersion", request))
+        number = _version_number(version)
+        request = _make(lambda: pb.GetSchemaVersionRequest(subject=subject, version=number, deleted=deleted))
+        return self._keep(await self._query("GetSchemaVersion", request))
 
     async def latest(self, subject: str) -> SchemaVersion:
         """The latest version. ``SubjectNotFound`` if the subject has no schema."""
@@ -133,16 +133,16 @@ class AsyncSchemas:
 
     async def versions(self, subject: str) -> list[int]:
         """Version numbers of a subject, in ascending order."""
-        request = _made(lambda: pb.ListSchemaVersionsRequest(subject=subject))
-        return list((await self._ask("ListSchemaVersions", request)).versions)
+        request = _make(lambda: pb.ListSchemaVersionsRequest(subject=subject))
+        return list((await self._query("ListSchemaVersions", request)).versions)
 
     async def subjects(self, prefix: str = "") -> list[str]:
         """Names of subjects, in alphabetical order."""
         names: list[str] = []
         while True:
             after = names[-1] if names else ""
-            request = _made(lambda: pb.ListSubjectsRequest(prefix=prefix, limit=_LISTED_AT_ONCE, after=after))  # noqa: B023
-            found = await self._ask("ListSubjects", request)
+            request = _make(lambda: pb.ListSubjectsRequest(prefix=prefix, limit=_SUBJECTS_PER_PAGE, after=after))  # noqa: B023
+            found = await self._query("ListSubjects", request)
             names += found.names
             if not found.more or not found.names:
                 return names
@@ -153,9 +153,9 @@ class AsyncSchemas:
         """Compatibility problems of a schema; empty if it could be registered. Compared with one version, or all that
         matter."""
         given = to_schema(schema, kind)
-        number = None if version is None else _number(version)
-        request = _made(lambda: pb.CheckCompatibilityRequest(subject=subject, schema=_to_wire(given), version=number))
-        found = await self._ask("CheckCompatibility", request)
+        number = None if version is None else _version_number(version)
+        request = _make(lambda: pb.CheckCompatibilityRequest(subject=subject, schema=_to_wire(given), version=number))
+        found = await self._query("CheckCompatibility", request)
         return [SchemaProblem(each.version, each.rule, each.path, each.message) for each in found.problems]
 
     async def delete(self, subject: str, version: Version | None = None, *, permanent: bool = False) -> list[int]:
@@ -167,13 +167,13 @@ class AsyncSchemas:
         if version is None:
             method, request = (
                 "DeleteSubject",
-                _made(lambda: pb.DeleteSubjectRequest(subject=subject, permanent=permanent)),
+                _make(lambda: pb.DeleteSubjectRequest(subject=subject, permanent=permanent)),
             )
         else:
-            number = _number(version)
+            number = _version_number(version)
             method, request = (
                 "DeleteSchemaVersion",
-                _made(lambda: pb.DeleteSchemaVersionRequest(subject=subject, version=number, permanent=permanent)),
+                _make(lambda: pb.DeleteSchemaVersionRequest(subject=subject, version=number, permanent=permanent)),
             )
         try:
             found = await self._directory.any(
@@ -214,7 +214,7 @@ class AsyncSchemas:
 
         return await self._parsed.get(schema, fetch)
 
-    async def _ask(self, method: str, request: Any) -> Any:
+    async def _query(self, method: str, request: Any) -> Any:
         return await self._directory.any(
             lambda attempt: attempt.query(getattr(attempt.broker.schemas, method), request)
         )
@@ -229,10 +229,10 @@ class AsyncSchemas:
             await cache.close()
 
 
-async def compiled(schemas: Iterable[Schema | None], make: Callable[..., Made], *given: Any) -> Made:
+async def build_in_thread_if_large(schemas: Iterable[Schema | None], make: Callable[..., Made], *given: Any) -> Made:
     """``make(*given)``, in a thread if the schemas are large, so that the loop is not blocked."""
-    wanted = [each for each in schemas if each is not None]
-    if any(each.references for each in wanted) or sum(len(each.text) for each in wanted) > _QUICKLY_COMPILED:
+    present = [each for each in schemas if each is not None]
+    if any(each.references for each in present) or sum(len(each.text) for each in present) > _SMALL_SCHEMA_CHARS:
         return await asyncio.to_thread(make, *given)
     return make(*given)
 
@@ -260,7 +260,7 @@ def _to_schema(schema: pb.Schema) -> Schema:
     return Schema(schema.text, schema_kind(schema.kind), references, schema.id)
 
 
-def _number(version: Version) -> int:
+def _version_number(version: Version) -> int:
     """0 stands for the latest."""
     if version == "latest":
         return 0
@@ -269,7 +269,7 @@ def _number(version: Version) -> int:
     return version
 
 
-def _made(make: Callable[[], Any]) -> Any:
+def _make(make: Callable[[], Any]) -> Any:
     """Build a request from the user's arguments."""
     try:
         return make()

@@ -132,7 +132,7 @@ class BatchReader(SchemaDeserializer):
         parts = [self._assembled(rows[:half], first, errors), self._assembled(rows[half:], first + half, errors)]
         return pa.concat_arrays(parts)
 
-    def _made(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
+    def _build(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
         try:
             return self._format.decoder(schema, parsed)
         except GoQueueError:

@@ -77,12 +77,12 @@ class BatchWriter:
         match parsed:
             case AvroSchema():
                 change = to_written(avro_node(parsed))
-                serialize = AvroSerializer(schemas, use_latest=True)._made(subject, schema, parsed)
+                serialize = AvroSerializer(schemas, use_latest=True)._build(subject, schema, parsed)
                 return _each(serialize if change is None else lambda row: serialize(change(row)))
             case ProtobufSchema():
                 descriptor = protobuf_message(parsed, message)
                 make, made = protobuf_maker(descriptor), GetMessageClass(descriptor)
-                write = ProtobufSerializer(schemas, made, use_latest=True)._made(subject, schema, parsed)
+                write = ProtobufSerializer(schemas, made, use_latest=True)._build(subject, schema, parsed)
                 return _each(lambda row: write(self._message(make, row)))
             case JsonSchema():
                 return self._json_writer(schema, parsed)
