@@ -94,7 +94,7 @@ def to_reschedule(
     if (delay is None) == (deliver_at is None):
         raise InvalidRequest("say when the message is to be seen: by delay, or by deliver_at")
     if delay is not None:
-        # Rounded up: it is not to be seen too early.
+        # Rounded up, so that it is not delivered early.
         request.delay_ms = min(_MAX_MS, -(-span_ns("delay", delay) // _NS_PER_MS))
     if deliver_at is not None:
         request.deliver_at_ns = min(_MAX_NS, max(0, instant_ns("deliver_at", deliver_at)))

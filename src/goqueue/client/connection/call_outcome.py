@@ -5,7 +5,7 @@ from __future__ import annotations
 from goqueue.client.connection.connection import NotConnected
 from goqueue.model.errors import ClientError, GoQueueError, InternalError, RequestTimeout, StorageFailed
 
-_LEAVE_IT_OPEN = (ClientError, InternalError, RequestTimeout, StorageFailed)
+_UNCERTAIN_ERRORS = (ClientError, InternalError, RequestTimeout, StorageFailed)
 """Errors after which the broker may have carried out the request; ``NotConnected`` is the exception."""
 
 
@@ -17,5 +17,5 @@ class Asked:
         """Whether an attempt ended without an answer, so that the broker may have carried it out."""
 
     def ended(self, error: BaseException) -> None:
-        is_open = not isinstance(error, GoQueueError) or isinstance(error, _LEAVE_IT_OPEN)
-        self.maybe_done |= is_open and not isinstance(error, NotConnected)
+        is_uncertain = not isinstance(error, GoQueueError) or isinstance(error, _UNCERTAIN_ERRORS)
+        self.maybe_done |= is_uncertain and not isinstance(error, NotConnected)

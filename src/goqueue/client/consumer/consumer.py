@@ -401,6 +401,7 @@ class AsyncConsumer:
         self._rebalancer.update(assignment)
 
     def reassigned(self, assignment: pb.Assignment) -> None:
+        """The group's assignment has changed."""
         self._rebalancer.update(assignment)
         for topic_partition in [each for each in self._received_to if not self._rebalancer.owns(each)]:
             del self._received_to[topic_partition]
@@ -417,6 +418,7 @@ class AsyncConsumer:
         return [pb.HeldLease(topic=topic, partition=partition, lease=lease) for topic, partition, lease in held]
 
     def take_messages(self, response: pb.PollResponse) -> None:
+        """Deliveries have arrived."""
         if not self._is_stream:
             if self._queue_source is not None:
                 self._take_queue_batches([self._queue_source.open(delivery) for delivery in response.deliveries])
@@ -446,6 +448,7 @@ class AsyncConsumer:
         self._buffer.put(batch)
 
     def failed(self, error: GoQueueError) -> None:
+        """The membership has ended with a permanent error."""
         self._buffer.fail(error)
 
     def _batch_consumed(self, batch: ReceivedBatch) -> None:

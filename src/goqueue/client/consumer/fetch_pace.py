@@ -40,7 +40,7 @@ class FetchPace:
 
     @property
     def ahead(self) -> int:
-        """Prefetch: how many messages beyond those in hand can be handled soon."""
+        """Prefetch: how many messages beyond those handed out can be handled soon."""
         return min(self._max_window, int(self._per_s * AHEAD_S))
 
     @property

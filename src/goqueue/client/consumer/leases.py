@@ -95,14 +95,14 @@ def granted_s(known_s: float, until_ns: int, now_ns: int) -> float:
 
 
 class LeaseKeeper:
-    """Extends leases before they expire, in as few requests as possible, while their messages are in hand."""
+    """Extends leases before they expire, in as few requests as possible, while their messages are in flight."""
 
     def __init__(self, settle: Callable[[pb.SettleRequest], Awaitable[pb.SettleResponse]], max_lease_s: float) -> None:
         self._settle = settle
         self._max_lease_s = max_lease_s
         self._leases: set[Lease] = set()
         self._abandoned: WeakSet[Lease] = WeakSet()
-        """Leases that are no longer extended and still have messages in hand."""
+        """Leases that are no longer extended and still have messages in flight."""
         self._has_leases = asyncio.Event()
         self._shortest_s = float("inf")
         self._extending: asyncio.Task[None] | None = None

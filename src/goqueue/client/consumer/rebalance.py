@@ -107,7 +107,7 @@ class Rebalancer:
     async def _revoke(self) -> None:
         revoked = self._announced - self.assigned
         if self._is_stream:
-            # A revoked partition is kept until its records in hand are finished.
+            # A revoked partition is kept until the records handed out are finished.
             revoked = {each for each in revoked if each not in self.revoking or self._buffer.is_drained(each)}
         await self._notify(self._on_revoked, revoked)
         self._announced -= revoked

@@ -241,7 +241,7 @@ class ReceiveBuffer:
         self._on_consumed(current)
 
     def _finish(self) -> None:
-        """The user asks for more, so the records in hand are finished."""
+        """The user asks for more, so the records handed out are finished."""
         self.last = None
         self._progress.in_hand.clear()
         self._moved.set()

@@ -71,7 +71,7 @@ class Settler:
         self._closed = False
 
     def put(self, order: Order, claims: Sequence[Claim], done: Done) -> None:
-        """Settle messages. Only on the loop. They are no longer in hand from now on, whatever the result."""
+        """Settle messages. Only on the loop. They leave their leases at once, whatever the result."""
         if self._closed:
             self._refuse(done, ClientClosed("the consumer is closed; what it had was given back"))
             return
@@ -124,8 +124,7 @@ class Settler:
             raise StaleReceipt(_lost_text(lost))
 
     def reattach(self, claims: Sequence[Claim]) -> None:
-        """Restore messages that were not settled elsewhere after all; they are in hand unless delivered to others
-        meanwhile."""
+        """Restore messages that were not settled elsewhere; they are in flight here unless delivered to others."""
         for lease, offsets in claims:
             lease.left.update(offsets)
             self._keeper.add(lease)

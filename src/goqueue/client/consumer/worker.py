@@ -46,7 +46,7 @@ class WorkSource:
 async def run_handlers(
     source: WorkSource, handler: Handler, concurrency: int, shutdown_timeout_s: float, *, signals: bool
 ) -> None:
-    """Run until a signal, or until the consumer is closed; then finish the messages in hand and leave the group."""
+    """Run until a signal or until the consumer is closed; then finish messages being handled and leave the group."""
     check_concurrency(concurrency)
     if handler is None:
         raise InvalidConfiguration("handler is None; it must be a function")

@@ -117,7 +117,7 @@ class Outbox:
         return future
 
     def warn(self, topic: str, number: int, error: BaseException, messages: int = 1) -> None:
-        """Log a failure whose future nobody has read."""
+        """Log a failure that was not read from its future."""
         if not self._transaction_id:
             # Failures in a transaction are raised at its end.
             log.warning("message not delivered", topic=topic, partition=number, messages=messages, error=str(error))

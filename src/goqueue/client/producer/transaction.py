@@ -189,8 +189,8 @@ class AsyncTransaction(AsyncSender):
         """Ack messages of a queue when the transaction commits; if it aborts they are delivered again. Until then no
         member gets them, and here they count as settled.
 
-        Raises without any effect if one of them is settled or lost. If the broker refuses some, those are in hand again
-        and the transaction cannot commit. They must come from consumers of the same client.
+        Raises without any effect if one of them is settled or lost. If the broker refuses some, those are in flight
+        again and the transaction cannot commit. They must come from consumers of the same client.
         """
         self._check_sending()
         portions = taken_out(messages, self._side.directory)

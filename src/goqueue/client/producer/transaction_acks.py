@@ -14,7 +14,7 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 
 class AckPortion:
-    """Messages of one consumer acked in one request; the consumer no longer has them in hand."""
+    """Messages of one consumer acked in one request; the consumer's leases no longer include them."""
 
     def __init__(
         self, context: Any, leases: list[Lease], by_lease: dict[Lease, list[int]], messages: list[Received[Any]]
