@@ -51,9 +51,9 @@ class Sender:
     ) -> concurrent.futures.Future[Sent]:
         """Send a message; ``.result()`` of the future waits until it is stored.
 
-        Blocks while the buffer is full, and before the first message of a topic until its number of partitions is
-        known: at most the producer's ``delivery_timeout_ms`` and the client's ``connect_timeout_ms``, then raises
-        ``BrokerUnavailable``.
+        Blocks while the buffer is full. Before the first message of a topic it also blocks until the number of
+        partitions is known: no longer than the producer's ``delivery_timeout_ms`` nor the client's
+        ``connect_timeout_ms``, then it raises ``BrokerUnavailable``.
         """
         return self._thread.run(
             self._send(
