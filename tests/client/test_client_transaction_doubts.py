@@ -14,7 +14,7 @@ from held_calls import HeldCalls, answer_instead, lost
 from goqueue import AsyncClient
 from goqueue.broker.broker import Broker
 from goqueue.client.connection.loop_thread import LoopThread
-from goqueue.client.producer.sequences import Identity
+from goqueue.client.producer.sequences import ProducerIdentity
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import (
     ClientClosed,
@@ -249,14 +249,14 @@ async def test_closing_a_producer_waits_for_an_end_that_is_under_way(
         assert caplog.messages == []
 
 
-async def an_id_of_a_name_that_was_forgotten(folder: Path) -> Identity:
+async def an_id_of_a_name_that_was_forgotten(folder: Path) -> ProducerIdentity:
     clock = ManualClock(time.time_ns())
     config = Config(storage=StorageConfig(path=str(folder), min_free_bytes=0))
     async with Broker(config, clock=clock) as before:
         gone = await before.transactions.init("gone")
         clock.advance_ms(config.transactions.id_expiry_ms + 1)
         before.transactions.tidy()
-    return Identity(gone.producer_id, gone.epoch)
+    return ProducerIdentity(gone.producer_id, gone.epoch)
 
 
 async def test_a_producer_whose_name_the_broker_has_forgotten_begins_again_under_it(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ async def test_a_producer_whose_name_the_broker_has_forgotten_begins_again_under
         await asyncio.to_thread(broker.kill)
 
 
-async def begins_again(broker: BrokerProcess, nobodys: Identity) -> None:
+async def begins_again(broker: BrokerProcess, nobodys: ProducerIdentity) -> None:
     topic = "t"
     async with broker.async_client() as client, client.producer(transactional_id=topic) as producer:
         await client.create_topic(topic, partitions=1)

@@ -9,7 +9,7 @@ _UNCERTAIN_ERRORS = (ClientError, InternalError, RequestTimeout, StorageFailed)
 """Errors after which the broker may have carried out the request; ``NotConnected`` is the exception."""
 
 
-class Asked:
+class CallOutcome:
     """All attempts at one request."""
 
     def __init__(self) -> None:

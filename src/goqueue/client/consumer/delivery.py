@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import msgspec
 
 from goqueue.client.connection.instants import Span, from_nanoseconds
-from goqueue.client.consumer.handler_result import to_ms, to_nack, to_reject, verdict_on
+from goqueue.client.consumer.handler_result import order_for_outcome, to_ms, to_nack, to_reject
 from goqueue.client.consumer.leases import Lease
 from goqueue.client.consumer.reader import unpacked
 from goqueue.client.consumer.settler import ACK, Claim, Order
@@ -133,7 +133,7 @@ class Received(msgspec.Struct, Generic[Future], eq=False):
             return None
         if error is None:
             return self.ack()
-        order = verdict_on(error)
+        order = order_for_outcome(error)
         return None if order is None else self._settle(order)
 
     def __repr__(self) -> str:

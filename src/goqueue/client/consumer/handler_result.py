@@ -33,7 +33,7 @@ class Retry(Exception):
         self.reason = reason
 
 
-def verdict_on(error: BaseException | None) -> Order | None:
+def order_for_outcome(error: BaseException | None) -> Order | None:
     """The order for a handler's outcome; ``None`` if it was cancelled: the caller then decides."""
     match error:
         case None:

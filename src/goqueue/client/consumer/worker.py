@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from goqueue.client.consumer.handler_result import Reject, Retry, to_seconds, verdict_on
+from goqueue.client.consumer.handler_result import Reject, Retry, order_for_outcome, to_seconds
 from goqueue.client.consumer.settler import Order
 from goqueue.client.messages.tracing import in_context_of
 from goqueue.model.errors import InvalidConfiguration, InvalidRequest
@@ -59,10 +59,10 @@ async def run_handlers(
             await source.close()
 
 
-def check_callable(name: str, given: object) -> None:
+def check_callable(name: str, value: object) -> None:
     """Check before joining: with a handler that is not callable every message would fail."""
-    if given is not None and not callable(given):
-        raise InvalidConfiguration(f"{name} is {given!r}; it must be a function")
+    if value is not None and not callable(value):
+        raise InvalidConfiguration(f"{name} is {value!r}; it must be a function")
 
 
 def check_concurrency(concurrency: int) -> int:
@@ -114,11 +114,11 @@ class _Worker:
 
     async def _take_and_handle(self) -> None:
         while (message := await self._source.next()) is not None:
-            order = await self._verdict(message)
+            order = await self._handle(message)
             if order is not None and not message.settled:
                 self._source.settle(order, [message])
 
-    async def _verdict(self, message: Any) -> Order | None:
+    async def _handle(self, message: Any) -> Order | None:
         try:
             if self._is_async:
                 with in_context_of(message):
@@ -126,19 +126,19 @@ class _Worker:
             else:
                 await asyncio.get_running_loop().run_in_executor(self._pool, self._handle_in_thread, message)
         except Exception as error:
-            order = verdict_on(error)
-            _tell(message, error, order)
+            order = order_for_outcome(error)
+            _log_handler_error(message, error, order)
             return order
-        return verdict_on(None)
+        return order_for_outcome(None)
 
     def _handle_in_thread(self, message: Any) -> None:
         with in_context_of(message):
             self._handler(message)
 
 
-def _tell(message: Any, error: Exception, order: Order | None) -> None:
+def _log_handler_error(message: Any, error: Exception, order: Order | None) -> None:
     """Log a handler's error. ``Retry`` and ``Reject`` are decisions of the handler, not failures."""
-    place = {
+    position = {
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
@@ -148,11 +148,11 @@ def _tell(message: Any, error: Exception, order: Order | None) -> None:
         case Retry():
             after = {} if error.after is None else {"after_s": to_seconds(error.after)}
             reason = {"reason": error.reason} if error.reason else {}
-            log.info("handler asks for another delivery", **place, **after, **reason)
+            log.info("handler asks for another delivery", **position, **after, **reason)
         case Reject():
-            log.warning("handler rejects a message", **place, reason=error.reason or "none given")
+            log.warning("handler rejects a message", **position, reason=error.reason or "none given")
         case _:
-            log.warning("handler failed", exc_info=error, **place, error=order.reason if order else str(error))
+            log.warning("handler failed", exc_info=error, **position, error=order.reason if order else str(error))
 
 
 def _is_async(handler: Handler) -> bool:

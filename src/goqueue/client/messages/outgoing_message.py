@@ -108,7 +108,7 @@ class Encoder:
             cached = self._by_topic[topic] = Encoder(value, self._max_message_bytes, key)
         return cached
 
-    def keyed(self, message: Outgoing) -> Outgoing:
+    def with_key_bytes(self, message: Outgoing) -> Outgoing:
         """The message with its key as bytes, if there is a key serializer."""
         if self._serialize_key is None or message.key is None:
             return message
@@ -154,7 +154,7 @@ class Encoder:
         return encode_frame(key, value, headers, timestamp_ns, lane, flags), lane
 
 
-def traced(message: Outgoing, trace: Headers) -> tuple[Outgoing, str | None]:
+def with_trace_headers(message: Outgoing, trace: Headers) -> tuple[Outgoing, str | None]:
     """The message with the trace headers of the current span, and the trace id that it carries, if any.
 
     Trace headers set by the message itself take precedence.

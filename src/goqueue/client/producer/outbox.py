@@ -11,13 +11,13 @@ from functools import partial
 from goqueue.client.connection.config import ProducerConfig
 from goqueue.client.connection.connection import NotConnected
 from goqueue.client.connection.directory import Directory, error_no_partition
-from goqueue.client.messages.outgoing_message import Encoder, Outgoing, Sent, key_bytes, traced
+from goqueue.client.messages.outgoing_message import Encoder, Outgoing, Sent, key_bytes, with_trace_headers
 from goqueue.client.messages.tracing import current_trace
 from goqueue.client.producer.accumulator import PartitionQueue
 from goqueue.client.producer.pending_batches import PendingBatch, Stored
 from goqueue.client.producer.send_buffer import SendBuffer
 from goqueue.client.producer.send_futures import SendFuture
-from goqueue.client.producer.send_input import Given
+from goqueue.client.producer.send_input import SendInput
 from goqueue.client.producer.send_many import SendMany
 from goqueue.client.producer.sequences import Sequence
 from goqueue.model.errors import BrokerUnavailable, GoQueueError
@@ -93,7 +93,7 @@ class Outbox:
     async def send(self, topic: str, message: Outgoing) -> asyncio.Future[Sent]:
         self._check_open()
         encoder = self._encoder if self._encoder.is_topic_independent else await self._encoder.for_topic(topic)
-        message, trace = traced(encoder.keyed(message), self._trace())
+        message, trace = with_trace_headers(encoder.with_key_bytes(message), self._trace())
         frame, lane = encoder.encode(message, self.flags, leave_room=self.is_numbered)
         number = self.route(topic, message, await self._directory.partitions(topic, self._config.delivery_timeout_ms))
         future = SendFuture(loop=asyncio.get_running_loop())
@@ -104,7 +104,7 @@ class Outbox:
                 return
             if error is None:
                 stored = done.result()
-                partition, offset = stored.place_of(0, number)
+                partition, offset = stored.position_of(0, number)
                 is_known = bool(stored.duplicates)
                 future.set_result(Sent(partition, offset, lane, stored.due(0), is_known, topic, trace))
             else:
@@ -122,19 +122,19 @@ class Outbox:
             # Failures in a transaction are raised at its end.
             log.warning("message not delivered", topic=topic, partition=number, messages=messages, error=str(error))
 
-    async def send_many(self, topic: str, messages: Given) -> list[Sent]:
+    async def send_many(self, topic: str, messages: SendInput) -> list[Sent]:
         self._check_open()
         encoder = self._encoder if self._encoder.is_topic_independent else await self._encoder.for_topic(topic)
         partitions = await self._directory.partitions(topic, self._config.delivery_timeout_ms)
         sending = SendMany(self, encoder, topic, partitions, self._trace())
         try:
-            await sending.take_in(messages)
+            await sending.encode_all(messages)
             for (name, _), queue in self._queues.items():
                 if name == topic:
                     queue.send_now()
             await sending.settled()
         except BaseException:
-            sending.leave()
+            sending.log_failures_when_settled()
             raise
         return sending.results()
 
@@ -153,7 +153,7 @@ class Outbox:
         for queue in list(self._queues.values()):
             await queue.close(reason)
 
-    def let_go(self) -> None:
+    def stop_timers(self) -> None:
         """Stop the timers: everything is settled, and nothing more is sent."""
         for queue in self._queues.values():
             queue.stop_timer()

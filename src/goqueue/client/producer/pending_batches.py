@@ -35,7 +35,7 @@ class Stored:
     def due(self, index: int) -> int | None:
         return (self.dues[index] or None) if self.dues is not None else None
 
-    def place_of(self, index: int, partition: int) -> OriginalPosition:
+    def position_of(self, index: int, partition: int) -> OriginalPosition:
         """Position of a message that was sent to this partition."""
         found = self.duplicates.get(index)
         return OriginalPosition(partition, self.offsets[index]) if found is None else found

@@ -10,18 +10,18 @@ from typing import Any
 
 from goqueue.client.messages.outgoing_message import Outgoing
 
-PARCEL_BYTES = 512 << 10
+PENDING_BATCH_BYTES = 512 << 10
 """Size at which frames are enqueued while the rest is being encoded."""
-CHUNK = 2_000
+MAX_CHUNK_MESSAGES = 2_000
 """Most messages in a chunk, or enqueued together."""
-_UNKNOWN_BYTES = PARCEL_BYTES // 32
+_UNKNOWN_BYTES = PENDING_BATCH_BYTES // 32
 """Assumed size of a value whose size is unknown before serialization."""
 
 Chunk = Sequence[Any]
 _ChunkRequest = concurrent.futures.Future[Chunk | None]
 
 
-class Broken:
+class FailedItem:
     """Stands for a message whose iterator raised this error."""
 
     def __init__(self, error: Exception) -> None:
@@ -31,15 +31,15 @@ class Broken:
 def _chunks_of(messages: Iterable[Any]) -> Generator[Chunk, None, None]:
     """An iterator is read no further than one pending batch needs, as far as sizes are known."""
     if isinstance(messages, list | tuple):
-        for first in range(0, len(messages), CHUNK):
-            yield messages[first : first + CHUNK]
+        for first in range(0, len(messages), MAX_CHUNK_MESSAGES):
+            yield messages[first : first + MAX_CHUNK_MESSAGES]
         return
     chunk: list[Any] = []
     size = 0
     for item in _until_error(messages):
         chunk.append(item)
         size += _size_of(item)
-        if size >= PARCEL_BYTES or len(chunk) >= CHUNK:
+        if size >= PENDING_BATCH_BYTES or len(chunk) >= MAX_CHUNK_MESSAGES:
             yield chunk
             chunk, size = [], 0
     if chunk:
@@ -50,7 +50,7 @@ def _until_error(messages: Iterable[Any]) -> Iterator[Any]:
     try:
         yield from messages
     except Exception as error:
-        yield Broken(error)
+        yield FailedItem(error)
 
 
 def _size_of(item: Any) -> int:
@@ -107,4 +107,4 @@ class ThreadInput:
             self._chunks.close()
 
 
-Given = LoopInput | ThreadInput
+SendInput = LoopInput | ThreadInput

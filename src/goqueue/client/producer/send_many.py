@@ -10,9 +10,9 @@ from itertools import accumulate, repeat
 from time import time_ns
 from typing import Any, NoReturn, Protocol
 
-from goqueue.client.messages.outgoing_message import Encoder, Outgoing, Sent, traced
+from goqueue.client.messages.outgoing_message import Encoder, Outgoing, Sent, with_trace_headers
 from goqueue.client.producer.pending_batches import Stored
-from goqueue.client.producer.send_input import CHUNK, PARCEL_BYTES, Broken
+from goqueue.client.producer.send_input import MAX_CHUNK_MESSAGES, PENDING_BATCH_BYTES, FailedItem
 from goqueue.model.errors import GoQueueError, InternalError, InvalidMessage, NotAllStored
 from goqueue.model.message import Headers, Priority
 from goqueue.wire.batch import FrameRun, join_frames
@@ -20,28 +20,28 @@ from goqueue.wire.encoding import encode_values
 from goqueue.wire.frame import HEADER_SIZE, encode_frame, encode_headers
 from goqueue.wire.trace_context import traceparent_in
 
-_BUFFER_PART = 4
+_BUFFER_FRACTION = 4
 """Frames encoded and not yet enqueued are not counted as buffered; they are limited to this fraction of the buffer."""
 _SMALL_BYTES = 256 << 10
 """A value smaller than this is never too large for a broker."""
 _TURN = 100
 """Messages encoded one by one before the loop gets a turn."""
-_FEW = 16
+_MIN_VECTORIZED = 16
 _LEAST_TURN = 8
 """Fewest messages without a key that a partition gets per turn; with less, many small batches would be sent."""
 _NORMAL = int(Priority.NORMAL)
 
 
-class _Share:
+class _PartitionFrames:
     """Frames gathered for one partition."""
 
-    __slots__ = ("dedup_ids", "frames", "places", "size")
+    __slots__ = ("dedup_ids", "frames", "indexes", "size")
 
     def __init__(self, dedup_ids: set[str] | None) -> None:
         self.dedup_ids = dedup_ids
         """``None`` if its messages have none: messages with dedup ids are batched separately."""
         self.frames: list[bytes] = []
-        self.places: list[int] = []
+        self.indexes: list[int] = []
         self.size = 0
 
     def takes(self, size: int, dedup_id: str | None, most_bytes: int) -> bool:
@@ -90,13 +90,13 @@ class SendMany:
         self._encoder = encoder
         self._topic = topic
         self._partitions = partitions
-        self._shares: dict[int, _Share] = {}
+        self._gathered: dict[int, _PartitionFrames] = {}
         self._gathered_bytes = 0
         """Total of all partitions."""
-        self._full: list[tuple[int, _Share]] = []
+        self._complete: list[tuple[int, _PartitionFrames]] = []
         """Complete batches, in the order in which they have to be enqueued."""
-        self._most_gathered = outbox.buffer_bytes // _BUFFER_PART
-        self._parcel_bytes = min(PARCEL_BYTES, self._most_gathered)
+        self._most_gathered = outbox.buffer_bytes // _BUFFER_FRACTION
+        self._max_batch_bytes = min(PENDING_BATCH_BYTES, self._most_gathered)
         self._sent: list[tuple[int, Sequence[int], asyncio.Future[Stored]]] = []
         """Partition, indexes of the messages, and their future result."""
         self._lanes: list[int] = []
@@ -115,16 +115,16 @@ class SendMany:
         self._refusal: GoQueueError | None = None
         """Why no more messages are enqueued."""
 
-    async def take_in(self, chunks: AsyncIterator[Sequence[Any]]) -> None:
+    async def encode_all(self, chunks: AsyncIterator[Sequence[Any]]) -> None:
         async for chunk in chunks:
             # Partitions get equal parts of a chunk, so that all consumers of the topic have work.
             self._turn = max(_LEAST_TURN, -(-len(chunk) // self._partitions))
             if self._refusal is None and self._is_plain(chunk):
-                await self._take_values(chunk)
+                await self._encode_values(chunk)
                 continue
-            for given in chunk:
-                self._take_one(given)
-                if self._full or not len(self._lanes) % _TURN:
+            for item in chunk:
+                self._encode_one(item)
+                if self._complete or not len(self._lanes) % _TURN:
                     await self._send_full()
                     # Let batches be sent while the rest is being encoded.
                     await asyncio.sleep(0)
@@ -135,79 +135,79 @@ class SendMany:
         """Whether all are plain values, and enough of them for the vectorized encoder to pay off."""
         return (
             self._encoder.is_plain
-            and len(chunk) >= _FEW
+            and len(chunk) >= _MIN_VECTORIZED
             and set(map(type, chunk)) == {bytes}
             and max(map(len, chunk)) < _SMALL_BYTES
         )
 
-    async def _take_values(self, values: Sequence[bytes]) -> None:
+    async def _encode_values(self, values: Sequence[bytes]) -> None:
         """Encode many values at once, and enqueue them in batches."""
-        place = len(self._lanes)
+        index = len(self._lanes)
         self._lanes += repeat(_NORMAL, len(values))
         if self._own_trace is not None:
-            self._named_traces.update(dict.fromkeys(range(place, place + len(values)), self._own_trace))
+            self._named_traces.update(dict.fromkeys(range(index, index + len(values)), self._own_trace))
         around_each = HEADER_SIZE + len(self._trace_headers)
         turns = (values[first : first + self._turn] for first in range(0, len(values), self._turn))
-        for some in (part for turn in turns for part in _parts(turn, around_each, self._parcel_bytes)):
+        for some in (part for turn in turns for part in _split(turn, around_each, self._max_batch_bytes)):
             number = self._next_keyless()
             self._keyless = None
-            if number in self._shares:
+            if number in self._gathered:
                 # Messages gathered for this partition before come first.
                 self._close(number)
                 await self._send_full()
             run = encode_values(some, self._trace_headers, time_ns(), _NORMAL, self._outbox.flags)
-            await self._hand_over(number, run, range(place, place + len(some)), None)
-            place += len(some)
+            await self._enqueue(number, run, range(index, index + len(some)), None)
+            index += len(some)
             # Let batches be sent while the rest is being encoded.
             await asyncio.sleep(0)
 
-    def _take_one(self, given: Any) -> None:
-        place = len(self._lanes)
+    def _encode_one(self, item: Any) -> None:
+        index = len(self._lanes)
         if self._refusal is not None:
-            self._failures[place] = self._refusal
+            self._failures[index] = self._refusal
             self._lanes.append(_NORMAL)
             return
         encoder, flags = self._encoder, self._outbox.flags
         number: int | None
         try:
-            if type(given) is bytes and encoder.is_plain and len(given) < _SMALL_BYTES:
-                frame = encode_frame(b"", given, self._trace_headers, time_ns(), _NORMAL, flags)
+            if type(item) is bytes and encoder.is_plain and len(item) < _SMALL_BYTES:
+                frame = encode_frame(b"", item, self._trace_headers, time_ns(), _NORMAL, flags)
                 lane, number, named, dedup_id = _NORMAL, None, self._own_trace, None
-            elif type(given) is Broken:
-                raise given.error
+            elif type(item) is FailedItem:
+                raise item.error
             else:
-                message = given if isinstance(given, Outgoing) else Outgoing(given)
-                message, named = traced(encoder.keyed(message), self._trace)
+                message = item if isinstance(item, Outgoing) else Outgoing(item)
+                message, named = with_trace_headers(encoder.with_key_bytes(message), self._trace)
                 frame, lane = encoder.encode(message, flags, leave_room=self._outbox.is_numbered)
                 number, dedup_id = self._route(message), message.dedup_id
         except Exception as error:
             # Includes errors of a serializer: they concern this message only, and the others are sent.
-            self._failures[place] = error
+            self._failures[index] = error
             self._lanes.append(_NORMAL)
             return
         self._lanes.append(lane)
         if named is not None:
-            self._named_traces[place] = named
-        self._gather(frame, place, number, dedup_id)
+            self._named_traces[index] = named
+        self._gather(frame, index, number, dedup_id)
 
-    def _gather(self, frame: bytes, place: int, routed: int | None, dedup_id: str | None) -> None:
+    def _gather(self, frame: bytes, index: int, routed: int | None, dedup_id: str | None) -> None:
         """Add a frame to those of its partition; to the current partition if it is routed to none."""
         number = self._next_keyless() if routed is None else routed
-        share = self._shares.get(number)
-        while share is not None and not share.takes(len(frame), dedup_id, self._parcel_bytes):
+        gathered = self._gathered.get(number)
+        while gathered is not None and not gathered.takes(len(frame), dedup_id, self._max_batch_bytes):
             self._close(number)
             if routed is None:
                 number = self._next_keyless()
-            share = self._shares.get(number)
-        if share is None:
-            share = self._shares[number] = _Share(None if dedup_id is None else set())
-        if dedup_id is not None and share.dedup_ids is not None:
-            share.dedup_ids.add(dedup_id)
-        share.frames.append(frame)
-        share.places.append(place)
-        share.size += len(frame)
+            gathered = self._gathered.get(number)
+        if gathered is None:
+            gathered = self._gathered[number] = _PartitionFrames(None if dedup_id is None else set())
+        if dedup_id is not None and gathered.dedup_ids is not None:
+            gathered.dedup_ids.add(dedup_id)
+        gathered.frames.append(frame)
+        gathered.indexes.append(index)
+        gathered.size += len(frame)
         self._gathered_bytes += len(frame)
-        if share.size >= self._parcel_bytes or len(share.frames) >= CHUNK:
+        if gathered.size >= self._max_batch_bytes or len(gathered.frames) >= MAX_CHUNK_MESSAGES:
             self._close(number)
         elif self._gathered_bytes >= self._most_gathered:
             # With many partitions, the limit is reached before any single batch is full.
@@ -228,52 +228,52 @@ class SendMany:
         return self._keyless
 
     def _close_all(self) -> None:
-        for number in list(self._shares):
+        for number in list(self._gathered):
             self._close(number)
 
     def _close(self, number: int) -> None:
-        share = self._shares.pop(number)
-        self._gathered_bytes -= share.size
-        self._full.append((number, share))
+        gathered = self._gathered.pop(number)
+        self._gathered_bytes -= gathered.size
+        self._complete.append((number, gathered))
         if number == self._keyless:
             self._keyless = None
 
     async def _send_full(self) -> None:
-        full, self._full = self._full, []
-        for number, share in full:
-            dedup_ids = None if share.dedup_ids is None else frozenset(share.dedup_ids)
-            joined = join_frames(share.frames, 0)
+        complete, self._complete = self._complete, []
+        for number, gathered in complete:
+            dedup_ids = None if gathered.dedup_ids is None else frozenset(gathered.dedup_ids)
+            joined = join_frames(gathered.frames, 0)
             run = FrameRun(memoryview(joined.frames), joined.positions)
-            await self._hand_over(number, run, share.places, dedup_ids)
+            await self._enqueue(number, run, gathered.indexes, dedup_ids)
 
-    async def _hand_over(
-        self, number: int, run: FrameRun, places: Sequence[int], dedup_ids: frozenset[str] | None
+    async def _enqueue(
+        self, number: int, run: FrameRun, indexes: Sequence[int], dedup_ids: frozenset[str] | None
     ) -> None:
         if self._refusal is not None:
-            self._failures.update(dict.fromkeys(places, self._refusal))
+            self._failures.update(dict.fromkeys(indexes, self._refusal))
             return
         try:
             done = await self._outbox.enqueue(self._topic, number, run, dedup_ids)
         except GoQueueError as error:
             # The buffer is full, or the producer was closed: later messages would wait in vain.
             self._refusal = error
-            self._failures.update(dict.fromkeys(places, error))
+            self._failures.update(dict.fromkeys(indexes, error))
         else:
-            self._sent.append((number, places, done))
+            self._sent.append((number, indexes, done))
 
     async def settled(self) -> None:
         """Wait until all enqueued messages are settled. A cancelled caller does not cancel the messages."""
         if self._sent:
             await asyncio.wait([done for _, _, done in self._sent])
 
-    def leave(self) -> None:
+    def log_failures_when_settled(self) -> None:
         """The caller has gone and reads no results, so failures are logged."""
-        for number, places, done in self._sent:
-            tell = partial(self._log_failures, number, len(places))
+        for number, indexes, done in self._sent:
+            log_failures = partial(self._log_failures, number, len(indexes))
             if done.done():
-                tell(done)
+                log_failures(done)
             else:
-                done.add_done_callback(tell)
+                done.add_done_callback(log_failures)
 
     def _log_failures(self, number: int, count: int, done: asyncio.Future[Stored]) -> None:
         error = done.exception()
@@ -287,49 +287,49 @@ class SendMany:
         """The results, once everything is settled."""
         found: list[Any] = [None] * len(self._lanes)
         failures: dict[int, BaseException] = dict(self._failures)
-        for number, places, done in self._sent:
+        for number, indexes, done in self._sent:
             if (error := done.exception()) is not None:
-                failures.update(dict.fromkeys(places, error))
+                failures.update(dict.fromkeys(indexes, error))
                 continue
             stored = done.result()
-            told = self._told(number, places, stored)
-            if isinstance(places, range):
-                found[places.start : places.stop] = told
+            positions = self._positions(number, indexes, stored)
+            if isinstance(indexes, range):
+                found[indexes.start : indexes.stop] = positions
             else:
-                for place, each in zip(places, told, strict=True):
-                    found[place] = each
-            failures.update((places[at], error) for at, error in stored.failures.items())
+                for index, each in zip(indexes, positions, strict=True):
+                    found[index] = each
+            failures.update((indexes[at], error) for at, error in stored.failures.items())
         if failures:
-            for place, error in failures.items():
-                found[place] = error
-            _raise(found, failures)
+            for index, error in failures.items():
+                found[index] = error
+            _raise_failures(found, failures)
         return found
 
-    def _told(self, number: int, places: Sequence[int], stored: Stored) -> Iterator[Sent]:
+    def _positions(self, number: int, indexes: Sequence[int], stored: Stored) -> Iterator[Sent]:
         """The position of each message of a batch."""
-        if len(stored.offsets) != len(places):
-            raise InternalError(f"{len(places)} messages were sent and {len(stored.offsets)} offsets came back")
+        if len(stored.offsets) != len(indexes):
+            raise InternalError(f"{len(indexes)} messages were sent and {len(stored.offsets)} offsets came back")
         topic, trace_at, lanes = self._topic, self._named_traces.get, self._lanes
         if stored.dues is None and not stored.duplicates:
-            traces = map(trace_at, places) if self._named_traces else repeat(None)
-            of_each = map(lanes.__getitem__, places)
+            traces = map(trace_at, indexes) if self._named_traces else repeat(None)
+            of_each = map(lanes.__getitem__, indexes)
             return map(
                 Sent, repeat(number), stored.offsets, of_each, repeat(None), repeat(False), repeat(topic), traces
             )
         return (
             Sent(
-                *stored.place_of(at, number),
-                lanes[place],
+                *stored.position_of(at, number),
+                lanes[index],
                 stored.due(at),
                 at in stored.duplicates,
                 topic,
-                trace_at(place),
+                trace_at(index),
             )
-            for at, place in enumerate(places)
+            for at, index in enumerate(indexes)
         )
 
 
-def _parts(values: Sequence[bytes], around_each: int, most_bytes: int) -> Iterator[Sequence[bytes]]:
+def _split(values: Sequence[bytes], around_each: int, most_bytes: int) -> Iterator[Sequence[bytes]]:
     """Split values so that each part's frames fit one batch, or it is a single value. ``around_each``: bytes of a frame
     beside the value."""
     ends = list(accumulate(map(around_each.__add__, map(len, values))))
@@ -340,7 +340,7 @@ def _parts(values: Sequence[bytes], around_each: int, most_bytes: int) -> Iterat
         first, so_far = end, ends[end - 1]
 
 
-def _raise(outcomes: list[Any], failures: dict[int, BaseException]) -> NoReturn:
+def _raise_failures(outcomes: list[Any], failures: dict[int, BaseException]) -> NoReturn:
     """Raise the common reason if all failed for the same one; otherwise ``NotAllStored`` with the outcome of each
     message."""
     first = min(failures)

@@ -10,7 +10,7 @@ from typing import Any
 from goqueue.client.connection.instants import Instant, Span
 from goqueue.client.messages.outgoing_message import HeadersGiven, Outgoing, Sent
 from goqueue.client.producer.outbox import Outbox
-from goqueue.client.producer.send_input import Given, LoopInput
+from goqueue.client.producer.send_input import LoopInput, SendInput
 from goqueue.model.message import Priority
 
 
@@ -59,9 +59,9 @@ class AsyncSender:
         """
         return await self._send_input(topic, LoopInput(messages))
 
-    async def _send_input(self, topic: str, messages: Given) -> list[Sent]:
+    async def _send_input(self, topic: str, messages: SendInput) -> list[Sent]:
         self._check_sending()
         return await self._send_many(topic, messages)
 
-    async def _send_many(self, topic: str, messages: Given) -> list[Sent]:
+    async def _send_many(self, topic: str, messages: SendInput) -> list[Sent]:
         return await self._outbox.send_many(topic, messages)

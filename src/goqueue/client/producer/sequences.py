@@ -11,7 +11,7 @@ from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """Producer id and epoch, as assigned by the broker."""
 
     producer_id: int
@@ -38,12 +38,12 @@ class ProducerIds:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._cache: ResponseCache[str, Identity] = ResponseCache(1)
+        self._cache: ResponseCache[str, ProducerIdentity] = ResponseCache(1)
 
-    async def shared(self) -> Identity:
+    async def shared(self) -> ProducerIdentity:
         return await self._cache.get("shared", self.fresh)
 
-    async def fresh(self) -> Identity:
+    async def fresh(self) -> ProducerIdentity:
         """A newly assigned id."""
         return await init_producer(self._directory, pb.InitProducerRequest())
 
@@ -51,10 +51,10 @@ class ProducerIds:
         await self._cache.close()
 
 
-async def init_producer(directory: Directory, request: pb.InitProducerRequest) -> Identity:
+async def init_producer(directory: Directory, request: pb.InitProducerRequest) -> ProducerIdentity:
     """Retried if the answer was lost: an unused id does no harm, and under a transactional id the last one counts."""
     found = await directory.any(lambda attempt: attempt.command(attempt.broker.transactions.InitProducer, request))
-    return Identity(found.producer_id, found.epoch)
+    return ProducerIdentity(found.producer_id, found.epoch)
 
 
 class PartitionSequence:
@@ -65,7 +65,7 @@ class PartitionSequence:
 
     def __init__(self, ids: ProducerIds) -> None:
         self._ids = ids
-        self._identity: Identity | None = None
+        self._identity: ProducerIdentity | None = None
         self._next = 0
         self._has_own_id = False
 

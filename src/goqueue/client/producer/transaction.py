@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
-from goqueue.client.connection.call_outcome import Asked
+from goqueue.client.connection.call_outcome import CallOutcome
 from goqueue.client.consumer.consumer import AsyncConsumer
 from goqueue.client.consumer.delivery import Received
 from goqueue.client.consumer.reader import Record
 from goqueue.client.consumer.stream_source import TopicPartition
 from goqueue.client.messages.outgoing_message import Outgoing, Sent
-from goqueue.client.producer.send_input import Given
+from goqueue.client.producer.send_input import SendInput
 from goqueue.client.producer.sender import AsyncSender
-from goqueue.client.producer.sequences import Identity
-from goqueue.client.producer.transaction_acks import AckPortion, taken_out
-from goqueue.client.producer.transaction_work import Work
+from goqueue.client.producer.sequences import ProducerIdentity
+from goqueue.client.producer.transaction_acks import AckRequestPart, take_messages
+from goqueue.client.producer.transaction_work import PendingOperations
 from goqueue.model.errors import (
     DeliveryTimeout,
     GoQueueError,
@@ -51,24 +51,28 @@ class TransactionSide(Protocol):
     def outbox(self, transaction: AsyncTransaction, check_open: Callable[[], None]) -> Outbox:
         """A new outbox for what is sent in the transaction."""
 
-    def forget(self, identity: Identity) -> None:
+    def forget(self, identity: ProducerIdentity) -> None:
         """Get a new id or epoch before the next transaction."""
 
     def ended(self, transaction: AsyncTransaction, *, in_doubt: bool = False) -> None:
         """The transaction is over; with ``in_doubt`` it may still be open at the broker."""
 
-    def left_to_others(self, transaction: AsyncTransaction) -> None:
+    def note_prepared(self, transaction: AsyncTransaction) -> None:
         """The transaction is prepared: another client ends it."""
 
     async def is_fenced(self) -> bool:
         """Whether another producer has taken over the transactional id."""
 
-    async def ask(
-        self, method: str, make_request: Callable[[], Any], asked: Asked, again_if: type[GoQueueError] | None = None
+    async def request(
+        self,
+        method: str,
+        make_request: Callable[[], Any],
+        asked: CallOutcome,
+        retry_if: type[GoQueueError] | None = None,
     ) -> Any:
         """Call the coordinator, and retry until the delivery timeout."""
 
-    async def ask_once(self, method: str, make_request: Callable[[], Any], asked: Asked) -> Any:
+    async def request_once(self, method: str, make_request: Callable[[], Any], asked: CallOutcome) -> Any:
         """Call the coordinator without a retry after its answer."""
 
 
@@ -82,8 +86,10 @@ class AsyncTransaction(AsyncSender):
     failed, or if one of them was cancelled. A ``send`` that raises has had no effect and may be retried.
     """
 
-    def __init__(self, side: TransactionSide, transaction_id: str, identity: Identity, begin: pb.Begin) -> None:
-        self._side = side
+    def __init__(
+        self, producer: TransactionSide, transaction_id: str, identity: ProducerIdentity, begin: pb.Begin
+    ) -> None:
+        self._producer = producer
         self.id = transaction_id
         self.identity = identity
         self._begin = begin
@@ -93,17 +99,17 @@ class AsyncTransaction(AsyncSender):
         self._reason = ""
         """Reason for the abort."""
         self._state: State = "open"
-        self._outbox = side.outbox(self, self._check_sending)
+        self._outbox = producer.outbox(self, self._check_sending)
         self._outbox.on_settled = self._note
         self._outbox.on_stored = self._note_stored
-        self._work = Work()
-        self._ending = asyncio.Lock()
+        self._work = PendingOperations()
+        self._end_lock = asyncio.Lock()
         """Held while it is being ended, so that others can wait for the end."""
-        self._ends = Asked()
+        self._end_outcome = CallOutcome()
         """Outcome of the requests to end it."""
         self._has_acks = False
-        self._was_prepare_asked = self._was_commit_asked = self._was_prepared = False
-        self._stakes: dict[AsyncConsumer, dict[TopicPartition, int]] = {}
+        self._is_prepare_requested = self._is_commit_requested = self._was_prepared = False
+        self._consumer_offsets: dict[AsyncConsumer, dict[TopicPartition, int]] = {}
         """Consumers, and the offsets at which they continue after a commit; after an abort they go back to the
         committed ones."""
 
@@ -141,7 +147,7 @@ class AsyncTransaction(AsyncSender):
         if error is not None:
             self._work.fail(error)
             if isinstance(error, ProducerFenced):
-                self._side.forget(self.identity)
+                self._producer.forget(self.identity)
 
     def _note_stored(self, stored: pb.Stored) -> None:
         self._incarnations.add(stored.incarnation)
@@ -155,7 +161,7 @@ class AsyncTransaction(AsyncSender):
     @property
     def _was_never_begun(self) -> bool:
         """Whether the broker cannot have received anything of it."""
-        return self._is_empty and not self._was_prepare_asked
+        return self._is_empty and not self._is_prepare_requested
 
     # Operations
 
@@ -174,7 +180,7 @@ class AsyncTransaction(AsyncSender):
         finally:
             self._work.end()
 
-    async def _send_many(self, topic: str, messages: Given) -> list[Sent]:
+    async def _send_many(self, topic: str, messages: SendInput) -> list[Sent]:
         with self._work:
             return await self._outbox.send_many(topic, messages)
 
@@ -193,11 +199,11 @@ class AsyncTransaction(AsyncSender):
         again and the transaction cannot commit. They must come from consumers of the same client.
         """
         self._check_sending()
-        portions = taken_out(messages, self._side.directory)
+        portions = take_messages(messages, self._producer.directory)
         with self._work:
             try:
                 while portions:
-                    asked = Asked()
+                    asked = CallOutcome()
                     try:
                         await self._add_acks(portions[0], asked)
                     except BaseException:
@@ -208,9 +214,9 @@ class AsyncTransaction(AsyncSender):
                     del portions[0]
             finally:
                 for left in portions:
-                    left.put_back()
+                    left.return_to_consumer()
 
-    async def _add_acks(self, portion: AckPortion, asked: Asked) -> None:
+    async def _add_acks(self, portion: AckRequestPart, asked: CallOutcome) -> None:
         def request() -> pb.AddAcksRequest:
             return pb.AddAcksRequest(
                 transaction_id=self.id,
@@ -233,7 +239,7 @@ class AsyncTransaction(AsyncSender):
         self._check_sending()
         if not isinstance(consumer, AsyncConsumer):
             raise InvalidRequest(f"{consumer!r} has no offsets to commit; give a consumer of a stream")
-        if consumer._directory is not self._side.directory:
+        if consumer._directory is not self._producer.directory:
             raise InvalidRequest(
                 f"the consumer of group {consumer.group!r} is another client's; a transaction takes offsets of "
                 "consumers of its own client only"
@@ -241,7 +247,7 @@ class AsyncTransaction(AsyncSender):
         positions = consumer._to_commit(record)
         if not positions:
             return
-        self._stakes.setdefault(consumer, {}).update(positions)
+        self._consumer_offsets.setdefault(consumer, {}).update(positions)
         offsets = [
             pb.PartitionOffset(topic=at.topic, partition=at.partition, offset=to) for at, to in positions.items()
         ]
@@ -259,14 +265,14 @@ class AsyncTransaction(AsyncSender):
                     offsets=offsets,
                     begin=self.begin(),
                 ),
-                Asked(),
+                CallOutcome(),
             )
 
-    async def _add(self, method: str, make_request: Callable[[], Any], asked: Asked) -> None:
+    async def _add(self, method: str, make_request: Callable[[], Any], asked: CallOutcome) -> None:
         try:
-            answer = await self._side.ask(method, make_request, asked)
+            answer = await self._producer.request(method, make_request, asked)
         except ProducerFenced:
-            self._side.forget(self.identity)
+            self._producer.forget(self.identity)
             raise
         self._incarnations.add(answer.incarnation)
 
@@ -280,17 +286,17 @@ class AsyncTransaction(AsyncSender):
         knows the outcome. The transaction is then in doubt, committed or not: ``commit`` may be repeated, or ``abort``
         tried. The same holds if this call is cancelled.
         """
-        async with self._ending:
+        async with self._end_lock:
             if self._state == "committed":
                 return
             if self._state not in ("prepared", "in doubt"):
-                await self._complete("committing")
+                await self._flush("committing")
                 if self._was_never_begun:
                     self._end("committed")
                     return
-            self._was_commit_asked = True
+            self._is_commit_requested = True
             # ``TransactionConflict`` is retried: an abort or prepare under way is finished in a moment.
-            await self._decide("committing", "CommitTransaction", self._request, again_if=TransactionConflict)
+            await self._decide("committing", "CommitTransaction", self._request, retry_if=TransactionConflict)
             self._end("committed")
 
     async def prepare(self) -> str:
@@ -300,24 +306,24 @@ class AsyncTransaction(AsyncSender):
 
         Raises as ``commit`` does, and may be repeated in the same way.
         """
-        async with self._ending:
+        async with self._end_lock:
             if self._state == "prepared":
                 return self.id
-            if self._stakes:
+            if self._consumer_offsets:
                 raise InvalidRequest(
                     "a transaction with offsets of a stream cannot be prepared: its consumer could not go on before it "
                     "ends"
                 )
-            if self._state != "in doubt" or self._was_commit_asked:
-                await self._complete("preparing")
+            if self._state != "in doubt" or self._is_commit_requested:
+                await self._flush("preparing")
             # Retried as for a commit; but if this request begins it, the conflicting transaction may stay open for
             # long.
-            again_if = None if self._is_empty else TransactionConflict
-            self._was_prepare_asked = True
-            answer = await self._decide("preparing", "PrepareTransaction", self._preparing, again_if=again_if)
+            retry_if = None if self._is_empty else TransactionConflict
+            self._is_prepare_requested = True
+            answer = await self._decide("preparing", "PrepareTransaction", self._preparing, retry_if=retry_if)
             self._incarnations.add(answer.incarnation)
             self._state, self._was_prepared = "prepared", True
-            self._side.left_to_others(self)
+            self._producer.note_prepared(self)
             await self._outbox.give_up()
             return self.id
 
@@ -330,14 +336,14 @@ class AsyncTransaction(AsyncSender):
         if self._state in ("committing", "preparing"):
             self._refuse()
         self._reason = self._reason or reason[:_MAX_REASON]
-        async with self._ending:
+        async with self._end_lock:
             await self._abort()
 
     async def call_off(self, reason: str = "") -> None:
         """``abort`` during error handling: waits for an end that is under way, leaves a transaction alone that has
         ended then or is prepared, and logs errors."""
         self._reason = self._reason or reason[:_MAX_REASON]
-        async with self._ending:
+        async with self._end_lock:
             await self._call_off()
 
     async def _call_off(self) -> None:
@@ -349,7 +355,7 @@ class AsyncTransaction(AsyncSender):
             if not self._is_committed:
                 log.warning("a transaction could not be aborted", transaction=self.id, error=str(error))
 
-    async def _complete(self, state: State) -> None:
+    async def _flush(self, state: State) -> None:
         """Accept no more operations and wait until everything is stored; after a failure abort and raise why."""
         self._check_sending()
         self._state = state
@@ -369,7 +375,7 @@ class AsyncTransaction(AsyncSender):
         self._state = "open"
         await self._call_off()
         if isinstance(failure, ProducerFenced | TransactionNotFound):
-            raise await self._explained(failure) from failure
+            raise await self._explain(failure) from failure
         raise TransactionAborted(
             f"transaction {self.id} was aborted: not everything that belongs to it could be done; the first error: "
             f"{failure}"
@@ -380,12 +386,12 @@ class AsyncTransaction(AsyncSender):
         state: State,
         method: str,
         make_request: Callable[[], pb.TransactionRequest],
-        again_if: type[GoQueueError] | None,
+        retry_if: type[GoQueueError] | None,
     ) -> pb.TransactionEnd:
         """Have the broker commit or prepare it. After a failure, error and state say whether it has ended."""
         was_prepared, self._state = self._state == "prepared", state
         try:
-            answer: pb.TransactionEnd = await self._side.ask(method, make_request, self._ends, again_if)
+            answer: pb.TransactionEnd = await self._producer.request(method, make_request, self._end_outcome, retry_if)
             return answer
         except TransactionAborted:
             self._end("aborted")
@@ -395,18 +401,18 @@ class AsyncTransaction(AsyncSender):
                 # Another client may have committed or aborted it.
                 self._state = "prepared"
                 raise
-            if self._ends.maybe_done:
+            if self._end_outcome.maybe_done:
                 # It may have been carried out, and forgotten since.
                 self._end("in doubt")
                 raise self._unknown_end(error) from error
             self._end("aborted")
-            raise await self._explained(error) from error
+            raise await self._explain(error) from error
         except BaseException as error:
             if was_prepared:
                 self._state = "prepared"
             else:
                 self._end("in doubt")
-            if isinstance(error, GoQueueError) and (error.retriable or self._ends.maybe_done):
+            if isinstance(error, GoQueueError) and (error.retriable or self._end_outcome.maybe_done):
                 raise self._unknown_end(error) from error
             raise
 
@@ -423,8 +429,8 @@ class AsyncTransaction(AsyncSender):
         try:
             await self._outbox.give_up(TransactionAborted(f"transaction {self.id} was aborted"))
             if before != "open":
-                await self._look()
-            await self._side.ask_once("AbortTransaction", self._request, Asked())
+                await self._check_not_committed()
+            await self._producer.request_once("AbortTransaction", self._request, CallOutcome())
         except TransactionAborted:
             self._end("aborted")
         except BaseException as error:
@@ -439,12 +445,12 @@ class AsyncTransaction(AsyncSender):
         else:
             self._end("aborted", is_clean=not isinstance(self._work.failure, TransactionNotFound))
 
-    async def _look(self) -> None:
+    async def _check_not_committed(self) -> None:
         """Check before an abort that it was not committed: about a committed transaction that it has forgotten, the
         broker would say only that nothing more may be done in it. Raises if it has ended or is unknown."""
         request = pb.DescribeTransactionRequest(transaction_id=self.id)
         try:
-            await self._side.ask_once("DescribeTransaction", lambda: request, Asked())
+            await self._producer.request_once("DescribeTransaction", lambda: request, CallOutcome())
         except TransactionConflict:
             # It has ended, and not by an abort.
             self._end("committed")
@@ -478,17 +484,17 @@ class AsyncTransaction(AsyncSender):
         return pb.TransactionRequest(transaction_id=self.id, **self.identity._asdict(), begin=self._begin)
 
     def _unknown_end(self, error: GoQueueError) -> DeliveryTimeout:
-        aim = "committed" if self._was_commit_asked else "prepared"
+        aim = "committed" if self._is_commit_requested else "prepared"
         return DeliveryTimeout(f"it is not known whether transaction {self.id} is {aim}: {error}")
 
-    async def _explained(self, error: GoQueueError) -> GoQueueError:
+    async def _explain(self, error: GoQueueError) -> GoQueueError:
         """Why the broker ended it, if the broker no longer knows the transaction or the producer."""
         if isinstance(error, TransactionNotFound):
             return TransactionAborted(
                 f"transaction {self.id} was aborted: the broker does not know it any more, because it was started "
                 "again while the transaction was open, or that ended long ago; do its work again in a new one"
             )
-        if await self._side.is_fenced():
+        if await self._producer.is_fenced():
             return error
         return TransactionAborted(f"transaction {self.id} was aborted: {error}; do its work again in a new one")
 
@@ -496,13 +502,13 @@ class AsyncTransaction(AsyncSender):
         is_committed = state == "committed"
         if not (is_committed or is_clean or self._was_prepared):
             # A prepared transaction is known to be stored completely, and the producer may have begun another one.
-            self._side.forget(self.identity)
+            self._producer.forget(self.identity)
         self._state = state
-        self._outbox.let_go()
-        self._side.ended(self, in_doubt=state == "in doubt")
+        self._outbox.stop_timers()
+        self._producer.ended(self, in_doubt=state == "in doubt")
         # Only once: after a transaction in doubt the broker says where to continue, when it knows.
-        stakes, self._stakes = self._stakes, {}
-        for consumer, positions in stakes.items():
+        consumer_offsets, self._consumer_offsets = self._consumer_offsets, {}
+        for consumer, positions in consumer_offsets.items():
             if is_committed:
                 consumer._progress.committed(positions)
             else:

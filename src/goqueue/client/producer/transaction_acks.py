@@ -13,7 +13,7 @@ from goqueue.model.errors import InvalidRequest, StaleReceipt
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 
-class AckPortion:
+class AckRequestPart:
     """Messages of one consumer acked in one request; the consumer's leases no longer include them."""
 
     def __init__(
@@ -27,21 +27,21 @@ class AckPortion:
     def claims(self) -> list[pb.LeaseClaim]:
         return [lease.claim(offsets) for lease, offsets in self._claims]
 
-    def put_back(self) -> None:
+    def return_to_consumer(self) -> None:
         """Return the messages to the consumer, unsettled: the transaction did not take them."""
         self._settler.reattach(self._claims)
         for message in self._messages:
             message._settled = False
 
 
-def taken_out(messages: Received[Any] | Iterable[Received[Any]], directory: Directory) -> list[AckPortion]:
+def take_messages(messages: Received[Any] | Iterable[Received[Any]], directory: Directory) -> list[AckRequestPart]:
     """Take all of the messages from their consumers, or raise without any effect."""
     by_consumer = _group_by_consumer(messages, directory)
     for context, some in by_consumer.items():
         if any(message.settled for message in some):
             raise StaleReceipt("one of the messages is settled already, so it cannot be acked in a transaction")
         context.settler.check_in_hand([(message._lease, (message.offset,)) for message in some])
-    found: list[AckPortion] = []
+    found: list[AckRequestPart] = []
     for context, some in by_consumer.items():
         claims = claims_of(some)
         context.settler.detach(claims)
@@ -50,7 +50,7 @@ def taken_out(messages: Received[Any] | Iterable[Received[Any]], directory: Dire
         for message in some:
             of_lease.setdefault(message._lease, []).append(message)
         found += [
-            AckPortion(context, leases, by_lease, [each for lease in leases for each in of_lease[lease]])
+            AckRequestPart(context, leases, by_lease, [each for lease in leases for each in of_lease[lease]])
             for leases in portions(by_lease)
         ]
     return found

@@ -7,7 +7,7 @@ import asyncio
 from goqueue.model.errors import TransactionAborted
 
 
-class Work:
+class PendingOperations:
     """``with work:`` surrounds operations that the transaction depends on: after an exception in one it cannot
     commit."""
 

@@ -7,11 +7,11 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from goqueue.client.connection.call_outcome import Asked
+from goqueue.client.connection.call_outcome import CallOutcome
 from goqueue.client.connection.directory import Attempt
 from goqueue.client.connection.instants import Span, span_ns
 from goqueue.client.producer.outbox import Outbox, OutboxTerms
-from goqueue.client.producer.sequences import Identity, init_producer
+from goqueue.client.producer.sequences import ProducerIdentity, init_producer
 from goqueue.client.producer.transaction import AsyncTransaction
 from goqueue.model.errors import (
     ClientClosed,
@@ -34,7 +34,7 @@ class TransactionSequence:
 
     begins_anew = False
 
-    def __init__(self, identity: Identity, forget: Callable[[], None]) -> None:
+    def __init__(self, identity: ProducerIdentity, forget: Callable[[], None]) -> None:
         self._identity = identity
         self._forget = forget
         self._next = 0
@@ -71,9 +71,9 @@ class Transactional:
         self.directory = terms.directory
         self.name = name or ""
         self._timeout_ms = _timeout_ms(timeout)
-        self._identity: Identity | None = None
+        self._identity: ProducerIdentity | None = None
         self._instance = secrets.token_hex(8)
-        self._had_name = False
+        self._was_initialized = False
         """Whether it has taken over before: then it is initialized again only if no other producer has taken over
         since."""
         self._sequences: dict[tuple[str, int], TransactionSequence] = {}
@@ -81,7 +81,7 @@ class Transactional:
         self._in_doubt: set[AsyncTransaction] = set()
         """Transactions that may still be open at the broker."""
         self._is_closed = False
-        self._beginning = asyncio.Lock()
+        self._begin_lock = asyncio.Lock()
         self._fenced: ProducerFenced | None = None
 
     @property
@@ -92,14 +92,14 @@ class Transactional:
         if not self.name:
             # With a transactional id the broker ends them when the producer is initialized again.
             await self._call_off_doubtful()
-        async with self._beginning:
+        async with self._begin_lock:
             if self._fenced is not None:
                 raise self._fenced
             if self._open is not None:
                 raise TransactionConflict(
                     f"the producer has transaction {self._open.id} open; end it first, or use another producer"
                 )
-            identity = await self._known()
+            identity = await self._initialized()
             if self._is_closed:
                 raise ClientClosed("the producer is closed")
             # The broker learns of it with the first operation in it.
@@ -111,8 +111,8 @@ class Transactional:
 
     async def take_over(self) -> None:
         """Fence the previous producer with this transactional id, and have its open transaction aborted."""
-        async with self._beginning:
-            await self._known()
+        async with self._begin_lock:
+            await self._initialized()
 
     async def is_fenced(self) -> bool:
         """Whether another producer has taken over, found by initializing again; that does not fence the other one."""
@@ -127,17 +127,20 @@ class Transactional:
             return False
         return False
 
-    async def _known(self) -> Identity:
+    async def _initialized(self) -> ProducerIdentity:
         if self._identity is None:
             request = pb.InitProducerRequest(
-                transactional_id=self.name, timeout_ms=self._timeout_ms, instance=self._instance, again=self._had_name
+                transactional_id=self.name,
+                timeout_ms=self._timeout_ms,
+                instance=self._instance,
+                again=self._was_initialized,
             )
             try:
-                self._identity = await self._again(lambda: init_producer(self.directory, request))
+                self._identity = await self._retry(lambda: init_producer(self.directory, request))
             except ProducerFenced as error:
                 self._fenced = error
                 raise
-            self._had_name = bool(self.name)
+            self._was_initialized = bool(self.name)
             # Includes sequences that an earlier transaction left behind after it was given up.
             self._sequences = {}
         return self._identity
@@ -154,7 +157,7 @@ class Transactional:
 
         return Outbox(self._terms, sequence, check_open, transaction.id, transaction.begin)
 
-    def forget(self, identity: Identity) -> None:
+    def forget(self, identity: ProducerIdentity) -> None:
         """Initialize again before the next transaction, unless that was done since."""
         if self._identity == identity:
             self._identity = None
@@ -168,7 +171,7 @@ class Transactional:
         else:
             self._in_doubt.discard(transaction)
 
-    def left_to_others(self, transaction: AsyncTransaction) -> None:
+    def note_prepared(self, transaction: AsyncTransaction) -> None:
         """It is prepared. Without a transactional id the next one can begin at once, under another id."""
         self.ended(transaction)
         if not self.name:
@@ -189,34 +192,38 @@ class Transactional:
 
     # Requests
 
-    async def ask(
-        self, method: str, make_request: Callable[[], Any], asked: Asked, again_if: type[GoQueueError] | None = None
+    async def request(
+        self,
+        method: str,
+        make_request: Callable[[], Any],
+        outcome: CallOutcome,
+        retry_if: type[GoQueueError] | None = None,
     ) -> Any:
         """A request to the coordinator, with retries. All of these can be repeated with the same answer."""
-        return await self._again(lambda: self.ask_once(method, make_request, asked), again_if)
+        return await self._retry(lambda: self.request_once(method, make_request, outcome), retry_if)
 
-    async def ask_once(self, method: str, make_request: Callable[[], Any], asked: Asked) -> Any:
+    async def request_once(self, method: str, make_request: Callable[[], Any], outcome: CallOutcome) -> Any:
         """One request, retried only until a broker is found."""
 
         async def attempted(attempt: Attempt) -> Any:
             try:
                 return await attempt.command(getattr(attempt.broker.transactions, method), make_request())
             except BaseException as error:
-                asked.ended(error)
+                outcome.ended(error)
                 raise
 
         return await self.directory.any(attempted)
 
-    async def _again(self, ask: Callable[[], Any], again_if: type[GoQueueError] | None = None) -> Any:
+    async def _retry(self, request: Callable[[], Any], retry_if: type[GoQueueError] | None = None) -> Any:
         """Retry until the delivery timeout."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._terms.config.delivery_timeout_ms / 1_000
         backoff = self.directory.backoff()
         while True:
             try:
-                return await ask()
+                return await request()
             except GoQueueError as error:
-                goes_on = error.retriable or (again_if is not None and isinstance(error, again_if))
+                goes_on = error.retriable or (retry_if is not None and isinstance(error, retry_if))
                 pause_s = backoff.next_s(error.retry_after_s)
                 if not goes_on or loop.time() + pause_s > deadline:
                     raise

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from goqueue import ConsumerConfig, Outgoing, Reject, Retry
-from goqueue.client.consumer.handler_result import MAX_REASON_LENGTH, to_ms, verdict_on
+from goqueue.client.consumer.handler_result import MAX_REASON_LENGTH, order_for_outcome, to_ms
 from goqueue.client.consumer.settler import ACK
 from goqueue.client.messages.outgoing_message import Encoder
 from goqueue.client.messages.serializers import to_bytes
@@ -32,7 +32,7 @@ from goqueue.wire.proto import goqueue_pb2 as pb
     ],
 )
 def test_how_a_handler_ends_is_what_becomes_of_its_message(error: BaseException | None, verdict: object) -> None:
-    assert verdict_on(error) == verdict
+    assert order_for_outcome(error) == verdict
 
 
 @pytest.mark.parametrize(("span", "ms"), [(0, 0), (0.0001, 1), (1.5, 1_500), (timedelta(microseconds=1_001), 2)])

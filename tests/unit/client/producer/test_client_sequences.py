@@ -15,7 +15,7 @@ from goqueue.client.connection.config import ProducerConfig
 from goqueue.client.connection.connection import NotConnected
 from goqueue.client.producer.accumulator import PartitionQueue
 from goqueue.client.producer.pending_batches import PendingBatch
-from goqueue.client.producer.sequences import Identity, PartitionSequence
+from goqueue.client.producer.sequences import PartitionSequence, ProducerIdentity
 from goqueue.model.errors import (
     BrokerUnavailable,
     ClientClosed,
@@ -50,14 +50,14 @@ class Ids:
         self.last = 1
         self.failures: list[GoQueueError] = []
 
-    async def shared(self) -> Identity:
+    async def shared(self) -> ProducerIdentity:
         if self.failures:
             raise self.failures.pop()
-        return Identity(1, 0)
+        return ProducerIdentity(1, 0)
 
-    async def fresh(self) -> Identity:
+    async def fresh(self) -> ProducerIdentity:
         self.last += 1
-        return Identity(self.last, 0)
+        return ProducerIdentity(self.last, 0)
 
 
 class Sender:
