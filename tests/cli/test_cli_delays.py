@@ -124,7 +124,7 @@ def test_a_partition_that_does_not_exist_is_told_before_anything_is_changed(
 def test_what_was_taken_back_is_told_before_the_error(
     broker: BrokerProcess, topic: str, which: list[str], how: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delay_calls, "_PIECE", 1)
+    monkeypatch.setattr(delay_calls, "_BATCH_SIZE", 1)
     send, taken = BrokerHttp.send, []
 
     def broken(self: BrokerHttp, method: str, path: list[str], *more: Any, **named: Any) -> Any:

@@ -243,7 +243,7 @@ def test_what_went_back_is_told_before_the_error(
     broker: BrokerProcess, http: httpx.Client, how: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = dead(http, ["slow"] * 5)
-    monkeypatch.setattr(dlq, "_SENT_AT_ONCE", 2)
+    monkeypatch.setattr(dlq, "_REDRIVE_PAGE", 2)
     send, pages = BrokerHttp.send, []
 
     def broken(self: BrokerHttp, method: str, path: list[str], *more: Any, **named: Any) -> Any:

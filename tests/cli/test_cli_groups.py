@@ -230,10 +230,10 @@ def test_a_reset_asks_with_what_it_would_change(broker: BrokerProcess, worked: W
 
 
 def test_where_to_go_is_read_as_it_is_written() -> None:
-    assert group_reset.target_of("latest") == {"to": "latest"}
-    assert group_reset.target_of("17") == {"offset": 17}
-    assert group_reset.target_of("2026-01-31T12:00:00Z") == {"instant": "2026-01-31T12:00:00Z"}
-    ago = datetime.fromisoformat(group_reset.target_of("1h30m")["instant"])
+    assert group_reset.parse_target("latest") == {"to": "latest"}
+    assert group_reset.parse_target("17") == {"offset": 17}
+    assert group_reset.parse_target("2026-01-31T12:00:00Z") == {"instant": "2026-01-31T12:00:00Z"}
+    ago = datetime.fromisoformat(group_reset.parse_target("1h30m")["instant"])
     assert 5_390 < (datetime.now(UTC) - ago).total_seconds() < 5_500
 
 

@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from goqueue.cli.app import app
-from goqueue.cli.commands.stats.stats import gathered
-from goqueue.cli.commands.stats.stats_view import described
+from goqueue.cli.commands.stats.stats import gather
+from goqueue.cli.commands.stats.stats_view import stats_lines
 from goqueue.cli.connection.broker_http import BrokerHttp
 from goqueue.cli.figures import broker_figures
-from goqueue.cli.terminal.styled_lines import plain
+from goqueue.cli.terminal.styled_lines import plain_text
 from goqueue.testing import BrokerProcess, running_broker
 
 
@@ -139,14 +139,14 @@ def test_a_broker_that_takes_no_messages_is_a_problem() -> None:
 def test_large_counts_have_their_digits_in_threes(broker: BrokerProcess) -> None:
     found = json.loads(stats(broker, "--json").stdout)
     found["waiting_by_lane"] = {"normal": 6_596_509}
-    assert "waiting by lane  normal 6,596,509\n" in plain(described(found, 10)) + "\n"
+    assert "waiting by lane  normal 6,596,509\n" in plain_text(stats_lines(found, 10)) + "\n"
 
 
 def test_lines_that_are_too_wide_are_broken_between_figures_and_nowhere_else(broker: BrokerProcess) -> None:
-    found = gathered(BrokerHttp(broker.url, 60), None)
+    found = gather(BrokerHttp(broker.url, 60), None)
     found["server"] = "http://a-broker-of-a-shop.in-some-data-centre.example:8080"
-    wide = plain(described(found, 20)).splitlines()
-    narrow = plain(described(found, 20, 80)).splitlines()
+    wide = plain_text(stats_lines(found, 20)).splitlines()
+    narrow = plain_text(stats_lines(found, 20, 80)).splitlines()
     assert max(map(len, wide)) > 80 >= max(map(len, narrow))
     assert " ".join(wide).split() == " ".join(narrow).split()
     assert any(line.endswith(",") for line in narrow)

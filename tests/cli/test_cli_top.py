@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from goqueue.cli.app import app
 from goqueue.cli.commands.stats.top import _print_readings
-from goqueue.cli.commands.stats.top_view import Away, Watched
+from goqueue.cli.commands.stats.top_view import ScreenState, Unreachable
 from goqueue.model.units import parse_instant_ns
 from goqueue.testing import BrokerProcess, running_broker
 
@@ -180,14 +180,14 @@ def test_a_broker_that_is_restarted_is_waited_for(tmp_path: Path) -> None:
 def test_a_slow_look_is_not_followed_by_one_that_has_no_time_to_measure_in() -> None:
     looks: list[tuple[float, float]] = []
 
-    def look() -> Away:
+    def look() -> Unreachable:
         began = time.monotonic()
         if not looks:
             time.sleep(0.25)
         looks.append((began, time.monotonic()))
-        return Away("it is slow", "2026-01-31T12:00:00Z")
+        return Unreachable("it is slow", "2026-01-31T12:00:00Z")
 
-    assert _print_readings(Watched("http://127.0.0.1:1"), look, 0.1, 3, as_json=True) == 3
+    assert _print_readings(ScreenState("http://127.0.0.1:1"), look, 0.1, 3, as_json=True) == 3
     ended, began = [end for _, end in looks[:-1]], [start for start, _ in looks[1:]]
     assert all(start - end >= 0.09 for end, start in zip(ended, began, strict=True))
 

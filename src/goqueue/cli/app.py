@@ -1,6 +1,6 @@
-"""The ``goqueue`` command and what it can do.
+"""The ``goqueue`` command: assembles all subcommands and defines ``serve``, ``config`` and ``version``.
 
-Commands import what is heavy only when they need it: asking for the version must not load a server.
+Heavy modules are imported only by the commands that need them, so printing the version does not load a server.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ def serve(
     log_level: LogLevelOption = None,
     assign: SetOption = None,
 ) -> int:
-    """Run a broker until it is told to stop (Ctrl-C or SIGTERM)."""
-    named = _named_settings(data, host, port, grpc_port, fsync, log_format, log_level)
-    settings = load(config, named, assign).config
+    """Run a broker until it is stopped (Ctrl-C or SIGTERM)."""
+    flags = _named_settings(data, host, port, grpc_port, fsync, log_format, log_level)
+    settings = load(config, flags, assign).config
 
     from goqueue.api.server import serve as run_server
     from goqueue.observe.logs import configure
@@ -159,7 +159,7 @@ def config_command(
     log_level: LogLevelOption = None,
     assign: SetOption = None,
     as_json: JsonOption = False,
-    _as_table: Annotated[bool, typer.Option("--print", help="Print it as a table, as without this option.")] = False,
+    _as_table: Annotated[bool, typer.Option("--print", help="Print it as text, the default.")] = False,
 ) -> int:
     """Check the configuration and print it: each setting, its value and where it came from."""
     from goqueue.cli.settings import config_view
@@ -177,17 +177,17 @@ def config_command(
 app.add_typer(context_app, name="context")
 app.add_typer(topic_app, name="topic")
 app.command(epilog=_PRODUCE_EXAMPLES, short_help="Publish messages: from arguments, lines, files or JSONL.")(produce)
-app.command(epilog=_CONSUME_EXAMPLES, short_help="Read messages: all of them, as they come, or for a group.")(consume)
+app.command(epilog=_CONSUME_EXAMPLES, short_help="Read messages: all, as they come, or as a group member.")(consume)
 app.add_typer(group_app, name="group")
 app.add_typer(queue_app, name="queue")
 app.add_typer(dlq_app, name="dlq")
-app.add_typer(delay_app, name="delay", short_help="See messages that wait, put them off or take them back.")
+app.add_typer(delay_app, name="delay", short_help="List, reschedule or cancel delayed messages.")
 app.add_typer(schema_app, name="schema")
 app.add_typer(transactions_app, name="txn")
-app.command(epilog=_TRACE_EXAMPLES, short_help="See where a message went, or what happened lately.")(trace)
-app.command(epilog=_STATS_EXAMPLES, short_help="Show what a broker holds and how it is.")(stats)
-app.command(epilog=_TOP_EXAMPLES, short_help="Watch a broker at work.")(top)
-app.command(epilog=_BENCH_EXAMPLES, short_help="Measure how fast a running broker is.")(bench)
+app.command(epilog=_TRACE_EXAMPLES, short_help="Show what happened to a message, or recent messages.")(trace)
+app.command(epilog=_STATS_EXAMPLES, short_help="Show a broker's health and contents.")(stats)
+app.command(epilog=_TOP_EXAMPLES, short_help="Watch a broker live.")(top)
+app.command(epilog=_BENCH_EXAMPLES, short_help="Measure throughput and latency of a running broker.")(bench)
 app.add_typer(pipeline_app, name="pipeline")
 app.command(epilog=_BACKUP_EXAMPLES)(backup)
 app.command(epilog=_RESTORE_EXAMPLES)(restore)
@@ -200,17 +200,17 @@ app.command(epilog=_DUMP_EXAMPLES)(dump)
 @reported
 def version(as_json: JsonOption = False) -> int:
     """Print the version of this command; 'goqueue stats' has the broker's."""
-    from goqueue.cli.terminal.styled_lines import put_json
+    from goqueue.cli.terminal.styled_lines import print_json
 
     if as_json:
-        put_json({"version": __version__, "python_version": platform.python_version()})
+        print_json({"version": __version__, "python_version": platform.python_version()})
     else:
         typer.echo(f"goqueue {__version__}")
     return 0
 
 
 def warn_if_exposed(host: str) -> None:
-    """Say so in the log if others than this machine can reach a broker that asks nobody who they are."""
+    """Log a warning if a broker without authentication is reachable from other machines."""
     if not is_loopback(host):
         _log.warning(
             "listening without authentication",
@@ -220,7 +220,7 @@ def warn_if_exposed(host: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens on ``host``; a name other than localhost is not trusted to."""
+    """Whether only this machine can reach a listener on ``host``. Names other than localhost count as reachable."""
     if host.lower() == "localhost":
         return True
     try:
@@ -250,4 +250,4 @@ def _named_settings(
     }
 
 
-plain_help.use_in(app)
+plain_help.use_plain_help(app)

@@ -1,4 +1,4 @@
-"""The entry point of the ``goqueue`` command: hears Ctrl-C before it loads the commands, which takes a while."""
+"""Entry point of the ``goqueue`` command. Handles Ctrl-C before importing the commands, because the import is slow."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from goqueue.cli.terminal import interrupts
 
 
 def main() -> None:
-    """Run the command that the arguments name."""
-    interrupts.leave_at_once()
+    """Run the command given by the arguments."""
+    interrupts.exit_on_interrupt()
     from goqueue.cli.app import app
 
     app()

@@ -1,4 +1,4 @@
-"""``goqueue context``: names for brokers, and which of them is meant unless another is named."""
+"""``goqueue context``: gives brokers names, and chooses the one that commands talk to by default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from goqueue.cli.connection.target import SERVER_VARIABLE, JsonOption, chosen, in_words
+from goqueue.cli.connection.target import SERVER_VARIABLE, JsonOption, in_words, resolve_broker
 from goqueue.cli.terminal.failures import reported
 from goqueue.model.addresses import is_host_and_port
 from goqueue.model.fields import shown
@@ -25,14 +25,14 @@ Examples:
   goqueue context remove staging
 """
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the context.", show_default=False)]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The context's name.", show_default=False)]
 UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="Such as http://HOST:8080.", show_default=False)]
 GrpcOption = Annotated[
-    str, typer.Option("--grpc", metavar="HOST:PORT", help="Where its gRPC is, if not where the broker itself says.")
+    str, typer.Option("--grpc", metavar="HOST:PORT", help="Its gRPC address, if not the one that the broker reports.")
 ]
 
 app = typer.Typer(
-    help="Give brokers names, and say which of them is meant.",
+    help="Name brokers, and choose the one that commands talk to.",
     epilog=_EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -42,7 +42,7 @@ app = typer.Typer(
 @app.command()
 @reported
 def add(name: NameArgument, url: UrlArgument, grpc: GrpcOption = "", as_json: JsonOption = False) -> int:
-    """Give a broker a name, or change what a name stands for."""
+    """Name a broker, or change the address of a name."""
     from goqueue.cli.connection import contexts
     from goqueue.cli.connection.broker_http import host_of
     from goqueue.cli.terminal import styled_lines
@@ -50,40 +50,40 @@ def add(name: NameArgument, url: UrlArgument, grpc: GrpcOption = "", as_json: Js
     host_of(url)
     if grpc:
         _check_address(grpc)
-    kept = contexts.load()
-    kept.add(name, contexts.Context(url, grpc))
-    kept.current = kept.current or name
-    contexts.save(kept)
+    saved = contexts.load()
+    saved.add(name, contexts.Context(url, grpc))
+    saved.current = saved.current or name
+    contexts.save(saved)
     if as_json:
-        styled_lines.put_json(_answer(kept, name))
+        styled_lines.print_json(_context_json(saved, name))
     else:
-        typer.echo(f"{name} is {url}" + (", and the current context" if kept.current == name else ""))
-    if kept.current == name:
-        _warn_of_variable(kept)
+        typer.echo(f"{name} is {url}" + (", and the current context" if saved.current == name else ""))
+    if saved.current == name:
+        _warn_of_variable(saved)
     return 0
 
 
 @app.command("list")
 @reported
 def list_contexts(as_json: JsonOption = False) -> int:
-    """List the names, and mark the one that is current."""
+    """List the contexts, and mark the current one."""
     from goqueue.cli.connection import contexts
     from goqueue.cli.terminal import styled_lines, tables
 
-    kept = contexts.load()
+    saved = contexts.load()
     if as_json:
-        # All fields, whatever they are: the file leaves out those that are empty.
-        known = {name: _fields(each) for name, each in sorted(kept.contexts.items())}
-        styled_lines.put_json({"current": kept.current, "contexts": known})
-    elif kept.contexts:
+        # All fields: the file omits empty ones.
+        known = {name: _fields(each) for name, each in sorted(saved.contexts.items())}
+        styled_lines.print_json({"current": saved.current, "contexts": known})
+    elif saved.contexts:
         rows = [
-            ["*" if name == kept.current else "", name, each.server, each.grpc]
-            for name, each in sorted(kept.contexts.items())
+            ["*" if name == saved.current else "", name, each.server, each.grpc]
+            for name, each in sorted(saved.contexts.items())
         ]
-        styled_lines.put(tables.table(["", "name", "server", "grpc"], rows))
+        styled_lines.print_lines(tables.table(["", "name", "server", "grpc"], rows))
     else:
         typer.echo("no broker has a name yet; 'goqueue context add NAME URL' gives one", err=True)
-    _warn_of_variable(kept)
+    _warn_of_variable(saved)
     return 0
 
 
@@ -94,35 +94,35 @@ def use(name: NameArgument, as_json: JsonOption = False) -> int:
     from goqueue.cli.connection import contexts
     from goqueue.cli.terminal import styled_lines
 
-    kept = contexts.load()
-    context = kept.get(name)
-    kept.current = name
-    contexts.save(kept)
+    saved = contexts.load()
+    context = saved.get(name)
+    saved.current = name
+    contexts.save(saved)
     if as_json:
-        styled_lines.put_json(_answer(kept, name))
-    elif _is_overridden(kept):
+        styled_lines.print_json(_context_json(saved, name))
+    elif _is_overridden(saved):
         typer.echo(f"{name} is the current context, {context.server}")
     else:
         typer.echo(f"commands talk to {name}, {context.server}")
-    _warn_of_variable(kept)
+    _warn_of_variable(saved)
     return 0
 
 
 @app.command()
 @reported
 def remove(name: NameArgument, as_json: JsonOption = False) -> int:
-    """Forget a name. If it is the current one, none is."""
+    """Remove a context. If it is the current one, there is none afterwards."""
     from goqueue.cli.connection import contexts
     from goqueue.cli.terminal import styled_lines
 
-    kept = contexts.load()
-    answer = {**_answer(kept, name), "current": False}
-    was_current = kept.current == name
-    del kept.contexts[name]
-    kept.current = "" if was_current else kept.current
-    contexts.save(kept)
+    saved = contexts.load()
+    answer = {**_context_json(saved, name), "current": False}
+    was_current = saved.current == name
+    del saved.contexts[name]
+    saved.current = "" if was_current else saved.current
+    contexts.save(saved)
     if as_json:
-        styled_lines.put_json(answer)
+        styled_lines.print_json(answer)
     elif was_current:
         typer.echo(f"{name} is forgotten, and no context is the current one: commands talk to {escape(in_words(None))}")
     else:
@@ -134,24 +134,24 @@ def _fields(context: Context) -> dict[str, str]:
     return {"server": context.server, "grpc": context.grpc}
 
 
-def _answer(kept: Contexts, name: str) -> dict[str, object]:
-    """For programs."""
-    return {"name": name, **_fields(kept.get(name)), "current": kept.current == name}
+def _context_json(saved: Contexts, name: str) -> dict[str, object]:
+    """The JSON output for one context."""
+    return {"name": name, **_fields(saved.get(name)), "current": saved.current == name}
 
 
-def _is_overridden(kept: Contexts) -> bool:
-    """Whether the environment names a broker, and not the one of the current context."""
+def _is_overridden(saved: Contexts) -> bool:
+    """Whether the environment names a broker other than the current context's."""
     if not os.environ.get(SERVER_VARIABLE):
         return False
-    return not kept.current or chosen(None) != kept.get(kept.current)
+    return not saved.current or resolve_broker(None) != saved.get(saved.current)
 
 
-def _warn_of_variable(kept: Contexts) -> None:
-    if not _is_overridden(kept):
+def _warn_of_variable(saved: Contexts) -> None:
+    if not _is_overridden(saved):
         return
     named = escape(os.environ[SERVER_VARIABLE])
     instead = (
-        f"not to {kept.current}; unset it, or say --server {kept.current}" if kept.current else "unset it to use one"
+        f"not to {saved.current}; unset it, or say --server {saved.current}" if saved.current else "unset it to use one"
     )
     typer.echo(f"warning: {SERVER_VARIABLE} is set: commands talk to {named}, {instead}", err=True)
 

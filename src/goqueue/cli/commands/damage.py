@@ -1,6 +1,6 @@
-"""``goqueue damage``: what a running broker has lost, and accepting it.
+"""``goqueue damage``: lists messages that a running broker lost to damage, and acknowledges the loss.
 
-What draws and what asks is imported when it is needed: asking for the version must not load it.
+Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from goqueue.cli.connection.target import (
     broker_at,
 )
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS, reported
-from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.cli.terminal.styled_lines import print_json
 from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Examples:
   goqueue damage acknowledge orders --yes   accept it: readers step over what is gone
 """
 
-AllOption = Annotated[bool, typer.Option("--all", help="Also what was acknowledged.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Include acknowledged losses.")]
 PartitionOption = Annotated[int | None, typer.Option("--partition", min=0, metavar="N", help="Only of this partition.")]
 
 app = typer.Typer(
@@ -51,21 +51,21 @@ def list_damage(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """List messages that were lost to damage: found when the broker started, or when it read them.
+    """List messages that were lost to damage, found when the broker started or when it read them.
 
-    The status is 5 while any of them is not acknowledged, or fails its checksum where it lies.
+    The status is 5 while a loss is not acknowledged, or a message in the log fails its checksum.
     """
     from goqueue.cli.terminal import styled_lines
 
     broker = broker_at(server, timeout)
     answer = broker.get("/admin/damage", {"all": "true"} if show_all else {})
     found = answer["damage"]
-    failing = _tell_failing(broker)
+    failing = _print_failing_topics(broker)
     is_open = any("acknowledged_at" not in each for each in found)
     if as_json:
-        put_json(answer)
+        print_json(answer)
     elif found:
-        styled_lines.put(_listed(found))
+        styled_lines.print_lines(_losses_table(found))
         if answer["total"] > len(found):
             typer.echo(f"{answer['total'] - len(found)} more", err=True)
     elif not failing:
@@ -73,7 +73,7 @@ def list_damage(
     return EXIT_PROBLEMS if is_open or failing else 0
 
 
-@app.command(short_help="Accept what a topic has lost: readers step over it.")
+@app.command(short_help="Accept a topic's losses: readers skip them.")
 @reported
 def acknowledge(
     topic: TopicArgument,
@@ -83,9 +83,9 @@ def acknowledge(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Accept what a topic has lost. Readers step over it from then on, and the broker is not degraded by it.
+    """Accept what a topic has lost. Readers skip it from then on, and it no longer makes the broker degraded.
 
-    Restore the folder from a backup instead if the messages matter.
+    If the messages matter, restore the folder from a backup instead.
     """
     where = escape(topic) if partition is None else f"{escape(topic)}/{partition}"
     if not confirmed(f"Let readers of {where} step over what is lost?", yes):
@@ -94,22 +94,22 @@ def acknowledge(
     path = ["admin", "topics", topic, "damage", "acknowledge"]
     broker = broker_at(server, timeout)
     answer = broker.send("POST", path, body=body)
-    failing = _tell_failing(broker, topic)
+    failing = _print_failing_topics(broker, topic)
     if as_json:
-        put_json(answer)
+        print_json(answer)
         return EXIT_PROBLEMS if failing else 0
     from goqueue.cli.terminal import styled_lines
 
     if not answer["damage"]:
         typer.echo(f"no loss is noted in {where} that nobody had acknowledged", err=True)
     else:
-        styled_lines.put(_listed(answer["damage"]))
+        styled_lines.print_lines(_losses_table(answer["damage"]))
     return EXIT_PROBLEMS if failing else 0
 
 
-def _tell_failing(broker: BrokerHttp, topic: str | None = None) -> bool:
-    """Say which topics have messages that readers met as damaged and that still lie where they were: there is nothing
-    to acknowledge yet."""
+def _print_failing_topics(broker: BrokerHttp, topic: str | None = None) -> bool:
+    """Print the topics with messages that failed their checksum on reading and are still in the log: these cannot be
+    acknowledged yet. True if there are any."""
     found = {
         name: each["damaged_messages"]
         for name, each in broker.get("/stats")["topic_stats"].items()
@@ -127,7 +127,7 @@ def _tell_failing(broker: BrokerHttp, topic: str | None = None) -> bool:
     return bool(found)
 
 
-def _listed(found: list[dict[str, Any]]) -> Any:
+def _losses_table(found: list[dict[str, Any]]) -> Any:
     from goqueue.cli.terminal import tables
 
     titles = ["topic", "partition", "first offset", "last offset", "found", "acknowledged"]

@@ -1,6 +1,6 @@
-"""``goqueue txn``: what is open, where it has written, and how to end it.
+"""``goqueue txn``: lists, shows and aborts transactions.
 
-What draws and what asks is imported when it is needed: asking for the version must not load it.
+Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import typer
 
 from goqueue.cli.connection.target import DEFAULT_TIMEOUT, JsonOption, ServerOption, TimeoutOption, broker_at
 from goqueue.cli.terminal.failures import reported
-from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.cli.terminal.styled_lines import print_json
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.units import parse_instant_ns
@@ -36,7 +36,7 @@ _ID = re.compile(r"[0-9]+-[0-9]+-[0-9a-f]{16}")
 _MOST = 10_000
 _WIDTH = 100
 _NARROWEST = 8
-WORDS = {
+COUNT_LABELS = {
     "active_transactions": "open",
     "prepared_transactions": "of these prepared",
     "begun_total": "begun",
@@ -52,7 +52,9 @@ LimitOption = Annotated[int, typer.Option("--limit", min=1, max=_MOST, metavar="
 TopicOption = Annotated[
     str | None, typer.Option("--topic", metavar="NAME", help="Only those that have written to this topic.")
 ]
-ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="What its producer is told.")]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="The reason reported to its producer.")
+]
 
 app = typer.Typer(
     help="See the transactions that are open, and abort those that hang.",
@@ -63,7 +65,7 @@ app = typer.Typer(
 
 
 class NoTransactionId(InvalidRequest):
-    """What was written cannot be the id of a transaction."""
+    """The text cannot be a transaction id."""
 
     remedy = "Ids look like 4514783002117349-0-f40b0548fafd4da8; 'goqueue txn list' shows those that are open."
 
@@ -77,9 +79,9 @@ def list_transactions(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """List transactions that have not ended, the oldest first.
+    """List open transactions, the oldest first.
 
-    Readers stop before the first message of an open one, so the oldest is the one to look at.
+    Read-committed readers stop before the first message of an open transaction, so the oldest is the one to look at.
     """
     from goqueue.cli.terminal import styled_lines
 
@@ -88,14 +90,14 @@ def list_transactions(
         fitting = [each for each in answer["transactions"] if topic in each["topics"]]
         answer = {"transactions": fitting[:limit], "total": len(fitting)}
     if as_json:
-        put_json(answer)
+        print_json(answer)
         return 0
     found = answer["transactions"]
     if not found:
         of_topic = "" if topic is None else f" that has written to {shown(topic)}"
         typer.echo(f"no transaction is open{of_topic}", err=True)
         return 0
-    styled_lines.put(_listed(found, time.time_ns()))
+    styled_lines.print_lines(_transactions_table(found, time.time_ns()))
     if answer["total"] > len(found):
         typer.echo(f"{answer['total'] - len(found)} more; --limit shows more of them", err=True)
     return 0
@@ -115,13 +117,13 @@ def show(
     _check_id(transaction_id)
     answer = broker_at(server, timeout).send("GET", ["transactions", transaction_id])
     if as_json:
-        put_json(answer)
+        print_json(answer)
     else:
-        styled_lines.put(_described(answer, time.time_ns()))
+        styled_lines.print_lines(_detail_lines(answer, time.time_ns()))
     return 0
 
 
-@app.command(short_help="Abort anyone's transaction: nothing of it is ever seen.")
+@app.command(short_help="Abort any producer's transaction and discard what it wrote.")
 @reported
 def abort(
     transaction_id: IdArgument,
@@ -130,40 +132,40 @@ def abort(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Abort anyone's transaction: nothing of it is ever seen, and whoever waited behind it goes on."""
+    """Abort any producer's transaction: nothing it wrote is ever visible, and readers held back by it go on."""
     _check_id(transaction_id)
     body = {} if reason is None else {"reason": reason}
     answer = broker_at(server, timeout).send("POST", ["transactions", transaction_id, "abort"], body=body)
     if as_json:
-        put_json(answer)
+        print_json(answer)
     else:
         typer.echo(f"{transaction_id} is aborted")
     return 0
 
 
-@app.command(short_help="Show how many transactions there are, and were.")
+@app.command(short_help="Show counts of transactions, open and ended.")
 @reported
 def stats(server: ServerOption = None, as_json: JsonOption = False, timeout: TimeoutOption = DEFAULT_TIMEOUT) -> int:
-    """Show how many transactions there are, and were since the broker started."""
+    """Show how many transactions are open, and how many ended since the broker started."""
     from goqueue.cli.terminal import styled_lines, tables
 
     answer = broker_at(server, timeout).get("/transactions/stats")
     if as_json:
-        put_json(answer)
+        print_json(answer)
     else:
-        rows = [[WORDS.get(name, name.replace("_", " ")), str(value)] for name, value in answer.items()]
-        styled_lines.put(tables.table(["transactions", ""], rows))
+        rows = [[COUNT_LABELS.get(name, name.replace("_", " ")), str(value)] for name, value in answer.items()]
+        styled_lines.print_lines(tables.table(["transactions", ""], rows))
     return 0
 
 
 def _check_id(transaction_id: str) -> None:
-    """Before anyone is asked: what is no id may be another path of the broker."""
+    """Refuse a malformed id before calling the broker: it could form another path."""
     if not _ID.fullmatch(transaction_id):
         raise NoTransactionId(f"{shown(transaction_id)} is not the id of a transaction")
 
 
-def _listed(found: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
-    """Names are cut where a line would be too long; ``--json`` has all of them."""
+def _transactions_table(found: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
+    """The table of transactions. Names are cut where a line would be too long; ``--json`` has them in full."""
     from rich.cells import cell_len
 
     from goqueue.cli.terminal import tables
@@ -175,7 +177,7 @@ def _listed(found: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     rows = [
         [
             each["transaction_id"],
-            escape(each.get("transactional_id") or _key_of(each)),
+            escape(each.get("transactional_id") or _application_key(each)),
             each["state"].replace("_", " "),
             duration(max(0, now_ns - parse_instant_ns(each["started_at"]))),
             duration(max(0, parse_instant_ns(each["deadline"]) - now_ns)),
@@ -187,7 +189,7 @@ def _listed(found: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     widths = [max(cell_len(row[column]) for row in [titles, *rows]) for column in range(len(titles))]
     names, topics = 1, len(titles) - 1
     room = _WIDTH - len(tables.GAP) * topics - sum(widths) + widths[names] + widths[topics]
-    # Half of the room for each, and what the one does not need for the other.
+    # Half of the room for each, and what one does not need for the other.
     for_names = max(min(widths[names], max(room // 2, room - widths[topics])), len(titles[names]))
     for row in rows:
         row[names] = shortened(row[names], for_names, "...")
@@ -195,12 +197,12 @@ def _listed(found: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     yield from tables.table(titles, rows)
 
 
-def _key_of(each: dict[str, Any]) -> str:
-    """What has no name may be known by what it is meant for: which job holds up readers?"""
+def _application_key(each: dict[str, Any]) -> str:
+    """The application key of a transaction without a name; it shows which job holds up readers."""
     return f"for {each['for_key']}" if "for_key" in each else ""
 
 
-def _described(answer: dict[str, Any], now_ns: int) -> Iterator[Line]:
+def _detail_lines(answer: dict[str, Any], now_ns: int) -> Iterator[Line]:
     from goqueue.cli.terminal import tables
     from goqueue.cli.terminal.time_words import Times, duration
     from goqueue.observe.logs import escape

@@ -1,1 +1,1 @@
-"""Which broker a command talks to, and talking to it over HTTP."""
+"""Choosing the broker that a command talks to, and calling it over HTTP."""

@@ -1,4 +1,4 @@
-"""Asks a broker over HTTP, on the standard library alone: a command that asks once needs no more."""
+"""HTTP client for single calls to a broker, on the standard library alone to keep start-up fast."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Parameters = Mapping[str, str | int]
 
 
 class NoBroker(BrokerUnavailable):
-    """Nothing answered, or nothing that answers as a broker does."""
+    """Nothing answered, or the answer is not that of a broker."""
 
     remedy = (
         "Start a broker with 'goqueue serve', "
@@ -34,44 +34,44 @@ class NoBroker(BrokerUnavailable):
 
 
 class NoSuchHost(NoBroker):
-    """The same where a name was given that could be a context's, and is none."""
+    """No broker answered at a host whose name could also be a mistyped context."""
 
     remedy = "'goqueue context list' shows the names that you gave to brokers; or write --server http://HOST:PORT."
 
 
 class EmptyName(InvalidRequest):
-    """A name is empty: what was to be one thing would be all of them."""
+    """A name is empty. In a path, an empty name would address all things instead of one."""
 
     remedy = "Give the name. Perhaps a variable of a script is not set."
 
 
-class NotAServer(InvalidRequest):
-    """The address cannot be one of a broker."""
+class InvalidAddress(InvalidRequest):
+    """The text cannot be a broker's address."""
 
     remedy = "Write it like http://127.0.0.1:8080."
 
 
-class _Refusal(msgspec.Struct):
-    """The body of every error."""
+class Refusal(msgspec.Struct):
+    """The body of every error response."""
 
     error: str
     code: str
 
 
 def default_server() -> str:
-    """Where a broker listens that nobody told otherwise."""
+    """The URL of a broker with the default configuration."""
     settings = Config().http
     return f"http://{settings.host}:{settings.port}"
 
 
 def host_of(server: str) -> str:
-    """Of an address that was looked at: one that cannot be a broker's is refused."""
-    return _parsed(server).hostname or ""
+    """The host in a broker's address. Raises ``InvalidAddress`` if it cannot be one."""
+    return parse_address(server).hostname or ""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerHttp:
-    """``server`` is a URL, or HOST:PORT. Every call is answered within ``timeout_s``, or fails."""
+    """HTTP client of one broker. ``server`` is a URL or HOST:PORT. Every call returns or fails within ``timeout_s``."""
 
     server: str
     timeout_s: float
@@ -86,59 +86,61 @@ class BrokerHttp:
         parameters: Parameters | None = None,
         body: Mapping[str, object] | None = None,
     ) -> Any:
-        """A good answer, as JSON has it; a refusal is raised as the error that the broker names.
+        """Return the decoded JSON of a successful response; raise the error that the broker names otherwise.
 
-        ``path`` comes in its parts: a name in it may have any letter, and is not empty.
+        ``path`` is given in segments: a name in it may have any characters, and must not be empty.
         """
-        status, answer, tried = self._asked(method, path, parameters, body)
+        status, answer, description = self._request(method, path, parameters, body)
         try:
             if 200 <= status < 300:
                 return msgspec.json.decode(answer)
-            refusal = msgspec.json.decode(answer, type=_Refusal)
+            refusal = msgspec.json.decode(answer, type=Refusal)
         except (msgspec.DecodeError, RecursionError):
-            said = shown(answer[:_MOST_SHOWN].decode(errors="replace"))
+            excerpt = shown(answer[:_MOST_SHOWN].decode(errors="replace"))
             raise NoBroker(
-                f"what listens at {self.server} is no broker: it answered {tried} with {status}, {said}"
+                f"what listens at {self.server} is no broker: it answered {description} with {status}, {excerpt}"
             ) from None
         raise at_a_terminal(error_from(escape(refusal.code), escape(refusal.error)))
 
     def text(self, path: str, parameters: Parameters | None = None) -> tuple[int, str]:
-        """The status and the page that is there, whatever they are: figures, say, or why the broker is not ready."""
-        status, answer, _ = self._asked("GET", path.strip("/").split("/"), parameters, None)
+        """The status and text of a page, whatever they are: for metrics, or a readiness report."""
+        status, answer, _ = self._request("GET", path.strip("/").split("/"), parameters, None)
         return status, answer.decode(errors="replace")
 
-    def _asked(
+    def _request(
         self, method: str, path: Sequence[str], parameters: Parameters | None, body: Mapping[str, object] | None
     ) -> tuple[int, bytes, str]:
-        """The status, the answer, and what was asked in words."""
-        url = _parsed(self.server)
+        """Send the request; return the status, the body, and a description of the request for error messages."""
+        url = parse_address(self.server)
         if not all(path):
             raise EmptyName("a name is empty")
         target = "/".join([url.path.rstrip("/"), *(quote(part, safe="") for part in path)])
         if parameters:
             target += "?" + urlencode(parameters)
-        tried = f"{method} {target[:_MOST_SHOWN]}"
+        description = f"{method} {target[:_MOST_SHOWN]}"
         sent = None if body is None else msgspec.json.encode(body)
-        return *self._ask(url, method, target, sent, tried), tried
+        return *self._exchange(url, method, target, sent, description), description
 
-    def _ask(self, url: SplitResult, method: str, target: str, body: bytes | None, tried: str) -> tuple[int, bytes]:
+    def _exchange(
+        self, url: SplitResult, method: str, target: str, body: bytes | None, description: str
+    ) -> tuple[int, bytes]:
         connection = connection_to(url, self.timeout_s)
         try:
             connection.connect()
         except (OSError, UnicodeError) as error:
             connection.close()
-            told = f"no broker can be reached at {self.server}: {why(error)} ({tried})"
+            message = f"no broker can be reached at {self.server}: {reason_of(error)} ({description})"
             if slip := _no_context(self.server):
-                raise NoSuchHost(f"{told}; {slip}") from None
-            raise NoBroker(told) from None
+                raise NoSuchHost(f"{message}; {slip}") from None
+            raise NoBroker(message) from None
         is_late = Event()
 
         def give_up() -> None:
-            # Said first: whoever waits for the answer notices at once that there is none.
+            # Set before hanging up: the thread that waits for the answer wakes at once.
             is_late.set()
-            hang_up(connection.sock)
+            shut_down(connection.sock)
 
-        # A timeout of the socket counts from every byte, this one counts for the whole answer.
+        # The socket's timeout restarts with every byte; this timer limits the whole answer.
         watchdog = Timer(self.timeout_s, give_up)
         watchdog.daemon = True
         watchdog.start()
@@ -151,30 +153,33 @@ class BrokerHttp:
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:
             if is_late.is_set() or isinstance(error, TimeoutError):
-                raise NoBroker(f"{self.server} did not answer {tried} within {self.timeout_s:g} s") from None
+                raise NoBroker(f"{self.server} did not answer {description} within {self.timeout_s:g} s") from None
             if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
                 raise NoBroker(f"what listens at {self.server} is no broker: it does not speak HTTP") from None
-            raise NoBroker(f"the connection to {self.server} broke before {tried} was answered: {why(error)}") from None
+            raise NoBroker(
+                f"the connection to {self.server} broke before {description} was answered: {reason_of(error)}"
+            ) from None
         finally:
             watchdog.cancel()
             connection.close()
 
 
-def _parsed(server: str) -> SplitResult:
+def parse_address(server: str) -> SplitResult:
+    """Parse a broker's address. Raises ``InvalidAddress`` if it cannot be one."""
     try:
         url = urlsplit(server if "://" in server else f"http://{server}")
         is_good = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
     except ValueError:
         is_good = False
     if not is_good or server != server.strip() or not server.isprintable() or " " in server:
-        raise NotAServer(f"{shown(server)} is not the address of a broker")
+        raise InvalidAddress(f"{shown(server)} is not the address of a broker")
     if url.username is not None or url.query or url.fragment:
-        raise NotAServer("the address of a broker has a scheme, a host and a port, and no user, query or fragment")
+        raise InvalidAddress("the address of a broker has a scheme, a host and a port, and no user, query or fragment")
     return url
 
 
 def _no_context(server: str) -> str:
-    """What to say of an address that may be a slip in the name of a context; nothing if it can be none."""
+    """A hint for an address that may be a mistyped context name; empty if it cannot be one."""
     from goqueue.cli.connection import contexts
 
     if not contexts.can_be_name(server):
@@ -187,7 +192,7 @@ def _no_context(server: str) -> str:
 
 
 def connection_to(url: SplitResult, timeout_s: float) -> http.client.HTTPConnection:
-    # The port is given in any case: an IPv6 address has colons of its own.
+    # The port is always passed: ``http.client`` would search an IPv6 address for it.
     host = url.hostname or ""
     if url.scheme == "https":
         context = ssl.create_default_context()
@@ -195,12 +200,12 @@ def connection_to(url: SplitResult, timeout_s: float) -> http.client.HTTPConnect
     return http.client.HTTPConnection(host, url.port or 80, timeout=timeout_s)
 
 
-def hang_up(sock: socket.socket) -> None:
+def shut_down(sock: socket.socket) -> None:
     with suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
 
 
-def why(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

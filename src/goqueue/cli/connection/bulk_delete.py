@@ -1,4 +1,4 @@
-"""Deleting several things by name, topics or groups: if one is not there, none is touched."""
+"""Deletes several topics or groups by name; if one of them does not exist, none is deleted."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import typer
 
-from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.cli.terminal.styled_lines import print_json
 from goqueue.model.errors import GoQueueError
 from goqueue.observe.logs import escape
 
 
-def found_of(
+def look_up_all(
     names: Iterable[str], find: Callable[[str], dict[str, Any]], missing: type[GoQueueError], *, if_exists: bool
 ) -> list[dict[str, Any]]:
-    """What there is under each name; ``if_exists`` without those that are ``missing``."""
+    """Look up each name, once. Raises if one is ``missing``, or skips it with ``if_exists``."""
     found = []
     for name in dict.fromkeys(names):
         try:
@@ -29,21 +29,21 @@ def found_of(
 def delete_each(
     names: Iterable[str], delete: Callable[[str], object], missing: type[GoQueueError], *, as_json: bool
 ) -> None:
-    """One after the other, and tell of it."""
+    """Delete one after the other, and report what was deleted, also if an error comes in between."""
     deleted: list[str] = []
     try:
         for name in names:
             try:
                 delete(name)
             except missing:
-                # Someone else did it meanwhile.
+                # Deleted by another client since it was looked up.
                 continue
             deleted.append(name)
             if not as_json:
                 typer.echo(f"{escape(name)} is deleted")
     finally:
-        # Whatever comes between: what was done is told.
+        # Report what was done, also after an error.
         if as_json:
-            put_json({"deleted": deleted})
+            print_json({"deleted": deleted})
     if not as_json and not deleted:
         typer.echo("there was nothing to delete", err=True)

@@ -1,4 +1,4 @@
-"""Asking before something is destroyed."""
+"""Asks for confirmation before data is destroyed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from goqueue.observe.logs import escape
 
 
 def confirmed(question: str, yes: bool) -> bool:
-    """Whether to go on: without asking if ``yes``, else as the person at the terminal says.
+    """Whether to go on: True if ``yes``, else the answer of the user at the terminal.
 
-    A command that has an option ``--server`` tells first which broker it is about: a variable that is set somewhere
-    may have chosen another than the one that is thought of. Where nobody can be asked, what was not said beforehand
-    is refused as a wrong request. After a "no" this says that nothing was changed; the command ends with EXIT_FAILED.
-    Ctrl-C is a no as well, and interrupts. ``question`` is shown as it is: names in it are escaped by who asks.
+    For a command with the option ``--server`` the broker is printed first, because an environment variable may have
+    chosen another than the one expected. Without a terminal to ask on, a missing ``--yes`` is a usage error. After a
+    "no" this prints that nothing was changed, and the command should end with EXIT_FAILED. Ctrl-C counts as "no", and
+    raises ``KeyboardInterrupt``. ``question`` is printed as it is: the caller escapes names in it.
     """
     if yes:
         return True
@@ -30,7 +30,7 @@ def confirmed(question: str, yes: bool) -> bool:
     try:
         agreed = typer.confirm(question, err=True)
     except typer.Abort as abort:
-        # The line of the question ends here.
+        # End the line of the question.
         typer.echo(err=True)
         agreed, was_interrupted = False, isinstance(abort.__context__, KeyboardInterrupt)
     else:

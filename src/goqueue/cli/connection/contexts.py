@@ -1,4 +1,4 @@
-"""The brokers that a user has given names, in one small file; which of them is meant unless another is named."""
+"""Contexts: the user's names for brokers and the current one of them, kept in one small JSON file."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _MOST = 1_000
 
 
 class NoSuchContext(NotFound):
-    """A name that no context has."""
+    """No context has this name."""
 
     remedy = "'goqueue context list' shows those that there are; 'goqueue context add NAME URL' makes one."
 
 
 class InvalidContexts(InvalidRequest):
-    """A name that cannot be one, or one too many."""
+    """The name is not valid for a context, or there are too many contexts."""
 
     remedy = "Names have 1 to 60 ASCII letters, digits, '_' or '-'; 'goqueue context remove NAME' forgets one."
 
 
 class UnusableFile(InvalidRequest):
-    """The file of the contexts cannot be read or written."""
+    """The contexts file cannot be read or written."""
 
     remedy = f"See that the file and its folder may be read and written, or name another file: {FILE_VARIABLE}=FILE."
 
 
 class DamagedFile(InvalidRequest):
-    """What is in the file was not written by ``goqueue context``."""
+    """The contexts file does not hold what ``goqueue context`` writes."""
 
     remedy = "Mend that file or delete it; 'goqueue context add NAME URL' makes a new one."
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a broker is. ``grpc`` is asked of the broker itself where it is not given."""
+    """A broker's address. Without ``grpc``, its gRPC address is asked of the broker."""
 
     server: str
     grpc: str = ""
@@ -91,12 +91,12 @@ def load() -> Contexts:
 
 
 def save(contexts: Contexts) -> None:
-    """Whole or not at all: a command that is interrupted leaves the old one."""
+    """Replace the file atomically: an interrupted command leaves the old one."""
     path = file_path()
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # For nobody else: addresses may hold a name and a password.
+        # Readable by the owner only: addresses may hold a user name and a password.
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(contexts)) + b"\n")
         draft.replace(path)

@@ -1,4 +1,4 @@
-"""Many small calls to a broker, several at a time, each thread over a connection that it keeps."""
+"""Many small calls to a broker in parallel, with one kept-alive connection per thread."""
 
 from __future__ import annotations
 
@@ -12,33 +12,36 @@ from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import SplitResult
 
-from goqueue.cli.connection.broker_http import BrokerHttp, NoBroker, connection_to, hang_up, why
+from goqueue.cli.connection.broker_http import BrokerHttp, NoBroker, connection_to, reason_of, shut_down
 from goqueue.model.errors import GoQueueError
 
 AT_ONCE = 8
 _IDLE_S = 2.0
-"""A connection that was not used for longer may be closed from the other side just when it is used again."""
+"""A connection idle for longer is replaced: the server may close it just as it is used again."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
-class _Kept(threading.local):
-    """Of one thread."""
+class _ThreadConnection(threading.local):
+    """One thread's connection."""
 
     connection: http.client.HTTPConnection | None = None
     used_s = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class _KeptHttp(BrokerHttp):
-    """Keeps a connection for each thread. An answer may take ``timeout_s`` without a byte: answers are short."""
+class _KeepAliveHttp(BrokerHttp):
+    """Keeps one connection per thread. ``timeout_s`` limits the wait for each byte, not the whole answer: answers are
+    short."""
 
-    _kept: _Kept = field(default_factory=_Kept)
+    _own: _ThreadConnection = field(default_factory=_ThreadConnection)
     _open: list[http.client.HTTPConnection] = field(default_factory=list)
 
-    def _ask(self, url: SplitResult, method: str, target: str, body: bytes | None, tried: str) -> tuple[int, bytes]:
-        kept = self._kept
+    def _exchange(
+        self, url: SplitResult, method: str, target: str, body: bytes | None, description: str
+    ) -> tuple[int, bytes]:
+        kept = self._own
         if kept.connection is None or time.monotonic() - kept.used_s > _IDLE_S:
             if kept.connection is not None:
                 kept.connection.close()
@@ -53,25 +56,27 @@ class _KeptHttp(BrokerHttp):
             kept.connection.close()
             kept.connection = None
             if isinstance(error, TimeoutError):
-                raise NoBroker(f"{self.server} did not answer {tried} within {self.timeout_s:g} s") from None
-            raise NoBroker(f"the connection to {self.server} broke before {tried} was answered: {why(error)}") from None
+                raise NoBroker(f"{self.server} did not answer {description} within {self.timeout_s:g} s") from None
+            raise NoBroker(
+                f"the connection to {self.server} broke before {description} was answered: {reason_of(error)}"
+            ) from None
         kept.used_s = time.monotonic()
         return found
 
     def close(self) -> None:
-        """Whoever still waits for an answer gets none."""
+        """Close all connections. Calls that still wait for an answer fail."""
         for connection in self._open:
             sock = connection.sock
             if sock is not None:
-                hang_up(sock)
+                shut_down(sock)
             connection.close()
 
 
 class ManyCalls:
-    """Within a ``with`` block. A call gets a broker and what it is about; it runs in a thread of its own."""
+    """Runs calls in a thread pool for the duration of a ``with`` block. A call gets the broker and its item."""
 
     def __init__(self, broker: BrokerHttp) -> None:
-        self._broker = _KeptHttp(broker.server, broker.timeout_s)
+        self._broker = _KeepAliveHttp(broker.server, broker.timeout_s)
         self._pool = ThreadPoolExecutor(AT_ONCE)
 
     def __enter__(self) -> Self:
@@ -81,8 +86,10 @@ class ManyCalls:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._broker.close()
 
-    def each(self, call: Callable[[BrokerHttp, Item], Answer], items: Sequence[Item]) -> list[Answer | GoQueueError]:
-        """What came of each, in order: its answer, or the error of the broker."""
+    def call_each(
+        self, call: Callable[[BrokerHttp, Item], Answer], items: Sequence[Item]
+    ) -> list[Answer | GoQueueError]:
+        """Call for each item; return in the items' order each answer, or the broker's error."""
 
         def attempt(item: Item) -> Answer | GoQueueError:
             try:

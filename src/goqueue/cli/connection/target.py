@@ -1,7 +1,7 @@
-"""Which broker a command talks to, and the options that every such command has.
+"""Chooses the broker that a command talks to, and declares the options that all such commands share.
 
-The one that ``--server`` names, by its URL or by the name of a context; else the one of ``$GOQUEUE_SERVER``; else the
-current context; else a broker of this machine that nobody told to listen elsewhere.
+The broker is given by ``--server``, as a URL or the name of a context; else by ``$GOQUEUE_SERVER``; else by the current
+context; else it is at the default address on this machine.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -37,9 +37,9 @@ ServerOption = Annotated[
         help="The broker; else $GOQUEUE_SERVER, else the current context, else http://127.0.0.1:8080.",
     ),
 ]
-TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long the broker may take.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long to wait for the broker.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 class NoGrpc(InvalidRequest):
@@ -48,47 +48,47 @@ class NoGrpc(InvalidRequest):
     remedy = "Start the broker with grpc.enabled=true, or give the context its address: goqueue context add … --grpc."
 
 
-def chosen(server: str | None) -> Context:
-    """Where the broker is."""
+def resolve_broker(server: str | None) -> Context:
+    """The address of the broker to talk to."""
     from goqueue.cli.connection import contexts
     from goqueue.cli.connection.broker_http import default_server
 
-    named = server or os.environ.get(SERVER_VARIABLE)
-    if named:
-        # Names of contexts have neither dots nor colons. One that is no context may be the name of a host.
-        known = contexts.load().contexts if named.isprintable() and not set(named) & set("./:") else {}
-        return known.get(named) or contexts.Context(named)
-    kept = contexts.load()
-    if kept.current:
-        return kept.get(kept.current)
+    address = server or os.environ.get(SERVER_VARIABLE)
+    if address:
+        # A context's name has neither dots nor colons. A name that is not a context may be a host.
+        known = contexts.load().contexts if address.isprintable() and not set(address) & set("./:") else {}
+        return known.get(address) or contexts.Context(address)
+    saved = contexts.load()
+    if saved.current:
+        return saved.get(saved.current)
     return contexts.Context(default_server())
 
 
 def in_words(server: str | None) -> str:
-    """Which broker is meant, and who says so: for questions that are asked before something is destroyed."""
+    """The broker's address and where it was configured, for questions before data is destroyed."""
     from goqueue.cli.connection import contexts
 
-    address = chosen(server).server
+    address = resolve_broker(server).server
     if server:
         return f"{address} (--server {server})" if server != address else address
-    if named := os.environ.get(SERVER_VARIABLE):
-        return f"{address} ({SERVER_VARIABLE}={named})" if named != address else f"{address} ({SERVER_VARIABLE})"
+    if variable := os.environ.get(SERVER_VARIABLE):
+        return f"{address} ({SERVER_VARIABLE}={variable})" if variable != address else f"{address} ({SERVER_VARIABLE})"
     current = contexts.load().current
     return f"{address} (context {current})" if current else address
 
 
 def broker_at(server: str | None, timeout: str = DEFAULT_TIMEOUT) -> BrokerHttp:
-    """To be asked over HTTP."""
+    """An HTTP client of the chosen broker."""
     from goqueue.cli.connection.broker_http import BrokerHttp
 
-    return BrokerHttp(chosen(server).server, timeout_s(timeout))
+    return BrokerHttp(resolve_broker(server).server, timeout_s(timeout))
 
 
 def grpc_address(server: str | None, timeout: str = DEFAULT_TIMEOUT) -> str:
-    """HOST:PORT of its gRPC: as the context says, else as the broker itself tells."""
+    """HOST:PORT of the broker's gRPC: from the context, else asked of the broker over HTTP."""
     from goqueue.cli.connection.broker_http import BrokerHttp, host_of
 
-    context = chosen(server)
+    context = resolve_broker(server)
     if context.grpc:
         return context.grpc
     port = BrokerHttp(context.server, timeout_s(timeout)).get("/version").get("grpc_port")
@@ -100,7 +100,7 @@ def grpc_address(server: str | None, timeout: str = DEFAULT_TIMEOUT) -> str:
 
 @contextmanager
 def client_at(server: str | None, timeout: str = DEFAULT_TIMEOUT) -> Iterator[Client]:
-    """A client of it, closed behind the block."""
+    """A client of the chosen broker, closed at the end of the block."""
     from goqueue.client.sync import Client
 
     with Client(grpc_address(server, timeout)) as client:
@@ -117,22 +117,22 @@ def timeout_s(timeout: str) -> float:
     return timeout_ms / 1_000
 
 
-def topics_that_begin_with(incomplete: str) -> list[str]:
-    """For completion in a shell. Without a broker there is nothing to offer, and nothing to say."""
-    return _names("topics", incomplete)
+def complete_topics(incomplete: str) -> list[str]:
+    """Shell completion of topic names. Offers nothing, silently, if no broker answers."""
+    return _names_with_prefix("topics", incomplete)
 
 
-def groups_that_begin_with(incomplete: str) -> list[str]:
-    """The same for groups."""
-    return _names("groups", incomplete)
+def complete_groups(incomplete: str) -> list[str]:
+    """Shell completion of group names. Offers nothing, silently, if no broker answers."""
+    return _names_with_prefix("groups", incomplete)
 
 
-def lanes_that_begin_with(incomplete: str) -> list[str]:
-    """The same for lanes, which are the same everywhere."""
+def complete_lanes(incomplete: str) -> list[str]:
+    """Shell completion of lanes, whose names are the same on every broker."""
     return [label for label in PRIORITY_LABELS if label.startswith(incomplete)]
 
 
-def _names(kind: str, incomplete: str) -> list[str]:
+def _names_with_prefix(kind: str, incomplete: str) -> list[str]:
     try:
         found = broker_at(None, _COMPLETION_TIMEOUT).get(f"/{kind}")[kind]
     except GoQueueError:
@@ -140,42 +140,46 @@ def _names(kind: str, incomplete: str) -> list[str]:
     return [name for name in found if name.startswith(incomplete)]
 
 
-Named = TypeVar("Named", str, None, list[str])
+NameOrNames = TypeVar("NameOrNames", str, None, list[str])
 
 
-def topic_named(given: Named) -> Named:
-    """For arguments: a variable that a script did not set must not stand for something else."""
-    return _not_empty("topic", given)
+def require_topic_name(names: NameOrNames) -> NameOrNames:
+    """Argument callback that refuses an empty topic name, such as that of an unset variable in a script."""
+    return _require_name("topic", names)
 
 
-def group_named(given: Named) -> Named:
-    """The same for groups."""
-    return _not_empty("group", given)
+def require_group_name(names: NameOrNames) -> NameOrNames:
+    """Argument callback that refuses an empty group name, such as that of an unset variable in a script."""
+    return _require_name("group", names)
 
 
-def _not_empty(kind: str, given: Named) -> Named:
-    if given is not None and "" in ([given] if isinstance(given, str) else given):
+def _require_name(kind: str, names: NameOrNames) -> NameOrNames:
+    if names is not None and "" in ([names] if isinstance(names, str) else names):
         raise typer.BadParameter(f"a {kind} has a name; this one is empty")
-    return given
+    return names
 
 
-TopicArgument = Annotated[
-    str,
-    typer.Argument(
+def topic_argument(help: str) -> Any:
+    """An argument for topic names, with completion; empty names are refused."""
+    return typer.Argument(
         metavar="TOPIC",
-        help="Its name.",
+        help=help,
         show_default=False,
-        autocompletion=topics_that_begin_with,
-        callback=topic_named,
-    ),
-]
-GroupArgument = Annotated[
-    str,
-    typer.Argument(
+        autocompletion=complete_topics,
+        callback=require_topic_name,
+    )
+
+
+def group_argument(help: str) -> Any:
+    """An argument for group names, with completion; empty names are refused."""
+    return typer.Argument(
         metavar="GROUP",
-        help="Its name.",
+        help=help,
         show_default=False,
-        autocompletion=groups_that_begin_with,
-        callback=group_named,
-    ),
-]
+        autocompletion=complete_groups,
+        callback=require_group_name,
+    )
+
+
+TopicArgument = Annotated[str, topic_argument("Its name.")]
+GroupArgument = Annotated[str, group_argument("Its name.")]

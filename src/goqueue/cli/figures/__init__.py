@@ -1,1 +1,1 @@
-"""Reading a broker's metrics, and computing rates and percentiles from two readings."""
+"""Reading a broker's metrics, and computing rates and percentiles from two samples."""

@@ -1,4 +1,4 @@
-"""One look at a broker: what it says of itself, and when."""
+"""Takes a sample of a broker's metrics, with the time it was taken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from goqueue.cli.connection.broker_http import NoBroker
-from goqueue.cli.figures.figure_text import Series, StrangeFigures, parse
+from goqueue.cli.figures.figure_text import Series, UnexpectedMetrics, parse_metrics
 from goqueue.model.errors import GoQueueError
 
 if TYPE_CHECKING:
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 LANES = ("critical", "high", "normal", "low", "background")
 MOST_PARTITIONS = 1_000
-"""Of which what waits in lanes is added up; a broker with more has a page for them, and time to make it."""
+"""The most partitions whose lanes are summed up. On a broker with more, ``/priority/stats`` has several pages and takes
+long to compute."""
 HISTOGRAMS = {
     "publish": "goqueue_publish_seconds_bucket",
     "end_to_end": "goqueue_end_to_end_seconds_bucket",
     "fsync": "goqueue_fsync_seconds_bucket",
     "loop_delay": "goqueue_event_loop_delay_seconds_bucket",
 }
-_WANTED = (
+_METRICS = (
     "goqueue_build_info",
     "goqueue_ready",
     "goqueue_topics",
@@ -59,8 +60,8 @@ _WANTED = (
 
 
 @dataclass(frozen=True, slots=True)
-class LanesNow:
-    """Messages that groups can take now, by lane; of a part of the partitions if there are very many."""
+class LaneCounts:
+    """Messages ready for delivery, by lane; of the first partitions only if there are very many."""
 
     waiting: Mapping[str, int]
     of_partitions: int
@@ -68,21 +69,22 @@ class LanesNow:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """``at_s`` is of the monotonic clock, ``at`` of the wall's. Series go by the names of the figures."""
+class Sample:
+    """One sample of a broker's metrics. ``at_s`` is monotonic time, ``at`` wall-clock time. ``series`` is keyed by
+    metric."""
 
     at_s: float
     at: float
     took_s: float
     series: Mapping[str, Series]
-    lanes: LanesNow | None = None
+    lanes: LaneCounts | None = None
 
-    def all(self, name: str) -> float:
-        """Everything under a name together."""
+    def total(self, name: str) -> float:
+        """The sum over all series of a metric."""
         return sum(self.series[name].values())
 
-    def by(self, name: str, label: str) -> dict[str, float]:
-        """Added up by the value of a label."""
+    def total_by(self, name: str, label: str) -> dict[str, float]:
+        """The sums of a metric by the values of a label."""
         found: dict[str, float] = {}
         for labels, value in self.series[name].items():
             for key, text in labels:
@@ -90,11 +92,12 @@ class Look:
                     found[text] = found.get(text, 0.0) + value
         return found
 
-    def with_lanes(self, lanes: LanesNow | None) -> Look:
+    def with_lanes(self, lanes: LaneCounts | None) -> Sample:
         return replace(self, lanes=lanes)
 
-    def of_topic(self, topic: str) -> Look:
-        """Without what is of other topics; what is of none stays, but groups that have nothing to do with it go."""
+    def of_topic(self, topic: str) -> Sample:
+        """Without the series of other topics. Series without a topic stay, except those of groups that do not read the
+        topic."""
         kept = {
             name: {labels: value for labels, value in series.items() if dict(labels).get("topic", topic) == topic}
             for name, series in self.series.items()
@@ -109,25 +112,25 @@ class Look:
 
     @property
     def started_at(self) -> float:
-        """Unix time; 0 if the broker cannot tell."""
-        return self.all("process_start_time_seconds")
+        """Unix time of the broker's start; 0 if unknown."""
+        return self.total("process_start_time_seconds")
 
 
-def look_at(broker: BrokerHttp) -> Look:
-    """Ask for its figures. What waits in lanes is a question of its own, and a dearer one."""
+def take_sample(broker: BrokerHttp) -> Sample:
+    """Fetch and parse the broker's metrics. Lanes are fetched by ``fetch_lanes``, a call that costs the broker more."""
     started = time.monotonic()
     status, text = broker.text("/metrics")
     if status != 200:
-        raise StrangeFigures(f"{broker.server} answered GET /metrics with {status}")
+        raise UnexpectedMetrics(f"{broker.server} answered GET /metrics with {status}")
     at_s, at = time.monotonic(), time.time()
-    series = parse(text, _WANTED)
+    series = parse_metrics(text, _METRICS)
     if not series["goqueue_ready"]:
-        raise StrangeFigures(f"what {broker.server} shows at /metrics are not the figures of a broker")
-    return Look(at_s, at, at_s - started, series)
+        raise UnexpectedMetrics(f"what {broker.server} shows at /metrics are not the figures of a broker")
+    return Sample(at_s, at, at_s - started, series)
 
 
-def lanes_of(broker: BrokerHttp, topic: str | None = None) -> LanesNow | None:
-    """Of all topics, or of one; ``None`` if the broker cannot say."""
+def fetch_lanes(broker: BrokerHttp, topic: str | None = None) -> LaneCounts | None:
+    """Messages ready by lane, of all topics or of one; ``None`` if the broker does not answer that."""
     only = {} if topic is None else {"topic": topic}
     try:
         answer = broker.get("/priority/stats", {"limit": MOST_PARTITIONS, **only})
@@ -136,14 +139,15 @@ def lanes_of(broker: BrokerHttp, topic: str | None = None) -> LanesNow | None:
             for group in partition["groups"]:
                 for lane, figures in group["lanes"].items():
                     waiting[lane] = waiting.get(lane, 0) + figures["ready"]
-        return LanesNow(waiting, len(answer["partitions"]), answer["total_partitions"])
+        return LaneCounts(waiting, len(answer["partitions"]), answer["total_partitions"])
     except (GoQueueError, KeyError, TypeError):
-        # The rest is worth showing without it.
+        # The other figures are useful without it.
         return None
 
 
-def readiness_of(broker: BrokerHttp) -> Any:
-    """A page of JSON with either status: a broker that is not ready says with 503 why."""
+def fetch_readiness(broker: BrokerHttp) -> Any:
+    """The broker's readiness report. Its status is not checked: a broker that is not ready answers 503 with the
+    reasons."""
     status, text = broker.text("/readyz", {"verbose": "true"})
     try:
         return msgspec.json.decode(text)

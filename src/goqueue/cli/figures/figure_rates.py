@@ -1,4 +1,4 @@
-"""What happened between two looks at a broker, by second."""
+"""Rates, latencies and gauges of a broker, computed from two samples of its metrics."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 
 import msgspec
 
-from goqueue.cli.figures.broker_figures import HISTOGRAMS, Look
-from goqueue.cli.figures.figure_spread import Spread, between
+from goqueue.cli.figures.broker_figures import HISTOGRAMS, Sample
+from goqueue.cli.figures.figure_spread import Distribution, distribution_between
 from goqueue.cli.figures.figure_text import Labels, Series
 from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.model.units import format_instant_ns
@@ -17,9 +17,10 @@ _SHORTEST_S = 0.001
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """In seconds; ``None`` if nothing was measured.
+    """Latency percentiles in seconds; ``None`` if nothing was measured.
 
-    Beyond what the histogram tells apart it is the last bound, and ``…_is_at_least`` says that it may be far more.
+    A percentile above the histogram's last finite bound is given as that bound, and ``…_is_at_least`` marks it as a
+    lower bound.
     """
 
     p50_s: float | None = None
@@ -35,7 +36,8 @@ class TopicReading(msgspec.Struct, frozen=True):
 
 
 class GroupReading(msgspec.Struct, frozen=True):
-    """``retry``: what was given back, and waits to be delivered again. Rates are ``None`` before the second look."""
+    """Figures of one group. ``retry`` counts messages that wait to be redelivered. Rates are ``None`` in the first
+    sample."""
 
     group: str
     lag: int
@@ -48,7 +50,8 @@ class GroupReading(msgspec.Struct, frozen=True):
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """By second, over ``over_s``. Delivered are those to groups, further tries too; read are those without a group."""
+    """Per-second rates over ``over_s``. ``delivered`` counts deliveries to groups, redeliveries included; ``read``
+    counts reads without a group."""
 
     over_s: float
     published: float
@@ -63,8 +66,9 @@ class Rates(msgspec.Struct, frozen=True):
     cpu_percent: float
 
 
-class Reading(msgspec.Struct, frozen=True):
-    """``rates`` are ``None`` after the first look, and after the first at a broker that began again."""
+class BrokerReading(msgspec.Struct, frozen=True):
+    """Figures of a broker. ``rates`` is ``None`` in the first sample, and in the first after a restart of the
+    broker."""
 
     at: str
     version: str
@@ -91,82 +95,85 @@ class Reading(msgspec.Struct, frozen=True):
     connections: dict[str, int]
     lanes: dict[str, int] | None
     lanes_of_partitions: int | None
-    """Of how many partitions ``lanes`` are, if not of all."""
+    """The number of partitions that ``lanes`` covers, if not all of them."""
     partitions: int | None
     topics: list[TopicReading]
     groups: list[GroupReading]
 
 
-def reading(before: Look | None, now: Look) -> Reading:
-    """Differences are taken series by series: a topic that was deleted takes nothing from the others.
+def compute_reading(before: Sample | None, now: Sample) -> BrokerReading:
+    """Compute figures from two samples. Counters are subtracted series by series, so a deleted topic does not lower
+    others.
 
-    A broker that began again has counters that begin again: of that look there are no rates, because nobody knows
-    since when it counts.
+    Counters of a restarted broker begin at zero: no rates are computed for that sample, because the time since when it
+    counts is unknown.
     """
-    restarted = before is not None and began_again(before, now)
+    restarted = before is not None and has_restarted(before, now)
     last = None if restarted else before
 
     def gauge(name: str) -> int:
-        return int(now.all(name))
+        return int(now.total(name))
 
     lanes = now.lanes
-    return Reading(
+    return BrokerReading(
         at=format_instant_ns(round(now.at * NANOS_PER_SECOND)),
         version=next((dict(labels).get("version", "") for labels in now.series["goqueue_build_info"]), ""),
-        ready=bool(now.all("goqueue_ready")),
+        ready=bool(now.total("goqueue_ready")),
         uptime_s=max(0.0, now.at - now.started_at) if now.started_at else 0.0,
         restarted=restarted,
         look_s=now.took_s,
-        rates=None if last is None else _rates(last, now),
-        publish=_latency(last, now, "publish"),
-        end_to_end=_latency(last, now, "end_to_end"),
-        fsync=_latency(last, now, "fsync"),
-        loop_delay=_latency(last, now, "loop_delay"),
+        rates=None if last is None else _compute_rates(last, now),
+        publish=_recent_latency(last, now, "publish"),
+        end_to_end=_recent_latency(last, now, "end_to_end"),
+        fsync=_recent_latency(last, now, "fsync"),
+        loop_delay=_recent_latency(last, now, "loop_delay"),
         lag=gauge("goqueue_group_lag_messages"),
         in_flight=gauge("goqueue_group_in_flight_messages"),
         retry=gauge("goqueue_group_waiting_messages"),
         delayed=gauge("goqueue_delayed_messages"),
         transactions=gauge("goqueue_transactions"),
-        oldest_transaction_s=now.all("goqueue_oldest_transaction_seconds"),
+        oldest_transaction_s=now.total("goqueue_oldest_transaction_seconds"),
         failed_partitions=gauge("goqueue_failed_partitions"),
         damaged_messages=gauge("goqueue_damaged_messages"),
         memory_bytes=gauge("process_resident_memory_bytes"),
         disk_free_bytes=gauge("goqueue_disk_free_bytes"),
         disk_min_free_bytes=gauge("goqueue_disk_min_free_bytes"),
-        connections={api: int(value) for api, value in now.by("goqueue_connections", "api").items()},
+        connections={api: int(value) for api, value in now.total_by("goqueue_connections", "api").items()},
         lanes=None if lanes is None else dict(lanes.waiting),
         lanes_of_partitions=None
         if lanes is None or lanes.of_partitions >= lanes.all_partitions
         else lanes.of_partitions,
         partitions=None if lanes is None else lanes.all_partitions,
-        topics=_topics(last, now),
-        groups=_groups(last, now),
+        topics=_topic_readings(last, now),
+        groups=_group_readings(last, now),
     )
 
 
-def began_again(before: Look, now: Look) -> bool:
-    """By when the process was started, or by counters of its process that never fall."""
+def has_restarted(before: Sample, now: Sample) -> bool:
+    """Whether the broker restarted in between, by its start time, or by a counter of its process that fell."""
     if abs(now.started_at - before.started_at) > _START_TOLERANCE_S:
         return True
-    return any(now.all(name) < before.all(name) for name in ("process_cpu_seconds_total", "goqueue_fsync_rounds_total"))
+    return any(
+        now.total(name) < before.total(name) for name in ("process_cpu_seconds_total", "goqueue_fsync_rounds_total")
+    )
 
 
-def more(before: Series, now: Series) -> dict[Labels, float]:
-    """By how much each counter rose. One that is new began at zero; one that is smaller began again."""
+def increases(before: Series, now: Series) -> dict[Labels, float]:
+    """The increase of each counter. A new counter started at zero; one that fell was reset."""
     return {
         labels: value - then if value >= (then := before.get(labels, 0.0)) else value for labels, value in now.items()
     }
 
 
-def _passed_s(before: Look, now: Look) -> float:
+def _elapsed_s(before: Sample, now: Sample) -> float:
     return max(_SHORTEST_S, now.at_s - before.at_s)
 
 
-def _rates(before: Look, now: Look) -> Rates:
-    passed_s = _passed_s(before, now)
+def _compute_rates(before: Sample, now: Sample) -> Rates:
+    passed_s = _elapsed_s(before, now)
 
     def per_s(name: str) -> float:
-        return round(sum(more(before.series[name], now.series[name]).values()) / passed_s, 3)
+        return round(sum(increases(before.series[name], now.series[name]).values()) / passed_s, 3)
 
     redelivered = per_s("goqueue_messages_redelivered_total")
     return Rates(
@@ -184,58 +191,58 @@ def _rates(before: Look, now: Look) -> Rates:
     )
 
 
-def _latency(before: Look | None, now: Look, name: str) -> Latency:
-    """Only of what happened since the look before: all that was before that says nothing of now."""
+def _recent_latency(before: Sample | None, now: Sample, name: str) -> Latency:
+    """Latency of what happened between the two samples only: older measurements say nothing about the present."""
     if before is None:
         return Latency()
-    return _of_spread(between(before.series[HISTOGRAMS[name]], now.series[HISTOGRAMS[name]]))
+    return _latency_in(distribution_between(before.series[HISTOGRAMS[name]], now.series[HISTOGRAMS[name]]))
 
 
-def _of_spread(spread: Spread) -> Latency:
-    # An infinite number has no place in JSON, where it would look as if nothing was measured.
-    p50_s, p50_is_at_least = _within(spread, spread.quantile(0.5))
-    p99_s, p99_is_at_least = _within(spread, spread.quantile(0.99))
+def _latency_in(spread: Distribution) -> Latency:
+    # JSON has no infinity: it would become null, which means that nothing was measured.
+    p50_s, p50_is_at_least = _finite_bound(spread, spread.quantile(0.5))
+    p99_s, p99_is_at_least = _finite_bound(spread, spread.quantile(0.99))
     return Latency(p50_s, p99_s, p50_is_at_least, p99_is_at_least)
 
 
-def _within(spread: Spread, span_s: float | None) -> tuple[float | None, bool]:
+def _finite_bound(spread: Distribution, span_s: float | None) -> tuple[float | None, bool]:
     if span_s is None or not math.isinf(span_s):
         return span_s, False
     return spread.last_bound, True
 
 
-def _by(before: Look, now: Look, name: str, label: str) -> dict[str, float]:
-    """Of a counter, by the value of a label and by second."""
-    passed_s = _passed_s(before, now)
+def _rates_by(before: Sample, now: Sample, name: str, label: str) -> dict[str, float]:
+    """The rate of a counter, by the values of a label."""
+    passed_s = _elapsed_s(before, now)
     found: dict[str, float] = {}
-    for labels, value in more(before.series[name], now.series[name]).items():
+    for labels, value in increases(before.series[name], now.series[name]).items():
         key = dict(labels).get(label, "")
         found[key] = found.get(key, 0.0) + value / passed_s
     return found
 
 
-def _topics(before: Look | None, now: Look) -> list[TopicReading]:
-    """Those that got messages, the busiest first."""
+def _topic_readings(before: Sample | None, now: Sample) -> list[TopicReading]:
+    """Topics that got messages, the busiest first."""
     if before is None:
         return []
-    counts = _by(before, now, "goqueue_messages_published_total", "topic")
-    sizes = _by(before, now, "goqueue_published_bytes_total", "topic")
+    counts = _rates_by(before, now, "goqueue_messages_published_total", "topic")
+    sizes = _rates_by(before, now, "goqueue_published_bytes_total", "topic")
     busy = sorted((-count, topic) for topic, count in counts.items() if count)
     return [TopicReading(topic, round(-count, 3), round(sizes.get(topic, 0.0), 3)) for count, topic in busy]
 
 
-def _groups(before: Look | None, now: Look) -> list[GroupReading]:
-    """The largest lag first."""
+def _group_readings(before: Sample | None, now: Sample) -> list[GroupReading]:
+    """Groups, the largest lag first."""
     lags, in_flight, retry, members = (
-        now.by(f"goqueue_group_{name}", "group")
+        now.total_by(f"goqueue_group_{name}", "group")
         for name in ("lag_messages", "in_flight_messages", "waiting_messages", "members")
     )
     lags_before: dict[str, float] = {}
     delivered: dict[str, float] = {}
     if before is not None:
-        lags_before = before.by("goqueue_group_lag_messages", "group")
-        delivered = _by(before, now, "goqueue_messages_delivered_total", "group")
-        for group, rate in _by(before, now, "goqueue_messages_redelivered_total", "group").items():
+        lags_before = before.total_by("goqueue_group_lag_messages", "group")
+        delivered = _rates_by(before, now, "goqueue_messages_delivered_total", "group")
+        for group, rate in _rates_by(before, now, "goqueue_messages_redelivered_total", "group").items():
             delivered[group] = delivered.get(group, 0.0) + rate
     latencies = {} if before is None else _end_to_end_by_group(before, now)
     found = []
@@ -243,7 +250,7 @@ def _groups(before: Look | None, now: Look) -> list[GroupReading]:
         lag = lags.get(group, 0.0)
         change = None
         if before is not None and group in lags_before:
-            change = round((lag - lags_before[group]) / _passed_s(before, now), 3)
+            change = round((lag - lags_before[group]) / _elapsed_s(before, now), 3)
         found.append(
             GroupReading(
                 group,
@@ -259,10 +266,10 @@ def _groups(before: Look | None, now: Look) -> list[GroupReading]:
     return found
 
 
-def _end_to_end_by_group(before: Look, now: Look) -> dict[str, Latency]:
-    """Buckets are sorted by group once: with many groups, going through all of them for each takes too long."""
+def _end_to_end_by_group(before: Sample, now: Sample) -> dict[str, Latency]:
+    """Latency of each group. Buckets are grouped once: scanning all of them for each of many groups takes too long."""
     name = HISTOGRAMS["end_to_end"]
     by_group: dict[str, Series] = {}
     for labels, value in now.series[name].items():
         by_group.setdefault(dict(labels).get("group", ""), {})[labels] = value
-    return {group: _of_spread(between(before.series[name], series)) for group, series in by_group.items()}
+    return {group: _latency_in(distribution_between(before.series[name], series)) for group, series in by_group.items()}

@@ -1,4 +1,4 @@
-"""How long things took between two looks at a histogram, and what share of them took how long at the most."""
+"""Latency distribution between two samples of a Prometheus histogram, and its quantiles."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from goqueue.cli.figures.figure_text import Labels, Series
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Counts by upper bound in seconds; the last bound is infinite."""
+class Distribution:
+    """A histogram: counts by upper bound in seconds; the last bound is infinite."""
 
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
@@ -22,23 +22,22 @@ class Spread:
 
     @property
     def last_bound(self) -> float:
-        """The largest that is a number, in seconds; 0 if there is none."""
+        """The largest finite bound in seconds; 0 if there is none."""
         return max(filter(math.isfinite, self.bounds), default=0.0)
 
     def quantile(self, share: float) -> float | None:
-        """The time that ``share`` of all do not exceed, in seconds; as exact as the ranges are narrow.
+        """The duration in seconds that ``share`` of all measurements do not exceed, interpolated within a bucket.
 
-        Within a range its things are taken to lie evenly. Above the last bound nobody knows how far: that is
-        infinite. ``None`` if nothing was counted.
+        Infinite if it lies above the last finite bound; ``None`` if nothing was measured.
         """
         return quantile(self.bounds, self.counts, share)
 
 
-NOTHING = Spread((), ())
+EMPTY = Distribution((), ())
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[float], share: float) -> float | None:
-    """See ``Spread.quantile``."""
+    """Compute a quantile as ``Distribution.quantile`` describes."""
     wanted = sum(counts) * share
     if not wanted:
         return None
@@ -51,8 +50,9 @@ def quantile(bounds: Sequence[float], counts: Sequence[float], share: float) -> 
     return bounds[-1]
 
 
-def between(before: Series | None, now: Series) -> Spread:
-    """Of all series of the buckets together. ``before`` is None for all since the broker began."""
+def distribution_between(before: Series | None, now: Series) -> Distribution:
+    """The histogram of all bucket series together, of what was added since ``before``; since the start if that is
+    None."""
     more: dict[float, float] = {}
     for labels, value in now.items():
         bound = _bound(labels)
@@ -60,15 +60,15 @@ def between(before: Series | None, now: Series) -> Spread:
             then = 0.0 if before is None else before.get(labels, 0.0)
             more[bound] = more.get(bound, 0.0) + max(0.0, value - then)
     if math.inf not in more:
-        return NOTHING
+        return EMPTY
     bounds = tuple(sorted(more))
     counts = []
     below = 0.0
     for bound in bounds:
-        # Text has them added up; they rise, unless something was forgotten between two looks.
+        # Buckets are cumulative in the text; they only fall if a series disappeared between the two samples.
         counts.append(max(0.0, more[bound] - below))
         below = max(below, more[bound])
-    return Spread(bounds, tuple(counts))
+    return Distribution(bounds, tuple(counts))
 
 
 def _bound(labels: Labels) -> float | None:

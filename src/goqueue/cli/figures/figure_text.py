@@ -1,4 +1,4 @@
-"""Figures as a broker shows them at ``/metrics``, read back: only those that are asked for, and never without limit."""
+"""Parser for the Prometheus text that a broker serves at ``/metrics``: reads the wanted series only, within limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection
 from goqueue.model.errors import BrokerUnavailable
 
 Labels = tuple[tuple[str, str], ...]
-"""Names and values, in the order of the text."""
+"""Label names and values, in the order of the text."""
 Series = dict[Labels, float]
 
 MOST_BYTES = 64 << 20
@@ -18,19 +18,19 @@ _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)",?', re.ASCII)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
-class StrangeFigures(BrokerUnavailable):
-    """What came is not what a broker shows."""
+class UnexpectedMetrics(BrokerUnavailable):
+    """The response is not a broker's metrics."""
 
     remedy = "Look at it with: curl -s URL/metrics. A proxy may answer in the broker's stead."
 
 
-def parse(text: str, wanted: Collection[str]) -> dict[str, Series]:
-    """By the name of a sample, as a line begins with it. What is not wanted is not looked at; nor is what is no number.
+def parse_metrics(text: str, wanted: Collection[str]) -> dict[str, Series]:
+    """Series by sample name. Samples that are not wanted or not finite are skipped.
 
-    Of a histogram the samples are called ``NAME_bucket``, ``NAME_count`` and ``NAME_sum``.
+    The samples of a histogram are called ``NAME_bucket``, ``NAME_count`` and ``NAME_sum``.
     """
     if len(text) > MOST_BYTES:
-        raise StrangeFigures(f"the figures are {len(text):,} bytes; at most {MOST_BYTES:,} are read")
+        raise UnexpectedMetrics(f"the figures are {len(text):,} bytes; at most {MOST_BYTES:,} are read")
     found: dict[str, Series] = {name: {} for name in wanted}
     count = 0
     for line in text.splitlines():
@@ -48,31 +48,31 @@ def parse(text: str, wanted: Collection[str]) -> dict[str, Series]:
             series[labels] = value
             count += 1
             if count > MOST_SERIES:
-                raise StrangeFigures(f"there are more than {MOST_SERIES:,} figures; no more are read")
+                raise UnexpectedMetrics(f"there are more than {MOST_SERIES:,} figures; no more are read")
     return found
 
 
 def _labels(rest: str, line: str) -> tuple[Labels, int]:
-    """They, and where the value begins."""
+    """The labels, and the index at which the value begins."""
     labels = []
     at = 0
     while match := _LABEL.match(rest, at):
-        labels.append((match[1], _unescaped(match[2])))
+        labels.append((match[1], _unescape(match[2])))
         at = match.end()
     if rest[at : at + 1] != "}":
-        raise StrangeFigures(f"the figures have a line that cannot be read: {line[:100]!r}")
+        raise UnexpectedMetrics(f"the figures have a line that cannot be read: {line[:100]!r}")
     return tuple(labels), at + 1
 
 
-def _unescaped(value: str) -> str:
+def _unescape(value: str) -> str:
     if "\\" not in value:
         return value
     return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], value)
 
 
 def _number(text: str, line: str) -> float:
-    """A time stamp may follow."""
+    """Parse the value; a timestamp may follow it."""
     try:
         return float(text.split()[0])
     except (ValueError, IndexError):
-        raise StrangeFigures(f"the figures have a line that cannot be read: {line[:100]!r}") from None
+        raise UnexpectedMetrics(f"the figures have a line that cannot be read: {line[:100]!r}") from None

@@ -1,1 +1,1 @@
-"""A broker's configuration from file, environment and flags, and showing it."""
+"""A broker's configuration from file, environment and flags, and displaying it."""

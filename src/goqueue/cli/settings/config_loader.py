@@ -1,6 +1,7 @@
-"""Builds the configuration from its sources; a later one wins: defaults, a TOML file, the environment, flags.
+"""Builds the configuration from its sources. Each overrides the one before: defaults, a TOML file, the environment,
+flags.
 
-Everything that is wrong, in whichever source, is reported in one error, a line each.
+All problems of all sources are reported in one error, one line each.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SECTION_LIKENESS = 0.7
 
 
 def setting_specs() -> dict[str, FieldSpec]:
-    """Every setting there is, as ``section.field``, in the order of the tree."""
+    """Every setting, as ``section.field``, in the order of declaration."""
     return {f"{section}.{name}": spec for section, kind in SECTIONS.items() for name, spec in specs(kind).items()}
 
 
@@ -38,9 +39,9 @@ def env_name(setting: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration, and where each of its settings came from.
+    """A configuration, and the source of each of its settings.
 
-    ``sources`` has every ``section.field``: ``default``, ``file PATH``, ``env NAME`` or ``flag``.
+    ``sources`` maps every ``section.field`` to ``default``, ``file PATH``, ``env NAME`` or ``flag``.
     """
 
     config: Config
@@ -59,22 +60,22 @@ def load_config(
 ) -> LoadedConfig:
     """Build the configuration, or raise ``InvalidConfiguration`` with every problem of every source.
 
-    The file is ``path``, else the one that ``GOQUEUE_CONFIG`` names, else ``./goqueue.toml`` if there is one.
-    ``flags`` maps ``section.field`` to what was written. Nothing but that file is read.
+    The file is ``path``, else the one named by ``GOQUEUE_CONFIG``, else ``./goqueue.toml`` if it exists. ``flags`` maps
+    ``section.field`` to the text given. Nothing but that file is read.
     """
-    found = _Found()
-    _take_file(found, path, environ or {})
-    _take_environment(found, environ or {})
-    _take_flags(found, flags or {})
-    if found.problems:
-        count = len(found.problems)
+    builder = _ConfigBuilder()
+    _read_file(builder, path, environ or {})
+    _read_environment(builder, environ or {})
+    _read_flags(builder, flags or {})
+    if builder.problems:
+        count = len(builder.problems)
         title = "the configuration has a problem" if count == 1 else f"the configuration has {count} problems"
-        raise InvalidConfiguration("\n  ".join([f"{title}:", *found.problems]))
-    return found.build()
+        raise InvalidConfiguration("\n  ".join([f"{title}:", *builder.problems]))
+    return builder.build()
 
 
-class _Found:
-    """What the sources said so far, good and bad."""
+class _ConfigBuilder:
+    """Values, their sources, and problems collected so far."""
 
     def __init__(self) -> None:
         self.specs = setting_specs()
@@ -102,74 +103,75 @@ class _Found:
         return LoadedConfig(config=Config(**sections), sources=self.sources)
 
 
-def _take_file(found: _Found, path: str | None, environ: Mapping[str, str]) -> None:
-    named = path or environ.get(CONFIG_VARIABLE)
-    file = Path(named) if named else DEFAULT_FILE
+def _read_file(builder: _ConfigBuilder, path: str | None, environ: Mapping[str, str]) -> None:
+    given = path or environ.get(CONFIG_VARIABLE)
+    file = Path(given) if given else DEFAULT_FILE
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        if named:
+        if given:
             origin = "--config" if path else CONFIG_VARIABLE
-            found.problems.append(f"{file}: there is no such file; {origin} must name a TOML file")
+            builder.problems.append(f"{file}: there is no such file; {origin} must name a TOML file")
         return
     except OSError as error:
-        found.problems.append(f"{file}: cannot be read: {error.strerror or error}; it must be a readable TOML file")
+        builder.problems.append(f"{file}: cannot be read: {error.strerror or error}; it must be a readable TOML file")
         return
     except (ValueError, RecursionError) as error:
-        found.problems.append(
+        builder.problems.append(
             f"{file}: is not TOML: {error}; write it like: [http] on one line, port = 8080 on the next"
         )
         return
     for section, table in document.items():
-        _take_section(found, file, section, table)
+        _read_section(builder, file, section, table)
 
 
-def _take_section(found: _Found, file: Path, section: str, table: object) -> None:
+def _read_section(builder: _ConfigBuilder, file: Path, section: str, table: object) -> None:
     label = section if section.isidentifier() else shown(section)
     kind = SECTIONS.get(section)
     if kind is None:
         guess = did_you_mean(section, SECTIONS) or _sections_with(section) or f"; there are {', '.join(SECTIONS)}"
-        found.problems.append(f"{file}:{label}: no such section{guess}")
+        builder.problems.append(f"{file}:{label}: no such section{guess}")
     elif not isinstance(table, dict):
-        found.problems.append(
+        builder.problems.append(
             f"{file}:{label}: {shown(table)} is not a table; write [{section}], and its settings below"
         )
     else:
         values, problems = parse_fields(kind, table)
         for name, value in values.items():
-            found.set(f"{section}.{name}", value, f"file {file}")
-        found.problems += [f"{file}:{section}.{problem}" for problem in problems]
+            builder.set(f"{section}.{name}", value, f"file {file}")
+        builder.problems += [f"{file}:{section}.{problem}" for problem in problems]
 
 
 def _sections_with(name: str) -> str:
-    """A setting that was written outside of its section."""
+    """A hint for a setting that was written outside of its section."""
     homes = [f"[{section}]" for section, kind in SECTIONS.items() if name in specs(kind)]
     return f"; {name} belongs below {' or '.join(homes)}" if homes else ""
 
 
-def _take_environment(found: _Found, environ: Mapping[str, str]) -> None:
-    known = {env_name(setting): setting for setting in found.specs}
+def _read_environment(builder: _ConfigBuilder, environ: Mapping[str, str]) -> None:
+    known = {env_name(setting): setting for setting in builder.specs}
     for variable in sorted(environ):
         if variable in known:
-            found.parse(known[variable], environ[variable], f"env {variable}", variable)
+            builder.parse(known[variable], environ[variable], f"env {variable}", variable)
         elif variable != CONFIG_VARIABLE and _looks_like_a_setting(variable):
             nearest = difflib.get_close_matches(variable[:80], known, n=1, cutoff=0)[0]
-            found.problems.append(f"{variable}: no such setting; the closest is {nearest}")
+            builder.problems.append(f"{variable}: no such setting; the closest is {nearest}")
 
 
 def _looks_like_a_setting(variable: str) -> bool:
-    """Whether a variable was meant for us; not so ``GOQUEUE_SERVICE_HOST`` and its kin, which Kubernetes sets."""
+    """Whether a variable was meant for GoQueue; false for ``GOQUEUE_SERVICE_HOST`` and the like, which Kubernetes
+    sets."""
     if not variable.startswith(ENV_PREFIX):
         return False
     section = variable.removeprefix(ENV_PREFIX).partition("_")[0].lower()
     return bool(difflib.get_close_matches(section, SECTIONS, n=1, cutoff=_SECTION_LIKENESS))
 
 
-def _take_flags(found: _Found, flags: Mapping[str, object]) -> None:
+def _read_flags(builder: _ConfigBuilder, flags: Mapping[str, object]) -> None:
     for setting, raw in flags.items():
-        if setting in found.specs:
-            found.parse(setting, raw, "flag", f"flag {setting}")
+        if setting in builder.specs:
+            builder.parse(setting, raw, "flag", f"flag {setting}")
         else:
-            guess = did_you_mean(setting, found.specs) or "; 'goqueue config' prints every one"
+            guess = did_you_mean(setting, builder.specs) or "; 'goqueue config' prints every one"
             label = setting if setting.isprintable() and len(setting) <= 80 else shown(setting)
-            found.problems.append(f"flag {label}: no such setting{guess}")
+            builder.problems.append(f"flag {label}: no such setting{guess}")

@@ -1,4 +1,4 @@
-"""The options that say what the configuration is, the same for every command that reads it."""
+"""Configuration options that are shared by all commands that read the configuration."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ GrpcPortOption = Annotated[
 ]
 FsyncOption = Annotated[
     str | None,
-    typer.Option("--fsync", metavar="always|interval|never", help="When an ack is durable by default (topic.fsync)."),
+    typer.Option("--fsync", metavar="always|interval|never", help="The default fsync policy of topics (topic.fsync)."),
 ]
 LogFormatOption = Annotated[
-    str | None, typer.Option("--log-format", metavar="console|json", help="How log lines look (log.format).")
+    str | None, typer.Option("--log-format", metavar="console|json", help="The format of log lines (log.format).")
 ]
 LogLevelOption = Annotated[
     str | None,
-    typer.Option("--log-level", metavar="debug|info|warning|error", help="The least serious line (log.level)."),
+    typer.Option("--log-level", metavar="debug|info|warning|error", help="The lowest level to log (log.level)."),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -41,9 +41,9 @@ SetOption = Annotated[
 
 
 def load(path: str | None, named: dict[str, str | None], assignments: list[str] | None) -> LoadedConfig:
-    """The configuration of this process: ``named`` has the flags with their own name, ``assignments`` is ``--set``.
+    """Load the configuration: ``named`` holds the flags with names of their own, ``assignments`` those of ``--set``.
 
-    A setting that is given twice, differently, is refused: an option's place on the line does not tell which was meant.
+    A setting given twice with different values is refused: the order of options does not show which was meant.
     """
     flags: dict[str, object] = {setting: raw for setting, raw in named.items() if raw is not None}
     for assignment in assignments or ():
@@ -61,7 +61,7 @@ def load(path: str | None, named: dict[str, str | None], assignments: list[str] 
 
 
 def data_folder(argument: str | None, option: str | None) -> str | None:
-    """Of commands that take it by ``--data``, as all do, and by its place as well."""
+    """The data folder of a command that takes it as an argument or by ``--data``; giving both is refused."""
     if argument is not None and option is not None:
         raise typer.BadParameter("DATA and --data name the same thing; use one of them")
     return option if argument is None else argument

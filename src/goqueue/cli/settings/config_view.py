@@ -1,4 +1,4 @@
-"""The effective configuration on a screen, in a pipe, or for a program."""
+"""Prints the effective configuration: as a table, as plain text or as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GAP = "  "
 
 
 def as_rows(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
-    """Setting, value as a user would write it, and source, in the order of the reference. Secrets are hidden."""
+    """Setting, formatted value and source, in the order of the reference. Secrets are hidden."""
     return [
         (setting, spec.displayed(loaded.value(setting)), loaded.sources[setting])
         for setting, spec in setting_specs().items()
@@ -21,19 +21,19 @@ def as_rows(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
 def as_json(loaded: LoadedConfig) -> str:
     """One object: each setting with its value (numbers in the unit of its name), that value as text, and its source."""
     settings = {
-        setting: {"value": _value(loaded.value(setting), text), "text": text, "source": source}
+        setting: {"value": _json_value(loaded.value(setting), text), "text": text, "source": source}
         for setting, text, source in as_rows(loaded)
     }
     return json.dumps(settings, indent=2)
 
 
-def _value(value: object, text: str) -> object:
-    """Of a text what is displayed of it: a part of it may be secret."""
+def _json_value(value: object, text: str) -> object:
+    """The value for JSON. A text is replaced by its displayed form, because a part of it may be secret."""
     return text if isinstance(value, str) else value
 
 
 def as_plain_text(loaded: LoadedConfig) -> str:
-    """Columns made of spaces, for a pipe or a file."""
+    """Columns padded with spaces, for a pipe or a file."""
     rows = [_TITLES, *as_rows(loaded)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
     return "\n".join(
@@ -42,7 +42,7 @@ def as_plain_text(loaded: LoadedConfig) -> str:
 
 
 def print_table(loaded: LoadedConfig) -> None:
-    """A table for a terminal; what was set by someone stands out from the defaults."""
+    """A table for a terminal; settings that are not defaults stand out."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""Settings of topics and groups: as options take them, and as tables show them."""
+"""Settings of topics and groups: parsed from options, and formatted for tables."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SetOption = Annotated[
 ]
 
 
-def assigned(given: list[str] | None) -> dict[str, str]:
-    """What ``--set`` said, by name. What the values may be is for the broker to say."""
+def parse_assignments(given: list[str] | None) -> dict[str, str]:
+    """Parse ``--set`` options into values by name. The broker validates the values."""
     found: dict[str, str] = {}
     for text in given or []:
         name, equals, value = text.partition("=")
@@ -33,20 +33,21 @@ def assigned(given: list[str] | None) -> dict[str, str]:
     return found
 
 
-def value_of(declared: Mapping[str, FieldSpec], name: str, value: object) -> str:
-    """As a person writes it. A newer broker may have settings that are not known here."""
+def format_value(declared: Mapping[str, FieldSpec], name: str, value: object) -> str:
+    """Format a setting's value. A newer broker may have settings that are not declared here."""
     if name in declared:
         return declared[name].format(value)
     return "" if value is None else str(value)
 
 
-def listed(
+def settings_table(
     declared: Mapping[str, FieldSpec], settings: Mapping[str, Any], overrides: Sequence[str], own: str
 ) -> Iterator[Line]:
-    """Every setting; those that were set are marked with ``own``, the others are the broker's defaults."""
+    """Every setting as a table; overridden ones are marked with ``own``, the others are the broker's defaults."""
     from goqueue.cli.terminal import tables
 
     rows = [
-        [name, value_of(declared, name, value), own if name in overrides else ""] for name, value in settings.items()
+        [name, format_value(declared, name, value), own if name in overrides else ""]
+        for name, value in settings.items()
     ]
     yield from tables.table(["setting", "value", ""], rows)

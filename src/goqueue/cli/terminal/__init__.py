@@ -1,1 +1,2 @@
-"""Talking to a person at a terminal: tables, colours, progress, errors with hints, and wording of figures and times."""
+"""Terminal output: tables, colours, progress bars, errors with hints, and the formatting of figures, events and
+times."""

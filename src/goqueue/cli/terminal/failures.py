@@ -1,4 +1,5 @@
-"""How a command ends when it cannot do what it was asked: a sentence with its code and a hint, never a traceback."""
+"""Exit statuses and error reporting of commands: an error is printed as a sentence with its code and a hint, never as a
+traceback."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ EXIT_USAGE = 2
 EXIT_NO_BROKER = 3
 EXIT_NOT_FOUND = 4
 EXIT_PROBLEMS = 5
-"""It was done, and what was looked at is not as it should be."""
+"""The command succeeded, and what it examined has problems."""
 _NOT_FOUND = 404
 P = ParamSpec("P")
 
 
 def reported(command: Callable[P, int]) -> Callable[P, None]:
-    """Make a function that returns an exit status into a command that prints its errors.
+    """Turn a function that returns an exit status into a command that prints its errors and exits with a status.
 
-    What the user can correct (a request or a configuration) ends with 2, a broker that is not there or does not
-    answer in time with 3, a thing that it does not have with 4, every other ``GoQueueError`` with 1.
+    The status is 2 for errors that the user can correct (a request or a configuration), 3 if no broker is reachable or
+    answers in time, 4 if something does not exist on the broker, and 1 for every other ``GoQueueError``.
     """
 
     @functools.wraps(command)
@@ -45,7 +46,8 @@ def reported(command: Callable[P, int]) -> Callable[P, None]:
 
 
 def tell_error(message: str, code: str, remedy: str) -> None:
-    """The code ends the first line: there a script finds it, however many lines the message has."""
+    """Print an error and its hint on standard error. The code ends the first line, where scripts find it even if the
+    message has several lines."""
     first, *others = message.split("\n")
     typer.echo("\n".join([f"error: {first} {typer.style(f'[{code}]', dim=True)}", *others]), err=True)
     if remedy:
@@ -61,7 +63,7 @@ def _status_of(error: GoQueueError) -> int:
 
 
 def _is_unanswered(error: GoQueueError) -> bool:
-    """Whether the time ran out because no broker answered."""
+    """Whether the deadline passed because no broker answered."""
     why = error.__cause__
     return isinstance(error, DeliveryTimeout) and (not isinstance(why, GoQueueError) or is_silence(why))
 

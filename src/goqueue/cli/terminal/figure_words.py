@@ -1,4 +1,4 @@
-"""Figures as a person reads them: three digits or so, and a unit."""
+"""Formats figures for people: about three significant digits, and a unit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from goqueue.cli.terminal.time_words import duration
 from goqueue.model.ports import NANOS_PER_SECOND
 
 NOTHING = "-"
-"""Nothing was measured: that is not zero."""
+"""Shown where nothing was measured, which differs from zero."""
 _BARS = "▁▂▃▄▅▆▇█"
 _LARGE = 10_000.0
 
 
 def count(number: float) -> str:
-    """``0``, ``0.3``, ``12``, ``9,999``, ``12.3k``, ``4.56M``."""
+    """Format a count: ``0``, ``0.3``, ``12``, ``9,999``, ``12.3k``, ``4.56M``."""
     sign, number = ("-", -number) if number < 0 else ("", number)
     if 0 < number < 9.95 and number != int(number):
         return f"{sign}{number:.1f}" if number >= 0.05 else f"{sign}<0.1"
@@ -29,7 +29,7 @@ def count(number: float) -> str:
 
 
 def size(number: float) -> str:
-    """``0 B``, ``999 B``, ``12.3 KB``, ``4.56 GB``; a thousand each."""
+    """Format bytes in decimal units (1 KB is 1,000 B): ``0 B``, ``999 B``, ``12.3 KB``, ``4.56 GB``."""
     if number < 999.5:
         return f"{number:.0f} B"
     for unit in ("KB", "MB", "GB", "TB"):
@@ -40,7 +40,8 @@ def size(number: float) -> str:
 
 
 def seconds(span: float | None) -> str:
-    """``40 µs``, ``0.4 ms``, ``1.31 s``, ``3h12m``; beyond what a histogram tells apart it is ``very long``."""
+    """Format a duration: ``40 µs``, ``0.4 ms``, ``1.31 s``, ``3h12m``; ``very long`` above the histogram's last
+    bound."""
     if span is None:
         return NOTHING
     if math.isinf(span):
@@ -51,27 +52,27 @@ def seconds(span: float | None) -> str:
 
 
 def latency(span: float | None, *, is_at_least: bool) -> str:
-    """The same; ``>30.0 s`` if it is known only to be more than that."""
+    """Format a latency as ``seconds`` does; with ``is_at_least``, where only a lower bound is known, as ``>30.0 s``."""
     return f">{seconds(span)}" if is_at_least else seconds(span)
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The last ``width`` of them, as high as the largest is; a gap where nothing is known."""
-    shown = list(values)[-width:] if width > 0 else []
-    most = max((value for value in shown if value is not None), default=0.0)
-    drawn = []
-    for value in shown:
+    """Draw the last ``width`` values as bars, scaled to the largest of them; unknown values are gaps."""
+    visible = list(values)[-width:] if width > 0 else []
+    most = max((value for value in visible if value is not None), default=0.0)
+    bars = []
+    for value in visible:
         if value is None:
-            drawn.append(" ")
+            bars.append(" ")
         elif most <= 0:
-            drawn.append(_BARS[0])
+            bars.append(_BARS[0])
         else:
-            drawn.append(_BARS[min(len(_BARS) - 1, int(value / most * len(_BARS)))])
-    return "".join(drawn).rjust(max(0, width))
+            bars.append(_BARS[min(len(_BARS) - 1, int(value / most * len(_BARS)))])
+    return "".join(bars).rjust(max(0, width))
 
 
 def bar(share: float, width: int) -> str:
-    """A part of a line, to an eighth of a letter."""
+    """Draw a horizontal bar that fills ``share`` of ``width`` columns, to an eighth of a column."""
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     whole, rest = divmod(eighths, 8)
     return "█" * whole + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[rest]

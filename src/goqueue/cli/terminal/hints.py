@@ -1,6 +1,6 @@
-"""The errors of a broker with what helps whoever sits at a terminal: a command where the broker names a path.
+"""Errors of the broker with hints for the command line: a command where the broker's own hint names an HTTP path.
 
-What they mean and how a command ends with them stays as it is; only the hint is another.
+Code, status and meaning of an error stay the same; only its remedy is replaced.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class GroupDiffers(GroupConflict):
     remedy = "'goqueue group describe NAME' shows how it is set and who is in it."
 
 
-class NothingWaits(DelayedNotFound):
+class NoSuchDelayedMessage(DelayedNotFound):
     remedy = "'goqueue delay list TOPIC' shows what waits; what was delivered has another offset."
 
 
-class WaitsInSeveral(AmbiguousOffset):
+class SeveralDelayedMessages(AmbiguousOffset):
     remedy = "Say which one is meant: --partition N."
 
 
-class NothingKnown(TraceNotFound):
+class NoSuchTrace(TraceNotFound):
     remedy = (
         "'goqueue trace' lists the latest; trace.retention_ms and trace.retention_bytes decide how long they are kept."
     )
@@ -75,15 +75,15 @@ class NoAnswerInTime(DeliveryTimeout):
     remedy = "Check that the broker runs; if it is only slow, wait longer with --timeout TIME."
 
 
-class NotOffered(NotFound):
+class UnknownPath(NotFound):
     remedy = "Its version may be older than this command's: compare 'goqueue version' with 'goqueue stats'."
 
 
-class NotOfferedSo(MethodNotAllowed):
-    remedy = NotOffered.remedy
+class UnknownMethod(MethodNotAllowed):
+    remedy = UnknownPath.remedy
 
 
-_AT_A_TERMINAL: dict[type[GoQueueError], type[GoQueueError]] = {
+_CLI_ERRORS: dict[type[GoQueueError], type[GoQueueError]] = {
     kind.__bases__[0]: kind
     for kind in (
         NoSuchTopic,
@@ -91,31 +91,31 @@ _AT_A_TERMINAL: dict[type[GoQueueError], type[GoQueueError]] = {
         NoSuchOffset,
         NoSuchGroup,
         GroupDiffers,
-        NothingWaits,
-        WaitsInSeveral,
-        NothingKnown,
+        NoSuchDelayedMessage,
+        SeveralDelayedMessages,
+        NoSuchTrace,
         NoSuchSubject,
         NoSuchVersion,
         TransactionBusy,
         NoAnswerInTime,
-        NotOffered,
-        NotOfferedSo,
+        UnknownPath,
+        UnknownMethod,
     )
 }
 
 
 def is_silence(error: GoQueueError) -> bool:
-    """Whether no broker answered. One that answered and refused is there."""
+    """Whether the error means that no broker answered. A broker that refused has answered."""
     return isinstance(error, BrokerUnavailable | DeliveryTimeout)
 
 
 def at_a_terminal(error: GoQueueError) -> GoQueueError:
-    """The same error, with a hint for the command line if there is a better one. Others stay as they are.
+    """The same error with a hint for the command line, where there is one; other errors are returned unchanged.
 
-    Where the time ran out because a broker refused again and again, it is the refusal that is to be mended.
+    If a deadline passed because a broker kept refusing, the refusal is returned: it is what has to be fixed.
     """
     why = error.__cause__
     if isinstance(error, DeliveryTimeout) and isinstance(why, GoQueueError) and not is_silence(why):
         return at_a_terminal(type(why)(str(error), retry_after_s=why.retry_after_s))
-    kind = _AT_A_TERMINAL.get(type(error))
+    kind = _CLI_ERRORS.get(type(error))
     return error if kind is None else kind(str(error), retry_after_s=error.retry_after_s)

@@ -1,6 +1,6 @@
-"""What Ctrl-C does while nothing has begun: it ends the process with the status of an interrupt, and no traceback.
+"""Ctrl-C before a command has started: exits with the status of an interrupt and without a traceback.
 
-Nothing heavy is imported here: this comes before everything else.
+Imports nothing heavy, because it is loaded before everything else.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from types import FrameType
 EXIT_INTERRUPTED = 130
 
 
-def leave_at_once() -> None:
-    """From now on. Where Ctrl-C is ignored, as in the background of a script, it stays so."""
+def exit_on_interrupt() -> None:
+    """Exit on Ctrl-C from now on. Where SIGINT is ignored, as for a script's background job, it stays ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGINT, _exit)
 
 
 def raise_again() -> None:
-    """A command begins: it may have something to put back, and hears of Ctrl-C as a ``KeyboardInterrupt``."""
-    if signal.getsignal(signal.SIGINT) is _leave:
+    """Restore ``KeyboardInterrupt`` for Ctrl-C: a command that is running may have cleaning up to do."""
+    if signal.getsignal(signal.SIGINT) is _exit:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _leave(_number: int, _frame: FrameType | None) -> None:
-    # Raising would not do: an import may swallow it, or print it.
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    # An exception would not do: code that is being imported may swallow or print it.
     if sys.argv[1:2] == ["produce"]:
         os.write(2, b"interrupted, nothing was sent\n")
     os._exit(EXIT_INTERRUPTED)

@@ -1,4 +1,5 @@
-"""A JSON document with a long list in it, written while the list comes: nobody needs to hold the whole of it."""
+"""Streaming writer of a JSON document with a long list in it: items are printed as they come, so memory stays
+bounded."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import typer
 
 
 class JsonList:
-    """Looks as ``lines.put_json`` would print the whole of it. Nothing is written before ``add`` or ``end``."""
+    """Prints the same text as ``styled_lines.print_json`` for the whole document. Prints nothing before ``begin``,
+    ``add`` or ``end``."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -17,7 +19,7 @@ class JsonList:
         self.is_begun = False
 
     def begin(self, fields: Mapping[str, object] | None = None) -> None:
-        """With the fields in front of the list."""
+        """Print the fields in front of the list, and open the list."""
         self.is_begun = True
         typer.echo("{\n" + "".join(f"  {_field(*each)},\n" for each in (fields or {}).items()), nl=False)
         typer.echo(f"  {_json(self._name)}: [", nl=False)
@@ -31,7 +33,7 @@ class JsonList:
             self._count += 1
 
     def end(self, fields: Mapping[str, object]) -> None:
-        """With the fields behind the list."""
+        """Close the list, and print the fields behind it."""
         if not self.is_begun:
             self.begin()
         typer.echo("\n  ]" if self._count else "]", nl=False)
@@ -43,5 +45,5 @@ def _field(name: str, value: object) -> str:
 
 
 def _json(value: object, indent: int = 0) -> str:
-    # No text in it has a line end: JSON writes them as escapes.
+    # Strings hold no line breaks: JSON writes them as escapes.
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode().replace("\n", "\n" + " " * indent)

@@ -1,4 +1,4 @@
-"""Help and refusals in plain words: the library that reads arguments writes for Python programmers."""
+"""Help and usage errors in plain English, where typer's own texts address Python programmers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _IN_PLAIN_WORDS: Sequence[tuple[re.Pattern[str], str]] = (
 
 
 class PlainCommand(TyperCommand):
-    """A command without the names of Python's types in its help, and with plain words for what it refuses."""
+    """A command whose help shows no Python types and whose usage errors are in plain English."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            error.message = plain_words(error.message)
+            error.message = plain_refusal(error.message)
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -38,27 +38,28 @@ class PlainCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for title, kind in (("Arguments", "argument"), ("Options", "option")):
             records = [each.get_help_record(ctx) for each in self.get_params(ctx) if each.param_type_name == kind]
-            rows = [(_TYPE.sub(_plain_type, names), said) for names, said in filter(None, records)]
+            rows = [(_TYPE.sub(_type_to_show, names), help) for names, help in filter(None, records)]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
 
-def plain_words(refusal: str) -> str:
+def plain_refusal(refusal: str) -> str:
+    """Rewrite a validation error of the argument parser in plain English."""
     for pattern, plain in _IN_PLAIN_WORDS:
         refusal = pattern.sub(plain, refusal)
     return refusal
 
 
-def use_in(app: typer.Typer) -> None:
-    """For all commands of it, and of those below it."""
+def use_plain_help(app: typer.Typer) -> None:
+    """Use ``PlainCommand`` for all commands of ``app`` and of the groups below it."""
     for command in app.registered_commands:
         command.cls = PlainCommand
     for group in app.registered_groups:
         if group.typer_instance is not None:
-            use_in(group.typer_instance)
+            use_plain_help(group.typer_instance)
 
 
-def _plain_type(found: re.Match[str]) -> str:
-    """What can be chosen from is told; a type says nothing that the name does not."""
+def _type_to_show(found: re.Match[str]) -> str:
+    """Keep a type that lists choices; drop one that adds nothing to the option's name."""
     return found[0] if "|" in found[0] else ""

@@ -1,6 +1,6 @@
-"""How far long work is: a bar on a terminal, nothing in a pipe. And how it is stopped: between two pieces of it.
+"""Progress bars for long work, and stopping it between two steps.
 
-The bar is drawn on standard error, so that results can be piped while it is shown.
+A bar is drawn only on a terminal, and on standard error, so that results can be piped while it is shown.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from threading import Event
 from types import FrameType
 from typing import Protocol
 
-_LOOK_EVERY_S = 0.05
+_CHECK_EVERY_S = 0.05
 
 
 class Bar(Protocol):
-    """Work that goes on."""
+    """A progress bar."""
 
     def advance(self, amount: int = 1) -> None: ...
 
     def expect(self, total: int) -> None:
-        """So much there is in all, by what is known now."""
+        """Set the total, as far as it is known now."""
 
 
 class _NoBar:
@@ -35,22 +35,24 @@ class _NoBar:
 
 
 @contextmanager
-def shown(what: str, total: int | None = None, unit: str = "messages", *, is_wanted: bool = True) -> Iterator[Bar]:
-    """``total`` is None if nobody knows how much there is: then the count and the rate are shown."""
-    if not is_wanted or not sys.stderr.isatty():
+def progress_bar(
+    title: str, total: int | None = None, unit: str = "messages", *, is_enabled: bool = True
+) -> Iterator[Bar]:
+    """Show a progress bar for the duration of the block. Without ``total`` it shows the count and the rate."""
+    if not is_enabled or not sys.stderr.isatty():
         yield _NoBar()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
-    from goqueue.cli.terminal import figure_words as words
+    from goqueue.cli.terminal import figure_words
 
     def amount(number: float) -> str:
-        return words.size(number) if unit == "bytes" else f"{int(number):,}"
+        return figure_words.size(number) if unit == "bytes" else f"{int(number):,}"
 
     def speed(number: float) -> str:
-        return words.size(number) if unit == "bytes" else f"{number:,.0f} {unit}"
+        return figure_words.size(number) if unit == "bytes" else f"{number:,.0f} {unit}"
 
     class Rate(TextColumn):
         def render(self, task: Task) -> Text:
@@ -60,7 +62,7 @@ def shown(what: str, total: int | None = None, unit: str = "messages", *, is_wan
 
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Rate(""), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
+        task = progress.add_task(title, total=total)
 
         class Drawn:
             def advance(self, amount: int = 1) -> None:
@@ -72,38 +74,41 @@ def shown(what: str, total: int | None = None, unit: str = "messages", *, is_wan
         yield Drawn()
 
 
-def remark(text: str) -> None:
-    """A line on standard error; above the bar if one is shown, which ``sys.stderr`` knows of and typer does not."""
+def print_notice(text: str) -> None:
+    """Print a line on standard error. It uses ``sys.stderr``, which a progress bar redirects to print above itself;
+    ``typer.echo`` would write into the bar."""
     sys.stderr.write(f"{text}\n")
 
 
 class Stop(Event):
-    """Set by a signal. Waiting for it takes no lock: the signal may come in the middle of that, in the same thread."""
+    """An event set by a signal handler. ``wait`` takes no lock, because the signal may arrive during it in the same
+    thread."""
 
     def wait(self, timeout: float | None = None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.is_set():
-            left = _LOOK_EVERY_S if deadline is None else deadline - time.monotonic()
+            left = _CHECK_EVERY_S if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 break
-            time.sleep(min(left, _LOOK_EVERY_S))
+            time.sleep(min(left, _CHECK_EVERY_S))
         return self.is_set()
 
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Ctrl-C and SIGTERM set the event; whoever works looks at it between two pieces. The second one ends it at once.
+    """Set an event on Ctrl-C or SIGTERM, which the work checks between two steps; a second signal raises
+    ``KeyboardInterrupt``.
 
-    To be used in the main thread.
+    Use it in the main thread only.
     """
     stop = Stop()
 
-    def told(number: int, _: FrameType | None) -> None:
+    def on_signal(number: int, _: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
-    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

@@ -1,4 +1,4 @@
-"""Tables of text, as wide as what is in them."""
+"""Plain text tables whose columns are as wide as their contents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GAP = "  "
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Line]:
-    """A line of titles, and one for each row. What is not to be printed is escaped."""
+    """A line of titles, then one for each row. Unprintable characters are escaped."""
     cells = [titles, *([escape(cell) for cell in row] for row in rows)]
     widths = [max(cell_len(row[column]) for row in cells) for column in range(len(titles))]
     for number, row in enumerate(cells):

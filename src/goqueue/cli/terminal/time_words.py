@@ -13,7 +13,7 @@ _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Instants as a clock on the wall of ``zone`` shows them; of this machine's zone if there is none."""
+    """Formats instants in the time zone ``zone``, or in this machine's zone if it is None."""
 
     zone: tzinfo | None = None
 
@@ -32,17 +32,18 @@ class Times:
         return "UTC" if offset == "+0000" else f"UTC{offset[:3]}:{offset[3:5]}"
 
     def later(self, instant: str, seen_ns: int, *, exact: bool = False) -> str:
-        """An instant as someone sees it who stands at another: with its day if that is not the same."""
+        """An instant relative to ``seen_ns``: the time of day, and the date if the two are on different days."""
         at_ns = parse_instant_ns(instant)
         clock = self.clock(at_ns) if exact else self.clock(at_ns)[:8]
         return clock if self.day(at_ns) == self.day(seen_ns) else f"{self.day(at_ns)} {clock}"
 
 
 def duration(span_ns: int) -> str:
-    """Three digits or so: ``0.4 ms``, ``44 ms``, ``1.31 s``, ``30.0 s``, ``12m05s``, ``3h12m``, ``4d03h``."""
+    """Format a duration with about three digits: ``0.4 ms``, ``44 ms``, ``1.31 s``, ``30.0 s``, ``12m05s``, ``3h12m``,
+    ``4d03h``."""
     sign, span_ns = ("-", -span_ns) if span_ns < 0 else ("", span_ns)
     if span_ns < 999_500_000:
-        # Steps within a fraction of a millisecond are told apart, but nothing took no time but nothing.
+        # Show fractions of a millisecond, and ``0 ms`` only for exactly zero.
         tenths = span_ns / NANOS_PER_MS
         return sign + (f"{tenths:.1f} ms" if 0 < span_ns < 9_950_000 else f"{tenths:.0f} ms")
     seconds = span_ns / NANOS_PER_SECOND

@@ -1,6 +1,6 @@
-"""Durations and instants as options take them: ``10m``, ``2026-01-31T12:00:00Z``, ``2026-01-31 12:00`` (local time).
+"""Parses durations and instants of options: ``10m``, ``2026-01-31T12:00:00Z``, ``2026-01-31 12:00`` (local time).
 
-Each function names the option in what it raises, and the limit that was passed.
+Errors name the option and the limit that was exceeded.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.units import format_duration_ms, parse_duration_ms, parse_instant_ns
 
 LONGEST_MS = 3_650 * 86_400_000
-"""Ten years: what is longer is a slip of the finger."""
+"""Ten years; a longer duration is taken for a typing error."""
 _DURATION = re.compile(r"([0-9.]+(ms|s|m|h|d))+")
 
 
 def duration_ms(option: str, text: str, *, least_ms: int = 0, most_ms: int = LONGEST_MS) -> int:
-    """A duration such as ``250ms``, ``30s``, ``1h30m`` or ``7d``."""
+    """Parse a duration such as ``250ms``, ``30s``, ``1h30m`` or ``7d``."""
     try:
         found = parse_duration_ms(text)
     except InvalidRequest as error:
@@ -35,7 +35,7 @@ def duration_ms(option: str, text: str, *, least_ms: int = 0, most_ms: int = LON
 
 
 def instant_ns(option: str, text: str) -> int:
-    """Unix nanoseconds of an instant in RFC 3339; one without a zone is of this machine's."""
+    """Parse an RFC 3339 instant into Unix nanoseconds; without a zone, it is in this machine's local time."""
     try:
         return parse_instant_ns(text)
     except InvalidRequest as error:
@@ -46,10 +46,10 @@ def instant_ns(option: str, text: str) -> int:
 
 
 def since_ns(option: str, text: str) -> int:
-    """The instant that lies so long ago, by the clock of this machine."""
+    """The instant that lies the given duration ago, by this machine's clock."""
     return time.time_ns() - duration_ms(option, text) * NANOS_PER_MS
 
 
 def past_ns(option: str, text: str) -> int:
-    """A span back from now (``7d``) or an instant; the epoch if it is longer ago, for nothing is older."""
+    """Parse an instant, or a duration back from now (``7d``), which is cut at the epoch."""
     return max(0, since_ns(option, text)) if _DURATION.fullmatch(text) else instant_ns(option, text)

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from goqueue.cli.commands.bench.bench import shares_machine
-from goqueue.cli.commands.bench.bench_stage import Stage, Times
-from goqueue.cli.commands.bench.bench_view import described
+from goqueue.cli.commands.bench.bench_stage import Stage, Timings
+from goqueue.cli.commands.bench.bench_view import result_lines
 from goqueue.cli.commands.bench.bench_work import Values
-from goqueue.cli.terminal.styled_lines import plain
+from goqueue.cli.terminal.styled_lines import plain_text
 
 FACTS = {
     "server": "http://127.0.0.1:8080",
@@ -28,8 +28,8 @@ FACTS = {
 }
 
 
-def timed(*milliseconds: float) -> Times:
-    times = Times()
+def timed(*milliseconds: float) -> Timings:
+    times = Timings()
     for each in milliseconds:
         times.add(each / 1_000)
     return times
@@ -68,7 +68,7 @@ def test_the_result_shows_rates_percentiles_and_bars() -> None:
     for _ in range(9):
         stage.timed("a batch").add(0.0015)
     stage.timed("a batch").add(0.030)
-    text = plain(described(FACTS, [stage, Stage("consume", 10, took_s=1.0)]))
+    text = plain_text(result_lines(FACTS, [stage, Stage("consume", 10, took_s=1.0)]))
     assert "runs on the broker's machine" in text
     assert "3 partitions, fsync always, 100 bytes a message, 4 producers, batches of 500, as fast as it goes" in text
     lines = text.splitlines()
@@ -81,7 +81,7 @@ def test_the_result_shows_rates_percentiles_and_bars() -> None:
 
 
 def test_at_a_pace_it_says_so() -> None:
-    text = plain(described(FACTS | {"rate": 500.0, "shares_machine": False}, []))
+    text = plain_text(result_lines(FACTS | {"rate": 500.0, "shares_machine": False}, []))
     assert "500 messages a second, each sent by itself, linger 5 ms" in text
     assert "broker's machine" not in text
 

@@ -63,13 +63,13 @@ ORDER = {
     ],
 )
 def test_conditions(condition: str, fits: bool) -> None:
-    assert parse_condition(condition).fits(ORDER) is fits
+    assert parse_condition(condition).matches(ORDER) is fits
 
 
 def test_the_whole_value_can_be_asked_for() -> None:
-    assert parse_condition("$ > 5").fits(6)
-    assert parse_condition("$[1] == b").fits(["a", "b"])
-    assert parse_condition("$.a == 1").fits({"a": 1})
+    assert parse_condition("$ > 5").matches(6)
+    assert parse_condition("$[1] == b").matches(["a", "b"])
+    assert parse_condition("$.a == 1").matches({"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_any_text_is_a_condition_or_refused(text: str) -> None:
         condition = parse_condition(text)
     except BadCondition:
         return
-    assert condition.fits(ORDER) in (True, False)
+    assert condition.matches(ORDER) in (True, False)
 
 
 def record(value: bytes | None = b"{}", key: bytes | None = b"ada", **more: Any) -> Record:
@@ -113,12 +113,12 @@ def test_a_filter_wants_all_of_it() -> None:
         conditions=[parse_condition("total > 10")],
     )
     good = {"headers": (("shop", b"north"), ("trace", b"")), "priority": 1}
-    assert wanted.fits(record(b'{"total": 11}', **good))
-    assert not wanted.fits(record(b'{"total": 9}', **good))
-    assert not wanted.fits(record(b'{"total": 11}', b"bob", **good))
-    assert not wanted.fits(record(b'{"total": 11}', None, **good))
-    assert not wanted.fits(record(b'{"total": 11}', **good | {"priority": 2}))
-    assert not wanted.fits(record(b'{"total": 11}', **good | {"headers": (("shop", b"north"),)}))
-    assert not wanted.fits(record(b"total 11", **good))
-    assert not wanted.fits(record(None, **good))
-    assert Filter(key_prefix=b"ad").fits(record()) and not Filter(key_prefix=b"ad").fits(record(key=None))
+    assert wanted.matches(record(b'{"total": 11}', **good))
+    assert not wanted.matches(record(b'{"total": 9}', **good))
+    assert not wanted.matches(record(b'{"total": 11}', b"bob", **good))
+    assert not wanted.matches(record(b'{"total": 11}', None, **good))
+    assert not wanted.matches(record(b'{"total": 11}', **good | {"priority": 2}))
+    assert not wanted.matches(record(b'{"total": 11}', **good | {"headers": (("shop", b"north"),)}))
+    assert not wanted.matches(record(b"total 11", **good))
+    assert not wanted.matches(record(None, **good))
+    assert Filter(key_prefix=b"ad").matches(record()) and not Filter(key_prefix=b"ad").matches(record(key=None))

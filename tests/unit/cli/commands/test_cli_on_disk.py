@@ -9,7 +9,7 @@ from doubles.synced import note_syncs
 
 from goqueue.cli.commands.backup import backup_output
 from goqueue.cli.commands.backup.backup_output import to_file
-from goqueue.cli.commands.backup.restore_folder import restored_to
+from goqueue.cli.commands.backup.restore_folder import restore_into
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -42,7 +42,7 @@ def test_a_restored_folder_is_on_the_disk_before_a_broker_would_start_on_it(
     def there(path: Path) -> tuple[Path, list[str]]:
         return path, [name for name in ("logs", "FORMAT", "restore.part") if (data / name).exists()]
 
-    with restored_to(data, lambda size: None) as folder:
+    with restore_into(data, lambda size: None) as folder:
         for name in ("logs/t/0/1.log", "FORMAT"):
             folder.begin_file(name, 1)
             folder.write(b"x")

@@ -157,7 +157,7 @@ def test_a_run_is_told_to_trust_what_was_committed(monkeypatch: pytest.MonkeyPat
 )
 def test_a_slow_rate_is_not_told_as_none(count: int, seconds: float, shown: str) -> None:
     summary = Summary({"messages per second": per_second(count, seconds)})
-    assert styled_lines.plain(pipeline_view.summary_lines("p", summary)).splitlines()[1].split()[-1] == shown
+    assert styled_lines.plain_text(pipeline_view.summary_lines("p", summary)).splitlines()[1].split()[-1] == shown
 
 
 def test_why_spark_does_not_start_is_told_without_java() -> None:
@@ -244,7 +244,7 @@ def test_an_error_has_its_traceback_only_when_asked_for() -> None:
 def test_progress_is_a_line_now_and_then_where_there_is_no_terminal() -> None:
     out = io.StringIO()
     times = iter([0.0, 1.0, 6.0])
-    tell = pipeline_view._Plain("p", out, lambda: next(times))
+    tell = pipeline_view._PlainProgress("p", out, lambda: next(times))
     for done in (1_000, 2_000, 3_000):
         tell(Progress(done, 250.4, done // 1_000, 7))
     assert out.getvalue() == (
@@ -256,7 +256,7 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal() -> None:
 
 def test_what_begins_is_told_at_once_where_there_is_no_terminal() -> None:
     out = io.StringIO()
-    tell = pipeline_view._Plain("p", out, lambda: 1.0)
+    tell = pipeline_view._PlainProgress("p", out, lambda: 1.0)
     for report in (Progress(0, doing="starting Spark"), Progress(0, doing="running"), Progress(1, batch=0)):
         tell(report)
     for number in (1, 2):
@@ -266,7 +266,7 @@ def test_what_begins_is_told_at_once_where_there_is_no_terminal() -> None:
 
 
 def test_a_summary_without_rows_says_none() -> None:
-    shown = styled_lines.plain(pipeline_view.summary_lines("p", Summary({"n": 0}, [Table("odd ones", ["a"], [])])))
+    shown = styled_lines.plain_text(pipeline_view.summary_lines("p", Summary({"n": 0}, [Table("odd ones", ["a"], [])])))
     assert shown == "p\nn  0\n\nodd ones\nnone"
 
 

@@ -13,8 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goqueue.cli.commands.produce import produce_input
-from goqueue.cli.commands.produce.produce_input import Block, NotReadable, Source, TooLarge, blocks, check, whole
-from goqueue.cli.commands.produce.produce_rows import Chunk, ForAll, chunks, of_json, plain, with_key
+from goqueue.cli.commands.produce.produce_input import (
+    Block,
+    NotReadable,
+    Source,
+    TooLarge,
+    blocks,
+    check_readable,
+    read_whole,
+)
+from goqueue.cli.commands.produce.produce_rows import Chunk, Defaults, chunks, json_parser, key_parser, plain_parser
 from goqueue.client.messages.outgoing_message import Outgoing
 from goqueue.model.errors import InvalidMessage
 
@@ -52,32 +60,32 @@ def test_a_line_without_end_is_told_and_passed_over(tmp_path: Path, monkeypatch:
     ]  # fmt: skip
     assert [each.first for each in found if each.too_long] == [2]
     with pytest.raises(TooLarge, match="more than the 50 bytes"):
-        whole(Source(str(path)), 50, NOW)
+        read_whole(Source(str(path)), 50, NOW)
 
 
 def test_files_that_are_not_there_are_told_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(NotReadable, match="not there"):
-        check([Source(str(tmp_path / "nothing"))])
+        check_readable([Source(str(tmp_path / "nothing"))])
     assert "path" in NotReadable.remedy
     with pytest.raises(NotReadable, match="is a folder"):
-        check([Source(str(tmp_path))])
+        check_readable([Source(str(tmp_path))])
 
 
 def test_plain_lines_go_as_they_are_unless_there_is_something_to_add() -> None:
-    assert plain(ForAll()) is None
-    parse = plain(ForAll(key=b"ada", priority=1))
+    assert plain_parser(Defaults()) is None
+    parse = plain_parser(Defaults(key=b"ada", priority=1))
     assert parse is not None and parse(b"v") == Outgoing(b"v", key=b"ada", priority=1)
 
 
 def test_keys_stand_before_the_first_separator() -> None:
-    parse = with_key(ForAll(), "::")
+    parse = key_parser(Defaults(), "::")
     assert parse(b"ada::a::b") == Outgoing(b"a::b", key=b"ada", priority=2)
     with pytest.raises(InvalidMessage, match="no '::'"):
         parse(b"ada:a")
 
 
-def row(line: str, for_all: ForAll | None = None, *, ignore_partition: bool = False) -> Outgoing:
-    found = of_json(for_all or ForAll(), ignore_partition=ignore_partition)(line.encode())
+def row(line: str, for_all: Defaults | None = None, *, ignore_partition: bool = False) -> Outgoing:
+    found = json_parser(for_all or Defaults(), ignore_partition=ignore_partition)(line.encode())
     assert isinstance(found, Outgoing)
     return found
 
@@ -108,7 +116,7 @@ def test_a_row_says_what_the_message_is() -> None:
 
 
 def test_what_a_row_says_goes_before_the_options() -> None:
-    for_all = ForAll(b"all", (("a", b"0"), ("z", b"9")), 1, 3, timedelta(1))
+    for_all = Defaults(b"all", (("a", b"0"), ("z", b"9")), 1, 3, timedelta(1))
     found = row('{"value": "v", "key": "own", "headers": {"a": "1"}, "deliver_at": "2030-01-01T00:00:00Z"}', for_all)
     assert (found.key, found.headers, found.partition, found.priority) == (b"own", [("z", b"9"), ("a", b"1")], 1, 3)
     assert found.delay is None and found.deliver_at is not None
@@ -151,7 +159,7 @@ def some_blocks(*lines: bytes) -> Iterator[Block]:
 
 def test_nothing_behind_a_bad_line_is_taken_unless_it_is_skipped() -> None:
     given = (b'{"value": "a"}', b"", b"?", b'{"value": "b"}')
-    parse = of_json(ForAll(), ignore_partition=False)
+    parse = json_parser(Defaults(), ignore_partition=False)
     (found,) = chunks(some_blocks(*given), parse, skip_bad=False)
     assert ([each.value for each in found.messages], list(found.lines), found.bad[0][0]) == ([b"a"], [1], 3)  # type: ignore[union-attr]
     (found,) = chunks(some_blocks(*given), parse, skip_bad=True)
@@ -170,6 +178,6 @@ def test_parts_of_a_chunk_are_all_of_it() -> None:
 
 def test_a_file_that_is_more_than_a_message_is_no_matter_of_bad_lines() -> None:
     with pytest.raises(TooLarge) as refused:
-        whole(Source("/dev/zero"), 20 << 20, NOW)
+        read_whole(Source("/dev/zero"), 20 << 20, NOW)
     assert "has more than the 20,971,520 bytes that a message may have" in str(refused.value)
     assert "--whole" in refused.value.remedy and "--skip-bad" not in refused.value.remedy

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from goqueue.cli.commands.produce.produce_rows import Chunk
-from goqueue.cli.commands.produce.produce_send import Delivery, Pace, Tally
-from goqueue.cli.connection.wait_notice import Waiting
+from goqueue.cli.commands.produce.produce_send import Pace, Sender, Tally
+from goqueue.cli.connection.wait_notice import OutageNotices
 from goqueue.client.messages.outgoing_message import Sent
 
 
@@ -30,9 +30,9 @@ class NoBar:
 
 
 def test_who_interrupts_a_call_learns_which_line_is_not_known_to_be_stored() -> None:
-    waiting, tally = Waiting("http://broker", "60s", is_told=False), Tally()
+    waiting, tally = OutageNotices("http://broker", "60s", is_enabled=False), Tally()
     producer: Any = Interrupted()
-    delivery = Delivery("t", producer, Pace(None), waiting, False, NoBar(), False, lambda _: None, lambda _: None)
+    delivery = Sender("t", producer, Pace(None), waiting, False, NoBar(), False, lambda _: None, lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         delivery.run(iter([Chunk("standard input", [b"a", b"b"], [7, 8], 4)]), tally, Event())
-    assert (tally.stopped_before, tally.may_be_behind) == ("line 7 of standard input", True)
+    assert (tally.stopped_before, tally.may_be_stored_after) == ("line 7 of standard input", True)

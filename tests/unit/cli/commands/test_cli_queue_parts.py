@@ -13,12 +13,12 @@ import pytest
 import typer
 
 from goqueue.cli.commands.queue import queue_settle
-from goqueue.cli.commands.queue.queue_member import client_name, is_from_here
-from goqueue.cli.commands.queue.queue_settle import receipts_in, settle_all
+from goqueue.cli.commands.queue.queue_member import client_name, is_own_member
+from goqueue.cli.commands.queue.queue_settle import read_receipts, settle_all
 from goqueue.cli.connection.broker_http import BrokerHttp
 from goqueue.cli.terminal import progress, styled_lines
 from goqueue.cli.terminal.json_list import JsonList
-from goqueue.cli.terminal.message_text import short
+from goqueue.cli.terminal.message_text import row_fields
 
 
 def at_host(monkeypatch: pytest.MonkeyPatch, host: str) -> str:
@@ -37,8 +37,8 @@ def test_members_are_known_by_the_whole_name_of_their_host(
     name = at_host(monkeypatch, other)
     member = {"instance_id": f"{name}-0123abcd-0123abcd"}
     at_host(monkeypatch, "vm")
-    assert is_from_here(member) is is_own
-    assert not is_from_here({}) and not is_from_here({"instance_id": "cli-ada@vm-mine"})
+    assert is_own_member(member) is is_own
+    assert not is_own_member({}) and not is_own_member({"instance_id": "cli-ada@vm-mine"})
 
 
 def test_names_that_are_too_long_or_odd_do_not_collide(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,10 +56,10 @@ def given(monkeypatch: pytest.MonkeyPatch, text: bytes) -> io.BytesIO:
 def test_no_more_is_read_than_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_settle, "MOST_RECEIPTS", 3)
     raw = given(monkeypatch, b"a\nb\n\nc\n")
-    assert receipts_in(["-"]) == ["a", "b", "c"]
+    assert read_receipts(["-"]) == ["a", "b", "c"]
     raw = given(monkeypatch, b"a\n" * 1_000)
     with pytest.raises(typer.BadParameter, match="at most 3 receipts"):
-        receipts_in(["-"])
+        read_receipts(["-"])
     assert raw.tell() == 8
 
 
@@ -67,7 +67,7 @@ def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_settle, "_LONGEST_LINE", 1 << 20)
     raw = given(monkeypatch, b"x" * (3 << 20))
     with pytest.raises(typer.BadParameter, match="more than 1 MiB"):
-        receipts_in(["-"])
+        read_receipts(["-"])
     assert raw.tell() == (1 << 20) + 1
 
 
@@ -75,7 +75,7 @@ def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_receipt_is_refused(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
     given(monkeypatch, text + b"\n")
     with pytest.raises(typer.BadParameter, match="is no receipt"):
-        receipts_in(["-"])
+        read_receipts(["-"])
 
 
 def test_the_bar_ends_at_its_total(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_the_bar_ends_at_its_total(monkeypatch: pytest.MonkeyPatch) -> None:
     def settled(self: BrokerHttp, *_: object, body: dict[str, Any]) -> dict[str, Any]:
         return {"results": [{"ok": True}] * len(body["receipt_handles"])}
 
-    monkeypatch.setattr(progress, "shown", lambda *_, **__: Counting())
+    monkeypatch.setattr(progress, "progress_bar", lambda *_, **__: Counting())
     monkeypatch.setattr(BrokerHttp, "send", settled)
     settle_all(BrokerHttp("h", 1), "ack", "acked", [str(at) for at in range(1_500)], {}, as_json=False)
     assert advanced == [1_000, 500]
@@ -112,10 +112,10 @@ def test_a_list_that_is_written_as_it_comes_looks_like_the_whole(
     written = capsys.readouterr().out
     whole = {"dlq_topic": "ö", "n": None, "messages": items, "more": False}
     assert json.loads(written) == whole
-    styled_lines.put_json(whole)
+    styled_lines.print_json(whole)
     assert capsys.readouterr().out == written
 
 
 def test_of_a_message_in_a_table_only_the_beginning_is_held() -> None:
     message = {"value": "x" * 1_000_000, "key": "k", "offset": 7, "headers": {"h": "y" * 1_000}, "redriven": False}
-    assert short(message) == {"value": "x" * 300, "key": "k", "offset": 7, "redriven": False}
+    assert row_fields(message) == {"value": "x" * 300, "key": "k", "offset": 7, "redriven": False}

@@ -21,7 +21,7 @@ from goqueue.cli.app import app
 from goqueue.cli.commands.schema import schema_calls, schema_view
 from goqueue.cli.commands.schema.schema_calls import Reference, Schema, Verdict
 from goqueue.cli.commands.schema.schema_draft import UnreadableFile
-from goqueue.cli.terminal.styled_lines import Line, plain
+from goqueue.cli.terminal.styled_lines import Line, plain_text
 from goqueue.schemas.base import MAX_SCHEMA_BYTES, Incompatibility
 
 TEXT = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
@@ -93,7 +93,7 @@ def an_order(version: int, text: str = TEXT, **more: Any) -> Schema:
 
 
 def drawn(lines: Iterator[Line]) -> list[str]:
-    return plain(lines).splitlines()
+    return plain_text(lines).splitlines()
 
 
 # Drawing
@@ -104,7 +104,7 @@ def drawn(lines: Iterator[Line]) -> list[str]:
     [([], ""), ([4], "4"), ([2, 1, 3], "1-3"), ([1, 2, 4, 6, 7], "1-2, 4, 6-7")],
 )
 def test_versions_are_shown_as_ranges(numbers: list[int], shown: str) -> None:
-    assert schema_view.ranges(numbers) == shown
+    assert schema_view.format_ranges(numbers) == shown
 
 
 def test_subjects_are_a_table_whatever_their_names_have_in_them() -> None:
@@ -113,12 +113,12 @@ def test_subjects_are_a_table_whatever_their_names_have_in_them() -> None:
         schema_view.SubjectRow(an_order(3), [1, 3], "BACKWARD", [2]),
         schema_view.SubjectRow(odd, [1], "FULL_TRANSITIVE"),
     ]
-    assert drawn(schema_view.subjects(rows, deleted=False)) == [
+    assert drawn(schema_view.subjects_table(rows, deleted=False)) == [
         "subject       kind      versions  latest id  compatibility",
         "orders-value  AVRO      1, 3      13         BACKWARD",
         r"a\x1b[2J      PROTOBUF  1         7          FULL_TRANSITIVE",
     ]
-    assert drawn(schema_view.subjects(rows[:1], deleted=True)) == [
+    assert drawn(schema_view.subjects_table(rows[:1], deleted=True)) == [
         "subject       kind  versions  deleted  latest id  compatibility",
         "orders-value  AVRO  1, 3      2        13         BACKWARD",
     ]
@@ -126,7 +126,7 @@ def test_subjects_are_a_table_whatever_their_names_have_in_them() -> None:
 
 def test_versions_are_a_table() -> None:
     found = [an_order(1, deleted=True), an_order(2, references=[Reference("M", "money", 1), Reference("N", "n", -1)])]
-    assert drawn(schema_view.versions(found, deleted=True)) == [
+    assert drawn(schema_view.versions_table(found, deleted=True)) == [
         "version  id  kind  deleted  references",
         "1        11  AVRO  yes",
         "2        12  AVRO           M=money:1, N=n:latest",
@@ -150,7 +150,7 @@ def test_a_text_is_set_in_but_never_changed(kind: str, text: str, shown: str) ->
 
 def test_a_schema_in_a_terminal_is_named_and_cannot_move_the_cursor() -> None:
     found = an_order(1, "a\t\x1b[2J\r\nb\u2028c\n", kind="PROTOBUF", references=[Reference("M", "money", 1)])
-    assert drawn(schema_view.schema(found)) == [
+    assert drawn(schema_view.schema_lines(found)) == [
         "orders-value version 1  id 11, PROTOBUF",
         "reference M=money:1",
         "",
@@ -160,7 +160,7 @@ def test_a_schema_in_a_terminal_is_named_and_cannot_move_the_cursor() -> None:
 
 
 def test_a_difference_is_a_unified_diff_with_a_style_for_each_side() -> None:
-    lines = list(schema_view.difference(an_order(1), an_order(2, TEXT.replace("long", "int"))))
+    lines = list(schema_view.difference_lines(an_order(1), an_order(2, TEXT.replace("long", "int"))))
     assert [span for line in lines for span in line if span[1]] == [
         ("--- orders-value version 1 (id 11)", "bold"),
         ("+++ orders-value version 2 (id 12)", "bold"),
@@ -172,14 +172,14 @@ def test_a_difference_is_a_unified_diff_with_a_style_for_each_side() -> None:
 
 def test_only_another_reference_is_a_difference_and_another_spacing_is_none() -> None:
     old, new = (an_order(number, references=[Reference("M", "money", number)]) for number in (1, 2))
-    assert drawn(schema_view.difference(old, new))[-2:] == ["-reference M=money:1", "+reference M=money:2"]
-    assert list(schema_view.difference(an_order(1), an_order(2, TEXT.replace(":", " : ")))) == []
+    assert drawn(schema_view.difference_lines(old, new))[-2:] == ["-reference M=money:1", "+reference M=money:2"]
+    assert list(schema_view.difference_lines(an_order(1), an_order(2, TEXT.replace(":", " : ")))) == []
 
 
 def test_a_reason_is_a_line_with_its_rule_its_place_and_what_would_be_right() -> None:
-    [line] = schema_view.reasons(["TYPE_MISMATCH at /a b (version 2): was int: use\nint"])
+    [line] = schema_view.reason_lines(["TYPE_MISMATCH at /a b (version 2): was int: use\nint"])
     assert [text for text, _ in line] == ["  TYPE_MISMATCH", " at ", "/a b", " (version 2)", r": was int: use\nint"]
-    assert drawn(schema_view.reasons(["of another\x07 form"])) == [r"  of another\x07 form"]
+    assert drawn(schema_view.reason_lines(["of another\x07 form"])) == [r"  of another\x07 form"]
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,14 @@ def test_a_reason_is_a_line_with_its_rule_its_place_and_what_would_be_right() ->
     ],
 )
 def test_a_good_verdict_tells_what_was_compared(level: str, compared: list[int], shown: str) -> None:
-    assert drawn(schema_view.verdict("orders", level, Verdict(True), compared)) == [shown]
+    assert drawn(schema_view.verdict_lines("orders", level, Verdict(True), compared)) == [shown]
 
 
 def test_who_can_read_what_is_told_each_way() -> None:
     why = Incompatibility("TYPE_MISMATCH", "/fields/0", "use int")
-    assert drawn(schema_view.readings([schema_view.Reading(2, 1, []), schema_view.Reading(1, 2, [why])])) == [
+    assert drawn(
+        schema_view.readability_lines([schema_view.Readability(2, 1, []), schema_view.Readability(1, 2, [why])])
+    ) == [
         "version 2 can read what version 1 wrote: yes",
         "version 1 can read what version 2 wrote: no",
         "  TYPE_MISMATCH at /fields/0: use int",

@@ -18,8 +18,8 @@ from doubles.unheard_port import unheard_port
 from typer.testing import CliRunner, Result
 
 from goqueue.cli.app import app
-from goqueue.cli.connection.broker_http import NoBroker, NotAServer, default_server
-from goqueue.cli.terminal.hints import NothingKnown
+from goqueue.cli.connection.broker_http import InvalidAddress, NoBroker, default_server
+from goqueue.cli.terminal.hints import NoSuchTrace
 from goqueue.model.units import parse_instant_ns
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -290,13 +290,13 @@ def test_what_cannot_be_meant_ends_with_2(arguments: list[str], said: str) -> No
 
 
 def test_an_address_that_is_none_comes_with_one_that_would_be() -> None:
-    assert trace(server="http://a b").stderr.splitlines()[1] == f"hint: {NotAServer.remedy}"
+    assert trace(server="http://a b").stderr.splitlines()[1] == f"hint: {InvalidAddress.remedy}"
 
 
 @pytest.mark.parametrize(
     ("status", "code", "message", "exit_code", "hint"),
     [
-        (404, "trace_not_found", "nothing is known of it", 4, NothingKnown.remedy),
+        (404, "trace_not_found", "nothing is known of it", 4, NoSuchTrace.remedy),
         (404, "topic_not_found", "topic 'order' does not exist", 4, "'goqueue topic list' shows"),
         (400, "invalid_request", "start lies after end", 2, "Correct the field"),
         (503, "overloaded", "too much\x1b[2J", 1, "Wait for Retry-After"),

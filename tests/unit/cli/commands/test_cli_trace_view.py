@@ -11,17 +11,17 @@ import pytest
 from rich.cells import cell_len
 
 from goqueue.cli.commands.trace.event_words import is_settled
-from goqueue.cli.commands.trace.trace_answers import Story, page_in, story_in
-from goqueue.cli.commands.trace.trace_view import Paper, drawn, table
+from goqueue.cli.commands.trace.trace_answers import Story, parse_page, parse_story
+from goqueue.cli.commands.trace.trace_view import OutputFormat, stories_table, story_lines
 from goqueue.cli.connection.broker_http import NoBroker
-from goqueue.cli.terminal.styled_lines import plain
+from goqueue.cli.terminal.styled_lines import plain_text
 from goqueue.cli.terminal.time_words import Times, duration
 from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.model.units import parse_instant_ns
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 DAY = "2030-01-01T"
-PIPE = Paper(Times(UTC))
+PIPE = OutputFormat(Times(UTC))
 BILLING = {"group": "billing", "member": "worker-1", "attempt": 1}
 PLACE = {"topic": "orders", "partition": 0, "offset": 17}
 COPY = {"topic": "orders", "partition": 0, "offset": 99}
@@ -39,14 +39,14 @@ def group(state: str, name: str = "billing", **more: Any) -> dict[str, Any]:
 
 
 def story(*events: dict[str, Any], status: str = "completed", **more: Any) -> Story:
-    return story_in(
+    return parse_story(
         {"trace_id": TRACE, **PLACE, "status": status, "in_log": True, "events": events, "groups": [], **more}
     )
 
 
-def body(told: Story, paper: Paper = PIPE) -> str:
+def body(told: Story, paper: OutputFormat = PIPE) -> str:
     """All but which message it is."""
-    return "\n".join(plain(drawn(told, paper)).splitlines()[2:]) + "\n"
+    return "\n".join(plain_text(story_lines(told, paper)).splitlines()[2:]) + "\n"
 
 
 PUBLISHED = event("09:00:00", "publish")
@@ -347,7 +347,7 @@ def test_a_story_is_drawn_a_line_for_each_event(name: str) -> None:
 
 def test_the_heading_says_which_message_it_is() -> None:
     told = story(PUBLISHED, key="c-17")
-    assert plain(drawn(told, PIPE)).splitlines()[:2] == ["message orders/0/17  key c-17", f"trace   {TRACE}"]
+    assert plain_text(story_lines(told, PIPE)).splitlines()[:2] == ["message orders/0/17  key c-17", f"trace   {TRACE}"]
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_the_heading_says_which_message_it_is() -> None:
     [(None, ""), ("", "  key ''"), ("a\x1b[31mb\u202e", r"  key a\x1b[31mb\u202e"), ("k" * 50, f"  key {'k' * 37}...")],
 )
 def test_a_key_is_shown_whatever_it_is(key: str | None, shown: str) -> None:
-    assert plain(drawn(story(PUBLISHED, key=key), PIPE)).splitlines()[0] == f"message orders/0/17{shown}"
+    assert plain_text(story_lines(story(PUBLISHED, key=key), PIPE)).splitlines()[0] == f"message orders/0/17{shown}"
 
 
 def test_nothing_that_others_wrote_draws_on_the_screen() -> None:
@@ -367,22 +367,22 @@ def test_nothing_that_others_wrote_draws_on_the_screen() -> None:
         status="pending",
         groups=[group("in flight", evil, member=evil, reason=evil)],
     )
-    assert all(line.isprintable() for line in plain(drawn(told, PIPE)).split("\n"))
-    assert all(line.isprintable() for line in plain(table([told], PIPE, 0)).split("\n"))
+    assert all(line.isprintable() for line in plain_text(story_lines(told, PIPE)).split("\n"))
+    assert all(line.isprintable() for line in plain_text(stories_table([told], PIPE, 0)).split("\n"))
 
 
 def test_other_messages_of_the_trace_are_named() -> None:
     others = [{"topic": "orders", "partition": 1, "offset": number} for number in range(5)]
     elsewhere = event("09:00:01", "publish", topic="orders", partition=1, offset=0)
-    lines = plain(drawn(story(PUBLISHED, elsewhere, also=others), PIPE)).splitlines()
+    lines = plain_text(story_lines(story(PUBLISHED, elsewhere, also=others), PIPE)).splitlines()
     assert lines[2] == "also    orders/1/0, orders/1/1, orders/1/2 and 2 more"
     assert lines[-1].endswith("| published (orders/1/0)")
 
 
 def test_times_are_local_and_a_new_day_is_told() -> None:
-    marquesas = Paper(Times(timezone(timedelta(hours=-9, minutes=-30))))
+    marquesas = OutputFormat(Times(timezone(timedelta(hours=-9, minutes=-30))))
     told = story(PUBLISHED, event("09:29:59.9995", "ack", group="g"), event("09:30:00", "ack", group="h"))
-    assert plain(drawn(told, marquesas)).splitlines()[4:] == [
+    assert plain_text(story_lines(told, marquesas)).splitlines()[4:] == [
         "2029-12-31, UTC-09:30",
         "23:30:00.000                     | published",
         "23:59:59.999   +30m00s   30m00s  | acked by group g",
@@ -401,7 +401,7 @@ def test_in_a_terminal_every_line_fits_and_nothing_is_lost(width: int) -> None:
         status="error",
         groups=[group("dead-lettered", reason=reason)],
     )
-    lines = plain(drawn(told, Paper(Times(UTC), width, is_ascii=False))).splitlines()
+    lines = plain_text(story_lines(told, OutputFormat(Times(UTC), width, is_ascii=False))).splitlines()
     room = max(width, 35 + 20) if width < 80 else width
     assert [line for line in lines if cell_len(line) > room] == []
     drawn_text = "".join("".join(lines).split()).replace("│", "")
@@ -410,9 +410,9 @@ def test_in_a_terminal_every_line_fits_and_nothing_is_lost(width: int) -> None:
 
 
 def test_a_terminal_has_a_rail_that_stays_open_while_there_is_more_to_come() -> None:
-    paper = Paper(Times(UTC), 60, is_ascii=False)
+    paper = OutputFormat(Times(UTC), 60, is_ascii=False)
     done = story(PUBLISHED, DELIVERED, event("09:00:01", "ack", **BILLING))
-    assert plain(drawn(done, paper)).splitlines()[4:] == [
+    assert plain_text(story_lines(done, paper)).splitlines()[4:] == [
         "2030-01-01, UTC",
         "09:00:00.000                     ┌ published",
         "09:00:00.250   +250 ms   250 ms  ├ delivered to worker-1 of",
@@ -422,7 +422,7 @@ def test_a_terminal_has_a_rail_that_stays_open_while_there_is_more_to_come() -> 
         "                                     group billing",
     ]
     waiting = story(PUBLISHED, DELIVERED, status="pending")
-    assert "└" not in plain(drawn(waiting, paper))
+    assert "└" not in plain_text(story_lines(waiting, paper))
 
 
 def test_the_page_about_traces_shows_what_a_terminal_shows() -> None:
@@ -440,7 +440,7 @@ def test_the_page_about_traces_shows_what_a_terminal_shows() -> None:
         groups=[group("waiting", "audit"), group("dead-lettered", reason=reason)],
     )
     page = (Path(__file__).parents[4] / "docs" / "traces.md").read_text()
-    assert f"```text\n{plain(drawn(told, Paper(Times(UTC), 100, is_ascii=False)))}\n```\n" in page
+    assert f"```text\n{plain_text(story_lines(told, OutputFormat(Times(UTC), 100, is_ascii=False)))}\n```\n" in page
 
 
 def test_many_are_a_table_with_the_time_of_the_last_event() -> None:
@@ -449,13 +449,15 @@ def test_many_are_a_table_with_the_time_of_the_last_event() -> None:
         story(PUBLISHED, event("09:00:01.5", "ack", **BILLING), key="a-key-of-many-letters", offset=123456),
     ]
     today = parse_instant_ns(f"{DAY}23:00:00Z")
-    assert plain(table(told, PIPE, today)).splitlines() == [
+    assert plain_text(stories_table(told, PIPE, today)).splitlines() == [
         "time          message          key               status     duration  last event",
         "09:00:00.250  orders/0/17      c-17              pending    250 ms    delivered to worker-1 of group billing, "
         "attempt 1, until 09:00:30",
         "09:00:01.500  orders/0/123456  a-key-of-many...  completed  1.50 s    acked by worker-1 of group billing",
     ]
-    narrow = plain(table(told, Paper(Times(UTC), 100, is_ascii=False), today + 86_400 * NANOS_PER_SECOND)).splitlines()
+    narrow = plain_text(
+        stories_table(told, OutputFormat(Times(UTC), 100, is_ascii=False), today + 86_400 * NANOS_PER_SECOND)
+    ).splitlines()
     assert narrow[1].startswith("2030-01-01 09:00  orders/0/17 ")
     assert narrow[1].endswith(" delivered to worker-1 of …")
     assert max(map(cell_len, narrow)) <= 100
@@ -503,7 +505,7 @@ def test_a_message_is_settled_when_every_group_is_done(status: str, states: list
 @pytest.mark.parametrize("answer", [None, [], {}, {"traces": [{}], "complete": True}, {"traces": 3, "complete": True}])
 def test_an_answer_of_something_else_is_refused(answer: Any) -> None:
     with pytest.raises(NoBroker, match="not one of a broker"):
-        page_in(answer)
+        parse_page(answer)
 
 
 def test_a_time_that_is_none_is_refused() -> None:

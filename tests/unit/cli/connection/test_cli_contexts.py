@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from goqueue.cli.app import app
 from goqueue.cli.connection import contexts, target
-from goqueue.cli.connection.broker_http import BrokerHttp, EmptyName, NotAServer
+from goqueue.cli.connection.broker_http import BrokerHttp, EmptyName, InvalidAddress
 from goqueue.cli.connection.contexts import Context, Contexts, DamagedFile, InvalidContexts, NoSuchContext, UnusableFile
 
 DEFAULT = "http://127.0.0.1:8080"
@@ -73,10 +73,10 @@ def test_one_is_used_changed_and_forgotten() -> None:
     context("add", "work", "http://two:2")
     assert context("use", "work").stdout == "commands talk to work, http://two:2\n"
     context("add", "work", "http://three:3")
-    assert target.chosen(None) == Context("http://three:3")
+    assert target.resolve_broker(None) == Context("http://three:3")
     assert context("remove", "work").stdout.startswith("work is forgotten")
     assert (contexts.load().current, list(contexts.load().contexts)) == ("", ["home"])
-    assert target.chosen(None) == Context(DEFAULT)
+    assert target.resolve_broker(None) == Context(DEFAULT)
 
 
 def test_without_any_it_is_said_how_to_make_one(file: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_current_one_that_is_gone_is_told(file: Path) -> None:
     file.parent.mkdir()
     file.write_text('{"current": "gone"}')
     with pytest.raises(NoSuchContext):
-        target.chosen(None)
+        target.resolve_broker(None)
 
 
 def test_a_file_that_cannot_be_read_or_written_is_told(file: Path) -> None:
@@ -240,25 +240,25 @@ def test_the_file_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch,
 def test_what_is_named_comes_before_the_variable_and_that_before_the_current_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert target.chosen(None) == Context(DEFAULT)
+    assert target.resolve_broker(None) == Context(DEFAULT)
     context("add", "home", "http://one:1")
     context("add", "work", "http://two:2", "--grpc", "two:3")
-    assert target.chosen(None) == Context("http://one:1")
+    assert target.resolve_broker(None) == Context("http://one:1")
     monkeypatch.setenv(target.SERVER_VARIABLE, "work")
-    assert target.chosen(None) == Context("http://two:2", "two:3")
-    assert target.chosen("home") == Context("http://one:1")
+    assert target.resolve_broker(None) == Context("http://two:2", "two:3")
+    assert target.resolve_broker("home") == Context("http://one:1")
     # A URL is one, and what is no context may be a host.
-    assert target.chosen("http://three:3") == Context("http://three:3")
-    assert target.chosen("three") == Context("three")
+    assert target.resolve_broker("http://three:3") == Context("http://three:3")
+    assert target.resolve_broker("three") == Context("three")
     assert target.grpc_address("work") == "two:3"
 
 
 def test_an_address_is_not_looked_for_among_the_contexts(file: Path) -> None:
     file.parent.mkdir()
     file.write_text("broken")
-    assert target.chosen("127.0.0.1:8080") == Context("127.0.0.1:8080")
+    assert target.resolve_broker("127.0.0.1:8080") == Context("127.0.0.1:8080")
     with pytest.raises(DamagedFile):
-        target.chosen("home")
+        target.resolve_broker("home")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("1ms", 0.001), ("90s", 90.0), ("1d", 86_400.0)])
@@ -274,11 +274,11 @@ def test_another_timeout_is_refused(text: str) -> None:
 
 def test_names_are_offered_only_if_a_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(target.SERVER_VARIABLE, "http://127.0.0.1:1")
-    assert target.topics_that_begin_with("o") == target.groups_that_begin_with("") == []
+    assert target.complete_topics("o") == target.complete_groups("") == []
 
 
 def test_an_address_that_cannot_be_one_is_refused() -> None:
-    with pytest.raises(NotAServer):
+    with pytest.raises(InvalidAddress):
         target.grpc_address("http://a b")
 
 

@@ -8,21 +8,21 @@ import msgspec
 import pytest
 
 from goqueue.cli.figures import figure_text
-from goqueue.cli.figures.broker_figures import _WANTED, LanesNow, Look
-from goqueue.cli.figures.figure_rates import reading
-from goqueue.cli.figures.figure_spread import between
-from goqueue.cli.figures.figure_text import Series, StrangeFigures, parse
+from goqueue.cli.figures.broker_figures import _METRICS, LaneCounts, Sample
+from goqueue.cli.figures.figure_rates import compute_reading
+from goqueue.cli.figures.figure_spread import distribution_between
+from goqueue.cli.figures.figure_text import Series, UnexpectedMetrics, parse_metrics
 from goqueue.cli.terminal import figure_words
 from goqueue.observe.exposition import Family, Figures, labelled, render
 from goqueue.observe.histogram import Histogram
 
 
 def series_of(*lines: str) -> dict[str, Series]:
-    return parse("\n".join(lines), _WANTED)
+    return parse_metrics("\n".join(lines), _METRICS)
 
 
-def look(at_s: float, *lines: str, lanes: LanesNow | None = None) -> Look:
-    return Look(at_s, 1_000.0 + at_s, 0.001, series_of("goqueue_ready 1", *lines), lanes)
+def look(at_s: float, *lines: str, lanes: LaneCounts | None = None) -> Sample:
+    return Sample(at_s, 1_000.0 + at_s, 0.001, series_of("goqueue_ready 1", *lines), lanes)
 
 
 def published(topic: str, count: int) -> str:
@@ -44,7 +44,7 @@ def test_what_a_broker_writes_is_read_back(openmetrics: bool) -> None:
     histogram.observe(9.0)
     figures.add_histogram(histogram_family.name, histogram)
     text = "".join(render([family, histogram_family], figures, openmetrics=openmetrics))
-    found = parse(text, [family.name, "goqueue_fsync_seconds_bucket", "goqueue_fsync_seconds_count"])
+    found = parse_metrics(text, [family.name, "goqueue_fsync_seconds_bucket", "goqueue_fsync_seconds_count"])
     assert found == {
         family.name: {(("group", nasty),): 3.0},
         "goqueue_fsync_seconds_bucket": {(("le", "0.1"),): 4.0, (("le", "1.0"),): 4.0, (("le", "+Inf"),): 5.0},
@@ -53,28 +53,30 @@ def test_what_a_broker_writes_is_read_back(openmetrics: bool) -> None:
 
 
 def test_only_what_is_wanted_is_looked_at() -> None:
-    assert parse("other{ this is no text of figures\nwanted 2.5 1700000000\n\n# wanted 3", ["wanted"]) == {
+    assert parse_metrics("other{ this is no text of figures\nwanted 2.5 1700000000\n\n# wanted 3", ["wanted"]) == {
         "wanted": {(): 2.5}
     }
 
 
 @pytest.mark.parametrize("line", ['wanted{a="b" 1', "wanted", "wanted much", 'wanted{a="b"}', 'wanted{a="b\\"} 1'])
 def test_a_line_that_cannot_be_read_is_named(line: str) -> None:
-    with pytest.raises(StrangeFigures, match="cannot be read"):
-        parse(line, ["wanted"])
+    with pytest.raises(UnexpectedMetrics, match="cannot be read"):
+        parse_metrics(line, ["wanted"])
 
 
 def test_what_is_no_finite_number_is_left_out() -> None:
-    assert parse('wanted{a="1"} NaN\nwanted{a="2"} +Inf\nwanted{a="3"} 4', ["wanted"])["wanted"] == {(("a", "3"),): 4.0}
+    assert parse_metrics('wanted{a="1"} NaN\nwanted{a="2"} +Inf\nwanted{a="3"} 4', ["wanted"])["wanted"] == {
+        (("a", "3"),): 4.0
+    }
 
 
 def test_no_more_is_read_than_the_limits_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figure_text, "MOST_SERIES", 2)
-    with pytest.raises(StrangeFigures, match="more than 2 figures"):
-        parse("\n".join(f'wanted{{a="{number}"}} 1' for number in range(3)), ["wanted"])
+    with pytest.raises(UnexpectedMetrics, match="more than 2 figures"):
+        parse_metrics("\n".join(f'wanted{{a="{number}"}} 1' for number in range(3)), ["wanted"])
     monkeypatch.setattr(figure_text, "MOST_BYTES", 10)
-    with pytest.raises(StrangeFigures, match="at most 10"):
-        parse("wanted 100000", ["wanted"])
+    with pytest.raises(UnexpectedMetrics, match="at most 10"):
+        parse_metrics("wanted 100000", ["wanted"])
 
 
 # Between two looks
@@ -87,7 +89,7 @@ def buckets(*counts: tuple[str, int], group: str = "") -> list[str]:
 
 
 def test_rates_are_differences_by_the_time_that_passed() -> None:
-    now = reading(
+    now = compute_reading(
         look(10.0, published("orders", 100), 'goqueue_published_bytes_total{topic="orders"} 1000'),
         look(12.0, published("orders", 150), 'goqueue_published_bytes_total{topic="orders"} 3000'),
     )
@@ -97,12 +99,12 @@ def test_rates_are_differences_by_the_time_that_passed() -> None:
 
 
 def test_a_first_look_has_no_rates_and_no_latency() -> None:
-    now = reading(None, look(1.0, published("orders", 100), *buckets(("0.1", 5), ("+Inf", 5))))
+    now = compute_reading(None, look(1.0, published("orders", 100), *buckets(("0.1", 5), ("+Inf", 5))))
     assert now.rates is None and now.publish.p50_s is None and not now.restarted
 
 
 def test_a_topic_that_was_deleted_takes_nothing_from_the_others() -> None:
-    now = reading(
+    now = compute_reading(
         look(0.0, published("a", 1_000), published("b", 10)), look(1.0, published("b", 30), published("c", 5))
     )
     assert now.rates is not None
@@ -111,7 +113,7 @@ def test_a_topic_that_was_deleted_takes_nothing_from_the_others() -> None:
 
 
 def test_a_topic_that_was_made_again_counts_from_zero() -> None:
-    now = reading(look(0.0, published("a", 1_000)), look(1.0, published("a", 7)))
+    now = compute_reading(look(0.0, published("a", 1_000)), look(1.0, published("a", 7)))
     assert now.rates is not None and now.rates.published == 7.0
 
 
@@ -125,21 +127,21 @@ def test_a_topic_that_was_made_again_counts_from_zero() -> None:
 )
 def test_a_broker_that_began_again_has_no_rates_for_one_look(before: str, after: str) -> None:
     first, second = look(0.0, before, published("a", 1_000)), look(1.0, after, published("a", 50))
-    now = reading(first, second)
+    now = compute_reading(first, second)
     assert now.restarted and now.rates is None
-    later = reading(second, look(2.0, after, published("a", 60)))
+    later = compute_reading(second, look(2.0, after, published("a", 60)))
     assert not later.restarted and later.rates is not None and later.rates.published == 10.0
 
 
 def test_latency_is_of_what_happened_between_the_looks_only() -> None:
     before = look(0.0, *buckets(("0.1", 0), ("1.0", 900), ("+Inf", 900)))
-    now = reading(before, look(1.0, *buckets(("0.1", 100), ("1.0", 1_000), ("+Inf", 1_000))))
+    now = compute_reading(before, look(1.0, *buckets(("0.1", 100), ("1.0", 1_000), ("+Inf", 1_000))))
     assert now.publish.p50_s == pytest.approx(0.05)
     assert now.publish.p99_s == pytest.approx(0.099)
 
 
 def test_what_lies_above_the_last_bound_is_infinite() -> None:
-    spread = between({}, series_of(*buckets(("0.1", 1), ("+Inf", 10)))["goqueue_publish_seconds_bucket"])
+    spread = distribution_between({}, series_of(*buckets(("0.1", 1), ("+Inf", 10)))["goqueue_publish_seconds_bucket"])
     assert spread.count == 10
     assert math.isinf(spread.quantile(0.99) or 0)
     assert spread.quantile(0.05) == pytest.approx(0.05)
@@ -153,7 +155,7 @@ def test_beyond_the_last_bound_a_latency_is_at_least_that_and_not_nothing() -> N
         *buckets(("0.1", 6), ("30.0", 6), ("+Inf", 10)),
         *buckets(("30.0", 0), ("+Inf", 10), group="g"),
     )
-    found = msgspec.json.decode(msgspec.json.encode(reading(before, after)))
+    found = msgspec.json.decode(msgspec.json.encode(compute_reading(before, after)))
     assert found["publish"]["p99_s"] == 30.0 and found["publish"]["p99_is_at_least"] is True
     assert 0 < found["publish"]["p50_s"] < 0.1 and found["publish"]["p50_is_at_least"] is False
     assert found["groups"][0]["end_to_end"]["p99_s"] == 30.0
@@ -172,7 +174,7 @@ def test_groups_have_their_own_latency_and_the_largest_lag_comes_first() -> None
             *buckets(("0.1", 0), ("1.0", slow), ("+Inf", slow), group="large"),
         ]
 
-    now = reading(look(0.0, *of(10, 0, 0)), look(1.0, *of(20, 10, 10)))
+    now = compute_reading(look(0.0, *of(10, 0, 0)), look(1.0, *of(20, 10, 10)))
     assert [(each.group, each.lag, each.lag_change_per_s) for each in now.groups] == [
         ("large", 40, 20.0),
         ("small", 1, 0.0),
@@ -192,7 +194,7 @@ def test_a_look_at_one_topic_leaves_the_others_out() -> None:
         'goqueue_group_members{group="b"} 2',
         "goqueue_delayed_messages 4",
     )
-    now = reading(None, found.of_topic("orders"))
+    now = compute_reading(None, found.of_topic("orders"))
     assert [(each.group, each.lag, each.members) for each in now.groups] == [("a", 3, 1)]
     assert now.delayed == 4
 

@@ -17,7 +17,7 @@ from goqueue.cli.terminal import progress
 
 WORK = """
 from goqueue.cli.terminal import progress
-with progress.shown("copying", 40, "messages") as bar:
+with progress.progress_bar("copying", 40, "messages") as bar:
     bar.advance(15)
     bar.expect(60)
     bar.advance(15)
@@ -52,9 +52,9 @@ def test_bytes_are_told_as_everywhere_else() -> None:
     assert b"24.8 MB of 211 MB" in drawn_by(work)
 
 
-@pytest.mark.parametrize("is_wanted", [True, False])
-def test_in_a_pipe_nothing_is_drawn(capfd: pytest.CaptureFixture[str], is_wanted: bool) -> None:
-    with progress.shown("copying", is_wanted=is_wanted) as bar:
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_in_a_pipe_nothing_is_drawn(capfd: pytest.CaptureFixture[str], is_enabled: bool) -> None:
+    with progress.progress_bar("copying", is_enabled=is_enabled) as bar:
         bar.advance()
         bar.expect(3)
     assert capfd.readouterr() == ("", "")

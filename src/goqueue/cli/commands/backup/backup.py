@@ -1,4 +1,4 @@
-"""``goqueue backup``: everything a broker holds, as it was at one instant."""
+"""``goqueue backup``: copies a broker's data as of one instant into an archive."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from goqueue.cli.connection.target import DEFAULT_TIMEOUT, JsonOption, ServerOption, TimeoutOption, chosen, timeout_s
+from goqueue.cli.connection.target import (
+    DEFAULT_TIMEOUT,
+    JsonOption,
+    ServerOption,
+    TimeoutOption,
+    resolve_broker,
+    timeout_s,
+)
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
-from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.cli.terminal.styled_lines import print_json
 from goqueue.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -33,22 +40,22 @@ Examples:
 
 
 class ToTerminal(InvalidRequest):
-    """Bytes are not for a terminal."""
+    """A backup would be written to a terminal."""
 
     remedy = "Name a file, or send standard output to one."
 
 
 FileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="Where it goes: FILE.tar, FILE.tar.zst, or - for standard output.")
+    str, typer.Argument(metavar="FILE", help="The archive to write: FILE.tar, FILE.tar.zst, or - for standard output.")
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option(
-        "--data", metavar="DIR", help="The data folder of a broker that is stopped, instead of one that runs."
-    ),
+    typer.Option("--data", metavar="DIR", help="The data folder of a stopped broker, instead of a running broker."),
 ]
-CompressOption = Annotated[bool, typer.Option("--compress", help="With zstd. Names that end with .zst say so, too.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")]
+CompressOption = Annotated[
+    bool, typer.Option("--compress", help="Compress with zstd; implied by names that end with .zst.")
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")]
 
 
 @reported
@@ -63,13 +70,13 @@ def backup(
 ) -> int:
     """Copy everything a broker has, while it runs.
 
-    The copy is the state at one instant: messages, groups, transactions and schemas fit together. It is checked as it
-    is written, and is there whole or not at all. 'goqueue restore' makes a data folder of it.
+    The copy is the state at one instant: messages, groups, transactions and schemas are consistent. It is verified as
+    it is written, and FILE is complete or not created at all. 'goqueue restore' makes a data folder from it.
     """
     from goqueue.cli.commands.backup.backup_output import (
         Stopped,
-        place_of,
         stopped_by_signals,
+        target_path,
         to_file,
         to_standard_output,
     )
@@ -80,57 +87,62 @@ def backup(
         raise typer.BadParameter("--data reads a folder and --server asks a broker; give one of them")
     if file == "-" and sys.stdout.isatty():
         raise ToTerminal("a backup is not for a terminal")
-    place = None if file == "-" else place_of(file, force=force)
+    target = None if file == "-" else target_path(file, force=force)
     began = time.monotonic()
     try:
         with ExitStack() as stack:
             stack.enter_context(stopped_by_signals())
-            bar = stack.enter_context(progress.shown("backup", None, "bytes"))
+            bar = stack.enter_context(progress.progress_bar("backup", None, "bytes"))
             source = stack.enter_context(_source(data, server, timeout))
-            if place is None:
+            if target is None:
                 output = stack.enter_context(to_standard_output(compress))
             else:
-                output = stack.enter_context(to_file(place, compress, force=force))
+                output = stack.enter_context(to_file(target, compress, force=force))
             manifest = _copy(source, output, bar)
     except Stopped:
         typer.echo("stopped: nothing was kept; begin anew", err=True)
         return EXIT_INTERRUPTED
-    _tell(file, manifest, output.written, time.monotonic() - began, compress, as_json)
+    _print_result(file, manifest, output.written, time.monotonic() - began, compress, as_json)
     return 0
 
 
 def _source(data: Path | None, server: str | None, timeout: str) -> AbstractContextManager[Source]:
     from goqueue.cli.commands.backup.backup_input import from_broker, from_folder
 
-    return from_broker(chosen(server).server, timeout_s(timeout)) if data is None else from_folder(data)
+    return from_broker(resolve_broker(server).server, timeout_s(timeout)) if data is None else from_folder(data)
 
 
 def _copy(source: Source, output: Output, bar: Bar) -> Manifest:
-    """What goes into the file is what was checked: it passes by on its way."""
+    """Copy through the verifying reader: the bytes written are the bytes checked."""
     from goqueue.storage.backup.backup_reader import Nowhere, read_backup
 
-    class Passing:
+    class Tee:
         def read(self, size: int, /) -> bytes:
             data = source.read(size)
             output.write(data)
             bar.advance(len(data))
             return data
 
-    manifest = read_backup(Passing(), Nowhere(bar.expect))
+    manifest = read_backup(Tee(), Nowhere(bar.expect))
     output.finish()
     return manifest
 
 
-def _tell(file: str, manifest: Manifest, written: int, seconds: float, compress: bool, as_json: bool) -> None:
-    from goqueue.cli.commands.backup.backup_view import facts, sentence
+def _print_result(file: str, manifest: Manifest, written: int, seconds: float, compress: bool, as_json: bool) -> None:
+    from goqueue.cli.commands.backup.backup_view import summary_json, summary_text
     from goqueue.cli.terminal.figure_words import size
 
-    told = facts(manifest) | {"file": file, "file_bytes": written, "compressed": compress, "seconds": round(seconds, 3)}
+    result = summary_json(manifest) | {
+        "file": file,
+        "file_bytes": written,
+        "compressed": compress,
+        "seconds": round(seconds, 3),
+    }
     if as_json:
         if file == "-":
-            typer.echo(msgspec.json.encode(told).decode(), err=True)
+            typer.echo(msgspec.json.encode(result).decode(), err=True)
         else:
-            put_json(told)
+            print_json(result)
     else:
         where = "standard output" if file == "-" else file
-        typer.echo(f"{where}: {sentence(manifest)}; {size(written)} in {seconds:.1f} s", err=file == "-")
+        typer.echo(f"{where}: {summary_text(manifest)}; {size(written)} in {seconds:.1f} s", err=file == "-")

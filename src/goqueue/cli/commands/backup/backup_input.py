@@ -1,20 +1,18 @@
-"""Where a backup comes from: a broker, the folder of a stopped one, or a file."""
+"""Sources of a backup: a running broker, the folder of a stopped one, or a file."""
 
 from __future__ import annotations
 
 import http.client
-import ssl
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
-from urllib.parse import urlsplit
 
 import msgspec
 
-from goqueue.cli.connection.broker_http import NoBroker, host_of
+from goqueue.cli.connection.broker_http import NoBroker, Refusal, connection_to, parse_address
 from goqueue.model.errors import DataFolderLocked, InvalidRequest, error_from
 from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.model.units import format_instant_ns
@@ -33,30 +31,25 @@ _OK = 200
 
 
 class NoSuchFile(InvalidRequest):
-    """The backup cannot be read."""
+    """The backup file cannot be read."""
 
     remedy = "Give the file that 'goqueue backup' has written, or - for standard input."
 
 
 class FolderInUse(DataFolderLocked):
-    """The folder is a running broker's."""
+    """A running broker uses the folder."""
 
     remedy = "Leave out --data: then the running broker is asked, and goes on working; --server says which one."
 
 
 class BrokeOff(NoBroker):
-    """The broker, or the way to it, went away in the middle."""
+    """The broker or the connection failed before the end of the backup."""
 
     remedy = "Nothing was kept. See whether the broker still runs, and begin anew."
 
 
-class _Refusal(msgspec.Struct):
-    error: str
-    code: str
-
-
-class _Answer:
-    """What a broker sends, until it breaks off."""
+class _ResponseReader:
+    """The body of the broker's response; raises ``BrokeOff`` if it ends early."""
 
     def __init__(self, response: http.client.HTTPResponse, server: str) -> None:
         self._response = response
@@ -65,7 +58,7 @@ class _Answer:
 
     def read(self, size: int, /) -> bytes:
         try:
-            # What is there, and not only when it is as much as one would like.
+            # ``read1`` returns what has arrived; ``read`` would wait for all of ``size``.
             data = self._response.read1(size)
         except (OSError, http.client.HTTPException):
             raise BrokeOff(
@@ -78,16 +71,9 @@ class _Answer:
 
 @contextmanager
 def from_broker(server: str, timeout_s: float) -> Iterator[Source]:
-    """A backup of a broker that runs. ``timeout_s`` counts for each piece of it."""
-    host = host_of(server)
-    url = urlsplit(server if "://" in server else f"http://{server}")
-    if url.scheme == "https":
-        context = ssl.create_default_context()
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            host, url.port or 443, timeout=timeout_s, context=context
-        )
-    else:
-        connection = http.client.HTTPConnection(host, url.port or 80, timeout=timeout_s)
+    """A backup of a running broker. ``timeout_s`` limits the wait for each piece."""
+    url = parse_address(server)
+    connection = connection_to(url, timeout_s)
     try:
         try:
             connection.request("GET", url.path.rstrip("/") + _PATH)
@@ -98,21 +84,21 @@ def from_broker(server: str, timeout_s: float) -> Iterator[Source]:
             raise NoBroker(f"no broker can be reached at {server}: {why} (GET {_PATH})") from None
         if refused:
             raise _refusal(server, response.status, refused)
-        yield _Answer(response, server)
+        yield _ResponseReader(response, server)
     finally:
         connection.close()
 
 
 def _refusal(server: str, status: int, body: bytes) -> Exception:
     try:
-        refusal = msgspec.json.decode(body, type=_Refusal)
+        refusal = msgspec.json.decode(body, type=Refusal)
     except (msgspec.DecodeError, RecursionError):
         return NoBroker(f"what listens at {server} is no broker: it answered GET {_PATH} with {status}")
     return error_from(escape(refusal.code), escape(refusal.error))
 
 
-class _Pieces:
-    """Reads as much as one likes of what comes in pieces."""
+class _IteratorReader:
+    """Reads of any size from an iterator of bytes."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -127,7 +113,7 @@ class _Pieces:
 
 @contextmanager
 def from_folder(data: Path) -> Iterator[Source]:
-    """A backup of a folder that no broker uses, nor can use while it is read."""
+    """A backup of a folder that no broker uses; it is locked while it is read."""
     import platform
 
     from goqueue.broker.checkup.known_logs import known_logs
@@ -152,36 +138,36 @@ def from_folder(data: Path) -> Iterator[Source]:
             len(sources),
             total,
         )
-        yield _Pieces(archive(OsFiles(data), head, sources, now_ns // NANOS_PER_SECOND))
+        yield _IteratorReader(archive(OsFiles(data), head, sources, now_ns // NANOS_PER_SECOND))
 
 
 @contextmanager
 def from_file(file: str) -> Iterator[Source]:
-    """A backup that was written before, compressed or not; ``-`` is standard input."""
+    """A backup file, compressed or not; ``-`` is standard input."""
     if file == "-":
-        yield _unpacked(sys.stdin.buffer)
+        yield _decompressed(sys.stdin.buffer)
         return
     try:
         opened = Path(file).open("rb")  # noqa: SIM115
     except OSError as error:
         raise NoSuchFile(f"{file} cannot be read: {error.strerror or error}") from None
     with opened:
-        yield _unpacked(opened)
+        yield _decompressed(opened)
 
 
-def _unpacked(file: BinaryIO) -> Source:
+def _decompressed(file: BinaryIO) -> Source:
     first = file.read(len(_ZSTD_MAGIC))
-    whole = _Behind(first, file)
+    whole = _PrependedReader(first, file)
     if first != _ZSTD_MAGIC:
         return whole
     import zstandard
 
     unpacking = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
-    return _Zstd(unpacking.stream_reader(whole, read_across_frames=True))  # type: ignore[arg-type]
+    return _ZstdReader(unpacking.stream_reader(whole, read_across_frames=True))  # type: ignore[arg-type]
 
 
-class _Behind:
-    """A file whose first bytes were read already."""
+class _PrependedReader:
+    """A file whose first bytes have been read already; they are returned first."""
 
     def __init__(self, first: bytes, file: BinaryIO) -> None:
         self._first = first
@@ -194,7 +180,7 @@ class _Behind:
         return self._file.read(size)
 
 
-class _Zstd:
+class _ZstdReader:
     def __init__(self, reader: Source) -> None:
         self._reader = reader
 

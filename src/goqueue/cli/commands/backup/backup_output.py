@@ -1,4 +1,4 @@
-"""Where a backup goes. A file is there whole under its name, or not at all."""
+"""Targets of a backup. A file appears complete under its name, or not at all."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
+from goqueue.cli.terminal.message_output import discard_output
 from goqueue.model.errors import ClientError, InvalidRequest
 
 _MODE = 0o600
-"""For nobody else: among other things a backup holds the key that proves receipts."""
+"""Readable by the owner only: a backup holds, among other things, the key that signs receipts."""
 _LONGEST_NAME_IN_PART = 50
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EACCES}
 _SYNC_EVERY_BYTES = 16 << 20
 
 
 class Stopped(Exception):
-    """Somebody wants it to end."""
+    """A signal asked to stop."""
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM raise ``Stopped`` in this block, at once: a broker that sends nothing is not waited for.
+    """Raise ``Stopped`` in this block on Ctrl-C or SIGTERM, at once, even while the broker sends nothing.
 
-    Only the first one, so that what was begun is tidied up. To be used in the main thread.
+    Only for the first signal, so that clean-up is not interrupted. Use it in the main thread only.
     """
 
-    def told(number: int, _: FrameType | None) -> None:
+    def on_signal(number: int, _: FrameType | None) -> None:
         for each in before:
             signal.signal(each, signal.SIG_IGN)
         raise Stopped
 
-    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
@@ -48,32 +49,32 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 class FileExists(InvalidRequest):
-    """The backup's file is there already."""
+    """The backup file exists already."""
 
     remedy = "Choose another name, or say --force to replace it."
 
 
 class NotAFile(InvalidRequest):
-    """What is there is not for replacing."""
+    """The target exists and is not a regular file, so it is not replaced."""
 
     remedy = "Choose another name. To send a backup to a device or another program use - and a pipe."
 
 
 class ReaderGone(ClientError):
-    """Nobody reads standard output any more."""
+    """The reader of standard output has closed it."""
 
     remedy = "Whoever reads it has stopped before the end. What it has got is no backup."
 
 
 class NotWritten(ClientError):
-    """The file of the backup cannot be written."""
+    """The backup file cannot be written."""
 
     remedy = "See that there is room on the disk and that the folder may be written to."
 
 
 @contextmanager
-def written(name: str) -> Iterator[None]:
-    """What the system says in this block, as an error of ``name``."""
+def reporting_errors(name: str) -> Iterator[None]:
+    """Turn errors of the operating system in this block into errors about ``name``."""
     try:
         yield
     except BrokenPipeError:
@@ -83,16 +84,16 @@ def written(name: str) -> Iterator[None]:
 
 
 class Output:
-    """``written`` counts what came out, after packing."""
+    """A backup file being written. ``written`` counts bytes after compression."""
 
     def __init__(self, file: BinaryIO, name: str, *, compress: bool) -> None:
         self._file = file
         self._name = name
         self._packing: Any = None
         self.written = self._unsynced = 0
-        self.is_synced = False
-        """Whether it is brought to the disk little by little. All at once, at the end, it would hold up everybody else
-        who waits for that disk; a broker may be among them."""
+        self.syncs_at_intervals = False
+        """Whether to fsync at intervals. A single fsync at the end would delay everything else that waits for this
+        disk, possibly a broker."""
         if compress:
             import zstandard
 
@@ -104,52 +105,52 @@ class Output:
     def finish(self) -> None:
         if self._packing is not None:
             self._put(self._packing.flush())
-        with written(self._name):
+        with reporting_errors(self._name):
             self._file.flush()
 
     def _put(self, data: bytes) -> None:
-        with written(self._name):
+        with reporting_errors(self._name):
             self._file.write(data)
         self.written += len(data)
         self._unsynced += len(data)
-        if self.is_synced and self._unsynced >= _SYNC_EVERY_BYTES:
+        if self.syncs_at_intervals and self._unsynced >= _SYNC_EVERY_BYTES:
             self.sync()
 
     def sync(self) -> None:
-        """Bring what was written to the disk."""
-        with written(self._name):
+        """Fsync what was written."""
+        with reporting_errors(self._name):
             self._file.flush()
             os.fsync(self._file.fileno())
         self._unsynced = 0
 
 
-def place_of(file: str, *, force: bool) -> Path:
-    """Where a backup goes: where links lead. Raises if something is there that must stay."""
+def target_path(file: str, *, force: bool) -> Path:
+    """The path to write to, with links resolved. Raises if something exists there that must stay."""
     if not file:
         raise InvalidRequest("FILE is empty; it must be a name, or - for standard output")
-    with written(file):
-        place = Path(os.path.realpath(file))
-        if place.is_dir():
+    with reporting_errors(file):
+        path = Path(os.path.realpath(file))
+        if path.is_dir():
             raise NotAFile(f"{file} is a folder; a backup is a file")
-        if os.path.lexists(place) and not stat.S_ISREG(place.lstat().st_mode):
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
             raise NotAFile(f"{file} is there and is no plain file; it is not replaced")
     if os.path.lexists(file) and not force:
         raise FileExists(f"{file} is there already")
-    return place
+    return path
 
 
 @contextmanager
 def to_file(file: Path, compress: bool, *, force: bool) -> Iterator[Output]:
-    """Written beside it under a name of its own, brought to the disk and put in place when the block ends well."""
+    """Write to a temporary file beside the target; fsync it and rename it into place if the block succeeds."""
     part = file.with_name(f"{file.name[:_LONGEST_NAME_IN_PART]}.part-{os.getpid()}-{secrets.token_hex(4)}")
-    with written(str(file)):
+    with reporting_errors(str(file)):
         opened = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE), "wb")
     try:
         output = Output(opened, str(file), compress=compress)
-        output.is_synced = True
+        output.syncs_at_intervals = True
         yield output
         output.sync()
-        with written(str(file)):
+        with reporting_errors(str(file)):
             opened.close()
             if force:
                 part.replace(file)
@@ -157,7 +158,7 @@ def to_file(file: Path, compress: bool, *, force: bool) -> Iterator[Output]:
                 _put_in_place(part, file)
             _sync_folder(file.absolute().parent)
     finally:
-        # What could not be written is tried once more by closing.
+        # Closing tries once more to write what failed before.
         with suppress(OSError):
             opened.close()
         with suppress(OSError):
@@ -165,14 +166,14 @@ def to_file(file: Path, compress: bool, *, force: bool) -> Iterator[Output]:
 
 
 def _put_in_place(part: Path, file: Path) -> None:
-    """Unless something has appeared there meanwhile."""
+    """Link the file into place without replacing one that was created meanwhile."""
     try:
         try:
             os.link(part, file)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            # A file system without links: whoever can make an empty file may replace it.
+            # A file system without links: create an empty file exclusively, then replace it.
             os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
             part.replace(file)
     except FileExistsError:
@@ -183,14 +184,11 @@ def _put_in_place(part: Path, file: Path) -> None:
 def to_standard_output(compress: bool) -> Iterator[Output]:
     try:
         yield Output(sys.stdout.buffer, "standard output", compress=compress)
-        with written("standard output"):
+        with reporting_errors("standard output"):
             sys.stdout.buffer.flush()
     except (NotWritten, ReaderGone):
-        # What is left in its buffer would be tried again, and complained about, when the process ends.
-        with suppress(OSError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
+        # At exit, Python would try to flush the rest of the buffer again and report the error.
+        discard_output()
         raise
 
 

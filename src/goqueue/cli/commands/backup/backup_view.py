@@ -1,10 +1,10 @@
-"""What a backup holds, in words and in figures."""
+"""Describes the contents of a backup, as a sentence and as figures."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from goqueue.cli.commands.topic.topic_view import up_to
+from goqueue.cli.commands.topic.topic_view import at_most_messages
 from goqueue.cli.terminal.figure_words import size
 from goqueue.model.ids import INTERNAL_PREFIX
 from goqueue.observe.logs import escape
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from goqueue.storage.backup.backup_format import Manifest, PartitionEntry
 
 
-def facts(manifest: Manifest) -> dict[str, object]:
-    head, users = manifest.head, _of_users(manifest)
+def summary_json(manifest: Manifest) -> dict[str, object]:
+    head, users = manifest.head, _user_partitions(manifest)
     return {
         "instant": head.instant,
         "node_id": head.node_id,
@@ -27,10 +27,10 @@ def facts(manifest: Manifest) -> dict[str, object]:
     }
 
 
-def sentence(manifest: Manifest) -> str:
-    users = _of_users(manifest)
+def summary_text(manifest: Manifest) -> str:
+    users = _user_partitions(manifest)
     topics, messages = len({each.topic for each in users}), sum(each.records for each in users)
-    held = f"{_counted(topics, 'topic')} with {up_to(messages)} in {_counted(len(users), 'partition')}"
+    held = f"{_counted(topics, 'topic')} with {at_most_messages(messages)} in {_counted(len(users), 'partition')}"
     return f"{held}, {size(manifest.head.size_bytes)}, as of {escape(manifest.head.instant)}"
 
 
@@ -38,6 +38,6 @@ def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
-def _of_users(manifest: Manifest) -> list[PartitionEntry]:
-    """Partitions of topics; the others are the broker's own journals."""
+def _user_partitions(manifest: Manifest) -> list[PartitionEntry]:
+    """Partitions of users' topics, without the broker's own journals."""
     return [each for each in manifest.partitions if not each.topic.startswith(INTERNAL_PREFIX)]

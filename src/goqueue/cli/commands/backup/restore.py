@@ -1,4 +1,4 @@
-"""``goqueue restore``: a data folder from a backup."""
+"""``goqueue restore``: makes a data folder from a backup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from goqueue.cli.connection.target import JsonOption
 from goqueue.cli.settings.config_options import data_folder
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
-from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.cli.terminal.styled_lines import print_json
 
 if TYPE_CHECKING:
     from goqueue.cli.terminal.progress import Bar
@@ -26,13 +26,15 @@ Examples:
   goqueue backup - --data ./goqueue-data | goqueue restore - --data ./moved --json
 """
 
-FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The backup, packed or not; - for standard input.")]
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="The backup, compressed or not; - for standard input.")
+]
 DataArgument = Annotated[str | None, typer.Argument(metavar="DATA", help="The same as --data.", show_default=False)]
 NewFolderOption = Annotated[
     str | None,
-    typer.Option("--data", metavar="DIR", help="The data folder to make. It must not exist, or be empty."),
+    typer.Option("--data", metavar="DIR", help="The data folder to create; must not exist, or be empty."),
 ]
-CheckOption = Annotated[bool, typer.Option("--check", help="Only look whether the backup is whole; write nothing.")]
+CheckOption = Annotated[bool, typer.Option("--check", help="Only check that the backup is complete; write nothing.")]
 
 
 @reported
@@ -45,12 +47,12 @@ def restore(
 ) -> int:
     """Make a data folder from a backup.
 
-    Everything in the backup is held against its checksums. If anything is missing, altered or too much, there is no
-    folder.
+    Everything in the backup is verified against its checksums. If anything is missing, altered or superfluous, no
+    folder is created.
     """
     from goqueue.cli.commands.backup.backup_input import from_file
     from goqueue.cli.commands.backup.backup_output import Stopped, stopped_by_signals
-    from goqueue.cli.commands.backup.restore_folder import restored_to
+    from goqueue.cli.commands.backup.restore_folder import restore_into
     from goqueue.cli.terminal import progress
     from goqueue.storage.backup.backup_reader import Nowhere
 
@@ -64,36 +66,36 @@ def restore(
     try:
         with ExitStack() as stack:
             stack.enter_context(stopped_by_signals())
-            bar = stack.enter_context(progress.shown("check" if check else "restore", None, "bytes"))
+            bar = stack.enter_context(progress.progress_bar("check" if check else "restore", None, "bytes"))
             source = stack.enter_context(from_file(file))
-            sink: Sink = Nowhere(bar.expect) if data is None else stack.enter_context(restored_to(data, bar.expect))
+            sink: Sink = Nowhere(bar.expect) if data is None else stack.enter_context(restore_into(data, bar.expect))
             manifest = _read(source, sink, bar)
     except Stopped:
         typer.echo("stopped: nothing was restored", err=True)
         return EXIT_INTERRUPTED
-    _tell(file, manifest, data, time.monotonic() - began, as_json)
+    _print_result(file, manifest, data, time.monotonic() - began, as_json)
     return 0
 
 
 def _read(source: Source, sink: Sink, bar: Bar) -> Manifest:
     from goqueue.storage.backup.backup_reader import read_backup
 
-    class Watched:
+    class CountingSource:
         def read(self, size: int, /) -> bytes:
             data = source.read(size)
             bar.advance(len(data))
             return data
 
-    return read_backup(Watched(), sink)
+    return read_backup(CountingSource(), sink)
 
 
-def _tell(file: str, manifest: Manifest, data: Path | None, seconds: float, as_json: bool) -> None:
-    from goqueue.cli.commands.backup.backup_view import facts, sentence
+def _print_result(file: str, manifest: Manifest, data: Path | None, seconds: float, as_json: bool) -> None:
+    from goqueue.cli.commands.backup.backup_view import summary_json, summary_text
 
     if as_json:
-        put_json(facts(manifest) | {"file": file, "data": data and str(data), "seconds": round(seconds, 3)})
+        print_json(summary_json(manifest) | {"file": file, "data": data and str(data), "seconds": round(seconds, 3)})
         return
     where = "the backup is whole" if data is None else str(data)
-    typer.echo(f"{where}: {sentence(manifest)}; {seconds:.1f} s")
+    typer.echo(f"{where}: {summary_text(manifest)}; {seconds:.1f} s")
     if data is not None:
         typer.echo(f"Start a broker on it: goqueue serve --data {data}")

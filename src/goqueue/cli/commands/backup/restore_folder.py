@@ -1,4 +1,4 @@
-"""A data folder that is being made from a backup: whole, or nothing that a broker would start on."""
+"""Writes a data folder from a backup: complete, or nothing that a broker would start on."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 _LOCK = "LOCK"
 _MOVED = ("logs", "snapshots", "checkpoint", RESTORED)
-"""In this order. A folder with logs and no ``FORMAT`` is refused by every version of the broker."""
-_MAY_BE_THERE = {_LOCK, "lost+found"}
+"""Moved in this order. Every version of the broker refuses a folder with logs and no ``FORMAT``."""
+_IGNORED_NAMES = {_LOCK, "lost+found"}
 
 
 class NotEmpty(InvalidRequest):
-    """The folder is there and something is in it."""
+    """The target folder exists and is not empty."""
 
     remedy = "Name a folder that is not there yet; nothing is ever restored over what exists."
 
 
 class NoRoom(ClientError):
-    """The disk is too small for what the backup holds."""
+    """The disk has less free space than the backup needs."""
 
     remedy = "Make room, or restore to another disk."
 
@@ -42,8 +42,8 @@ class NotRestored(ClientError):
     remedy = "See that there is room on the disk and that the folder may be written to."
 
 
-class _Folder:
-    """Writes files as they come. Names were looked at by who reads them."""
+class _FolderWriter:
+    """Writes files as they are read. The reader has validated their names."""
 
     def __init__(self, root: Path, beneath: Beneath, expect: Callable[[int], None]) -> None:
         self._root = root
@@ -65,11 +65,11 @@ class _Folder:
         self._expect(head.size_bytes)
 
     def begin_file(self, path: str, size: int) -> None:
-        place = self._root / path
-        if place.parent not in self._made:
-            self._beneath.make_dirs(place.parent)
-            self._made.add(place.parent)
-        self._file, self._position = OsFile(self._beneath.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL)), 0
+        target = self._root / path
+        if target.parent not in self._made:
+            self._beneath.make_dirs(target.parent)
+            self._made.add(target.parent)
+        self._file, self._position = OsFile(self._beneath.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL)), 0
 
     def write(self, data: bytes) -> None:
         if self._file is not None:
@@ -81,10 +81,10 @@ class _Folder:
 
 
 @contextmanager
-def restored_to(data: Path, expect: Callable[[int], None]) -> Iterator[_Folder]:
-    """Written to a folder inside it, brought to the disk and moved up when the block ends well, ``FORMAT`` last:
-    without it no broker starts there. The folder itself stays as it is: it may be a mount point, and have an owner of
-    its own. ``expect``: as of ``Nowhere``."""
+def restore_into(data: Path, expect: Callable[[int], None]) -> Iterator[_FolderWriter]:
+    """Write to a folder inside ``data``, fsync it, and move it up if the block succeeds, ``FORMAT`` last: without it no
+    broker starts there. ``data`` itself stays: it may be a mount point with an owner of its own. ``expect`` is called
+    as by ``Nowhere``."""
     try:
         if data.is_symlink() and not data.exists():
             raise NotEmpty(f"{data} is a link that leads nowhere")
@@ -93,12 +93,12 @@ def restored_to(data: Path, expect: Callable[[int], None]) -> Iterator[_Folder]:
         is_ours = not data.exists()
         part = data / RESTORE_PART
         files, beneath = OsFiles(data), Beneath(data)
-        folder = _Folder(part, beneath, expect)
+        folder = _FolderWriter(part, beneath, expect)
         beneath.make_dirs(part)
         _check_owner(beneath, part)
-        with _alone(files, part):
+        with _exclusive(files, part):
             try:
-                # Once more: another one may have been faster.
+                # Again under the lock: another restore may have been faster.
                 _check_empty(data)
                 _clear(files, data, but=part / _LOCK)
                 yield folder
@@ -127,14 +127,14 @@ def restored_to(data: Path, expect: Callable[[int], None]) -> Iterator[_Folder]:
 def _check_empty(data: Path) -> None:
     if not data.exists():
         return
-    found = {str(data)} if not data.is_dir() else {each.name for each in data.iterdir()} - _MAY_BE_THERE
+    found = {str(data)} if not data.is_dir() else {each.name for each in data.iterdir()} - _IGNORED_NAMES
     is_broken_off = RESTORE_PART in found and "FORMAT" not in found
     if found and not (is_broken_off and found <= {RESTORE_PART, *_MOVED}):
         raise NotEmpty(f"{data} is there already, and is no empty folder")
 
 
 def _check_owner(beneath: Beneath, part: Path) -> None:
-    """In a folder of his own somebody else could change what is written to it."""
+    """Refuse a part folder of another user, who could change what is written to it."""
     with beneath.folder(part) as fd:
         owner = os.fstat(fd).st_uid
         if owner != os.geteuid():
@@ -143,15 +143,15 @@ def _check_owner(beneath: Beneath, part: Path) -> None:
 
 
 @contextmanager
-def _alone(files: OsFiles, part: Path) -> Iterator[None]:
+def _exclusive(files: OsFiles, part: Path) -> Iterator[None]:
     try:
-        held = files.lock(part / _LOCK)
+        lock = files.lock(part / _LOCK)
     except DataFolderLocked:
         raise NotEmpty(f"another 'goqueue restore' is filling {part.parent}") from None
     try:
         yield
     finally:
-        del held
+        del lock
 
 
 def _move_up(files: OsFiles, part: Path, data: Path) -> None:
@@ -164,30 +164,30 @@ def _move_up(files: OsFiles, part: Path, data: Path) -> None:
 
 
 def _clear(files: OsFiles, data: Path, but: Path | None = None) -> None:
-    """Remove what a restore has put there; ``FORMAT`` first, and what tells that it is not whole last."""
-    for place in (data / "FORMAT", *(data / name for name in _MOVED)):
-        _remove(files, place)
+    """Remove what a restore has written: ``FORMAT`` first, and the marker of an incomplete restore last."""
+    for path in (data / "FORMAT", *(data / name for name in _MOVED)):
+        _remove(files, path)
     part = data / RESTORE_PART
-    for place in part.iterdir() if part.is_dir() else ():
-        if place != but:
-            _remove(files, place)
+    for path in part.iterdir() if part.is_dir() else ():
+        if path != but:
+            _remove(files, path)
     if but is None:
         with suppress(OSError):
             part.rmdir()
 
 
-def _remove(files: OsFiles, place: Path) -> None:
-    """Of a link, the link."""
+def _remove(files: OsFiles, path: Path) -> None:
+    """Remove a file or tree; a link itself, not its target."""
     try:
-        files.remove(place)
+        files.remove(path)
     except (IsADirectoryError, PermissionError):
-        files.remove_tree(place)
+        files.remove_tree(path)
 
 
 def _give_to_owner(beneath: Beneath, part: Path, data: Path) -> None:
-    """What root restores to somebody's folder is for him: his broker must be able to use it.
+    """Give what root restores to the owner of the target folder, whose broker must be able to use it.
 
-    A folder becomes his after all that is in it: what he puts there meanwhile is not given to him.
+    A folder changes owner after its contents, so that files its owner adds meanwhile are not affected.
     """
     owner = data.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:

@@ -1,6 +1,6 @@
-"""``goqueue bench``: how fast a running broker is, measured from here.
+"""``goqueue bench``: measures the throughput and latency of a running broker from this client.
 
-What measures is imported when it is needed: asking for the version must not load it.
+The measuring code is imported on use, so that ``goqueue version`` stays fast.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import typer
 
 from goqueue.cli.connection.target import DEFAULT_TIMEOUT, JsonOption, ServerOption, TimeoutOption, YesOption, broker_at
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
-from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.cli.terminal.styled_lines import print_json
 from goqueue.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _MOST_BATCH_BYTES = 64 << 20
 
 
 class Mode(StrEnum):
-    """What is measured."""
+    """What to measure."""
 
     PUBLISH = "publish"
     CONSUME = "consume"
@@ -51,7 +51,7 @@ class Mode(StrEnum):
 
 
 class Fsync(StrEnum):
-    """When messages are brought to the disk."""
+    """The fsync policy of the temporary topic."""
 
     ALWAYS = "always"
     INTERVAL = "interval"
@@ -60,10 +60,14 @@ class Fsync(StrEnum):
 
 MessagesOption = Annotated[
     int | None,
-    typer.Option("--messages", "-n", min=1, max=_MOST_MESSAGES, metavar="N", help="How many. [default: 100000]"),
+    typer.Option(
+        "--messages", "-n", min=1, max=_MOST_MESSAGES, metavar="N", help="How many messages. [default: 100000]"
+    ),
 ]
-ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="For so long instead, such as 10s.")]
-SizeOption = Annotated[str, typer.Option("--size", metavar="SIZE", help="Of a message's value: 16 bytes to 16MiB.")]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Run for this long instead, such as 10s.")]
+SizeOption = Annotated[
+    str, typer.Option("--size", metavar="SIZE", help="The size of a message's value: 16 bytes to 16MiB.")
+]
 TopicOption = Annotated[
     str | None,
     typer.Option(
@@ -73,23 +77,24 @@ TopicOption = Annotated[
     ),
 ]
 PartitionsOption = Annotated[
-    int | None, typer.Option("--partitions", min=1, max=1_000, metavar="N", help="Of the temporary topic. [default: 3]")
+    int | None,
+    typer.Option("--partitions", min=1, max=1_000, metavar="N", help="Partitions of the temporary topic. [default: 3]"),
 ]
 FsyncChoice = Annotated[
-    Fsync | None, typer.Option("--fsync", help="Of the temporary topic. [default: as the broker is set]")
+    Fsync | None, typer.Option("--fsync", help="Fsync policy of the temporary topic. [default: as the broker is set]")
 ]
 ModeOption = Annotated[Mode, typer.Option("--mode", help="What to measure.")]
 RateOption = Annotated[
     float | None,
     typer.Option(
-        "--rate", min=1, max=1_000_000, metavar="N", help="Publish so many a second, each when it is due. [no limit]"
+        "--rate", min=1, max=1_000_000, metavar="N", help="Publish this many a second, each when it is due. [no limit]"
     ),
 ]
 ProducersOption = Annotated[
-    int, typer.Option("--producers", min=1, max=64, metavar="N", help="How many publish at the same time.")
+    int, typer.Option("--producers", min=1, max=64, metavar="N", help="How many producers publish at the same time.")
 ]
 BatchOption = Annotated[
-    int, typer.Option("--batch", min=1, max=100_000, metavar="N", help="How many a producer sends at once.")
+    int, typer.Option("--batch", min=1, max=100_000, metavar="N", help="How many messages a producer sends at once.")
 ]
 LingerOption = Annotated[
     str, typer.Option("--linger", metavar="TIME", help="With a rate: how long a message waits for others in its batch.")
@@ -116,48 +121,48 @@ def bench(
 ) -> int:
     """Measure a running broker: throughput, latency, a queue with acks.
 
-    With a rate, or in mode latency, each message is timed from when it was due: a stall shows in all that it holds up.
-    Without one, everything is published as fast as it goes, and batches are timed. Ctrl-C shows what was measured so
-    far; the temporary topic is deleted all the same.
+    With a rate, or in mode latency, each message is timed from when it was due, so a stall shows in all messages that
+    it delays. Without one, everything is published at full speed, and batches are timed. Ctrl-C shows what was measured
+    so far; the temporary topic is deleted in any case.
     """
     import asyncio
 
     from goqueue.cli.commands.bench.bench_run import Bench
-    from goqueue.cli.commands.bench.bench_view import described
+    from goqueue.cli.commands.bench.bench_view import result_lines
     from goqueue.cli.connection.target import grpc_address
     from goqueue.cli.terminal import styled_lines
     from goqueue.client.async_client import AsyncClient
 
-    plan = _planned(mode, messages, for_time, size, topic, rate, producers, batch, linger)
+    plan = _make_plan(mode, messages, for_time, size, topic, rate, producers, batch, linger)
     broker = broker_at(server, timeout)
     settings: TopicOptions = {"partitions": partitions or 3}
     if fsync is not None:
         settings["fsync"] = fsync.value
     if topic is not None:
         _check_topic(broker, plan, topic, is_shaped=partitions is not None or fsync is not None)
-        if mode is not Mode.CONSUME and not _may_publish(plan, yes):
+        if mode is not Mode.CONSUME and not _confirm_publish(plan, yes):
             return 1
     address = grpc_address(server, timeout)
     version = broker.get("/version")["version"]
 
     async def run() -> tuple[Bench, bool]:
         async with AsyncClient(address) as client:
-            made = Bench(client, plan, settings)
-            return made, await made.run()
+            bench_run = Bench(client, plan, settings)
+            return bench_run, await bench_run.run()
 
     done, is_complete = asyncio.run(run())
     facts = _facts(broker, version, plan, done)
     if as_json:
-        put_json({**facts, "finished": is_complete, "stages": [stage.as_json() for stage in done.stages]})
+        print_json({**facts, "finished": is_complete, "stages": [stage.as_json() for stage in done.stages]})
     elif done.stages:
-        styled_lines.put(described(facts, done.stages))
+        styled_lines.print_lines(result_lines(facts, done.stages))
     if not is_complete:
-        gone = "" if plan.is_temporary else "; what was published stays in its topic"
-        typer.echo(f"stopped{'; the temporary topic is deleted' if done.is_clean else gone}", err=True)
+        outcome = "" if plan.is_temporary else "; what was published stays in its topic"
+        typer.echo(f"stopped{'; the temporary topic is deleted' if done.is_clean else outcome}", err=True)
     return 0 if is_complete else EXIT_INTERRUPTED
 
 
-def _planned(
+def _make_plan(
     mode: Mode,
     messages: int | None,
     for_time: str | None,
@@ -216,8 +221,8 @@ def _check_topic(broker: BrokerHttp, plan: Plan, topic: str, *, is_shaped: bool)
     broker.send("GET", ["topics", topic])
 
 
-def _may_publish(plan: Plan, yes: bool) -> bool:
-    """What lands in a topic of someone's is seen by everyone who reads it."""
+def _confirm_publish(plan: Plan, yes: bool) -> bool:
+    """Ask before publishing to an existing topic, whose readers will get the messages."""
     from goqueue.cli.connection.confirmation import confirmed
     from goqueue.observe.logs import escape
 
@@ -244,7 +249,8 @@ def _facts(broker: BrokerHttp, version: str, plan: Plan, done: Bench) -> dict[st
 
 
 def shares_machine(server: str) -> bool:
-    """Whether the broker is on this machine: then a packet to it would come from its own address. None is sent."""
+    """Whether the broker is on this machine: packets to it would then have its own address as their source. None is
+    sent."""
     from goqueue.cli.connection.broker_http import host_of
 
     try:

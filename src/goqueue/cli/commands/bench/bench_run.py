@@ -1,4 +1,4 @@
-"""Runs what ``goqueue bench`` was asked for, on a topic that is gone afterwards, however it ends."""
+"""Runs the stages of ``goqueue bench`` on a temporary topic, which is deleted however the run ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from goqueue.model.group_settings import StartAt
 
 PREFIX = "goqueue-bench-"
-"""Names of temporary topics and groups begin so."""
+"""Prefix of the names of temporary topics and groups."""
 _CLEAN_UP_WITHIN_S = 15.0
 _NOT_FOUND = 404
 
@@ -40,24 +40,26 @@ class Bench:
         self._is_ending = False
         self._clean_up_s = _CLEAN_UP_WITHIN_S
         self.is_clean = False
-        """Whether the temporary topic is gone."""
+        """Whether the temporary topic has been deleted."""
         self.fsync = ""
         self.partitions = 0
 
     async def run(self) -> bool:
-        """Whether it went to its end: Ctrl-C and SIGTERM stop it, and what it made is deleted before this returns.
+        """Run all stages. False if Ctrl-C or SIGTERM stopped it; temporary topic and group are deleted before it
+        returns.
 
-        With a broker that does not answer that takes a while: a second signal ends whatever still waits for it.
+        If the broker does not answer, deleting takes a while: a second signal cancels everything that still waits for
+        it.
         """
-        task = asyncio.create_task(self._whole())
+        task = asyncio.create_task(self._run_stages())
         loop = asyncio.get_running_loop()
         waiting = asyncio.current_task()
-        told = 0
+        signals = 0
 
         def stop() -> None:
-            nonlocal told
-            told += 1
-            if told > 1:
+            nonlocal signals
+            signals += 1
+            if signals > 1:
                 self._clean_up_s = 0.0
                 for each in asyncio.all_tasks() - {waiting}:
                     each.cancel()
@@ -75,9 +77,9 @@ class Bench:
         if task.cancelled():
             return False
         task.result()
-        return not told
+        return not signals
 
-    async def _whole(self) -> None:
+    async def _run_stages(self) -> None:
         plan = self._plan
         if not plan.is_temporary:
             await self._measure()
@@ -87,7 +89,7 @@ class Bench:
             await self._measure()
         finally:
             self._is_ending = True
-            self.is_clean = await self._deleted("topic", plan.topic, self._client.delete_topic(plan.topic))
+            self.is_clean = await self._delete("topic", plan.topic, self._client.delete_topic(plan.topic))
 
     async def _measure(self) -> None:
         info = await self._client.describe_topic(self._plan.topic)
@@ -112,13 +114,13 @@ class Bench:
                 await work.publish(self._client, plan, stage, bar)
             return
         with self._stage(f"{name} at {plan.rate:,.0f}/s", plan.paced_messages) as (stage, bar):
-            await work.publish_at_pace(self._client, plan, stage, bar, work.Values(plan.size_bytes), work.Due())
+            await work.publish_at_pace(self._client, plan, stage, bar, work.Values(plan.size_bytes), work.Schedule())
 
     async def _fill(self) -> int:
-        """Put into the topic what is to be taken out of it; that is not measured."""
+        """Publish the messages to be consumed later; this is not measured."""
         plan = self._plan
         filled = Stage("fill", plan.messages)
-        with progress.shown("filling the topic", plan.messages) as bar:
+        with progress.progress_bar("filling the topic", plan.messages) as bar:
             await work.publish(self._client, plan, filled, bar)
         return filled.messages
 
@@ -134,37 +136,38 @@ class Bench:
                 wanted = await self._fill()
                 async with self._member(group, "earliest") as consumer:
                     with self._stage("queue, poll and ack", wanted) as (stage, bar):
-                        await work.drain(consumer, stage, bar, seen=lambda _: None)
+                        await work.drain(consumer, stage, bar, due_of=lambda _: None)
                 return
-            values, due = work.Values(plan.size_bytes), work.Due()
+            values, due = work.Values(plan.size_bytes), work.Schedule()
             wanted = plan.paced_messages
 
-            def seen(value: bytes) -> float | None:
+            def due_of(value: bytes) -> float | None:
                 number = values.number_in(value)
                 return None if number is None else due.at(number)
 
             async with self._member(group, "latest") as consumer:
                 sent = Stage("publish", wanted)
-                no_bar = progress.shown("", is_wanted=False)
+                no_bar = progress.progress_bar("", is_enabled=False)
                 with self._stage(f"queue at {plan.rate:,.0f}/s", wanted) as (stage, bar), no_bar as nothing:
-                    await work.together(
+                    await work.run_together(
                         work.publish_at_pace(self._client, plan, sent, nothing, values, due),
-                        work.drain(consumer, stage, bar, seen=seen),
+                        work.drain(consumer, stage, bar, due_of=due_of),
                     )
                     stage.remarks += sent.remarks
         finally:
-            await self._deleted("group", group, self._client.delete_group(group))
+            await self._delete("group", group, self._client.delete_group(group))
 
     @asynccontextmanager
     async def _member(self, group: str, start: StartAt) -> AsyncIterator[AsyncConsumer]:
-        """Of a group of its own. A temporary topic has nothing but what is to be taken, so all of it is."""
+        """A member of a group of its own. A temporary topic is consumed from the beginning: it holds only this run's
+        messages."""
         begin: StartAt = "earliest" if self._plan.is_temporary else start
         async with self._client.consumer(group, [self._plan.topic], kind="shared", start=begin) as consumer:
             yield consumer
 
     async def _latency(self) -> None:
         plan = self._plan
-        values, due, ready = work.Values(plan.size_bytes), work.Due(), asyncio.Event()
+        values, due, ready = work.Values(plan.size_bytes), work.Schedule(), asyncio.Event()
         with self._stage(f"latency at {plan.rate or 0:,.0f}/s", plan.paced_messages) as (stage, bar):
 
             async def send() -> None:
@@ -172,14 +175,14 @@ class Bench:
                 stage.begin()
                 await work.publish_at_pace(self._client, plan, stage, bar, values, due)
 
-            await work.together(work.follow(self._client, plan, stage, values, due, ready), send())
+            await work.run_together(work.follow(self._client, plan, stage, values, due, ready), send())
 
     @contextmanager
     def _stage(self, name: str, wanted: int | None) -> Iterator[tuple[Stage, Bar]]:
         stage = Stage(name, wanted)
         self.stages.append(stage)
         is_done = False
-        with progress.shown(name, wanted) as bar:
+        with progress.progress_bar(name, wanted) as bar:
             stage.begin()
             try:
                 yield stage, bar
@@ -187,8 +190,8 @@ class Bench:
             finally:
                 stage.end(is_done=is_done)
 
-    async def _deleted(self, kind: str, name: str, deleting: Coroutine[None, None, None]) -> bool:
-        """Whether it is gone. What cannot be deleted is named: someone has to do it later."""
+    async def _delete(self, kind: str, name: str, deleting: Coroutine[None, None, None]) -> bool:
+        """Delete a topic or group; True if it is gone. If it cannot be deleted, print the command to do it later."""
         try:
             async with asyncio.timeout(self._clean_up_s):
                 await deleting

@@ -1,4 +1,4 @@
-"""What ``goqueue bench`` is to do, and what it has measured. Nothing here grows with the number of messages."""
+"""The plan and the results of ``goqueue bench``. Memory does not grow with the number of messages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SHORTEST_S, _LONGEST_S, _STEP = 1e-6, 1_000.0, 1.05
 _BOUNDS = tuple(
     _SHORTEST_S * _STEP**step for step in range(math.ceil(math.log(_LONGEST_S / _SHORTEST_S) / math.log(_STEP)))
 )
-"""Each five hundredths above the one before: so exact is what is told of them."""
+"""Each bound is 5 % above the one before, which is the accuracy of the quantiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``messages`` or ``seconds`` say how much; a rate of ``None`` is as fast as it goes."""
+    """What to run. ``messages`` or ``seconds`` limits it; a rate of ``None`` means full speed."""
 
     topic: str
     is_temporary: bool
@@ -32,18 +32,18 @@ class Plan:
     producers: int
     rate: float | None
     linger_ms: int
-    """How long a message that is sent by itself waits for others."""
+    """How long a message sent by itself waits for others in its batch."""
 
     @property
     def paced_messages(self) -> int:
-        """How many there are at a pace."""
+        """The number of messages of a run with a rate."""
         if self.messages is not None:
             return self.messages
         return max(1, round((self.seconds or 0.0) * (self.rate or 0.0)))
 
 
-class Times:
-    """How long things took: counted in narrow ranges, and the longest as it was."""
+class Timings:
+    """Durations in a histogram with narrow buckets, and the exact maximum."""
 
     def __init__(self) -> None:
         self.histogram = Histogram(_BOUNDS)
@@ -56,14 +56,15 @@ class Times:
         self.longest_s = max(self.longest_s, seconds)
 
     def quantile(self, share: float) -> float:
-        """In seconds; never above the longest."""
+        """In seconds; never above the maximum."""
         bounds = (*self.histogram.bounds, math.inf)
         return min(self.longest_s, quantile(bounds, self.histogram.counts, share) or 0.0)
 
     def ranges(self) -> list[tuple[float, int]]:
-        """Upper bounds of one, two and five of each power of ten, and how many there were; from the first to the last.
+        """Counts in coarse buckets with bounds of 1, 2 and 5 times powers of ten; from the first to the last that is
+        not empty.
 
-        A narrow range that lies across a bound counts where its upper end is.
+        A narrow bucket across a coarse bound counts where its upper end is.
         """
         coarse = [round(digit * 10.0**power, 9) for power in range(-6, 4) for digit in (1, 2, 5)]
         counts = [0] * (len(coarse) + 1)
@@ -72,25 +73,25 @@ class Times:
             while at < len(coarse) and bound > coarse[at] * (1 + 1e-9):
                 at += 1
             counts[at] += count
-        used = [place for place, count in enumerate(counts) if count]
+        used = [index for index, count in enumerate(counts) if count]
         if not used:
             return []
-        return [((*coarse, math.inf)[place], counts[place]) for place in range(used[0], used[-1] + 1)]
+        return [((*coarse, math.inf)[index], counts[index]) for index in range(used[0], used[-1] + 1)]
 
 
 @dataclass(slots=True)
 class Stage:
-    """A part of the work, while it goes on and when it has ended. Stopped half-way it still tells what was done."""
+    """One stage of a run, in progress or ended. A stage that was stopped still reports what was done."""
 
     name: str
     wanted: int | None
-    """How many messages it is to move, if that is known."""
+    """The number of messages to move, if known."""
     messages: int = 0
     size_bytes: int = 0
     took_s: float = 0.0
     is_done: bool = False
-    times: dict[str, Times] = field(default_factory=dict)
-    """By what was timed."""
+    times: dict[str, Timings] = field(default_factory=dict)
+    """Keyed by what was timed."""
     remarks: list[str] = field(default_factory=list)
     _began: float = 0.0
 
@@ -101,8 +102,8 @@ class Stage:
         self.took_s = max(1e-9, time.perf_counter() - self._began)
         self.is_done = is_done
 
-    def timed(self, what: str) -> Times:
-        return self.times.setdefault(what, Times())
+    def timed(self, what: str) -> Timings:
+        return self.times.setdefault(what, Timings())
 
     @property
     def messages_per_s(self) -> float:

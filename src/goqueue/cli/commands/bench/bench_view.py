@@ -1,4 +1,4 @@
-"""What ``goqueue bench`` prints: what was done, how fast it went, and how long things took."""
+"""Formats the output of ``goqueue bench``: configuration, throughput and latency of each stage."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from goqueue.cli.commands.bench.bench_stage import SHARES, Stage, Times
-from goqueue.cli.terminal import figure_words as words
+from goqueue.cli.commands.bench.bench_stage import SHARES, Stage, Timings
+from goqueue.cli.terminal import figure_words
 from goqueue.cli.terminal.styled_lines import Line
 from goqueue.cli.terminal.tables import table
 from goqueue.observe.logs import escape
@@ -15,16 +15,16 @@ from goqueue.observe.logs import escape
 _BAR_WIDTH = 40
 
 
-def described(facts: dict[str, Any], stages: list[Stage]) -> Iterator[Line]:
-    """``facts`` are what was configured, under the names that JSON has them under."""
-    yield from _configured(facts)
+def result_lines(facts: dict[str, Any], stages: list[Stage]) -> Iterator[Line]:
+    """``facts`` is the configuration, with the names used in JSON."""
+    yield from _configuration_lines(facts)
     yield []
     rows = [
         [
             stage.name if stage.is_done else f"{stage.name} (stopped)",
             f"{stage.messages:,}",
             f"{stage.took_s:.2f} s",
-            words.count(stage.messages_per_s),
+            figure_words.count(stage.messages_per_s),
             f"{stage.bytes_per_s / 1e6:.2f}",
         ]
         for stage in stages
@@ -35,12 +35,12 @@ def described(facts: dict[str, Any], stages: list[Stage]) -> Iterator[Line]:
             if times.count:
                 yield []
                 yield [(f"{stage.name}: ", "bold"), (what, "")]
-                yield from _spread(times)
+                yield from _timing_lines(times)
         for remark in stage.remarks:
             yield [(remark, "dim")]
 
 
-def _configured(facts: dict[str, Any]) -> Iterator[Line]:
+def _configuration_lines(facts: dict[str, Any]) -> Iterator[Line]:
     topic = escape(facts["topic"]) + (" (temporary)" if facts["temporary_topic"] else "")
     yield [(f"{escape(facts['server'])}, version {escape(facts['version'])}, topic {topic}", "bold")]
     pace = f"batches of {facts['batch']:,}, as fast as it goes"
@@ -58,15 +58,15 @@ def _configured(facts: dict[str, Any]) -> Iterator[Line]:
     yield [("The client is one Python process: what it reaches may be its own limit, not the broker's.", "dim")]
 
 
-def _spread(times: Times) -> Iterator[Line]:
-    told = [f"{name} {words.seconds(times.quantile(share))}" for name, share in SHARES.items()]
-    yield [("  " + "   ".join([*told, f"max {words.seconds(times.longest_s)}"]), "bold")]
+def _timing_lines(times: Timings) -> Iterator[Line]:
+    percentiles = [f"{name} {figure_words.seconds(times.quantile(share))}" for name, share in SHARES.items()]
+    yield [("  " + "   ".join([*percentiles, f"max {figure_words.seconds(times.longest_s)}"]), "bold")]
     ranges = times.ranges()
     most = max(count for _, count in ranges)
-    labels = [_label(bound, ranges[place - 1][0] if place else None) for place, (bound, _) in enumerate(ranges)]
+    labels = [_label(bound, ranges[index - 1][0] if index else None) for index, (bound, _) in enumerate(ranges)]
     width = max(len(label) for label in labels)
     for label, (_, count) in zip(labels, ranges, strict=True):
-        drawn = words.bar(count / most, _BAR_WIDTH).ljust(_BAR_WIDTH)
+        drawn = figure_words.bar(count / most, _BAR_WIDTH).ljust(_BAR_WIDTH)
         share = 100 * count / times.count
         yield [(f"  {label:>{width}}  ", "dim"), (drawn, "cyan"), (f"  {count:>11,}  {share:5.1f} %", "")]
 
@@ -78,7 +78,7 @@ def _label(bound: float, below: float | None) -> str:
 
 
 def _bound(seconds: float) -> str:
-    """They are round numbers."""
+    """Format a bucket's bound, which is a round number."""
     if seconds < 0.000_999:
         return f"{seconds * 1e6:.0f} µs"
     return f"{seconds * 1e3:.0f} ms" if seconds < 0.999 else f"{seconds:.0f} s"

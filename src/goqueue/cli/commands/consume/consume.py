@@ -1,4 +1,4 @@
-"""``goqueue consume``: read messages by offset, by time, as they come, or as a member of a group."""
+"""``goqueue consume``: reads messages by offset or time, follows a topic, or consumes as a member of a group."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from goqueue.cli.connection.target import (
     ServerOption,
     TimeoutOption,
     TopicArgument,
-    chosen,
     client_at,
+    resolve_broker,
 )
 from goqueue.cli.terminal import times
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
@@ -49,8 +49,8 @@ from goqueue.model.fields import shown
 from goqueue.model.message import parse_priority
 
 if TYPE_CHECKING:
-    from goqueue.cli.commands.consume.consume_range import Edge, Range
-    from goqueue.cli.commands.consume.consume_source import Piece, Reading
+    from goqueue.cli.commands.consume.consume_range import Bound, OffsetRange
+    from goqueue.cli.commands.consume.consume_source import RangeReader, RecordSlice
     from goqueue.cli.commands.consume.message_filter import Filter
     from goqueue.cli.terminal.progress import Bar
     from goqueue.client.consumer.reader import Isolation, Record
@@ -80,7 +80,7 @@ class _Format(StrEnum):
 
 FormatOption = Annotated[
     _Format | None,
-    typer.Option("--format", help="What is printed of a message: line on a terminal, value in a pipe unless given."),
+    typer.Option("--format", help="What to print of a message; default: line on a terminal, value in a pipe."),
 ]
 
 
@@ -118,9 +118,9 @@ def consume(
         raise typer.BadParameter("--since and --from both say where to begin; use one of them")
     if follow and until is not None:
         raise typer.BadParameter("--until says where it ends, and --follow does not end; use one of them")
-    wanted = _filter(key, key_prefix, header, priority, where, grep)
-    edges = _edges(start, since, until)
-    if edges[0].places and partition:
+    wanted = _parse_filter(key, key_prefix, header, priority, where, grep)
+    edges = _parse_bounds(start, since, until)
+    if edges[0].offsets and partition:
         raise typer.BadParameter("--from names partitions, and --partition does; use one of them")
     chooses = start or since or until or partition or read_uncommitted or not wanted.is_empty
     if group is not None and chooses:
@@ -133,54 +133,58 @@ def consume(
     wait_s = times.duration_ms("--wait", wait, least_ms=100, most_ms=86_400_000) / 1_000
     put = _printer(_Format.json if as_json else format, template, headers=headers)
 
-    from goqueue.cli.connection.wait_notice import outages_told
+    from goqueue.cli.connection.wait_notice import announce_outages
     from goqueue.cli.terminal import progress
-    from goqueue.cli.terminal.message_output import forget_output
+    from goqueue.cli.terminal.message_output import discard_output
 
-    counted, stop = _Counted(limit), Event()
-    is_told = follow and (sys.stderr.isatty() or not as_json)
+    printed, stop = _PrintRun(limit), Event()
+    announces = follow and (sys.stderr.isatty() or not as_json)
     try:
         with (
             client_at(server, timeout) as client,
             progress.stoppable() as stop,
-            outages_told(chosen(server).server, is_told=is_told),
+            announce_outages(resolve_broker(server).server, is_enabled=announces),
         ):
             decoder = _decoder(client) if decode else None
             if group is not None:
                 from goqueue.cli.commands.consume.consume_group import Membership
 
                 member = Membership(client, group, topic, ack, limit, None if follow else wait_s, decoder)
-                counted.messages = member.run(put, stop)
+                printed.messages = member.run(put, stop)
             else:
-                from goqueue.cli.commands.consume.consume_source import Reading
+                from goqueue.cli.commands.consume.consume_source import RangeReader
 
                 found = _ranges(client, topic, edges, partition or [])
                 isolation: Isolation = "read_uncommitted" if read_uncommitted else "read_committed"
-                reading = Reading(client, topic, found, wanted, decoder, isolation)
-                is_wanted = not sys.stdout.isatty() and not follow and limit is None
-                with progress.shown(topic, sum(each.end - each.start for each in found), is_wanted=is_wanted) as bar:
-                    counted.run(reading, put, bar, stop, follow=follow)
+                reader = RangeReader(client, topic, found, wanted, decoder, isolation)
+                shows_bar = not sys.stdout.isatty() and not follow and limit is None
+                with progress.progress_bar(
+                    topic, sum(each.end - each.start for each in found), is_enabled=shows_bar
+                ) as bar:
+                    printed.run(reader, put, bar, stop, follow=follow)
     except BrokenPipeError:
-        # Whoever reads has seen enough.
-        forget_output()
+        # The reader of the pipe has closed it.
+        discard_output()
         return 0
     if not stop.is_set():
         return 0
-    _tell_interrupted(counted)
+    _print_interrupted(printed)
     return 0 if follow else EXIT_INTERRUPTED
 
 
-def _ranges(client: Client, topic: str, edges: tuple[Edge, Edge | None], partitions: Sequence[int]) -> list[Range]:
-    from goqueue.cli.commands.consume.consume_range import ranges
+def _ranges(
+    client: Client, topic: str, edges: tuple[Bound, Bound | None], partitions: Sequence[int]
+) -> list[OffsetRange]:
+    from goqueue.cli.commands.consume.consume_range import compute_ranges
 
-    found = ranges(client, topic, *edges, partitions)
+    found = compute_ranges(client, topic, *edges, partitions)
     for each in found:
         if each.missed:
-            told = f"partition {each.partition} begins at offset {each.start}: what was before is gone"
-            typer.echo(told, err=True)
+            notice = f"partition {each.partition} begins at offset {each.start}: what was before is gone"
+            typer.echo(notice, err=True)
     beyond = [each for each in found if each.beyond is not None]
-    # An offset for all partitions is beyond the end of some of them; that is worth a word only if there is no other.
-    if edges[0].places or len(beyond) == len(found):
+    # An offset for all partitions is usually beyond the end of some; mention it only if it is beyond the end of all.
+    if edges[0].offsets or len(beyond) == len(found):
         for each in beyond[:_MOST_PARTITIONS_TOLD]:
             typer.echo(
                 f"partition {each.partition} ends at offset {each.start}: {each.beyond} is not there yet", err=True
@@ -190,8 +194,8 @@ def _ranges(client: Client, topic: str, edges: tuple[Edge, Edge | None], partiti
     return found
 
 
-class _Counted:
-    """How much was printed, and how far it was read."""
+class _PrintRun:
+    """Counts printed messages, and keeps the next offset of each partition."""
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
@@ -199,11 +203,11 @@ class _Counted:
         self.positions: dict[int, int] = {}
 
     def run(
-        self, reading: Reading, put: Callable[[Sequence[Record]], None], bar: Bar, stop: Event, *, follow: bool
+        self, reader: RangeReader, put: Callable[[Sequence[Record]], None], bar: Bar, stop: Event, *, follow: bool
     ) -> None:
-        self.positions = {each.partition: each.start for each in reading.ranges}
-        for piece in reading.following(stop) if follow else reading.to_the_end():
-            records = self._chosen(piece, reading.wanted)
+        self.positions = {each.partition: each.start for each in reader.ranges}
+        for piece in reader.follow(stop) if follow else reader.read_to_end():
+            records = self._select(piece, reader.wanted)
             if records:
                 put(records)
                 self.messages += len(records)
@@ -212,32 +216,32 @@ class _Counted:
             if stop.is_set() or (self.limit is not None and self.messages >= self.limit):
                 return
 
-    def _chosen(self, piece: Piece, wanted: Filter) -> Sequence[Record]:
+    def _select(self, piece: RecordSlice, wanted: Filter) -> Sequence[Record]:
         records = piece.records
         if not wanted.is_empty:
-            fits = wanted.fits
-            records = [record for record in records if fits(record)]
+            matches = wanted.matches
+            records = [record for record in records if matches(record)]
         return records if self.limit is None else records[: self.limit - self.messages]
 
 
-def _tell_interrupted(counted: _Counted) -> None:
-    told = f"interrupted after {counted.messages:,} message{'s' * (counted.messages != 1)}"
-    if counted.positions:
-        places = ",".join(f"{number}:{offset}" for number, offset in sorted(counted.positions.items()))
-        told += f"; go on with --from {places}"
-    typer.echo(told, err=True)
+def _print_interrupted(printed: _PrintRun) -> None:
+    notice = f"interrupted after {printed.messages:,} message{'s' * (printed.messages != 1)}"
+    if printed.positions:
+        offsets = ",".join(f"{number}:{offset}" for number, offset in sorted(printed.positions.items()))
+        notice += f"; go on with --from {offsets}"
+    typer.echo(notice, err=True)
 
 
-def _edges(start: str | None, since: str | None, until: str | None) -> tuple[Edge, Edge | None]:
-    from goqueue.cli.commands.consume.consume_range import Edge, parse_from, parse_until
+def _parse_bounds(start: str | None, since: str | None, until: str | None) -> tuple[Bound, Bound | None]:
+    from goqueue.cli.commands.consume.consume_range import Bound, parse_from, parse_until
 
     end = None if until is None else parse_until(until)
     if since is not None:
-        return Edge(instant_ns=times.since_ns("--since", since)), end
+        return Bound(instant_ns=times.since_ns("--since", since)), end
     return parse_from(start or "earliest"), end
 
 
-def _filter(
+def _parse_filter(
     keys: list[str] | None,
     key_prefix: str | None,
     headers: list[str] | None,
@@ -274,10 +278,10 @@ def _decoder(client: Client) -> Callable[[bytes], bytes]:
 
 
 def _printer(format: _Format | None, template: str | None, *, headers: bool) -> Callable[[Sequence[Record]], None]:
-    """What prints messages, flushed when it returns."""
+    """The function that prints messages; what it printed is flushed when it returns."""
     from goqueue.cli.commands.consume import consume_view
     from goqueue.cli.terminal import styled_lines
-    from goqueue.cli.terminal.message_output import put_all, put_text
+    from goqueue.cli.terminal.message_output import write_bytes, write_text
 
     is_terminal = sys.stdout.isatty()
     if format is None and template is None:
@@ -287,18 +291,22 @@ def _printer(format: _Format | None, template: str | None, *, headers: bool) -> 
         def put_lines(records: Sequence[Record]) -> None:
             width = shutil.get_terminal_size().columns if is_terminal else None
             if format is _Format.line:
-                drawn = [consume_view.line(record, width, headers=headers) for record in records]
+                lines = [consume_view.record_line(record, width, headers=headers) for record in records]
             else:
-                drawn = [each for record in records for each in consume_view.full(record)]
+                lines = [each for record in records for each in consume_view.record_lines(record)]
             if is_terminal:
-                styled_lines.put(drawn)
+                styled_lines.print_lines(lines)
             else:
-                put_text(styled_lines.plain(drawn) + "\n")
+                write_text(styled_lines.plain_text(lines) + "\n")
 
         return put_lines
-    writers = {_Format.json: consume_view.json_lines, _Format.raw: consume_view.raw, _Format.value: consume_view.values}
-    write = consume_view.template(template) if template is not None else writers[format or _Format.value]
+    writers = {
+        _Format.json: consume_view.json_lines,
+        _Format.raw: consume_view.raw_values,
+        _Format.value: consume_view.values,
+    }
+    write = consume_view.compile_template(template) if template is not None else writers[format or _Format.value]
     if is_terminal and format is not _Format.raw:
-        # A terminal obeys some letters; a message must not tell it anything.
-        return lambda records: put_text(consume_view.harmless(write(records)))
-    return lambda records: put_all(write(records))
+        # Terminals interpret control characters; a message must not send any.
+        return lambda records: write_text(consume_view.escape_lines(write(records)))
+    return lambda records: write_bytes(write(records))

@@ -1,4 +1,4 @@
-"""Values that carry the id of a schema, as JSON."""
+"""Decodes values that carry a schema id into JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from goqueue.wire.registry_framing import parse_schema_id
 
 
 class Decoder:
-    """Makes JSON of a value by the schema that it names. One that names none, or none that is known, stays as it is."""
+    """Decodes a value to JSON by the schema id in it. Values without an id, or with an unknown one, are returned
+    unchanged."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -36,7 +37,7 @@ class Decoder:
         except GoQueueError as error:
             if error.retriable:
                 raise
-            # It only looks as if it had a schema.
+            # The value only looks as if it carried a schema id.
             return value
 
     def _kind(self, schema_id: int) -> str | None:
@@ -49,7 +50,7 @@ class Decoder:
 
 
 def _plain(read: Any) -> Any:
-    """What JSON can hold: a message of Protobuf becomes an object."""
+    """A value that JSON can hold: Protobuf messages become dicts."""
     if hasattr(read, "DESCRIPTOR"):
         from google.protobuf.json_format import MessageToDict
 

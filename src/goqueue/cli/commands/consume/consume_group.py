@@ -1,4 +1,4 @@
-"""What a member of a group gets. A message is acked when it is printed and flushed, and not before."""
+"""Consumes as a member of a group. A message is acked only after it has been printed and flushed."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from threading import Event
 from time import monotonic
 from typing import Any
 
-from goqueue.cli.terminal.progress import remark
+from goqueue.cli.terminal.progress import print_notice
 from goqueue.client.consumer.reader import Record
 from goqueue.client.sync import Client
 
 _AT_ONCE = 500
-_LOOK_EVERY_S = 0.2
+_POLL_WAIT_S = 0.2
 _MOST_UNACKED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """How to take part in a group."""
+    """Options of consuming as a group member."""
 
     client: Client
     group: str
@@ -27,11 +27,12 @@ class Membership:
     acks: bool
     limit: int | None
     wait_s: float | None
-    """It ends when nothing has come for so long; ``None``: it does not."""
+    """Ends after this long without a message; ``None`` for never."""
     decode: Callable[[bytes], Any] | None = None
 
     def run(self, put: Callable[[Sequence[Record]], None], stop: Event) -> int:
-        """How many messages were printed. What is not acked is given back when it ends."""
+        """Consume, and return how many messages were printed. Messages that were not acked are given back at the
+        end."""
         in_hand = _MOST_UNACKED if self.limit is None else max(1, min(self.limit, _MOST_UNACKED))
         count = 0
         with self.client.consumer(
@@ -40,7 +41,7 @@ class Membership:
             idle_since = monotonic()
             while not stop.is_set() and (self.limit is None or count < self.limit):
                 most = _AT_ONCE if self.limit is None else min(_AT_ONCE, self.limit - count)
-                messages = consumer.poll(most, timeout=_LOOK_EVERY_S)
+                messages = consumer.poll(most, timeout=_POLL_WAIT_S)
                 if not messages:
                     if self.wait_s is not None and monotonic() > idle_since + self.wait_s:
                         break
@@ -53,7 +54,7 @@ class Membership:
                     else:
                         consumer.ack(messages).result()
                 elif count >= in_hand and count != self.limit and not isinstance(messages[0], Record):
-                    remark(
+                    print_notice(
                         f"ended after {count:,} messages: so many may be in hand without an ack; they are given back"
                     )
                     break

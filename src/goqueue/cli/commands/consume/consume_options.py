@@ -1,4 +1,4 @@
-"""The options of ``goqueue consume``."""
+"""Options of ``goqueue consume``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from goqueue.cli.connection.target import groups_that_begin_with, lanes_that_begin_with
+from goqueue.cli.connection.target import complete_groups, complete_lanes
 
 _MAX_LIMIT = 1 << 62
 _MAX_PARTITION = (1 << 31) - 1
@@ -26,33 +26,33 @@ UntilOption = Annotated[
 ]
 PartitionOption = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", min=0, max=_MAX_PARTITION, metavar="N", help="Only this one. Repeatable."),
+    typer.Option("--partition", "-p", min=0, max=_MAX_PARTITION, metavar="N", help="Only this partition. Repeatable."),
 ]
 LimitOption = Annotated[
-    int | None, typer.Option("--limit", "-n", min=1, max=_MAX_LIMIT, metavar="N", help="End after so many messages.")
+    int | None, typer.Option("--limit", "-n", min=1, max=_MAX_LIMIT, metavar="N", help="End after this many messages.")
 ]
-FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new messages, until Ctrl-C.")]
 GroupOption = Annotated[
     str | None,
     typer.Option(
         "--group",
         "-g",
         metavar="NAME",
-        help="As a member of this group; a new one is a queue.",
-        autocompletion=groups_that_begin_with,
+        help="Consume as a member of this group; a new group is a queue.",
+        autocompletion=complete_groups,
     ),
 ]
 AckOption = Annotated[
-    bool, typer.Option("--ack/--no-ack", help="With --group: ack what is printed, or give it back at the end.")
+    bool, typer.Option("--ack/--no-ack", help="With --group: ack printed messages, or give them back at the end.")
 ]
 WaitOption = Annotated[
-    str, typer.Option("--wait", metavar="TIME", help="With --group: end when nothing has come for so long.")
+    str, typer.Option("--wait", metavar="TIME", help="With --group: end after this long without a message.")
 ]
 KeyOption = Annotated[
     list[str] | None, typer.Option("--key", "-k", metavar="KEY", help="Only this key. Repeatable: any of them.")
 ]
 KeyPrefixOption = Annotated[
-    str | None, typer.Option("--key-prefix", metavar="TEXT", help="Only keys that begin with it.")
+    str | None, typer.Option("--key-prefix", metavar="TEXT", help="Only keys with this prefix.")
 ]
 HeaderOption = Annotated[
     list[str] | None,
@@ -60,7 +60,7 @@ HeaderOption = Annotated[
 ]
 PriorityOption = Annotated[
     str | None,
-    typer.Option("--priority", metavar="LANE", help="Only of this lane.", autocompletion=lanes_that_begin_with),
+    typer.Option("--priority", metavar="LANE", help="Only of this lane.", autocompletion=complete_lanes),
 ]
 WhereOption = Annotated[
     list[str] | None,
@@ -71,7 +71,7 @@ WhereOption = Annotated[
         "'name ~ ada'. Repeatable: all of them.",
     ),
 ]
-GrepOption = Annotated[str | None, typer.Option("--grep", metavar="TEXT", help="Only values with this text in them.")]
+GrepOption = Annotated[str | None, typer.Option("--grep", metavar="TEXT", help="Only values that contain this text.")]
 TemplateOption = Annotated[
     str | None,
     typer.Option("--template", metavar="TEXT", help="Print a line like '{partition} {offset} {key} {value.total}'."),
@@ -79,5 +79,5 @@ TemplateOption = Annotated[
 HeadersOption = Annotated[bool, typer.Option("--headers", help="Show headers in lines as well.")]
 DecodeOption = Annotated[bool, typer.Option("--decode", help="Show values that have a schema as JSON.")]
 UncommittedOption = Annotated[
-    bool, typer.Option("--read-uncommitted", help="Also what open and aborted transactions have written.")
+    bool, typer.Option("--read-uncommitted", help="Include messages of open and aborted transactions.")
 ]

@@ -1,4 +1,4 @@
-"""From where to where a topic is read, as offsets of each of its partitions."""
+"""Computes the offset range to read in each partition from ``--from``, ``--since`` and ``--until``."""
 
 from __future__ import annotations
 
@@ -22,57 +22,57 @@ _PLACES = re.compile(r"[0-9]{1,9}:[0-9]{1,18}(,[0-9]{1,9}:[0-9]{1,18})*")
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """Of one partition. ``end`` is the offset behind the last one."""
+class OffsetRange:
+    """The offsets to read in one partition. ``end`` is exclusive."""
 
     partition: int
     start: int
     end: int
     missed: int = 0
-    """How many offsets were asked for that retention has removed."""
+    """How many of the offsets asked for retention has removed."""
     beyond: int | None = None
-    """The offset that was asked for, if the partition ends before it."""
+    """The start asked for, if it is beyond the end of the partition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """Where to begin or to end; exactly one of these."""
+class Bound:
+    """A start or end position; exactly one field is set."""
 
     name: str = ""
-    """earliest, latest"""
+    """``earliest`` or ``latest``."""
     offset: int | None = None
     last: int | None = None
-    """So many before the end."""
+    """This many messages before the end."""
     instant_ns: int | None = None
-    places: tuple[tuple[int, int], ...] = ()
+    offsets: tuple[tuple[int, int], ...] = ()
     """Offsets by partition."""
 
-    def of(self, client: Client, topic: str, number: int, known: PartitionInfo) -> int:
-        """As an offset of this partition; it may lie outside of what is there."""
+    def offset_in(self, client: Client, topic: str, number: int, info: PartitionInfo) -> int:
+        """The offset in this partition; it may lie outside of what the partition holds."""
         if self.offset is not None:
             return self.offset
         if self.last is not None:
-            return max(known.earliest_offset, known.latest_offset - self.last)
+            return max(info.earliest_offset, info.latest_offset - self.last)
         if self.instant_ns is not None:
             from goqueue.client.connection.instants import from_nanoseconds
 
             return client.find_offset(topic, number, from_nanoseconds(self.instant_ns))
-        return dict(self.places)[number] if self.places else _end(self.name, known)
+        return dict(self.offsets)[number] if self.offsets else _end(self.name, info)
 
 
-def parse_from(text: str) -> Edge:
-    """``earliest``, ``latest``, an offset, ``-N``, ``PARTITION:OFFSET,…`` or an instant."""
+def parse_from(text: str) -> Bound:
+    """Parse ``earliest``, ``latest``, an offset, ``-N``, ``PARTITION:OFFSET,…`` or an instant."""
     if text in ("earliest", "latest"):
-        return Edge(name=text)
+        return Bound(name=text)
     if _NUMBER.fullmatch(text):
-        return Edge(last=-int(text)) if text.startswith("-") else Edge(offset=int(text))
+        return Bound(last=-int(text)) if text.startswith("-") else Bound(offset=int(text))
     if _PLACES.fullmatch(text):
-        places = [tuple(map(int, each.split(":"))) for each in text.split(",")]
-        if len({number for number, _ in places}) != len(places):
+        offsets = [tuple(map(int, each.split(":"))) for each in text.split(",")]
+        if len({number for number, _ in offsets}) != len(offsets):
             raise typer.BadParameter("a partition is named twice", param_hint="--from")
-        return Edge(places=tuple((number, offset) for number, offset in places))
+        return Bound(offsets=tuple((number, offset) for number, offset in offsets))
     try:
-        return Edge(instant_ns=times.instant_ns("--from", text))
+        return Bound(instant_ns=times.instant_ns("--from", text))
     except typer.BadParameter:
         raise typer.BadParameter(
             f"{shown(text)} is none of earliest, latest, an offset such as 1200, -10 (the last ten), places such as "
@@ -81,17 +81,19 @@ def parse_from(text: str) -> Edge:
         ) from None
 
 
-def parse_until(text: str) -> Edge:
-    """An offset, or an instant: what lies before it is read."""
+def parse_until(text: str) -> Bound:
+    """Parse an offset or an instant, the exclusive end."""
     if _NUMBER.fullmatch(text) and not text.startswith("-"):
-        return Edge(offset=int(text))
-    return Edge(instant_ns=times.instant_ns("--until", text))
+        return Bound(offset=int(text))
+    return Bound(instant_ns=times.instant_ns("--until", text))
 
 
-def ranges(client: Client, topic: str, start: Edge, until: Edge | None, partitions: Sequence[int]) -> list[Range]:
-    """By what the topic holds now."""
+def compute_ranges(
+    client: Client, topic: str, start: Bound, until: Bound | None, partitions: Sequence[int]
+) -> list[OffsetRange]:
+    """The ranges of all selected partitions, by what the topic holds now."""
     known = client.describe_topic(topic).partitions
-    wanted = [number for number, _ in start.places] or sorted(set(partitions)) or range(len(known))
+    wanted = [number for number, _ in start.offsets] or sorted(set(partitions)) or range(len(known))
     for number in wanted:
         if number >= len(known):
             raise PartitionNotFound(
@@ -99,15 +101,19 @@ def ranges(client: Client, topic: str, start: Edge, until: Edge | None, partitio
             )
     found = []
     for number in wanted:
-        place = known[number]
-        asked = start.of(client, topic, number, place)
-        first = min(max(asked, place.earliest_offset), place.latest_offset)
-        end = place.latest_offset if until is None else min(until.of(client, topic, number, place), place.latest_offset)
-        missed = first - asked if asked and start.instant_ns is None else 0
-        beyond = asked if asked > place.latest_offset else None
-        found.append(Range(number, first, max(first, end), max(0, missed), beyond))
+        info = known[number]
+        requested = start.offset_in(client, topic, number, info)
+        first = min(max(requested, info.earliest_offset), info.latest_offset)
+        end = (
+            info.latest_offset
+            if until is None
+            else min(until.offset_in(client, topic, number, info), info.latest_offset)
+        )
+        missed = first - requested if requested and start.instant_ns is None else 0
+        beyond = requested if requested > info.latest_offset else None
+        found.append(OffsetRange(number, first, max(first, end), max(0, missed), beyond))
     return found
 
 
-def _end(name: str, known: PartitionInfo) -> int:
-    return known.latest_offset if name == "latest" else known.earliest_offset
+def _end(name: str, info: PartitionInfo) -> int:
+    return info.latest_offset if name == "latest" else info.earliest_offset

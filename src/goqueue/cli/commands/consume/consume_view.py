@@ -1,4 +1,4 @@
-"""Messages as they are printed: alone, in a line, in full, as JSON, by a template."""
+"""Formats messages for printing: the value alone, one line, in full, as JSON, by a template."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import typer
 
-from goqueue.cli.commands.consume.message_filter import MISSING, BadCondition, Path, at, in_json, parse_path
+from goqueue.cli.commands.consume.message_filter import MISSING, BadCondition, Path, decode_json, parse_path, value_at
 from goqueue.cli.terminal.styled_lines import Line, Span
 from goqueue.client.consumer.reader import Record
 from goqueue.model.fields import did_you_mean, shown
@@ -30,7 +30,7 @@ from goqueue.wire.internal_headers import (
 Write = Callable[[Sequence[Record]], bytes]
 _NORMAL = int(Priority.NORMAL)
 _NS_PER_MS = 1_000_000
-_TOLD = {TTL, DEDUP_ID, DELAYED_OFFSET, DELAYED_TIMESTAMP, *PROVENANCE}
+_SHOWN_INTERNAL = {TTL, DEDUP_ID, DELAYED_OFFSET, DELAYED_TIMESTAMP, *PROVENANCE}
 _MAX_TEMPLATE = 10_000
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _JSON_PART = re.compile(
@@ -41,7 +41,7 @@ _COLOURS = {"name": "blue", "text": "green", "number": "cyan", "word": "magenta"
 
 
 class _Message(msgspec.Struct, omit_defaults=True, gc=False):
-    """As over HTTP."""
+    """A message as JSON, with the same fields as over HTTP."""
 
     topic: str
     partition: int
@@ -59,12 +59,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def values(records: Sequence[Record]) -> bytes:
-    """One a line. A tombstone is an empty line."""
+    """One value a line; a tombstone is an empty line."""
     return b"\n".join([record.value or b"" for record in records]) + b"\n"
 
 
-def raw(records: Sequence[Record]) -> bytes:
-    """Nothing between them."""
+def raw_values(records: Sequence[Record]) -> bytes:
+    """Values without separators."""
     return b"".join([record.value or b"" for record in records])
 
 
@@ -72,21 +72,21 @@ def json_lines(records: Sequence[Record]) -> bytes:
     return b"\n".join([_encode(_as_json(record)) for record in records]) + b"\n"
 
 
-def shown_headers(headers: Headers) -> Headers:
-    """Without those that are the system's own affair."""
-    return tuple(pair for pair in headers if not pair[0].startswith(RESERVED_PREFIX) or pair[0] in _TOLD)
+def visible_headers(headers: Headers) -> Headers:
+    """Headers without those that are internal to the system."""
+    return tuple(pair for pair in headers if not pair[0].startswith(RESERVED_PREFIX) or pair[0] in _SHOWN_INTERNAL)
 
 
 def _as_json(record: Record) -> _Message:
     try:
-        return _written(record, "text", bytes.decode)
+        return _encode_record(record, "text", bytes.decode)
     except UnicodeDecodeError:
-        return _written(record, "base64", _base64)
+        return _encode_record(record, "base64", _base64)
 
 
-def _written(record: Record, encoding: str, convert: Callable[[bytes], str]) -> _Message:
+def _encode_record(record: Record, encoding: str, convert: Callable[[bytes], str]) -> _Message:
     headers: dict[str, str | list[str]] = {}
-    for name, value in shown_headers(record.headers) if record.headers else ():
+    for name, value in visible_headers(record.headers) if record.headers else ():
         before, text = headers.get(name), convert(value)
         if before is None:
             headers[name] = text
@@ -111,7 +111,7 @@ def _base64(value: bytes) -> str:
 
 
 def text_of(value: bytes | None) -> str:
-    """For people: on one line, and nothing in it that a terminal would obey."""
+    """A value on one line, with unprintable characters escaped."""
     if value is None:
         return "(tombstone)"
     try:
@@ -120,8 +120,8 @@ def text_of(value: bytes | None) -> str:
         return f"({len(value)} bytes) {_base64(value)}"
 
 
-def line(record: Record, width: int | None, *, headers: bool) -> Line:
-    """Time, place, key, lane if it is not the normal one, value; as long as ``width``, if there is one."""
+def record_line(record: Record, width: int | None, *, headers: bool) -> Line:
+    """Time, position, key, lane if not normal, and value; cut at ``width`` columns, if given."""
     spans: Line = [
         (_time(record.timestamp_ns), "dim"),
         ("  ", ""),
@@ -133,22 +133,22 @@ def line(record: Record, width: int | None, *, headers: bool) -> Line:
     if record.priority != _NORMAL:
         spans += [(PRIORITY_LABELS[record.priority], "red"), ("  ", "")]
     if headers:
-        for name, value in shown_headers(record.headers):
+        for name, value in visible_headers(record.headers):
             spans += [(f"{escape(name)}={text_of(value)}", "dim"), ("  ", "")]
     text = text_of(record.value)
     if width is not None:
         spans, left = _cut(spans, width)
         text = "".join(part for part, _ in _cut([(text, "")], left)[0])
-    return spans + (coloured(text) if text.startswith(("{", "[")) else [(text, "dim" * (record.value is None))])
+    return spans + (colour_json(text) if text.startswith(("{", "[")) else [(text, "dim" * (record.value is None))])
 
 
 def _cut(spans: Line, width: int) -> tuple[Line, int]:
-    """What fits, with an ellipsis where something did not, and how much is left."""
+    """The spans that fit, with an ellipsis if cut, and the width left."""
     from rich.cells import cell_len, set_cell_size
 
     kept: Line = []
     for text, style in spans:
-        # A long value need not be measured to the end.
+        # No need to measure a long value to its end.
         size = cell_len(text[: width + 1])
         if size > width:
             return [*kept, (set_cell_size(text[: width + 1], max(0, width - 1)) + "…", style)] if width else kept, 0
@@ -157,8 +157,8 @@ def _cut(spans: Line, width: int) -> tuple[Line, int]:
     return kept, width
 
 
-def coloured(text: str) -> Line:
-    """JSON, or the beginning of it."""
+def colour_json(text: str) -> Line:
+    """Colour JSON, or the beginning of it."""
     spans: Line = []
     position = 0
     for part in _JSON_PART.finditer(text):
@@ -167,13 +167,13 @@ def coloured(text: str) -> Line:
     return [*spans, (text[position:], "")]
 
 
-def full(record: Record) -> Iterator[Line]:
-    """Everything of a message, a line for each part, and its JSON indented."""
+def record_lines(record: Record) -> Iterator[Line]:
+    """Everything of a message, a line for each part, with JSON indented."""
     yield [(f"{record.topic}/{record.partition} offset {record.offset}", "bold yellow")]
     facts = [("time", format_instant_ns(record.timestamp_ns)), ("priority", PRIORITY_LABELS[record.priority])]
     if record.key is not None:
         facts.append(("key", text_of(record.key)))
-    facts += [(f"header {escape(name)}", text_of(value)) for name, value in shown_headers(record.headers)]
+    facts += [(f"header {escape(name)}", text_of(value)) for name, value in visible_headers(record.headers)]
     if (deliveries := getattr(record, "deliveries", None)) is not None:
         facts.append(("deliveries", str(deliveries)))
     for name, fact in facts:
@@ -184,15 +184,15 @@ def full(record: Record) -> Iterator[Line]:
 
 
 def _indented(value: bytes | None) -> Iterator[list[Span]]:
-    if isinstance(value, bytes) and value[:1] in (b"{", b"[") and in_json(value) is not MISSING:
+    if isinstance(value, bytes) and value[:1] in (b"{", b"[") and decode_json(value) is not MISSING:
         for each in msgspec.json.format(value, indent=2).decode(errors="replace").splitlines():
-            yield coloured(escape(each))
+            yield colour_json(escape(each))
     else:
         yield [(text_of(value), "")]
 
 
 def _time(instant_ns: int) -> str:
-    """To the millisecond, all of one width."""
+    """To the millisecond, in a fixed width."""
     seconds, nanos = divmod(instant_ns, 1_000_000_000)
     return f"{format_instant_ns(seconds * 1_000_000_000)[:-1]}.{nanos // _NS_PER_MS:03d}Z"
 
@@ -206,13 +206,14 @@ _FIELDS: dict[str, Callable[[Record], bytes]] = {
     "key": lambda record: record.key or b"",
     "value": lambda record: record.value or b"",
     "priority": lambda record: PRIORITY_LABELS[record.priority].encode(),
-    "headers": lambda record: b",".join([b"%s=%s" % (n.encode(), v) for n, v in shown_headers(record.headers)]),
+    "headers": lambda record: b",".join([b"%s=%s" % (n.encode(), v) for n, v in visible_headers(record.headers)]),
     "trace_id": lambda record: record.trace_id.encode(),
 }
 
 
-def template(text: str) -> Write:
-    r"""``{partition} {offset} {key} {value.customer.city} {headers.shop}\n``; ``{{`` is a brace."""
+def compile_template(text: str) -> Write:
+    r"""Compile a template such as ``{partition} {offset} {key} {value.customer.city} {headers.shop}\n``; ``{{`` is a
+    brace."""
     if len(text) > _MAX_TEMPLATE:
         raise typer.BadParameter(f"it has {len(text)} letters; at most {_MAX_TEMPLATE}", param_hint="--template")
     text = text.replace("\\n", "\n").replace("\\t", "\t")
@@ -250,7 +251,7 @@ def _field(name: str) -> Callable[[Record], bytes]:
         except BadCondition as error:
             raise typer.BadParameter(str(error), param_hint="--template") from None
         if end == len(name):
-            return partial(_inside, path)
+            return partial(_value_at, path)
     known = [*_FIELDS, "headers.NAME", "value.PATH"]
     raise typer.BadParameter(
         f"there is no field {shown(name)}; there are {', '.join(known)}{did_you_mean(name, known)}",
@@ -266,13 +267,13 @@ def _header(name: str, record: Record) -> bytes:
     return next((value for each, value in record.headers if each == name), b"")
 
 
-def _inside(path: Path, record: Record) -> bytes:
-    found: Any = at(in_json(record.value), path)
+def _value_at(path: Path, record: Record) -> bytes:
+    found: Any = value_at(decode_json(record.value), path)
     if found is MISSING:
         return b""
     return found.encode() if isinstance(found, str) else _encode(found)
 
 
-def harmless(output: bytes) -> str:
-    """For a terminal: lines stay lines, everything else that cannot be printed is escaped."""
+def escape_lines(output: bytes) -> str:
+    """Escape all unprintable characters but line feeds, for a terminal."""
     return "\n".join([escape(each) for each in output.decode(errors="replace").split("\n")])

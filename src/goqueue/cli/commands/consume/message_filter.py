@@ -1,11 +1,10 @@
-"""Which messages are wanted: by key, headers, lane, text, and by what lies in their JSON.
+"""Message filter: by key, headers, lane, text, and conditions on JSON values.
 
-A condition of ``--where`` is ``PATH OPERATOR VALUE``. The path has names with dots between them and places of lists in
-brackets: ``items[0].sku``; ``$`` is the whole value, and a name with other letters is quoted: ``"first name"``. The
-operators are ``== != < <= > >=``, ``~`` (a text has the text in it, or a list the value) and ``exists``, which has no
-value behind it. The value is JSON, or a text that needs no quotes; one without quotes also fits the same as a text, so
-that ``== 17`` finds ``17`` and ``"17"``. A path that is not there fits nothing. In ``< <= > >=`` numbers are compared
-with numbers only, and texts with texts.
+A condition of ``--where`` is ``PATH OPERATOR VALUE``. A path has names separated by dots and list indexes in brackets:
+``items[0].sku``; ``$`` is the whole value, and a name with other characters is quoted: ``"first name"``. The operators
+are ``== != < <= > >=``, ``~`` (a text contains the text, or a list the value) and ``exists``, which takes no value. The
+value is JSON, or a text without quotes; an unquoted one also matches the same as a text, so that ``== 17`` finds ``17``
+and ``"17"``. A missing path matches nothing. ``< <= > >=`` compare numbers with numbers only, and texts with texts.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from goqueue.model.fields import shown
 from goqueue.model.message import Headers
 
 MAX_CONDITION = 1_000
-"""Letters of a condition."""
+"""In characters."""
 MISSING = object()
 _STEP = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^\s.\[\]"=!<>~]+))|\s*\[\s*(-?[0-9]{1,9})\s*\]')
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>|~|exists\b)\s*")
@@ -37,8 +36,8 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 Path = tuple[str | int, ...]
 
 
-class Looked(Protocol):
-    """What a filter needs to know of a message."""
+class FilterInput(Protocol):
+    """What a filter needs of a message."""
 
     @property
     def key(self) -> bytes | None: ...
@@ -51,23 +50,23 @@ class Looked(Protocol):
 
 
 class BadCondition(InvalidRequest):
-    """A condition that cannot be read."""
+    """The condition cannot be parsed."""
 
     remedy = "Write it like 'total > 10', 'customer.city == Oslo', 'items[0].sku exists' or 'name ~ ada'."
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``fits`` tells of a decoded JSON value."""
+    """One condition. ``matches`` takes a decoded JSON value."""
 
     path: Path
     operator: str
     wanted: Any = None
     as_text: str | None = None
-    """What was written, if it had no quotes."""
+    """The value as written, if it had no quotes."""
 
-    def fits(self, document: Any) -> bool:
-        found = at(document, self.path)
+    def matches(self, document: Any) -> bool:
+        found = value_at(document, self.path)
         if found is MISSING:
             return False
         if self.operator == "exists":
@@ -86,14 +85,14 @@ class Condition:
     def _equals(self, found: Any) -> bool:
         if isinstance(found, str) and self.as_text is not None:
             return found == self.as_text
-        # In Python True is 1.
+        # In Python, True == 1.
         return isinstance(found, bool) == isinstance(self.wanted, bool) and bool(found == self.wanted)
 
     def _is_ordered(self, found: Any) -> bool:
         compare = _ORDERS[self.operator]
         if _is_number(found) and _is_number(self.wanted):
             return compare(found, self.wanted)
-        # As a text, 9 would be more than 12: whoever wants that writes quotes.
+        # As texts, "9" > "12": comparing texts requires quotes.
         return isinstance(found, str) and isinstance(self.wanted, str) and compare(found, self.wanted)
 
 
@@ -122,7 +121,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def parse_path(text: str, first: int = 0) -> tuple[Path, int]:
-    """The path at the beginning of a text, and where it ends."""
+    """The path at the beginning of a text, and the index where it ends."""
     steps: list[str | int] = []
     position = first
     while True:
@@ -146,8 +145,8 @@ def parse_path(text: str, first: int = 0) -> tuple[Path, int]:
     return tuple(steps[1:] if steps[0] == "$" else steps), position
 
 
-def at(document: Any, path: Path) -> Any:
-    """What lies there, or ``MISSING``."""
+def value_at(document: Any, path: Path) -> Any:
+    """The value at the path, or ``MISSING``."""
     for step in path:
         if isinstance(step, str):
             if not isinstance(document, dict) or step not in document:
@@ -160,8 +159,8 @@ def at(document: Any, path: Path) -> Any:
     return document
 
 
-def in_json(value: Any) -> Any:
-    """A value as JSON, or ``MISSING`` if it is not."""
+def decode_json(value: Any) -> Any:
+    """The decoded value, or ``MISSING`` if it is not JSON."""
     try:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, TypeError, RecursionError):
@@ -170,12 +169,12 @@ def in_json(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """All of it has to hold."""
+    """A message filter; all criteria given must match."""
 
     keys: frozenset[bytes] = frozenset()
     key_prefix: bytes = b""
     headers: Sequence[tuple[str, bytes | None]] = ()
-    """A name, and what its value must be; ``None``: anything."""
+    """Names with the required values; ``None`` accepts any value."""
     priority: int | None = None
     text: bytes = b""
     conditions: Sequence[Condition] = ()
@@ -184,7 +183,7 @@ class Filter:
     def is_empty(self) -> bool:
         return self == Filter()
 
-    def fits(self, message: Looked) -> bool:
+    def matches(self, message: FilterInput) -> bool:
         if self.priority is not None and message.priority != self.priority:
             return False
         if self.keys and message.key not in self.keys:
@@ -199,8 +198,8 @@ class Filter:
             return False
         if not self.conditions:
             return True
-        document = in_json(value)
-        return document is not MISSING and all(condition.fits(document) for condition in self.conditions)
+        document = decode_json(value)
+        return document is not MISSING and all(condition.matches(document) for condition in self.conditions)
 
 
 def _is_number(value: Any) -> bool:

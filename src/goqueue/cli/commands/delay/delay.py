@@ -1,6 +1,6 @@
-"""``goqueue delay``: see what waits for its time, put it off, or take it back.
+"""``goqueue delay``: lists, reschedules and cancels delayed messages.
 
-What draws and what asks is imported when it is needed: asking for the version must not load it.
+Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goqueue.cli.commands.delay.delay_positions import Place, check_partitions, delayed_path, raise_failure
+from goqueue.cli.commands.delay.delay_positions import Position, check_partitions, delayed_path, raise_failure
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import (
     DEFAULT_TIMEOUT,
@@ -68,14 +68,14 @@ PlacesArgument = Annotated[
 ]
 PartitionArgument = Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)]
 OffsetArgument = Annotated[int, typer.Argument(metavar="OFFSET", min=0, show_default=False)]
-AllOption = Annotated[bool, typer.Option("--all", help="All that wait in the topic.")]
-DelayOption = Annotated[str | None, typer.Option("--delay", metavar="TIME", help="To be seen so long from now,")]
+AllOption = Annotated[bool, typer.Option("--all", help="All delayed messages of the topic.")]
+DelayOption = Annotated[str | None, typer.Option("--delay", metavar="TIME", help="Deliver it this long from now,")]
 AtOption = Annotated[
     str | None, typer.Option("--at", metavar="INSTANT", help="or at 2026-01-31T12:00:00 (local time, or with a zone).")
 ]
 
 app = typer.Typer(
-    help="See messages that wait for their time, put them off or take them back.",
+    help="List delayed messages, reschedule or cancel them.",
     epilog=_EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -91,28 +91,28 @@ def list_delayed(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """List what waits in a topic, the next due first."""
+    """List the delayed messages of a topic, the next due first."""
     from goqueue.cli.commands.delay import delay_view
-    from goqueue.cli.commands.delay.delay_calls import with_values
+    from goqueue.cli.commands.delay.delay_calls import fetch_values
     from goqueue.cli.terminal import progress, styled_lines
     from goqueue.cli.terminal.json_list import JsonList
-    from goqueue.cli.terminal.message_text import short
+    from goqueue.cli.terminal.message_text import row_fields
 
     broker = broker_at(server, timeout)
     answer = broker.send("GET", ["topics", topic, "delayed"], {"limit": limit})
-    there, total = answer["messages"], answer["total"]
+    listed, total = answer["messages"], answer["total"]
     document = JsonList("messages")
     rows: list[dict[str, Any]] = []
     seen = 0
-    with progress.stoppable() as stop, progress.shown("looking", len(there), is_wanted=not as_json) as bar:
+    with progress.stoppable() as stop, progress.progress_bar("looking", len(listed), is_enabled=not as_json) as bar:
         try:
-            for some in with_values(broker, topic, there, stop):
+            for batch in fetch_values(broker, topic, listed, stop):
                 if as_json:
-                    document.add(some)
+                    document.add(batch)
                 else:
-                    rows += map(short, some)
-                seen += len(some)
-                bar.advance(len(some))
+                    rows += map(row_fields, batch)
+                seen += len(batch)
+                bar.advance(len(batch))
         except GoQueueError:
             if document.is_begun:
                 document.end({"total": total})
@@ -120,10 +120,10 @@ def list_delayed(
     if as_json:
         document.end({"total": total})
     elif rows:
-        styled_lines.put(delay_view.listed(rows, time.time_ns()))
-    elif not there:
+        styled_lines.print_lines(delay_view.delayed_table(rows, time.time_ns()))
+    elif not listed:
         typer.echo("nothing waits", err=True)
-    if seen < len(there):
+    if seen < len(listed):
         typer.echo("stopped; there are more", err=True)
         return EXIT_INTERRUPTED
     if total > seen and not as_json:
@@ -142,13 +142,13 @@ def cancel(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Take back messages that wait: nobody will ever see them."""
+    """Cancel delayed messages: they are never delivered."""
     broker = broker_at(server, timeout)
     if everything:
         if places:
             raise typer.BadParameter("all of them, or those that are named; not both", param_hint="--all")
         return _cancel_all(broker, topic, yes=yes, as_json=as_json)
-    return _cancel_named(broker, topic, _named(places or []), as_json=as_json)
+    return _cancel_named(broker, topic, _parse_positions(places or []), as_json=as_json)
 
 
 @app.command(epilog=_RESCHEDULE_EXAMPLES)
@@ -163,7 +163,7 @@ def reschedule(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Give a message that waits another time, earlier or later."""
+    """Reschedule a delayed message, to an earlier or later time."""
     from goqueue.cli.commands.delay import delay_view
     from goqueue.cli.terminal import styled_lines
 
@@ -175,14 +175,14 @@ def reschedule(
         body = {"deliverAt": format_instant_ns(instant_ns("--at", at or ""))}
     moved = broker_at(server, timeout).send("PATCH", delayed_path(topic, partition, offset), body=body)
     if as_json:
-        styled_lines.put_json(moved)
+        styled_lines.print_json(moved)
     else:
-        typer.echo(f"it is due {delay_view.due_words(moved['deliver_at'], time.time_ns())}")
+        typer.echo(f"it is due {delay_view.due_text(moved['deliver_at'], time.time_ns())}")
     return 0
 
 
-def _named(texts: list[str]) -> list[Place]:
-    """Pairs of a partition and an offset."""
+def _parse_positions(texts: list[str]) -> list[Position]:
+    """Parse pairs of a partition and an offset."""
     if not texts or len(texts) % 2:
         raise typer.BadParameter(
             "name messages by partition and offset, such as 0 17, or take --all", param_hint="PARTITION OFFSET"
@@ -196,36 +196,40 @@ def _named(texts: list[str]) -> list[Place]:
     return list(dict.fromkeys(zip(numbers[::2], numbers[1::2], strict=True)))
 
 
-def _cancel_named(broker: BrokerHttp, topic: str, places: list[Place], *, as_json: bool) -> int:
-    """Those that are not there are told, and the others taken back; a partition that cannot be is told before."""
+def _cancel_named(broker: BrokerHttp, topic: str, positions: list[Position], *, as_json: bool) -> int:
+    """Cancel messages by offset. Missing ones are reported and the others cancelled; an unknown partition fails
+    first."""
     from goqueue.cli.commands.delay import delay_view
-    from goqueue.cli.commands.delay.delay_calls import cancelled
+    from goqueue.cli.commands.delay.delay_calls import cancel_each
     from goqueue.cli.terminal import progress, styled_lines
 
-    check_partitions(broker, topic, places)
-    done: list[tuple[Place, GoQueueError | None]] = []
-    with progress.stoppable() as stop, progress.shown("taking back", len(places), is_wanted=not as_json) as bar:
-        for some in cancelled(broker, topic, places, stop):
-            done += some
-            bar.advance(len(some))
-    if len(places) == 1 and done and done[0][1] is not None:
+    check_partitions(broker, topic, positions)
+    done: list[tuple[Position, GoQueueError | None]] = []
+    with (
+        progress.stoppable() as stop,
+        progress.progress_bar("taking back", len(positions), is_enabled=not as_json) as bar,
+    ):
+        for batch in cancel_each(broker, topic, positions, stop):
+            done += batch
+            bar.advance(len(batch))
+    if len(positions) == 1 and done and done[0][1] is not None:
         raise done[0][1]
     good = sum(1 for _, error in done if error is None)
     if as_json:
-        styled_lines.put_json({"cancelled": good, "results": [delay_view.outcome(*each) for each in done]})
+        styled_lines.print_json({"cancelled": good, "results": [delay_view.outcome_json(*each) for each in done]})
     else:
         if good < len(done):
-            styled_lines.put(delay_view.not_cancelled(done))
+            styled_lines.print_lines(delay_view.failures_table(done))
         typer.echo(f"{good} taken back")
     raise_failure([error for _, error in done])
-    if len(done) < len(places):
-        typer.echo(f"stopped; {len(places) - len(done)} wait as before", err=True)
+    if len(done) < len(positions):
+        typer.echo(f"stopped; {len(positions) - len(done)} wait as before", err=True)
         return EXIT_INTERRUPTED
     return EXIT_FAILED if good < len(done) else 0
 
 
 def _cancel_all(broker: BrokerHttp, topic: str, *, yes: bool, as_json: bool) -> int:
-    from goqueue.cli.commands.delay.delay_calls import cancelled
+    from goqueue.cli.commands.delay.delay_calls import cancel_each
     from goqueue.cli.terminal import progress, styled_lines
 
     total = broker.send("GET", ["topics", topic, "delayed"], {"limit": 1})["total"]
@@ -233,20 +237,20 @@ def _cancel_all(broker: BrokerHttp, topic: str, *, yes: bool, as_json: bool) -> 
         return EXIT_FAILED
     good = 0
     failure: GoQueueError | None = None
-    with progress.stoppable() as stop, progress.shown("taking back", total, is_wanted=not as_json) as bar:
+    with progress.stoppable() as stop, progress.progress_bar("taking back", total, is_enabled=not as_json) as bar:
         try:
-            for places in _waiting(broker, topic):
-                for some in cancelled(broker, topic, places, stop):
-                    good += sum(1 for _, error in some if error is None)
-                    bar.advance(len(some))
-                    raise_failure([error for _, error in some])
+            for positions in _pending_pages(broker, topic):
+                for batch in cancel_each(broker, topic, positions, stop):
+                    good += sum(1 for _, error in batch if error is None)
+                    bar.advance(len(batch))
+                    raise_failure([error for _, error in batch])
                 if stop.is_set():
                     break
         except GoQueueError as error:
             failure = error
         was_stopped = stop.is_set()
     if as_json:
-        styled_lines.put_json({"cancelled": good})
+        styled_lines.print_json({"cancelled": good})
     else:
         typer.echo(f"{good:,} taken back" if total else "nothing waits", err=not total)
     if failure is not None:
@@ -258,12 +262,12 @@ def _cancel_all(broker: BrokerHttp, topic: str, *, yes: bool, as_json: bool) -> 
     return 0
 
 
-def _waiting(broker: BrokerHttp, topic: str) -> Iterator[list[Place]]:
-    """Page by page, the next due first."""
+def _pending_pages(broker: BrokerHttp, topic: str) -> Iterator[list[Position]]:
+    """Positions of the delayed messages page by page, the next due first."""
     after = ""
     while True:
-        asked: dict[str, str | int] = {"limit": _PAGE} | ({"after": after} if after else {})
-        page = broker.send("GET", ["topics", topic, "delayed"], asked)
+        parameters: dict[str, str | int] = {"limit": _PAGE} | ({"after": after} if after else {})
+        page = broker.send("GET", ["topics", topic, "delayed"], parameters)
         yield [(each["partition"], each["offset"]) for each in page["messages"]]
         after = page.get("next", "")
         if not after:

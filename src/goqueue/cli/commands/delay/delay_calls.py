@@ -1,4 +1,4 @@
-"""Calls about many delayed messages, a piece at a time: between two pieces it can be stopped."""
+"""Calls about many delayed messages, in batches that can be stopped in between."""
 
 from __future__ import annotations
 
@@ -6,59 +6,60 @@ from collections.abc import Iterator, Sequence
 from threading import Event
 from typing import Any, TypeVar
 
-from goqueue.cli.commands.delay.delay_positions import Place, delayed_path
+from goqueue.cli.commands.delay.delay_positions import Position, delayed_path
 from goqueue.cli.connection.broker_http import BrokerHttp
 from goqueue.cli.connection.many_calls import ManyCalls
 from goqueue.model.errors import DelayedNotFound, GoQueueError
 
-_PIECE = 200
+_BATCH_SIZE = 200
 _MOST_VALUE_BYTES = 64 << 10
 Item = TypeVar("Item")
 
 
-def cancelled(
-    broker: BrokerHttp, topic: str, places: Sequence[Place], stop: Event
-) -> Iterator[list[tuple[Place, GoQueueError | None]]]:
-    """What came of each, ``None`` if it was taken back. Ends behind the piece in which something else went wrong."""
+def cancel_each(
+    broker: BrokerHttp, topic: str, positions: Sequence[Position], stop: Event
+) -> Iterator[list[tuple[Position, GoQueueError | None]]]:
+    """Cancel, and yield for each message the error or ``None``. Ends after a batch with an error other than "not
+    found"."""
 
-    def cancel(asked: BrokerHttp, place: Place) -> None:
-        asked.send("DELETE", delayed_path(topic, *place))
+    def cancel(connection: BrokerHttp, position: Position) -> None:
+        connection.send("DELETE", delayed_path(topic, *position))
 
     with ManyCalls(broker) as calls:
-        for some in _pieces(places, stop):
-            answers = calls.each(cancel, some)
-            yield list(zip(some, answers, strict=True))
+        for batch in _batches(positions, stop):
+            answers = calls.call_each(cancel, batch)
+            yield list(zip(batch, answers, strict=True))
             if any(error is not None and not isinstance(error, DelayedNotFound) for error in answers):
                 return
 
 
-def with_values(
+def fetch_values(
     broker: BrokerHttp, topic: str, messages: Sequence[dict[str, Any]], stop: Event
 ) -> Iterator[list[dict[str, Any]]]:
-    """A list has no values: they are asked for, unless they are large."""
+    """Add values to listed messages, with a call for each of at most 64 KiB; larger ones are left without."""
 
-    def whole(asked: BrokerHttp, message: dict[str, Any]) -> dict[str, Any]:
+    def with_value(connection: BrokerHttp, message: dict[str, Any]) -> dict[str, Any]:
         if not 0 < message.get("size_bytes", 0) <= _MOST_VALUE_BYTES:
             return message
         try:
             path = ["topics", topic, "delayed", str(message["offset"])]
-            return {**message, **asked.send("GET", path, {"partition": message["partition"]})}
+            return {**message, **connection.send("GET", path, {"partition": message["partition"]})}
         except DelayedNotFound:
-            # Its time has come since it was listed.
+            # It became due since it was listed.
             return message
 
     with ManyCalls(broker) as calls:
-        for some in _pieces(messages, stop):
+        for batch in _batches(messages, stop):
             found: list[dict[str, Any]] = []
-            for answer in calls.each(whole, some):
+            for answer in calls.call_each(with_value, batch):
                 if isinstance(answer, GoQueueError):
                     raise answer
                 found.append(answer)
             yield found
 
 
-def _pieces(items: Sequence[Item], stop: Event) -> Iterator[Sequence[Item]]:
-    for start in range(0, len(items), _PIECE):
+def _batches(items: Sequence[Item], stop: Event) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), _BATCH_SIZE):
         if stop.is_set():
             return
-        yield items[start : start + _PIECE]
+        yield items[start : start + _BATCH_SIZE]

@@ -1,4 +1,4 @@
-"""Where delayed messages wait, as commands name them."""
+"""Positions of delayed messages as commands take them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from goqueue.observe.logs import escape
 if TYPE_CHECKING:
     from goqueue.cli.connection.broker_http import BrokerHttp
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 """A partition and an offset."""
 
 
@@ -20,16 +20,16 @@ def delayed_path(topic: str, partition: int, offset: int) -> list[str]:
     return ["topics", topic, "delayed", str(partition), str(offset)]
 
 
-def check_partitions(broker: BrokerHttp, topic: str, places: Sequence[Place]) -> None:
+def check_partitions(broker: BrokerHttp, topic: str, positions: Sequence[Position]) -> None:
     """Raise for a partition that the topic does not have, before anything is changed."""
     count = int(broker.send("GET", ["topics", topic])["partitions"])
-    for partition, _ in places:
+    for partition, _ in positions:
         if partition >= count:
             raise NoSuchPartition(f"topic {escape(topic)} has no partition {partition}; it has {count}, from 0 on")
 
 
 def raise_failure(errors: Sequence[GoQueueError | None]) -> None:
-    """Raise the first that tells more than that a message does not wait any more."""
+    """Raise the first error other than that a message is not delayed any more."""
     for error in errors:
         if error is not None and not isinstance(error, DelayedNotFound):
             raise error

@@ -1,12 +1,12 @@
-"""What ``goqueue delay`` shows."""
+"""Formats the output of ``goqueue delay``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from goqueue.cli.commands.delay.delay_positions import Place
-from goqueue.cli.terminal.message_text import cell, key_of, value_line
+from goqueue.cli.commands.delay.delay_positions import Position
+from goqueue.cli.terminal.message_text import cell_text, key_text, value_line
 from goqueue.cli.terminal.styled_lines import Line
 from goqueue.model.errors import GoQueueError
 from goqueue.model.units import parse_instant_ns
@@ -15,8 +15,8 @@ _KEY_WIDTH = 20
 _VALUE_WIDTH = 50
 
 
-def listed(messages: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
-    """A line for each."""
+def delayed_table(messages: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
+    """A row for each delayed message."""
     from goqueue.cli.terminal import tables
     from goqueue.cli.terminal.time_words import Times, duration
 
@@ -30,28 +30,28 @@ def listed(messages: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
                 str(each["offset"]),
                 Times().later(each["deliver_at"], now_ns),
                 duration(left_ns) if left_ns > 0 else "now",
-                cell(key_of(each), _KEY_WIDTH),
+                cell_text(key_text(each), _KEY_WIDTH),
                 value_line(each, _VALUE_WIDTH) if "value" in each else f"({size:,} bytes)",
             ]
         )
     return tables.table(["partition", "offset", "due at", "in", "key", "value"], rows)
 
 
-def due_words(instant: str, now_ns: int) -> str:
+def due_text(instant: str, now_ns: int) -> str:
     from goqueue.cli.terminal.time_words import Times, duration
 
     left_ns = parse_instant_ns(instant) - now_ns
     return f"at {Times().later(instant, now_ns)}, in {duration(left_ns)}" if left_ns > 0 else "now"
 
 
-def outcome(place: Place, error: GoQueueError | None) -> dict[str, Any]:
-    """Of taking one back."""
-    told: dict[str, Any] = {"partition": place[0], "offset": place[1], "cancelled": error is None}
-    return told if error is None else {**told, "error": str(error)}
+def outcome_json(position: Position, error: GoQueueError | None) -> dict[str, Any]:
+    """The JSON result of cancelling one message."""
+    result: dict[str, Any] = {"partition": position[0], "offset": position[1], "cancelled": error is None}
+    return result if error is None else {**result, "error": str(error)}
 
 
-def not_cancelled(done: Sequence[tuple[Place, GoQueueError | None]]) -> Iterator[Line]:
-    """Those that were not there, and why."""
+def failures_table(done: Sequence[tuple[Position, GoQueueError | None]]) -> Iterator[Line]:
+    """The messages that could not be cancelled, and why."""
     from goqueue.cli.terminal import tables
 
     rows = [[str(partition), str(offset), str(error)] for (partition, offset), error in done if error is not None]

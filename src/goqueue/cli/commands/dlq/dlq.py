@@ -1,6 +1,6 @@
-"""``goqueue dlq``: see dead letters, and send them back.
+"""``goqueue dlq``: lists, shows and redrives dead letters.
 
-What draws and what asks is imported when it is needed: asking for the version must not load it.
+Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from goqueue.cli.commands.dlq.dlq_filter import (
     MessagesOption,
     SinceOption,
     UntilOption,
-    chosen,
-    places,
+    filter_parameters,
+    parse_positions,
 )
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import (
@@ -28,8 +28,7 @@ from goqueue.cli.connection.target import (
     TopicArgument,
     YesOption,
     broker_at,
-    topic_named,
-    topics_that_begin_with,
+    topic_argument,
 )
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED, reported
 from goqueue.cli.terminal.times import duration_ms
@@ -56,7 +55,7 @@ Examples:
   goqueue dlq show orders.dlq 0 0 --json
 """
 _REDRIVE_EXAMPLES = """\b
-What was sent back is remembered: the same command again sends nothing twice, and goes on where it was stopped.
+Redriven messages are recorded: repeating the command redrives nothing twice, and continues after a stop.
 
 \b
 Examples:
@@ -66,18 +65,12 @@ Examples:
   goqueue dlq redrive orders --since 1d --delay 10m --yes
 """
 _MOST_LISTED = 10_000
-_SENT_AT_ONCE = 500
+_REDRIVE_PAGE = 500
 _MOST_DELAYED_MS = 3_650 * 86_400_000
 
 AnyTopicArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="TOPIC",
-        help="The topic they come from, or the dead-letter topic; without it, where there are any.",
-        show_default=False,
-        autocompletion=topics_that_begin_with,
-        callback=topic_named,
-    ),
+    topic_argument("The topic they come from, or the dead-letter topic. Without it: a summary of all topics."),
 ]
 PartitionArgument = Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)]
 OffsetArgument = Annotated[int, typer.Argument(metavar="OFFSET", min=0, show_default=False)]
@@ -85,22 +78,22 @@ LimitOption = Annotated[
     int, typer.Option("--limit", min=1, max=_MOST_LISTED, metavar="N", help="How many lines at the most.")
 ]
 RateOption = Annotated[
-    float | None, typer.Option("--rate", min=0.1, max=1_000_000, metavar="N", help="At most so many a second.")
+    float | None, typer.Option("--rate", min=0.1, max=1_000_000, metavar="N", help="At most this many per second.")
 ]
 DelayOption = Annotated[
-    str | None, typer.Option("--delay", metavar="TIME", help="They wait in their topic for so long.")
+    str | None, typer.Option("--delay", metavar="TIME", help="Delay them in their topic by this long.")
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only tell how many there are.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show how many there are.")]
 
 app = typer.Typer(
-    help="See dead letters, and send them back.",
+    help="List dead letters, and redrive them.",
     epilog=_EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-@app.command("list", epilog=_LIST_EXAMPLES, short_help="List a topic's dead letters, or which topics have some.")
+@app.command("list", epilog=_LIST_EXAMPLES, short_help="List a topic's dead letters, or the topics that have any.")
 @reported
 def list_letters(
     topic: AnyTopicArgument = None,
@@ -113,26 +106,26 @@ def list_letters(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """List a topic's dead letters; without a topic: which topics have any, how many, of which group and why."""
+    """List a topic's dead letters. Without a topic: which topics have any, how many, from which group and why."""
     from goqueue.cli.commands.dlq import dlq_summary, dlq_view
-    from goqueue.cli.commands.dlq.dlq_letters import pages, put_json
+    from goqueue.cli.commands.dlq.dlq_letters import fetch_pages, print_pages_json
     from goqueue.cli.terminal import styled_lines
-    from goqueue.cli.terminal.message_text import short
+    from goqueue.cli.terminal.message_text import row_fields
 
     broker = broker_at(server, timeout)
-    wanted = chosen(group, error, since, until)
+    wanted = filter_parameters(group, error, since, until)
     if topic is None:
-        return dlq_summary.show(broker, wanted, limit, as_json=as_json)
+        return dlq_summary.print_summary(broker, wanted, limit, as_json=as_json)
     if as_json:
-        put_json(pages(broker, topic, wanted, limit))
+        print_pages_json(fetch_pages(broker, topic, wanted, limit))
         return 0
     letters: list[dict[str, Any]] = []
     is_more = False
-    for page in pages(broker, topic, wanted, limit):
-        letters += map(short, page.letters)
+    for page in fetch_pages(broker, topic, wanted, limit):
+        letters += map(row_fields, page.letters)
         is_more = page.is_more
     if letters:
-        styled_lines.put(dlq_view.listed(letters, time.time_ns()))
+        styled_lines.print_lines(dlq_view.letters_table(letters, time.time_ns()))
     else:
         typer.echo("no dead letter fits" if wanted else "no dead letters", err=True)
     if is_more:
@@ -140,7 +133,7 @@ def list_letters(
     return 0
 
 
-@app.command(epilog=_SHOW_EXAMPLES, short_help="Show one dead letter, with all that is known of it.")
+@app.command(epilog=_SHOW_EXAMPLES, short_help="Show one dead letter in full.")
 @reported
 def show(
     topic: TopicArgument,
@@ -150,20 +143,20 @@ def show(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Show one dead letter: its value, where it came from, who gave it up and why."""
+    """Show one dead letter: its value, where it came from, which group dead-lettered it and why."""
     from goqueue.cli.commands.dlq import dlq_view
-    from goqueue.cli.commands.dlq.dlq_letters import letter_at
+    from goqueue.cli.commands.dlq.dlq_letters import fetch_letter
     from goqueue.cli.terminal import styled_lines
 
-    dlq_topic, letter = letter_at(broker_at(server, timeout), topic, partition, offset)
+    dlq_topic, letter = fetch_letter(broker_at(server, timeout), topic, partition, offset)
     if as_json:
-        styled_lines.put_json({"dlq_topic": dlq_topic, **letter})
+        styled_lines.print_json({"dlq_topic": dlq_topic, **letter})
     else:
-        styled_lines.put(dlq_view.shown(dlq_topic, letter, time.time_ns()))
+        styled_lines.print_lines(dlq_view.letter_lines(dlq_topic, letter, time.time_ns()))
     return 0
 
 
-@app.command(epilog=_REDRIVE_EXAMPLES, short_help="Send dead letters back to where they came from.")
+@app.command(epilog=_REDRIVE_EXAMPLES, short_help="Redrive dead letters to the topics they came from.")
 @reported
 def redrive(
     topic: TopicArgument,
@@ -180,24 +173,25 @@ def redrive(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Send dead letters back to where they came from, for the group that gave them up. Each goes back once."""
+    """Redrive dead letters to the topics they came from, for the group that dead-lettered them. Each is redriven
+    once."""
     from goqueue.cli.commands.dlq import dlq_view
-    from goqueue.cli.commands.dlq.dlq_letters import check_named
-    from goqueue.cli.commands.dlq.dlq_redrive import COUNTED_AT_ONCE, Tally, redrive_all
+    from goqueue.cli.commands.dlq.dlq_letters import check_exist
+    from goqueue.cli.commands.dlq.dlq_redrive import DRY_RUN_PAGE, RedriveCounts, redrive_all
     from goqueue.cli.terminal import styled_lines
 
-    body: dict[str, object] = {**chosen(group, error, since, until)}
+    body: dict[str, object] = {**filter_parameters(group, error, since, until)}
     if message:
-        body["messages"] = places(message, "--message")
+        body["messages"] = parse_positions(message, "--message")
     if rate is not None:
         body["rate"] = rate
     if delay is not None:
         body["delay"] = f"{duration_ms('--delay', delay, most_ms=_MOST_DELAYED_MS)}ms"
     broker = broker_at(server, timeout)
-    would = Tally()
-    is_checked = not message or check_named(broker, topic, places(message, "--message"))
+    would = RedriveCounts()
+    is_checked = not message or check_exist(broker, topic, parse_positions(message, "--message"))
     if not is_checked or not redrive_all(
-        broker, topic, {**body, "dry_run": True}, COUNTED_AT_ONCE, would, what="counting"
+        broker, topic, {**body, "dry_run": True}, DRY_RUN_PAGE, would, what="counting"
     ):
         typer.echo("stopped before anything was sent back", err=True)
         return EXIT_INTERRUPTED
@@ -205,26 +199,26 @@ def redrive(
         typer.echo("nothing to send back", err=True)
     if dry_run:
         if as_json:
-            styled_lines.put_json(would.as_dict())
+            styled_lines.print_json(would.as_dict())
         else:
-            styled_lines.put(dlq_view.would_send(would))
+            styled_lines.print_lines(dlq_view.dry_run_table(would))
         return 0
-    did = Tally()
+    did = RedriveCounts()
     failure: GoQueueError | None = None
     if would.matched:
         where = ", ".join(f"{escape(name)} ({count:,})" for name, count in sorted(would.by_topic.items())[:5])
-        if not confirmed(f"Send {_letters_in_words(would.matched)} back to {where}?", yes):
+        if not confirmed(f"Send {_letters_text(would.matched)} back to {where}?", yes):
             return EXIT_FAILED
         try:
-            is_whole = redrive_all(broker, topic, body, _page_at(rate), did, what="sending back", total=would.matched)
+            is_whole = redrive_all(broker, topic, body, _page_size(rate), did, what="sending back", total=would.matched)
         except GoQueueError as error:
             failure, is_whole = error, False
     else:
         did, is_whole = would, True
     if as_json:
-        styled_lines.put_json(did.as_dict())
+        styled_lines.print_json(did.as_dict())
     else:
-        typer.echo(dlq_view.sent(did))
+        typer.echo(dlq_view.redriven_text(did))
     if failure is not None:
         typer.echo("it broke off; some more may have gone back, and the same command goes on with the rest", err=True)
         raise failure
@@ -234,10 +228,10 @@ def redrive(
     return 0
 
 
-def _page_at(rate: float | None) -> int:
-    """A second's work: so soon it can be stopped."""
-    return _SENT_AT_ONCE if rate is None else max(1, min(_SENT_AT_ONCE, int(rate)))
+def _page_size(rate: float | None) -> int:
+    """The page size: one second's work, so that a stop takes effect soon."""
+    return _REDRIVE_PAGE if rate is None else max(1, min(_REDRIVE_PAGE, int(rate)))
 
 
-def _letters_in_words(count: int) -> str:
+def _letters_text(count: int) -> str:
     return "one dead letter" if count == 1 else f"{count:,} dead letters"

@@ -1,11 +1,11 @@
-"""Dead letters as a broker lists them, page by page."""
+"""Lists dead letters page by page, and looks up single ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from goqueue.cli.commands.dlq.dlq_redrive import COUNTED_AT_ONCE, Tally, answer_of, redrive_all
+from goqueue.cli.commands.dlq.dlq_redrive import DRY_RUN_PAGE, RedriveCounts, redrive_all, send_if_any
 from goqueue.model.errors import NotFound
 from goqueue.observe.logs import escape
 
@@ -16,43 +16,43 @@ _PAGE = 1_000
 
 
 class NoSuchLetter(NotFound):
-    """There is no dead letter at that place."""
+    """There is no dead letter at that position."""
 
     remedy = "'goqueue dlq list TOPIC' shows where they lie."
 
 
 class Page(NamedTuple):
-    """Some of those that lie in a topic of dead letters; behind the last page there may be more."""
+    """Some of a topic's dead letters. ``is_more`` on the last page: the limit left some out."""
 
     dlq_topic: str | None
     letters: list[dict[str, Any]]
     is_more: bool
 
 
-def letter_at(broker: BrokerHttp, topic: str, partition: int, offset: int) -> tuple[str, dict[str, Any]]:
-    """The topic that it lies in, and the letter."""
-    place: dict[str, str | int] = {"from_partition": partition, "from_offset": offset, "limit": 1}
-    answer = answer_of(broker, "GET", topic, "dead-letters", place) or {"dlq_topic": "", "messages": []}
+def fetch_letter(broker: BrokerHttp, topic: str, partition: int, offset: int) -> tuple[str, dict[str, Any]]:
+    """The dead-letter topic, and the dead letter at this position."""
+    parameters: dict[str, str | int] = {"from_partition": partition, "from_offset": offset, "limit": 1}
+    answer = send_if_any(broker, "GET", topic, "dead-letters", parameters) or {"dlq_topic": "", "messages": []}
     for letter in answer["messages"]:
         if (letter["partition"], letter["offset"]) == (partition, offset):
             return answer["dlq_topic"], letter
     raise NoSuchLetter(f"there is no dead letter of {escape(topic)} at partition {partition}, offset {offset}")
 
 
-def check_named(broker: BrokerHttp, topic: str, named: list[dict[str, int]]) -> bool:
-    """Raise for the first that is not there: nothing has gone back yet. False if it was stopped."""
-    there = Tally()
-    asked: dict[str, object] = {"messages": named, "dry_run": True}
-    if not redrive_all(broker, topic, asked, COUNTED_AT_ONCE, there, what="looking for them"):
+def check_exist(broker: BrokerHttp, topic: str, positions: list[dict[str, int]]) -> bool:
+    """Raise for the first that does not exist, before anything is redriven. False if it was stopped."""
+    counts = RedriveCounts()
+    body: dict[str, object] = {"messages": positions, "dry_run": True}
+    if not redrive_all(broker, topic, body, DRY_RUN_PAGE, counts, what="looking for them"):
         return False
-    if there.matched + there.already + there.unreachable < len(named):
-        for each in named:
-            letter_at(broker, topic, each["partition"], each["offset"])
+    if counts.matched + counts.already + counts.unreachable < len(positions):
+        for each in positions:
+            fetch_letter(broker, topic, each["partition"], each["offset"])
     return True
 
 
-def put_json(found: Iterator[Page]) -> None:
-    """As the pages come. Also of those that came before an error a whole document is made."""
+def print_pages_json(found: Iterator[Page]) -> None:
+    """Print pages as they come. After an error the document is still completed."""
     from goqueue.cli.terminal.json_list import JsonList
 
     document = JsonList("messages")
@@ -68,13 +68,14 @@ def put_json(found: Iterator[Page]) -> None:
             document.end({"more": is_more})
 
 
-def pages(broker: BrokerHttp, topic: str, wanted: dict[str, str], limit: int) -> Iterator[Page]:
-    """Those that fit; the last page tells whether there are more. A topic that never had any has none."""
-    place: dict[str, int] = {}
+def fetch_pages(broker: BrokerHttp, topic: str, wanted: dict[str, str], limit: int) -> Iterator[Page]:
+    """Matching dead letters; the last page says whether there are more. A topic without a dead-letter topic has
+    none."""
+    start: dict[str, int] = {}
     while True:
-        # One more than is wanted: whether there are more cannot be told otherwise.
-        asked: dict[str, str | int] = {**wanted, **place, "limit": min(limit + 1, _PAGE)}
-        answer = answer_of(broker, "GET", topic, "dead-letters", asked)
+        # One more than wanted, to know whether there are more.
+        parameters: dict[str, str | int] = {**wanted, **start, "limit": min(limit + 1, _PAGE)}
+        answer = send_if_any(broker, "GET", topic, "dead-letters", parameters)
         if answer is None:
             yield Page(None, [], False)
             return
@@ -84,4 +85,4 @@ def pages(broker: BrokerHttp, topic: str, wanted: dict[str, str], limit: int) ->
         if is_more or following is None:
             return
         limit -= len(letters)
-        place = {"from_partition": following["partition"], "from_offset": following["offset"]}
+        start = {"from_partition": following["partition"], "from_offset": following["offset"]}

@@ -1,4 +1,4 @@
-"""Sending dead letters back, page by page: between two of them it can be stopped."""
+"""Redrives dead letters page by page; it can be stopped between two pages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from goqueue.model.errors import TopicNotFound
 if TYPE_CHECKING:
     from goqueue.cli.connection.broker_http import BrokerHttp
 
-COUNTED_AT_ONCE = 10_000
+DRY_RUN_PAGE = 10_000
 
 
 @dataclass(slots=True)
-class Tally:
-    """What a redrive did, or would do."""
+class RedriveCounts:
+    """Counts of what a redrive did, or would do."""
 
     matched: int = 0
     redriven: int = 0
@@ -41,30 +41,30 @@ def redrive_all(
     topic: str,
     body: dict[str, object],
     at_once: int,
-    tally: Tally,
+    counts: RedriveCounts,
     *,
     what: str,
     total: int | None = None,
 ) -> bool:
-    """False if it was stopped before all were seen to."""
+    """Redrive everything that matches, and add it up in ``counts``. False if it was stopped before the end."""
     from goqueue.cli.terminal import progress
 
-    place: dict[str, int] = {}
-    with progress.stoppable() as stop, progress.shown(what, total, "dead letters") as bar:
+    start: dict[str, int] = {}
+    with progress.stoppable() as stop, progress.progress_bar(what, total, "dead letters") as bar:
         while not stop.is_set():
-            asked = {**body, **place, "limit": at_once}
-            report = answer_of(broker, "POST", topic, "redrive", body=asked)
+            request = {**body, **start, "limit": at_once}
+            report = send_if_any(broker, "POST", topic, "redrive", body=request)
             if report is None:
                 return True
-            tally.add(report)
+            counts.add(report)
             bar.advance(report["matched"])
             if not report["more"]:
                 return True
-            place = {"from_partition": report["next"]["partition"], "from_offset": report["next"]["offset"]}
+            start = {"from_partition": report["next"]["partition"], "from_offset": report["next"]["offset"]}
     return False
 
 
-def answer_of(
+def send_if_any(
     broker: BrokerHttp,
     method: str,
     topic: str,
@@ -72,10 +72,11 @@ def answer_of(
     parameters: Mapping[str, str | int] | None = None,
     body: Mapping[str, object] | None = None,
 ) -> Any:
-    """``None`` for a topic that is there and never had dead letters: the topic for them is made for the first."""
+    """Call the broker. ``None`` for a topic without a dead-letter topic, which is created with its first dead
+    letter."""
     try:
         return broker.send(method, ["topics", topic, last], parameters, body)
     except TopicNotFound:
-        # Raises, if it is the topic itself that is missing.
+        # Raises if the topic itself does not exist.
         broker.send("GET", ["topics", topic])
         return None

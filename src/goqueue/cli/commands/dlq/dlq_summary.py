@@ -1,4 +1,4 @@
-"""Where there are dead letters: by topic, group and error. Bounded: of very many, the first are counted."""
+"""Counts dead letters by topic, group and error. Bounded: of very many, only the first are counted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
-from goqueue.cli.terminal.message_text import cell
+from goqueue.cli.terminal.message_text import cell_text
 from goqueue.model.errors import TopicNotFound
 
 if TYPE_CHECKING:
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from goqueue.cli.connection.broker_http import BrokerHttp
 
 MOST_TOPICS = 2_000
-"""Topics that are asked where their dead letters go."""
+"""The most topics whose dead-letter setting is looked up."""
 MOST_LETTERS = 20_000
-"""Of one dead-letter topic."""
+"""The most dead letters counted in one dead-letter topic."""
 _PAGE = 1_000
 _ERROR_WIDTH = 60
 _SUFFIX = ".dlq"
 
 
 @dataclass(slots=True)
-class Pile:
-    """Dead letters of one topic, group and error."""
+class LetterCount:
+    """Counts of the dead letters of one topic, group and error."""
 
     topic: str
     dlq_topic: str
@@ -38,37 +38,39 @@ class Pile:
     latest: str = ""
 
 
-def show(broker: BrokerHttp, wanted: dict[str, str], limit: int, *, as_json: bool) -> int:
-    from goqueue.cli.commands.dlq.dlq_view import NOBODY
+def print_summary(broker: BrokerHttp, wanted: dict[str, str], limit: int, *, as_json: bool) -> int:
+    from goqueue.cli.commands.dlq.dlq_view import NO_GROUP
     from goqueue.cli.terminal import progress, styled_lines, tables
 
-    piles: dict[tuple[str, ...], Pile] = {}
+    counts: dict[tuple[str, ...], LetterCount] = {}
     is_whole = True
-    with progress.stoppable() as stop, progress.shown("looking", None, "topics", is_wanted=not as_json) as bar:
+    with progress.stoppable() as stop, progress.progress_bar("looking", None, "topics", is_enabled=not as_json) as bar:
         names = broker.get("/topics")["topics"]
         for name in _dead_letter_topics(broker, names, stop):
             if not stop.is_set():
-                is_whole &= _count(broker, name, wanted, piles, stop)
+                is_whole &= _count_letters(broker, name, wanted, counts, stop)
                 bar.advance()
         was_stopped = stop.is_set()
-    found = sorted(piles.values(), key=lambda pile: (-pile.letters, pile.topic, pile.group, pile.error))
+    found = sorted(counts.values(), key=lambda count: (-count.letters, count.topic, count.group, count.error))
     shown = found[:limit]
     if as_json:
         fields = ("topic", "dlq_topic", "group", "error", "letters", "redriven", "latest")
-        told = [{name: getattr(pile, name) for name in fields} for pile in shown]
-        styled_lines.put_json({"dead_letters": told, "complete": is_whole and not was_stopped and len(found) <= limit})
+        rows_json = [{name: getattr(count, name) for name in fields} for count in shown]
+        styled_lines.print_json(
+            {"dead_letters": rows_json, "complete": is_whole and not was_stopped and len(found) <= limit}
+        )
     elif shown:
         rows = [
             [
-                pile.topic,
-                pile.group or NOBODY,
-                cell(pile.error, _ERROR_WIDTH),
-                f"{pile.letters:,}",
-                f"{pile.redriven:,}",
+                count.topic,
+                count.group or NO_GROUP,
+                cell_text(count.error, _ERROR_WIDTH),
+                f"{count.letters:,}",
+                f"{count.redriven:,}",
             ]
-            for pile in shown
+            for count in shown
         ]
-        styled_lines.put(tables.table(["topic", "group", "error", "dead letters", "sent back"], rows))
+        styled_lines.print_lines(tables.table(["topic", "group", "error", "dead letters", "sent back"], rows))
     else:
         typer.echo("no dead letter fits" if wanted else "no topic has dead letters", err=True)
     if len(found) > limit:
@@ -84,8 +86,8 @@ def show(broker: BrokerHttp, wanted: dict[str, str], limit: int, *, as_json: boo
 
 
 def _dead_letter_topics(broker: BrokerHttp, names: list[str], stop: Event) -> list[str]:
-    """By their name, or because a topic is set to it."""
-    there = set(names)
+    """Topics that are dead-letter topics by their name or by a topic's setting."""
+    existing = set(names)
     found = {name for name in names if name.endswith(_SUFFIX)}
     for name in names[:MOST_TOPICS]:
         if stop.is_set():
@@ -97,32 +99,32 @@ def _dead_letter_topics(broker: BrokerHttp, names: list[str], stop: Event) -> li
         except TopicNotFound:
             # Deleted since it was listed.
             continue
-        if settings.get("dead_letter_topic") in there:
+        if settings.get("dead_letter_topic") in existing:
             found.add(settings["dead_letter_topic"])
     return sorted(found)
 
 
-def _count(
-    broker: BrokerHttp, name: str, wanted: dict[str, str], piles: dict[tuple[str, ...], Pile], stop: Event
+def _count_letters(
+    broker: BrokerHttp, name: str, wanted: dict[str, str], counts: dict[tuple[str, ...], LetterCount], stop: Event
 ) -> bool:
-    """Whether all of them were counted."""
-    place: dict[str, int] = {}
+    """Count the dead letters of a topic. False if there were more than the limit, or it was stopped."""
+    start: dict[str, int] = {}
     count = 0
     while count < MOST_LETTERS and not stop.is_set():
         try:
-            asked: dict[str, Any] = {**wanted, **place, "limit": _PAGE}
-            answer = broker.send("GET", ["topics", name, "dead-letters"], asked)
+            parameters: dict[str, Any] = {**wanted, **start, "limit": _PAGE}
+            answer = broker.send("GET", ["topics", name, "dead-letters"], parameters)
         except TopicNotFound:
             return True
         for letter in answer["messages"]:
             key = letter["topic"], name, letter["group"], letter["error"]
-            pile = piles.setdefault(key, Pile(*key))
-            pile.letters += 1
-            pile.redriven += letter["redriven"]
-            pile.latest = max(pile.latest, letter["timestamp"])
+            letter_count = counts.setdefault(key, LetterCount(*key))
+            letter_count.letters += 1
+            letter_count.redriven += letter["redriven"]
+            letter_count.latest = max(letter_count.latest, letter["timestamp"])
         count += len(answer["messages"])
         following = answer.get("next")
         if following is None:
             return True
-        place = {"from_partition": following["partition"], "from_offset": following["offset"]}
+        start = {"from_partition": following["partition"], "from_offset": following["offset"]}
     return False

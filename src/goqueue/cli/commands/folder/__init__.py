@@ -1,1 +1,1 @@
-"""Commands for the folder of a stopped broker: ``goqueue doctor`` and ``goqueue dump``."""
+"""Commands on the data folder: ``goqueue doctor`` (of a stopped broker) and ``goqueue dump``."""

@@ -1,4 +1,4 @@
-"""``goqueue doctor``: a data folder that no broker uses, checked and, when told, repaired."""
+"""``goqueue doctor``: checks the data folder of a stopped broker, and repairs it on request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NoSuchDataFolder(NotFound):
 
 
 class FolderInUse(DataFolderLocked):
-    """A broker uses the folder, so what is in it changes while one looks."""
+    """A broker uses the folder, so its contents change during the check."""
 
     remedy = "Stop the broker first, or check a backup of the folder."
 
@@ -56,10 +56,10 @@ def doctor(
         typer.Argument(metavar="DATA", help="The same as --data; else storage.path of the configuration."),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only this one, and what the folder needs.")
+        str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only this topic, and the folder's own files.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Do not read messages that an index with a right checksum tells of.")
+        bool, typer.Option("--quick", help="Do not read messages whose index has a valid checksum.")
     ] = False,
     repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired; asks first.")] = False,
     yes: YesOption = False,
@@ -67,15 +67,15 @@ def doctor(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check a data folder while no broker uses it. Nothing is changed unless --repair says so."""
+    """Check a data folder while no broker uses it. Nothing is changed without --repair."""
     from goqueue.cli.commands.folder import doctor_view
     from goqueue.cli.terminal import styled_lines
 
-    root, options = _prepared(data_folder(data, data_option), topic, config, quick=quick)
+    root, options = _prepare(data_folder(data, data_option), topic, config, quick=quick)
     repaired = None
-    # What is repaired is what was found: nobody may use the folder between the two, however long the question waits.
+    # The lock is held over check, question and repair, so that what is repaired is what was found.
     with _locked(root) if repair else nullcontext():
-        report = _checked(root, options)
+        report = _check(root, options)
         if report is None:
             return EXIT_INTERRUPTED
         if repair:
@@ -84,25 +84,25 @@ def doctor(
 
             if planned := can_repair(report):
                 if not as_json:
-                    styled_lines.put(doctor_view.lines_of(report))
+                    styled_lines.print_lines(doctor_view.report_lines(report))
                 if not confirmed(f"Repair {len(planned)} of these in {escape(str(root))}?", yes):
                     return EXIT_FAILED
-                with _silence():
+                with _muted_log():
                     repaired = carry_out(report)
-                report = _checked(root, options)
+                report = _check(root, options)
                 if report is None:
                     return EXIT_INTERRUPTED
     if as_json:
-        styled_lines.put_json(doctor_view.as_json(report, repaired))
+        styled_lines.print_json(doctor_view.as_json(report, repaired))
     else:
         if repaired is not None:
-            styled_lines.put(doctor_view.repaired_lines(report, repaired))
-        styled_lines.put(doctor_view.lines_of(report))
+            styled_lines.print_lines(doctor_view.repaired_lines(report, repaired))
+        styled_lines.print_lines(doctor_view.report_lines(report))
     return 0 if report.is_healthy() else EXIT_PROBLEMS
 
 
-def _prepared(data: str | None, topic: str | None, config: str | None, *, quick: bool) -> tuple[Path, CheckupOptions]:
-    """Raises if there is no such folder, or a broker uses it."""
+def _prepare(data: str | None, topic: str | None, config: str | None, *, quick: bool) -> tuple[Path, CheckupOptions]:
+    """The folder and the options of the check. Raises if there is no such folder, or a broker uses it."""
     from goqueue.broker.checkup.folder_checkup import CheckupOptions
     from goqueue.storage.reader.reader import is_in_use
 
@@ -123,7 +123,7 @@ def _in_use(root: Path) -> FolderInUse:
 
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """No broker starts on the folder meanwhile."""
+    """Hold the folder's lock, so that no broker starts on it."""
     from goqueue.storage.files.files import OsFiles
 
     try:
@@ -136,14 +136,14 @@ def _locked(root: Path) -> Iterator[None]:
         del lock
 
 
-def _checked(root: Path, options: CheckupOptions) -> Report | None:
-    """``None`` if it was stopped; then something was said about it."""
+def _check(root: Path, options: CheckupOptions) -> Report | None:
+    """The report; ``None`` if it was stopped, which has been printed then."""
     from goqueue.broker.checkup.folder_checkup import Checkup, log_bytes
     from goqueue.cli.terminal import progress
     from goqueue.cli.terminal.figure_words import size
 
     total = log_bytes(root, options.topic)
-    with _silence(), progress.stoppable() as stop, progress.shown("checking", total, "bytes") as bar:
+    with _muted_log(), progress.stoppable() as stop, progress.progress_bar("checking", total, "bytes") as bar:
         try:
             report = Checkup(root, options, bar.advance, stop.is_set).run()
         except TopicNotFound as error:
@@ -160,8 +160,8 @@ def _checked(root: Path, options: CheckupOptions) -> Report | None:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
-    """What recovery would write to a broker's log is in the report."""
+def _muted_log() -> Iterator[None]:
+    """Suppress the log lines of recovery: the report has the same."""
     logger = logging.getLogger("goqueue")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

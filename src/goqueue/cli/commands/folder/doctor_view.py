@@ -1,4 +1,4 @@
-"""How the result of a check-up looks."""
+"""Formats the report of a data folder check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STYLES = {Severity.NOTE: "dim", Severity.REPAIRABLE: "yellow", Severity.DAMAGE:
 _WORST_FIRST = [Severity.DAMAGE, Severity.REPAIRABLE, Severity.NOTE]
 
 
-def lines_of(report: Report) -> Iterator[Line]:
+def report_lines(report: Report) -> Iterator[Line]:
     """A table of topics, then every finding, the worst first."""
     rows = [
         [
@@ -36,26 +36,27 @@ def lines_of(report: Report) -> Iterator[Line]:
     yield from table(_TITLES, rows)
     yield []
     found = sorted(report.every_finding(), key=lambda each: _WORST_FIRST.index(each.severity))
-    for each, others in _alike(found):
-        place = escape(str(each.path.relative_to(report.root))) + (f" and {others:,} more like it" if others else "")
-        yield [(f"{each.severity}: ", _STYLES[each.severity]), (f"{place}: {escape(each.what)}", "")]
+    for each, others in _merge_notes(found):
+        path = escape(str(each.path.relative_to(report.root))) + (f" and {others:,} more like it" if others else "")
+        yield [(f"{each.severity}: ", _STYLES[each.severity]), (f"{path}: {escape(each.what)}", "")]
         yield [(f"  {_sentence(each)}", "")]
     if found:
         yield []
     yield [(_verdict(report), "bold")]
 
 
-def _alike(found: Sequence[Finding]) -> Iterator[tuple[Finding, int]]:
-    """Notes that say the same of several files become one, with how many others there are. Anything worse is told."""
-    notes = Counter(_said(each) for each in found)
+def _merge_notes(found: Sequence[Finding]) -> Iterator[tuple[Finding, int]]:
+    """Merge identical notes of several files into one, with the number of the others. Anything worse is listed
+    singly."""
+    notes = Counter(_note_key(each) for each in found)
     for each in found:
         if each.severity is not Severity.NOTE:
             yield each, 0
-        elif count := notes.pop(_said(each), 0):
+        elif count := notes.pop(_note_key(each), 0):
             yield each, count - 1
 
 
-def _said(finding: Finding) -> tuple[str, ...]:
+def _note_key(finding: Finding) -> tuple[str, ...]:
     return finding.severity, finding.what, finding.meaning, finding.advice
 
 

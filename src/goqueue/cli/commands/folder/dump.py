@@ -1,4 +1,4 @@
-"""``goqueue dump``: what is in a file of a data folder, readable."""
+"""``goqueue dump``: prints the contents of a file of a data folder."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _SEGMENT = re.compile(r"\d{20}\.log")
 
 
 class NoSuchFile(NotFound):
-    """There is nothing at this path."""
+    """There is no file or folder at this path."""
 
     remedy = "Give a partition's folder (DATA/logs/TOPIC~ID/PARTITION), or a file in a data folder."
 
 
 class NoPartition(InvalidRequest):
-    """A folder in which there is nothing to be shown."""
+    """The folder is not that of a partition."""
 
     remedy = "Give a partition's folder (DATA/logs/TOPIC~ID/PARTITION), or a file in a data folder."
 
@@ -51,12 +51,12 @@ def dump(
     ],
     first: Annotated[int, typer.Option("--from", metavar="OFFSET", min=0, max=_MOST, help="Begin at this offset.")] = 0,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", metavar="N", min=1, max=_MOST, help="No more than so many.")
+        int | None, typer.Option("--limit", "-n", metavar="N", min=1, max=_MOST, help="At most this many entries.")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show whole keys, values and headers, and secrets.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Show what is in a file of a data folder. Works beside a running broker; changes nothing."""
+    """Show the contents of a file of a data folder. Works beside a running broker; changes nothing."""
     from goqueue.cli.commands.folder import dump_view
     from goqueue.cli.terminal import progress, styled_lines
 
@@ -70,7 +70,7 @@ def dump(
             if as_json:
                 typer.echo(dump_view.json_line(each))
             else:
-                styled_lines.put([dump_view.line(each)])
+                styled_lines.print_lines([dump_view.line(each)])
     if stop.is_set():
         return EXIT_INTERRUPTED
     return EXIT_PROBLEMS if problems else 0
@@ -92,12 +92,12 @@ def _entries(path: Path, first: int, *, full: bool) -> Iterator[dict[str, Any]]:
             if not _is_of_partition(path.absolute()):
                 raise NoPartition(f"{path} is no partition's folder: it has no segments")
             typer.echo(f"{path} is empty: nothing was stored there, or it was removed since", err=True)
-        # Only those that may hold what is asked for.
+        # Only segments that may hold offsets from ``first`` on.
         later = [each for each in segments if int(each.stem) > first]
         for each in [*segments[: len(segments) - len(later)][-1:], *later]:
-            yield from dump_entries.frames(each, first, full=full)
+            yield from dump_entries.frame_entries(each, first, full=full)
         return
-    yield from dump_entries.of_file(path, first, full=full)
+    yield from dump_entries.file_entries(path, first, full=full)
 
 
 def _is_of_partition(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What is in a file of a data folder, entry by entry, as plain values."""
+"""Decodes files of a data folder into entries of plain values."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Entry = dict[str, Any]
 
 
 class UnknownFile(InvalidRequest):
-    """No file of a data folder whose content can be shown."""
+    """The file is none whose contents can be shown."""
 
     remedy = (
         "Give a partition's folder, a segment (.log), one of its index files, checkpoint, delays, producers, a "
@@ -67,8 +67,8 @@ class UnknownFile(InvalidRequest):
     )
 
 
-def of_file(path: Path, first: int, *, full: bool) -> Iterator[Entry]:
-    """What a file holds, by its name."""
+def file_entries(path: Path, first: int, *, full: bool) -> Iterator[Entry]:
+    """The entries of a file, decoded according to its name."""
     if not path.is_file():
         raise UnknownFile(f"{path} is not a file that dump knows")
     readers: dict[str, Callable[[Path], Iterator[Entry]]] = {
@@ -79,72 +79,72 @@ def of_file(path: Path, first: int, *, full: bool) -> Iterator[Entry]:
     if path.suffix in readers:
         return readers[path.suffix](path)
     if ".log" in path.suffixes or path.suffix.startswith(".damaged-"):
-        return frames(path, first, full=full)
+        return frame_entries(path, first, full=full)
     if path.suffix == ".jsonl":
         return _events(path)
-    return _checked(path, full=full)
+    return _whole_file_entries(path, full=full)
 
 
-def frames(path: Path, first: int, *, full: bool) -> Iterator[Entry]:
+def frame_entries(path: Path, first: int, *, full: bool) -> Iterator[Entry]:
     is_journal = path.absolute().parent.parent.name.startswith(_JOURNAL)
     for each in walk(path, first):
         if isinstance(each, NoFrames):
             what = "no whole message: a write that was interrupted or is going on" if each.is_end else "no messages"
-            yield {"kind": "torn" if each.is_end else "damaged", **_where(path, each), "what": what}
+            yield {"kind": "torn" if each.is_end else "damaged", **_location(path, each), "what": what}
         else:
-            yield _event(path, each, full=full) if is_journal else _frame(path, each, full=full)
+            yield _journal_entry(path, each, full=full) if is_journal else _message_entry(path, each, full=full)
 
 
-def _where(path: Path, each: WalkedFrame | NoFrames) -> Entry:
+def _location(path: Path, each: WalkedFrame | NoFrames) -> Entry:
     return {"segment": path.name, "position": each.position, "size": each.size}
 
 
-def _frame(path: Path, frame: WalkedFrame, *, full: bool) -> Entry:
-    made: Entry = {
+def _message_entry(path: Path, frame: WalkedFrame, *, full: bool) -> Entry:
+    entry: Entry = {
         "kind": "message",
         "offset": frame.offset,
-        **_where(path, frame),
-        "time": shown_time(frame.timestamp_ns),
+        **_location(path, frame),
+        "time": format_time(frame.timestamp_ns),
     }
-    made["key"] = _text(frame.key, full=full) if frame.key else None
-    made["lane"] = _lane(frame.priority)
-    made["flags"] = _flags(frame.flags)
-    made["headers"] = _headers(frame.headers, full=full)
-    made["value"] = None if frame.flags & Flag.TOMBSTONE else _text(frame.value, full=full)
-    return made
+    entry["key"] = _display_text(frame.key, full=full) if frame.key else None
+    entry["lane"] = _lane(frame.priority)
+    entry["flags"] = _flags(frame.flags)
+    entry["headers"] = _headers(frame.headers, full=full)
+    entry["value"] = None if frame.flags & Flag.TOMBSTONE else _display_text(frame.value, full=full)
+    return entry
 
 
-def _event(path: Path, frame: WalkedFrame, *, full: bool) -> Entry:
-    """A record of one of the broker's own journals: events that were decided together."""
-    made: Entry = {
+def _journal_entry(path: Path, frame: WalkedFrame, *, full: bool) -> Entry:
+    """A record of a broker's journal: events that were decided together."""
+    entry: Entry = {
         "kind": "events",
         "offset": frame.offset,
-        **_where(path, frame),
-        "time": shown_time(frame.timestamp_ns),
+        **_location(path, frame),
+        "time": format_time(frame.timestamp_ns),
     }
     if len(frame.key) == _DURABLE.size:
-        made["durable_below"] = _DURABLE.unpack(frame.key)[0]
+        entry["durable_below"] = _DURABLE.unpack(frame.key)[0]
     try:
-        made["events"] = _without_secrets(msgspec.json.decode(frame.value), full=full)
+        entry["events"] = _without_secrets(msgspec.json.decode(frame.value), full=full)
     except msgspec.MsgspecError:
-        made["value"] = _text(frame.value, full=True)
-    return made
+        entry["value"] = _display_text(frame.value, full=True)
+    return entry
 
 
-def _without_secrets(told: Any, *, full: bool) -> Any:
+def _without_secrets(content: Any, *, full: bool) -> Any:
     """The same without keys: who has that of receipts can settle any message, who has that of producer ids can take any
     producer's place."""
     if full:
-        return told
-    if isinstance(told, list):
-        if len(told) == _PART and told[0] == _IDS and isinstance(told[-1], list):
+        return content
+    if isinstance(content, list):
+        if len(content) == _PART and content[0] == _IDS and isinstance(content[-1], list):
             # In a snapshot, what is known of ids has no names.
-            return [*told[:-1], [_HIDDEN if each and isinstance(each, str) else each for each in told[-1]]]
-        return [_without_secrets(each, full=full) for each in told]
-    if not isinstance(told, dict):
-        return told
-    secret = "key" if told.get("type") in _MAKE_KEYS else "receipt_key"
-    return {name: _HIDDEN if name == secret else _without_secrets(each, full=full) for name, each in told.items()}
+            return [*content[:-1], [_HIDDEN if each and isinstance(each, str) else each for each in content[-1]]]
+        return [_without_secrets(each, full=full) for each in content]
+    if not isinstance(content, dict):
+        return content
+    secret = "key" if content.get("type") in _MAKE_KEYS else "receipt_key"
+    return {name: _HIDDEN if name == secret else _without_secrets(each, full=full) for name, each in content.items()}
 
 
 def _flags(flags: int) -> list[str]:
@@ -164,19 +164,19 @@ def _headers(packed: bytes, *, full: bool) -> Entry:
         headers = decode_headers(packed)
     except InvalidFrame as error:
         return {"damaged": str(error)}
-    made: Entry = {}
+    entry: Entry = {}
     for name, value in headers:
         if name == PRODUCER and (stamp := producer_stamp(packed)) is not None:
-            made[name] = stamp._asdict()
+            entry[name] = stamp._asdict()
         elif name == DUE_AT and len(value) == _DURABLE.size:
-            made[name] = shown_time(_DURABLE.unpack(value)[0])
+            entry[name] = format_time(_DURABLE.unpack(value)[0])
         else:
-            made[name] = _text(value, full=full)
-    return made
+            entry[name] = _display_text(value, full=full)
+    return entry
 
 
-def _text(data: bytes, *, full: bool) -> str:
-    """As it is if it is text, else in base64; shortened unless all of it is wanted."""
+def _display_text(data: bytes, *, full: bool) -> str:
+    """Text as it is, other bytes in base64; shortened unless ``full``."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -186,18 +186,15 @@ def _text(data: bytes, *, full: bool) -> str:
     return f"{text[:_SHORT]}… ({len(data)} bytes)"
 
 
-def shown_time(time_ns: int) -> str:
+def format_time(time_ns: int) -> str:
     try:
         return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
         return f"{time_ns} ns"
 
 
-# Index files
-
-
-def _counted(path: Path, magic: bytes, entry_size: int) -> tuple[OsFile, int, Entry]:
-    """The file, how many entries it has, and a last line that says whether it is closed."""
+def _open_index(path: Path, magic: bytes, entry_size: int) -> tuple[OsFile, int, Entry]:
+    """The file, its number of entries, and an end entry that says whether the file is closed."""
     file = DISK.open(path)
     log = path.with_suffix(".log")
     count = verified_count(file, magic, entry_size, log.stat().st_size) if log.exists() else None
@@ -206,41 +203,38 @@ def _counted(path: Path, magic: bytes, entry_size: int) -> tuple[OsFile, int, En
 
 
 def _positions(path: Path) -> Iterator[Entry]:
-    file, count, end = _counted(path, GAPS_MAGIC, POSITION.itemsize + OFFSET.itemsize)
+    file, count, end = _open_index(path, GAPS_MAGIC, POSITION.itemsize + OFFSET.itemsize)
     offsets = read_offsets(file, count, 0, count).tolist() if end["closed"] else None
     if offsets is None:
-        file, count, end = _counted(path, INDEX_MAGIC, POSITION.itemsize)
-    for place, position in enumerate(read_positions(file, 0, count).tolist()):
-        told = {} if offsets is None else {"offset": offsets[place]}
-        yield {"kind": "position", "place": place, "position": position, **told}
+        file, count, end = _open_index(path, INDEX_MAGIC, POSITION.itemsize)
+    for index, position in enumerate(read_positions(file, 0, count).tolist()):
+        extra = {} if offsets is None else {"offset": offsets[index]}
+        yield {"kind": "position", "place": index, "position": position, **extra}
     yield {**end, "entries": count}
 
 
 def _times(path: Path) -> Iterator[Entry]:
-    file, count, end = _counted(path, TIME_MAGIC, TIME_ENTRY.itemsize)
+    file, count, end = _open_index(path, TIME_MAGIC, TIME_ENTRY.itemsize)
     for latest, appended, last_offset in read_times(file, count).tolist():
         yield {
             "kind": "time",
             "last_offset": last_offset,
-            "latest": shown_time(latest),
-            "appended": shown_time(appended),
+            "latest": format_time(latest),
+            "appended": format_time(appended),
         }
     yield {**end, "entries": count}
 
 
 def _lanes(path: Path) -> Iterator[Entry]:
-    file, count, end = _counted(path, LANE_MAGIC, LANE_ENTRY.itemsize)
-    for place, lane in read_lanes(file, count).tolist():
-        named = "end" if lane == NO_LANE else "hidden" if lane == HIDDEN else _lane(lane)
-        yield {"kind": "lane", "from_place": place, "lane": named}
+    file, count, end = _open_index(path, LANE_MAGIC, LANE_ENTRY.itemsize)
+    for index, lane in read_lanes(file, count).tolist():
+        label = "end" if lane == NO_LANE else "hidden" if lane == HIDDEN else _lane(lane)
+        yield {"kind": "lane", "from_place": index, "lane": label}
     yield {**end, "entries": count}
 
 
-# Small files
-
-
-def _checked(path: Path, *, full: bool) -> Iterator[Entry]:
-    """A file that is replaced whole: its checksum is verified."""
+def _whole_file_entries(path: Path, *, full: bool) -> Iterator[Entry]:
+    """The content of a file that is always replaced as a whole, with its checksum verified."""
     try:
         payload = read_whole(path)
     except CorruptData:
@@ -261,11 +255,11 @@ def _checked(path: Path, *, full: bool) -> Iterator[Entry]:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
             yield {"kind": path.name, "content": _without_secrets(decode(payload), full=full)}
             return
-    yield {"kind": path.name, "content": _text(payload, full=True)}
+    yield {"kind": path.name, "content": _display_text(payload, full=True)}
 
 
 def _delays(payload: bytes) -> Iterator[Entry]:
-    """What waits, and what will wait if the transaction of a producer is committed."""
+    """Pending delays, and those held until the transaction of a producer commits."""
     waiting: dict[int | None, bytes] = {None: payload}
     if payload.startswith(_WITH_HELD):
         both = msgspec.msgpack.decode(payload[len(_WITH_HELD) :])
@@ -274,11 +268,11 @@ def _delays(payload: bytes) -> Iterator[Entry]:
         _, pending = PendingDelays.load(packed)
         for due_ns, offset in pending.earliest(len(pending)):
             owner = {} if producer_id is None else {"held_by_producer": producer_id}
-            yield {"kind": "delay", "offset": offset, "due": shown_time(due_ns), **owner}
+            yield {"kind": "delay", "offset": offset, "due": format_time(due_ns), **owner}
 
 
 def _events(path: Path) -> Iterator[Entry]:
-    """A trace file."""
+    """The events of a trace file."""
     with path.open("rb") as file:
         for line in file:
             try:

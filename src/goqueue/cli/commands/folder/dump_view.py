@@ -1,4 +1,4 @@
-"""How an entry of a file looks, on one line."""
+"""Formats an entry of a file as one line."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ def line(entry: dict[str, Any]) -> Line:
     if kind == "message":
         return _message(entry)
     if kind == "events":
-        told = entry["events"] if "events" in entry else entry["value"]
-        return [*_place(entry), (f"  {_shown(told)}", "")]
+        events = entry["events"] if "events" in entry else entry["value"]
+        return [*_position_spans(entry), (f"  {_display_text(events)}", "")]
     if kind in {"damaged", "torn"} and "position" in entry:
         text = (
             f"{kind}: {entry['size']} bytes from byte {entry['position']} of {entry['segment']} on are {entry['what']}"
         )
         return [(text, "bold red" if kind == "damaged" else "yellow")]
-    rest = "  ".join(f"{name} {_shown(value)}" for name, value in entry.items() if name != "kind")
+    rest = "  ".join(f"{name} {_display_text(value)}" for name, value in entry.items() if name != "kind")
     return [(f"{kind}: ", "dim"), (rest, "")]
 
 
-def _place(entry: dict[str, Any]) -> Line:
+def _position_spans(entry: dict[str, Any]) -> Line:
     where = f"  at byte {entry['position']}, {entry['size']} bytes  {entry['time']}"
     return [(f"{entry['offset']}", "bold"), (where, "dim")]
 
 
 def _message(entry: dict[str, Any]) -> Line:
-    made = [*_place(entry), (f"  {entry['lane']}", "")]
+    spans = [*_position_spans(entry), (f"  {entry['lane']}", "")]
     if entry["flags"]:
-        made.append((f"  [{', '.join(entry['flags'])}]", "yellow"))
+        spans.append((f"  [{', '.join(entry['flags'])}]", "yellow"))
     if entry["key"] is not None:
-        made.append((f"  {escape(entry['key'])}", "cyan"))
+        spans.append((f"  {escape(entry['key'])}", "cyan"))
     if entry["headers"]:
-        made.append((f"  {_shown(entry['headers'])}", "dim"))
+        spans.append((f"  {_display_text(entry['headers'])}", "dim"))
     if entry["value"] is not None:
-        made.append((f"  {escape(entry['value'])}", ""))
-    return made
+        spans.append((f"  {escape(entry['value'])}", ""))
+    return spans
 
 
-def _shown(value: object) -> str:
+def _display_text(value: object) -> str:
     return escape(value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=_as_text).decode())
 
 

@@ -1,6 +1,6 @@
-"""``goqueue group``: who works on what, how far behind they are; setting groups back or forward, and deleting them.
+"""``goqueue group``: lists and describes groups, shows their lag, resets their offsets, and deletes them.
 
-What draws and what asks is imported when it is needed: asking for the version must not load it.
+Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goqueue.cli.connection.bulk_delete import delete_each, found_of
+from goqueue.cli.connection.bulk_delete import delete_each, look_up_all
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import (
     DEFAULT_TIMEOUT,
@@ -20,13 +20,12 @@ from goqueue.cli.connection.target import (
     TopicArgument,
     YesOption,
     broker_at,
-    group_named,
-    groups_that_begin_with,
-    topic_named,
-    topics_that_begin_with,
+    complete_topics,
+    group_argument,
+    require_topic_name,
 )
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS, reported
-from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.cli.terminal.styled_lines import print_json
 from goqueue.model.errors import GroupConflict, GroupNotFound, NotFound
 from goqueue.observe.logs import escape
 
@@ -70,29 +69,20 @@ _DELETE_EXAMPLES = """\b
 Examples:
   goqueue group delete reports --if-exists --yes
 """
-GroupsArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="GROUP",
-        help="Names.",
-        show_default=False,
-        autocompletion=groups_that_begin_with,
-        callback=group_named,
-    ),
-]
+GroupsArgument = Annotated[list[str], group_argument("Names.")]
 TopicOption = Annotated[
     str | None,
     typer.Option(
         "--topic",
         metavar="NAME",
-        help="Only this topic's.",
-        autocompletion=topics_that_begin_with,
-        callback=topic_named,
+        help="Only this topic.",
+        autocompletion=complete_topics,
+        callback=require_topic_name,
     ),
 ]
 
 app = typer.Typer(
-    help="See groups and their lag, and set them back or forward.",
+    help="See groups and their lag, and reset their offsets.",
     epilog=_EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -100,7 +90,7 @@ app = typer.Typer(
 
 
 class GroupInUse(GroupConflict):
-    """It has members, and what they do would be forgotten."""
+    """The group has members, whose state would be lost."""
 
     remedy = (
         "Stop its members first: 'goqueue group describe NAME' shows them. "
@@ -109,17 +99,17 @@ class GroupInUse(GroupConflict):
 
 
 class NotRead(NotFound):
-    """A topic that the group has nothing to do with."""
+    """The group does not read this topic."""
 
     remedy = "'goqueue group describe NAME' shows where it is in each topic that it reads."
 
 
-@app.command("list", epilog=_LIST_EXAMPLES, short_help="List groups, who is there and how far behind they are.")
+@app.command("list", epilog=_LIST_EXAMPLES, short_help="List groups, their members and their lag.")
 @reported
 def list_groups(
     server: ServerOption = None, as_json: JsonOption = False, timeout: TimeoutOption = DEFAULT_TIMEOUT
 ) -> int:
-    """List groups: how they work, who is there, how far behind they are."""
+    """List groups: mode, members, messages in flight and lag."""
     from goqueue.cli.commands.group import group_view
     from goqueue.cli.terminal import styled_lines
 
@@ -127,19 +117,19 @@ def list_groups(
     found = []
     for name in broker.get("/groups")["groups"]:
         try:
-            found.append(_group(broker, name))
+            found.append(_fetch_group(broker, name))
         except GroupNotFound:
-            continue  # It was deleted meanwhile.
+            continue  # Deleted since it was listed.
     if as_json:
-        put_json([group_view.summary(each) for each in found])
+        print_json([group_view.summary(each) for each in found])
     elif found:
-        styled_lines.put(group_view.listed(found))
+        styled_lines.print_lines(group_view.groups_table(found))
     else:
         typer.echo("there are no groups; one is made when its first member joins", err=True)
     return 0
 
 
-@app.command(epilog=_DESCRIBE_EXAMPLES, short_help="Show a group: its settings, its members and what they own.")
+@app.command(epilog=_DESCRIBE_EXAMPLES, short_help="Show a group: its settings, members and their partitions.")
 @reported
 def describe(
     group: GroupArgument,
@@ -147,36 +137,37 @@ def describe(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Show a group: its settings, its members and what they own, and where it is in each partition."""
+    """Show a group: its settings, its members and the partitions they own, and its committed offset in each
+    partition."""
     from goqueue.cli.commands.group import group_view
     from goqueue.cli.terminal import styled_lines
 
-    answer = _group(broker_at(server, timeout), group)
+    answer = _fetch_group(broker_at(server, timeout), group)
     if as_json:
-        put_json(answer)
+        print_json(answer)
     else:
-        styled_lines.put(group_view.described(answer))
+        styled_lines.print_lines(group_view.group_lines(answer))
     return 0
 
 
-@app.command(epilog=_LAG_EXAMPLES, short_help="Show how many messages a group has not done with.")
+@app.command(epilog=_LAG_EXAMPLES, short_help="Show how many messages a group still has to process.")
 @reported
 def lag(
     group: GroupArgument,
     topic: TopicOption = None,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="A line for each look, until it is interrupted.")
+        bool, typer.Option("--watch", "-w", help="Print a line at each interval, until interrupted.")
     ] = False,
-    every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often --watch looks.")] = "2s",
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="The interval of --watch.")] = "2s",
     at_most: Annotated[
         int | None,
-        typer.Option("--at-most", min=0, metavar="N", help="End with status 5 if the lag in all is more than that."),
+        typer.Option("--at-most", min=0, metavar="N", help="End with status 5 if the total lag is higher."),
     ] = None,
     server: ServerOption = None,
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Show how many messages a group has not done with: in all, and in each partition."""
+    """Show how many messages a group still has to process: in total, and in each partition."""
     from goqueue.cli.commands.group import group_view
     from goqueue.cli.terminal import styled_lines
 
@@ -188,13 +179,13 @@ def lag(
         from goqueue.cli.terminal import times
 
         pause_ms = times.duration_ms("--every", every, least_ms=100, most_ms=3_600_000)
-        return lag_watch.watch(lambda: _lag(broker, group, topic), pause_ms / 1_000, as_json=as_json)
-    found = _lag(broker, group, topic)
+        return lag_watch.watch(lambda: _fetch_lag(broker, group, topic), pause_ms / 1_000, as_json=as_json)
+    found = _fetch_lag(broker, group, topic)
     total = sum(each["lag"] for each in found)
     if as_json:
-        put_json(group_view.lag_answer(group, found))
+        print_json(group_view.lag_json(group, found))
     else:
-        styled_lines.put(group_view.lags(found))
+        styled_lines.print_lines(group_view.lag_table(found))
     return EXIT_PROBLEMS if at_most is not None and total > at_most else 0
 
 
@@ -208,39 +199,40 @@ def reset(
         typer.Option(
             "--to",
             metavar="earliest|latest|OFFSET|TIME|INSTANT",
-            help="Where it goes on: an offset, so long ago (1h), or 2026-01-31T12:00:00.",
+            help="The new offset, a time ago (1h), or an instant (2026-01-31T12:00:00).",
             show_default=False,
         ),
     ],
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", min=0, metavar="N", help="Only of this one. Can be given several times."),
+        typer.Option("--partition", min=0, metavar="N", help="Only this partition. Can be given several times."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would change.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     yes: YesOption = False,
     server: ServerOption = None,
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Set a group back or forward in a topic. What its members have in flight there is void: it comes again, or not."""
+    """Move a group back or forward in a topic. Delivery goes on at the new offset, and receipts of messages in flight
+    there become void."""
     from goqueue.cli.commands.group import group_reset, group_view
     from goqueue.cli.terminal import styled_lines
 
     broker = broker_at(server, timeout)
-    wanted = group_reset.target_of(to)
-    now = _group(broker, group)
-    moves = group_reset.planned(broker, now, topic, wanted, partition)
+    wanted = group_reset.parse_target(to)
+    now = _fetch_group(broker, group)
+    moves = group_reset.plan_moves(broker, now, topic, wanted, partition)
     if not dry_run:
         if not as_json and not yes:
-            styled_lines.put(group_view.moves(moves))
+            styled_lines.print_lines(group_view.moves_table(moves))
         question = f"Set {escape(group)} to {escape(to)} in {escape(topic)}?"
         if not confirmed(question, yes):
             return EXIT_FAILED
-        moves = group_reset.carried_out(broker, group, topic, wanted, partition, moves)
+        moves = group_reset.carry_out(broker, group, topic, wanted, partition, moves)
     if as_json:
-        put_json({"group": group, "topic": topic, "reset": not dry_run, "partitions": moves})
+        print_json({"group": group, "topic": topic, "reset": not dry_run, "partitions": moves})
     elif dry_run or yes:
-        styled_lines.put(group_view.moves(moves))
+        styled_lines.print_lines(group_view.moves_table(moves))
     if not as_json:
         done = "nothing was changed; this is what would be" if dry_run else f"{escape(group)} goes on there"
         typer.echo(done, err=True)
@@ -251,15 +243,15 @@ def reset(
 @reported
 def delete(
     groups: GroupsArgument,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Those that are not there are fine.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore groups that do not exist.")] = False,
     yes: YesOption = False,
     server: ServerOption = None,
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Delete groups that have no members, with their offsets. If one is not there, or in use, none is deleted."""
+    """Delete groups without members, with their offsets. If one does not exist or has members, none is deleted."""
     broker = broker_at(server, timeout)
-    found = found_of(groups, lambda name: _group(broker, name), GroupNotFound, if_exists=if_exists)
+    found = look_up_all(groups, lambda name: _fetch_group(broker, name), GroupNotFound, if_exists=if_exists)
     for each in found:
         if each["members"]:
             count = len(each["members"])
@@ -276,15 +268,15 @@ def delete(
     return 0
 
 
-def _group(broker: BrokerHttp, name: str) -> dict[str, Any]:
+def _fetch_group(broker: BrokerHttp, name: str) -> dict[str, Any]:
     found: dict[str, Any] = broker.send("GET", ["groups", name])
     return found
 
 
-def _lag(broker: BrokerHttp, group: str, topic: str | None) -> list[dict[str, Any]]:
-    found = [each for each in _group(broker, group)["lag"] if topic in (None, each["topic"])]
+def _fetch_lag(broker: BrokerHttp, group: str, topic: str | None) -> list[dict[str, Any]]:
+    found = [each for each in _fetch_group(broker, group)["lag"] if topic in (None, each["topic"])]
     if topic is not None and not found:
-        # There may be no such topic at all.
+        # Raises if the topic does not exist.
         broker.send("GET", ["topics", topic])
         raise NotRead(f"group {escape(group)} does not read topic {escape(topic)}")
     return found

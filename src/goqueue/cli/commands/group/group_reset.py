@@ -1,4 +1,4 @@
-"""Where a group is to go on, in what a person writes; what that changes, and doing it."""
+"""Resets a group's offsets: parses the target, computes the changes in advance, and carries them out."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _OFFSET = re.compile(r"[0-9]{1,18}")
 
 
-def target_of(text: str) -> dict[str, Any]:
-    """The part of a request that says where to."""
+def parse_target(text: str) -> dict[str, Any]:
+    """Parse ``--to`` into the fields of the reset request."""
     if text in ("earliest", "latest"):
         return {"to": text}
     if _OFFSET.fullmatch(text):
@@ -34,10 +34,10 @@ def target_of(text: str) -> dict[str, Any]:
     )
 
 
-def planned(
+def plan_moves(
     broker: BrokerHttp, group: dict[str, Any], topic: str, target: dict[str, Any], partitions: Sequence[int] | None
 ) -> list[dict[str, Any]]:
-    """For each partition where the group is and where it would be. Nothing is changed by that."""
+    """For each partition the committed offset and the one after the reset. Changes nothing."""
     offsets = broker.send("GET", ["topics", topic])["partition_offsets"]
     committed = {each["partition"]: each["committed"] for each in group["lag"] if each["topic"] == topic}
     numbers = range(len(offsets)) if partitions is None else sorted(set(partitions))
@@ -45,12 +45,12 @@ def planned(
     for number in numbers:
         if str(number) not in offsets:
             raise NoSuchPartition(f"topic {topic!r} has partitions 0 to {len(offsets) - 1}; there is no {number}")
-        there = _place(broker, topic, number, target, offsets[str(number)])
-        moves.append({"partition": number, "from": committed.get(number), "to": there})
+        offset = _target_offset(broker, topic, number, target, offsets[str(number)])
+        moves.append({"partition": number, "from": committed.get(number), "to": offset})
     return moves
 
 
-def carried_out(
+def carry_out(
     broker: BrokerHttp,
     group: str,
     topic: str,
@@ -58,7 +58,7 @@ def carried_out(
     partitions: Sequence[int] | None,
     moves: Sequence[dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Where it is now: messages may have come since it was planned."""
+    """Reset, and return the moves with the offsets now set: messages may have come since they were planned."""
     body = {"topic": topic, **target}
     if partitions is not None:
         body["partitions"] = sorted(set(partitions))
@@ -66,7 +66,7 @@ def carried_out(
     return [{**move, "to": offsets[str(move["partition"])]} for move in moves]
 
 
-def _place(broker: BrokerHttp, topic: str, number: int, target: dict[str, Any], offsets: dict[str, int]) -> int:
+def _target_offset(broker: BrokerHttp, topic: str, number: int, target: dict[str, Any], offsets: dict[str, int]) -> int:
     if "instant" in target:
         path = ["topics", topic, "partitions", str(number), "messages"]
         found = broker.send("GET", path, {"from_time": target["instant"], "limit": 1})

@@ -1,11 +1,11 @@
-"""Groups as tables."""
+"""Formats groups as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from goqueue.cli.settings.settings_view import listed as listed_settings
+from goqueue.cli.settings.settings_view import settings_table as listed_settings
 from goqueue.cli.terminal import tables
 from goqueue.cli.terminal.styled_lines import Line
 from goqueue.model.fields import specs
@@ -17,7 +17,7 @@ _PARTITION = ["topic", "partition", "committed", "end", "lag", "in flight", "giv
 
 
 def summary(group: dict[str, Any]) -> dict[str, Any]:
-    """A group in a line."""
+    """The columns of a group's row."""
     return {
         "name": group["group_id"],
         "kind": group["settings"]["kind"],
@@ -29,15 +29,17 @@ def summary(group: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def listed(groups: Sequence[dict[str, Any]]) -> Iterator[Line]:
+def groups_table(groups: Sequence[dict[str, Any]]) -> Iterator[Line]:
     rows = [[f"{value:,}" if isinstance(value, int) else value for value in summary(each).values()] for each in groups]
     yield from tables.table(["name", "kind", "mode", "state", "members", "in flight", "lag"], rows)
 
 
-def described(group: dict[str, Any]) -> Iterator[Line]:
-    told = summary(group)
-    yield [(escape(told["name"]), "bold")]
-    facts = f"{told['state']}, {told['members']} members, generation {group['generation']}, lag {told['lag']:,}"
+def group_lines(group: dict[str, Any]) -> Iterator[Line]:
+    figures = summary(group)
+    yield [(escape(figures["name"]), "bold")]
+    facts = (
+        f"{figures['state']}, {figures['members']} members, generation {group['generation']}, lag {figures['lag']:,}"
+    )
     yield [(f"{tables.GAP}{facts}", "dim")]
     yield []
     yield from listed_settings(specs(GroupSettings), group["settings"], group["overrides"], "set for this group")
@@ -49,18 +51,18 @@ def described(group: dict[str, Any]) -> Iterator[Line]:
                 each["client_id"],
                 each.get("instance_id", ""),
                 str(each["in_flight"]),
-                _owned(each["assigned_partitions"], each["revoking_partitions"]),
+                _owned_partitions(each["assigned_partitions"], each["revoking_partitions"]),
             ]
             for each in group["members"]
         ]
         yield from tables.table(["member", "client", "instance", "in flight", "has"], rows)
     if group["lag"]:
         yield []
-        yield from lags(group["lag"])
+        yield from lag_table(group["lag"])
 
 
-def lags(partitions: Sequence[dict[str, Any]]) -> Iterator[Line]:
-    """Each partition, and all of them together."""
+def lag_table(partitions: Sequence[dict[str, Any]]) -> Iterator[Line]:
+    """A row for each partition, and one for the total."""
     rows = [[each["topic"], str(each["partition"]), *_figures(each), _held_back(each)] for each in partitions]
     counts = ["lag", "in_flight", "waiting"]
     total = ["all", "", "", "", *(f"{sum(each[name] for each in partitions):,}" for name in counts), ""]
@@ -72,34 +74,34 @@ def _figures(each: dict[str, Any]) -> list[str]:
     return [str(each["committed"]), str(each["latest"]), *counts]
 
 
-def lag_answer(group: str, partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """For programs."""
+def lag_json(group: str, partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The JSON output of ``lag``."""
     names = {"total_lag": "lag", "total_in_flight": "in_flight", "total_waiting": "waiting"}
     totals = {total: sum(each[name] for each in partitions) for total, name in names.items()}
     return {"group": group, **totals, "partitions": partitions}
 
 
-def moves(found: Sequence[dict[str, Any]]) -> Iterator[Line]:
-    """Where a group is set from and to."""
+def moves_table(found: Sequence[dict[str, Any]]) -> Iterator[Line]:
+    """The offsets of each partition before and after a reset."""
     rows = [
-        [str(each["partition"]), "" if each["from"] is None else str(each["from"]), str(each["to"]), _way(each)]
+        [str(each["partition"]), "" if each["from"] is None else str(each["from"]), str(each["to"]), _distance(each)]
         for each in found
     ]
     yield from tables.table(["partition", "from", "to", ""], rows)
 
 
-def _way(move: dict[str, Any]) -> str:
+def _distance(move: dict[str, Any]) -> str:
     if move["from"] is None:
         return "new to the group"
     way = move["to"] - move["from"]
     return f"{abs(way):,} {'back' if way < 0 else 'forward'}" if way else "stays"
 
 
-def _owned(assigned: Sequence[str], revoking: Sequence[str]) -> str:
-    shown = ", ".join(assigned[:_MOST_OWNED]) or "nothing"
+def _owned_partitions(assigned: Sequence[str], revoking: Sequence[str]) -> str:
+    text = ", ".join(assigned[:_MOST_OWNED]) or "nothing"
     if len(assigned) > _MOST_OWNED:
-        shown += f" and {len(assigned) - _MOST_OWNED} more"
-    return shown + (f", gives back {len(revoking)}" if revoking else "")
+        text += f" and {len(assigned) - _MOST_OWNED} more"
+    return text + (f", gives back {len(revoking)}" if revoking else "")
 
 
 def _held_back(each: dict[str, Any]) -> str:

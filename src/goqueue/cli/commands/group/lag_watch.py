@@ -1,4 +1,4 @@
-"""The lag of a group, looked at again and again."""
+"""Prints the lag of a group at intervals."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from goqueue.cli.terminal import progress
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
 from goqueue.model.errors import GoQueueError
 
-Look = Callable[[], list[dict[str, Any]]]
+FetchLag = Callable[[], list[dict[str, Any]]]
 _WIDTH = 12
 
 
-def watch(look: Look, pause_s: float, *, as_json: bool) -> int:
-    """A line for each look, until it is interrupted. ``change``: how the lag changed in a second.
+def watch(fetch_lag: FetchLag, pause_s: float, *, as_json: bool) -> int:
+    """Print a line at each interval, until interrupted. ``change`` is the change of the lag per second.
 
-    A broker that was there and goes away is waited for, and that is said. One that never was is an error.
+    If the broker becomes unreachable, that is printed and it is tried again; a failure of the first call is raised.
     """
     last: tuple[float, int] | None = None
     with progress.stoppable() as stop:
@@ -30,11 +30,11 @@ def watch(look: Look, pause_s: float, *, as_json: bool) -> int:
             typer.echo("  ".join(title.ljust(_WIDTH) for title in titles).rstrip())
         while not stop.is_set():
             try:
-                found, now = look(), time.monotonic()
+                found, now = fetch_lag(), time.monotonic()
             except GoQueueError as error:
                 if last is None or not error.retriable:
                     raise
-                _tell_away(str(error), as_json=as_json)
+                _print_unreachable(str(error), as_json=as_json)
                 stop.wait(pause_s)
                 continue
             lag, in_flight, waiting = (sum(each[name] for each in found) for name in ("lag", "in_flight", "waiting"))
@@ -42,17 +42,17 @@ def watch(look: Look, pause_s: float, *, as_json: bool) -> int:
             last = now, lag
             moment = datetime.now().astimezone()
             if as_json:
-                told = {"time": moment.isoformat(), "lag": lag, "in_flight": in_flight, "waiting": waiting}
-                typer.echo(msgspec.json.encode({**told, "change_per_second": change}))
+                record = {"time": moment.isoformat(), "lag": lag, "in_flight": in_flight, "waiting": waiting}
+                typer.echo(msgspec.json.encode({**record, "change_per_second": change}))
             else:
-                shown = "" if change is None else f"{change:+,.1f}"
-                cells = [moment.strftime("%H:%M:%S"), f"{lag:,}", f"{in_flight:,}", f"{waiting:,}", shown]
+                change_text = "" if change is None else f"{change:+,.1f}"
+                cells = [moment.strftime("%H:%M:%S"), f"{lag:,}", f"{in_flight:,}", f"{waiting:,}", change_text]
                 typer.echo("  ".join(cell.ljust(_WIDTH) for cell in cells).rstrip())
             stop.wait(pause_s)
     return EXIT_INTERRUPTED
 
 
-def _tell_away(why: str, *, as_json: bool) -> None:
+def _print_unreachable(why: str, *, as_json: bool) -> None:
     moment = datetime.now().astimezone()
     if as_json:
         typer.echo(msgspec.json.encode({"time": moment.isoformat(), "away": why}))

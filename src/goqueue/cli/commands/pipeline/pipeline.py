@@ -1,6 +1,6 @@
-"""``goqueue pipeline``: bulk work on messages, on Spark.
+"""``goqueue pipeline``: runs bulk work on messages on Spark.
 
-What runs pipelines is imported when it is needed: asking for the version must not load it.
+The pipeline runner is imported on use, so that ``goqueue version`` stays fast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typer
 
 from goqueue.cli.connection.target import JsonOption, grpc_address
 from goqueue.cli.terminal.failures import EXIT_PROBLEMS, reported
-from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.cli.terminal.styled_lines import print_json
 from goqueue.model.errors import BrokerUnavailable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BROKERS_VARIABLE = "GOQUEUE_BROKERS"
 _SPARK_LOGGER = "SQLQueryContextLogger"
-"""Which tells of every query that fails, with all of its stack trace."""
+"""Logs every failed query with its whole stack trace."""
 _EXAMPLES = """\b
 Examples:
   goqueue pipeline list                                    what comes with GoQueue
@@ -43,25 +43,26 @@ WhichArgument = Annotated[
     str, typer.Argument(metavar="NAME|FILE", help="One that 'list' shows, or a YAML or Python file.")
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of it; may be given many times.")
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the pipeline; may be given many times."),
 ]
 CheckpointOption = Annotated[
     str | None,
-    typer.Option("--checkpoint", metavar="DIR", help="Where it keeps how far it is; else ./checkpoints/NAME."),
+    typer.Option("--checkpoint", metavar="DIR", help="The checkpoint folder; else ./checkpoints/NAME."),
 ]
 MasterOption = Annotated[
     str | None,
     typer.Option(
         "--master",
         metavar="URL",
-        help="Where Spark runs: local[4], spark://HOST:7077, yarn. Else where Spark is configured to, else local[*].",
+        help="Where Spark runs: local[4], spark://HOST:7077, yarn. Else as Spark is configured, else local[*].",
     ),
 ]
 TrustOption = Annotated[
     bool,
     typer.Option(
         "--trust-committed",
-        help="Accept what was committed for a micro-batch that has other rows now. For one run, when an error says so.",
+        help="Accept the commit of a micro-batch whose rows have changed. For one run, when an error says so.",
     ),
 ]
 BrokersOption = Annotated[
@@ -69,13 +70,13 @@ BrokersOption = Annotated[
     typer.Option(
         "--brokers",
         metavar="HOST:PORT,…",
-        help=f"The brokers; else ${BROKERS_VARIABLE}, else the one that other commands talk to.",
+        help=f"The brokers; else ${BROKERS_VARIABLE}, else the broker of other commands.",
     ),
 ]
 ConfOption = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be given many times.")
+    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; may be given many times.")
 ]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show what Spark says, stack traces included.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show Spark's log, stack traces included.")]
 
 app = typer.Typer(
     help="Run bulk work on messages on Spark: built in, or your own.",
@@ -88,10 +89,10 @@ app = typer.Typer(
 @app.command("list", short_help="List the pipelines that come with GoQueue.")
 @reported
 def list_pipelines(
-    name: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="Show what can be set on this one.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="Show the settings of this one.")] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """List the pipelines that come with GoQueue, or what can be set on one."""
+    """List the pipelines that come with GoQueue, or the settings of one."""
     from goqueue.cli.commands.pipeline import pipeline_view
     from goqueue.cli.terminal import styled_lines
     from goqueue.spark.pipelines import builtin
@@ -100,15 +101,15 @@ def list_pipelines(
     if name is not None:
         pipeline = files.found(name)
         if as_json:
-            put_json(pipeline_view.declared(pipeline))
+            print_json(pipeline_view.pipeline_json(pipeline))
         else:
-            styled_lines.put(pipeline_view.settings_lines(pipeline))
+            styled_lines.print_lines(pipeline_view.settings_lines(pipeline))
         return 0
     found = [builtin.builtin(each) for each in builtin.NAMES]
     if as_json:
-        put_json([pipeline_view.declared(each) for each in found])
+        print_json([pipeline_view.pipeline_json(each) for each in found])
     else:
-        styled_lines.put(pipeline_view.list_lines(found))
+        styled_lines.print_lines(pipeline_view.list_lines(found))
     return 0
 
 
@@ -121,18 +122,18 @@ def plan(
     checkpoint: CheckpointOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check a pipeline and show what it would do. Nothing is started, and no broker is asked."""
+    """Check a pipeline and show what it would do. Nothing is started, and no broker is called."""
     from goqueue.cli.commands.pipeline import pipeline_view
     from goqueue.cli.terminal import styled_lines
     from goqueue.spark.pipelines.running.runner import planned
 
-    pipeline, settings, place = _prepared(which, assign, checkpoint)
-    steps = planned(pipeline, settings, place, _brokers(brokers))
+    pipeline, settings, checkpoint_dir = _prepare(which, assign, checkpoint)
+    steps = planned(pipeline, settings, checkpoint_dir, _resolve_brokers(brokers))
     if as_json:
         values = {name: settings[name] for name in settings}
-        put_json({"name": pipeline.name, "summary": pipeline.summary, "plan": steps, "settings": values})
+        print_json({"name": pipeline.name, "summary": pipeline.summary, "plan": steps, "settings": values})
     else:
-        styled_lines.put(pipeline_view.plan_lines(pipeline, settings, steps))
+        styled_lines.print_lines(pipeline_view.plan_lines(pipeline, settings, steps))
     return 0
 
 
@@ -151,7 +152,7 @@ def run(
 ) -> int:
     """Run a pipeline to its end, or until it is stopped.
 
-    Ctrl-C and SIGTERM let it finish its micro-batch. However it ends, the next run goes on where it stopped.
+    On Ctrl-C and SIGTERM it finishes its micro-batch first. However it ends, the next run continues where it stopped.
     """
     import logging
 
@@ -162,20 +163,20 @@ def run(
     from goqueue.spark.pipelines.running import runner
     from goqueue.spark.startup.spark_master import chosen_master
 
-    pipeline, settings, place = _prepared(which, assign, checkpoint)
+    pipeline, settings, checkpoint_dir = _prepare(which, assign, checkpoint)
     spark_conf = assignments(conf or (), "--conf")
     master = chosen_master(master, spark_conf)
     _check_master(master)
-    runner.planned(pipeline, settings, place)
+    runner.planned(pipeline, settings, checkpoint_dir)
     if not debug:
         logging.getLogger(_SPARK_LOGGER).setLevel(logging.CRITICAL)
-    shown: AbstractContextManager[Any] = pipeline_view.progress(pipeline.name, sys.stderr)
-    with shown as tell:
-        context = pipeline_view.ShownContext(
+    progress: AbstractContextManager[Any] = pipeline_view.progress(pipeline.name, sys.stderr)
+    with progress as tell:
+        context = pipeline_view.ProgressContext(
             name=pipeline.name,
             settings=settings,
-            brokers=_brokers(brokers),
-            checkpoint=_whole_path(place) if master.startswith("local") else place,
+            brokers=_resolve_brokers(brokers),
+            checkpoint=_absolute_path(checkpoint_dir) if master.startswith("local") else checkpoint_dir,
             master=master,
             conf=spark_conf,
             trust_committed=trust_committed,
@@ -192,19 +193,19 @@ def run(
         finally:
             context.close()
     if as_json:
-        put_json({"name": pipeline.name, **summary.as_json()})
+        print_json({"name": pipeline.name, **summary.as_json()})
     else:
-        styled_lines.put(pipeline_view.summary_lines(pipeline.name, summary))
+        styled_lines.print_lines(pipeline_view.summary_lines(pipeline.name, summary))
     return EXIT_PROBLEMS if summary.failed else 0
 
 
 @app.command()
 @reported
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is to be called.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The pipeline's name.")],
     python: Annotated[bool, typer.Option("--python", help="A Python file instead of YAML.")] = False,
 ) -> int:
-    """Write a pipeline to begin with into this folder. What is there is not overwritten."""
+    """Write a starter pipeline into this folder. An existing file is not overwritten."""
     from goqueue.spark.pipelines.definitions.scaffold import scaffold
 
     file = scaffold(name, python, Path())
@@ -212,7 +213,7 @@ def new(
     return 0
 
 
-def _prepared(which: str, assign: list[str] | None, checkpoint: str | None) -> tuple[Pipeline, Settings, str]:
+def _prepare(which: str, assign: list[str] | None, checkpoint: str | None) -> tuple[Pipeline, Settings, str]:
     from goqueue.spark.pipelines.definitions import files
     from goqueue.spark.pipelines.definitions.flow import checkpoint_of
     from goqueue.spark.pipelines.definitions.settings import Settings, assignments
@@ -225,7 +226,7 @@ def _prepared(which: str, assign: list[str] | None, checkpoint: str | None) -> t
 
 
 def _check_master(master: str) -> None:
-    """By Spark's own rule, which it would tell only after it has been started."""
+    """Check the master by Spark's own rule, which Spark applies only after a slow start."""
     from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 
     if master != "yarn" and not master.startswith(("local", "spark://", "k8s://")):
@@ -237,10 +238,10 @@ def _check_master(master: str) -> None:
         raise InvalidPipeline("pipelines do not run over Spark Connect; unset SPARK_REMOTE and use --master")
 
 
-def _brokers(given: str | None) -> str:
-    """Those that were named, else the one that every other command talks to.
+def _resolve_brokers(given: str | None) -> str:
+    """The brokers given, else the one that all other commands talk to.
 
-    If that one is away, its usual place: many a pipeline needs no broker, and one that does says so itself.
+    If that one is unreachable, the default address: many pipelines need no broker, and one that does reports it itself.
     """
     from goqueue.client.connection.config import DEFAULT_ADDRESS
 
@@ -250,13 +251,13 @@ def _brokers(given: str | None) -> str:
         return DEFAULT_ADDRESS
 
 
-def _whole_path(place: str) -> str:
-    """A folder of this machine in full: Spark takes a relative one from where its own process was started."""
-    return place if "://" in place else str(Path(place).absolute())
+def _absolute_path(folder: str) -> str:
+    """The absolute path of a local folder: Spark would resolve a relative one against its own working directory."""
+    return folder if "://" in folder else str(Path(folder).absolute())
 
 
 class _Signals:
-    """SIGTERM and Ctrl-C ask a run to stop; the second one ends it at once."""
+    """Stops a run on the first SIGTERM or Ctrl-C after its micro-batch, and on the second at once."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -265,7 +266,7 @@ class _Signals:
     def __enter__(self) -> None:
         self._before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         self._install()
-        # Spark takes SIGINT for itself when it starts.
+        # Spark replaces the handler of SIGINT when it starts.
         self._context.when_started = self._install
 
     def __exit__(self, *_: object) -> None:
@@ -274,9 +275,9 @@ class _Signals:
 
     def _install(self) -> None:
         for number in self._before:
-            signal.signal(number, self._asked)
+            signal.signal(number, self._on_signal)
 
-    def _asked(self, _number: int, _frame: object) -> None:
+    def _on_signal(self, _number: int, _frame: object) -> None:
         if self._context.stopping.is_set():
             raise KeyboardInterrupt
         self._context.stopping.set()

@@ -1,4 +1,4 @@
-"""Pipelines on the screen: lists, plans, progress and summaries."""
+"""Formats pipelines: lists, plans, progress and summaries."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def settings_lines(pipeline: Pipeline) -> Iterator[Line]:
         yield [("nothing can be set on it", "dim")]
 
 
-def declared(pipeline: Pipeline) -> dict[str, Any]:
-    """For programs."""
+def pipeline_json(pipeline: Pipeline) -> dict[str, Any]:
+    """The JSON output for one pipeline."""
     settings = [
         {
             "name": each.name,
@@ -62,12 +62,12 @@ def declared(pipeline: Pipeline) -> dict[str, Any]:
 def plan_lines(pipeline: Pipeline, settings: Settings, plan: Mapping[str, Any]) -> Iterator[Line]:
     yield [(pipeline.name, "bold"), (f"{tables.GAP}{escape(pipeline.summary)}".rstrip(), "")]
     width = max(map(len, plan), default=0)
-    for title, told in plan.items():
-        many = isinstance(told, list)
-        for number, text in enumerate(told if many else [told]):
+    for title, steps in plan.items():
+        many = isinstance(steps, list)
+        for number, text in enumerate(steps if many else [steps]):
             label = title if number == 0 else ""
-            place = f"{number + 1}. " if many else ""
-            yield [(f"{tables.GAP}{label:{width}}{tables.GAP}", "dim"), (f"{place}{escape(str(text))}", "")]
+            label_number = f"{number + 1}. " if many else ""
+            yield [(f"{tables.GAP}{label:{width}}{tables.GAP}", "dim"), (f"{label_number}{escape(str(text))}", "")]
     if settings:
         rows = [
             [name, settings.formatted(name) or "-", "set" if name in settings.given else "default"] for name in settings
@@ -103,29 +103,30 @@ def _cell(value: object) -> str:
     return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1e4 else str(value)
 
 
-class ShownContext(Context):
-    """Tells that Spark is started, which takes long, and when it is there: what comes then is the work itself."""
+class ProgressContext(Context):
+    """Reports that Spark is starting, which takes long, and when it has started, so that the rest is the work
+    itself."""
 
     def starting(self) -> None:
         self.tell(Progress(0, doing="starting Spark"))
 
     @cached_property
     def spark(self) -> SparkSession:
-        made = super().spark
+        session = super().spark
         if self.given_session is None:
             self.tell(Progress(0, doing="running"))
-        return made
+        return session
 
 
 @contextmanager
 def progress(name: str, out: TextIO) -> Iterator[Callable[[Progress], None]]:
-    """Something to tell the progress to: one line that changes on a terminal, now and then a line elsewhere."""
+    """A function that displays progress: on a terminal one line that is redrawn, elsewhere a line now and then."""
     if not out.isatty():
-        yield _Plain(name, out, time.monotonic)
+        yield _PlainProgress(name, out, time.monotonic)
         return
     from rich.console import Console
 
-    # A door of its own to the terminal: what Spark writes while it starts is led elsewhere.
+    # A duplicate of the terminal's descriptor: the original is redirected while Spark starts.
     with os.fdopen(os.dup(out.fileno()), "w", encoding="utf-8") as door:
         console = Console(file=door, highlight=False)
         status = console.status(f"{name}: starting", spinner="dots")
@@ -141,8 +142,8 @@ def progress(name: str, out: TextIO) -> Iterator[Callable[[Progress], None]]:
             yield draw
 
 
-class _Plain:
-    """A line for the first report and for each thing that it begins to do, then every few seconds."""
+class _PlainProgress:
+    """Prints a line for the first report, for each new activity, and then every few seconds."""
 
     def __init__(self, name: str, out: TextIO, clock: Callable[[], float]) -> None:
         self._name = name
@@ -162,7 +163,7 @@ class _Plain:
 
 
 def progress_text(name: str, report: Progress) -> str:
-    """``paid-orders: batch 3, 12,000 messages, 4,000/s, 100 behind``."""
+    """Format progress as ``paid-orders: batch 3, 12,000 messages, 4,000/s, 100 behind``."""
     parts = [report.doing] if report.doing else []
     if report.batch is not None:
         parts.append(f"batch {report.batch}")

@@ -1,4 +1,4 @@
-"""``goqueue produce``: publish messages from arguments, lines, files and JSONL."""
+"""``goqueue produce``: publishes messages from arguments, lines, files and JSONL."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from goqueue.cli.connection.target import (
     ServerOption,
     TimeoutOption,
     TopicArgument,
-    chosen,
     client_at,
-    lanes_that_begin_with,
+    complete_lanes,
+    resolve_broker,
 )
 from goqueue.cli.terminal import interrupts, progress, times
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, EXIT_PROBLEMS, reported
-from goqueue.cli.terminal.message_output import put_text
-from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.cli.terminal.message_output import write_text
+from goqueue.cli.terminal.styled_lines import print_json
 from goqueue.model.errors import InvalidMessage, PartitionNotFound
 from goqueue.model.fields import shown
 from goqueue.model.message import parse_priority
 
 if TYPE_CHECKING:
     from goqueue.cli.commands.produce.produce_input import Block, Source
-    from goqueue.cli.commands.produce.produce_rows import Chunk, ForAll, Parse
+    from goqueue.cli.commands.produce.produce_rows import Chunk, Defaults, Parse
     from goqueue.cli.commands.produce.produce_send import Tally
     from goqueue.client.messages.outgoing_message import Sent
     from goqueue.client.sync import Client
@@ -56,7 +56,7 @@ _MAX_FILE_BYTES = 20 << 20
 _MAX_RATE = 10_000_000
 _MAX_PARTITION = (1 << 31) - 1
 _LONGEST_SEPARATOR = 100
-_MAY_BE_BEHIND = (
+_MAY_BE_STORED = (
     "from there on some may be stored already: sent again, those are there twice, unless they have a dedup_id (--jsonl)"
 )
 
@@ -69,10 +69,10 @@ class _Acks(StrEnum):
 
 ValuesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="VALUE", help="The messages; - or nothing: lines of standard input.", show_default=False),
+    typer.Argument(metavar="VALUE", help="The messages; - or none reads lines of standard input.", show_default=False),
 ]
 FileOption = Annotated[
-    list[str] | None, typer.Option("--file", metavar="FILE", help="Each line of it is a message. May be repeated.")
+    list[str] | None, typer.Option("--file", metavar="FILE", help="Publish each line of the file. Repeatable.")
 ]
 JsonlOption = Annotated[
     bool,
@@ -81,7 +81,7 @@ JsonlOption = Annotated[
 WholeOption = Annotated[bool, typer.Option("--whole", help="Each file, or all of standard input, is one message.")]
 SeparatorOption = Annotated[
     str | None,
-    typer.Option("--key-separator", metavar="TEXT", help=r"Lines are KEY, this and VALUE; \t is a tab."),
+    typer.Option("--key-separator", metavar="TEXT", help=r"Splits each line into key and value; \t is a tab."),
 ]
 KeyOption = Annotated[str | None, typer.Option("--key", "-k", metavar="KEY", help="The key of all messages.")]
 HeaderOption = Annotated[
@@ -93,31 +93,32 @@ PriorityOption = Annotated[
         "--priority",
         metavar="LANE",
         help="critical, high, normal, low or background.",
-        autocompletion=lanes_that_begin_with,
+        autocompletion=complete_lanes,
     ),
 ]
 PartitionOption = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, max=_MAX_PARTITION, metavar="N", help="Where all of them go.")
+    int | None,
+    typer.Option("--partition", "-p", min=0, max=_MAX_PARTITION, metavar="N", help="The partition of all messages."),
 ]
 IgnoreOption = Annotated[
-    bool, typer.Option("--ignore-partition", help="Of JSONL: keys decide, not the column partition.")
+    bool, typer.Option("--ignore-partition", help="With --jsonl: ignore the partition field; keys decide.")
 ]
-DelayOption = Annotated[str | None, typer.Option("--delay", metavar="TIME", help="Nobody sees them for so long.")]
+DelayOption = Annotated[str | None, typer.Option("--delay", metavar="TIME", help="Deliver them after this delay.")]
 DeliverAtOption = Annotated[
     str | None,
-    typer.Option("--deliver-at", metavar="INSTANT", help="Nobody sees them before, such as 2030-01-31T12:00."),
+    typer.Option("--deliver-at", metavar="INSTANT", help="Deliver them at this instant, such as 2030-01-31T12:00."),
 ]
-TtlOption = Annotated[str | None, typer.Option("--ttl", metavar="TIME", help="Groups pass them by after so long.")]
+TtlOption = Annotated[str | None, typer.Option("--ttl", metavar="TIME", help="Groups skip them after this long.")]
 RateOption = Annotated[
-    int | None, typer.Option("--rate", min=1, max=_MAX_RATE, metavar="N", help="So many messages a second at most.")
+    int | None, typer.Option("--rate", min=1, max=_MAX_RATE, metavar="N", help="At most this many messages a second.")
 ]
 AcksOption = Annotated[_Acks, typer.Option("--acks", help="When a message counts as stored.")]
 SkipBadOption = Annotated[
     bool,
-    typer.Option("--skip-bad", help="Leave out lines that are no messages, and go on; status 5 if there were any."),
+    typer.Option("--skip-bad", help="Skip lines that are not valid messages; status 5 if there were any."),
 ]
 OffsetsOption = Annotated[bool, typer.Option("--print-offsets", help="Print partition and offset of each message.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing if all goes well.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on success.")]
 
 
 @reported
@@ -145,9 +146,9 @@ def produce(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Publish messages: from arguments, lines of standard input, files, or JSONL. Says how many are stored."""
-    # Until something is sent there is nothing to put back, and something to say.
-    interrupts.leave_at_once()
+    """Publish messages: from arguments, lines of standard input, files, or JSONL. Prints how many are stored."""
+    # Nothing has been sent yet: Ctrl-C can exit at once, and says so.
+    interrupts.exit_on_interrupt()
     _refuse_together(
         [("--jsonl", jsonl), ("--whole", whole), ("--key-separator", key_separator is not None)],
         [("--json", as_json), ("--print-offsets", print_offsets)],
@@ -156,11 +157,11 @@ def produce(
         [("VALUE", bool(values)), ("--file", bool(file))],
     )
     from goqueue.cli.commands.produce import produce_rows
-    from goqueue.cli.commands.produce.produce_input import size_of
-    from goqueue.cli.commands.produce.produce_send import Delivery, Pace, Tally
-    from goqueue.cli.connection.wait_notice import Waiting
+    from goqueue.cli.commands.produce.produce_input import total_size
+    from goqueue.cli.commands.produce.produce_send import Pace, Sender, Tally
+    from goqueue.cli.connection.wait_notice import OutageNotices
 
-    for_all = produce_rows.ForAll(
+    defaults = produce_rows.Defaults(
         None if key is None else os.fsencode(key),
         tuple(_header(each) for each in header or []),
         partition,
@@ -170,65 +171,69 @@ def produce(
         None if ttl is None else timedelta(milliseconds=times.duration_ms("--ttl", ttl, least_ms=1)),
     )
     if jsonl:
-        parse: Parse | None = produce_rows.of_json(for_all, ignore_partition=ignore_partition)
+        parse: Parse | None = produce_rows.json_parser(defaults, ignore_partition=ignore_partition)
     elif key_separator is not None:
-        parse = produce_rows.with_key(for_all, _separator(key_separator))
+        parse = produce_rows.key_parser(defaults, _separator(key_separator))
     else:
-        parse = produce_rows.plain(for_all)
+        parse = produce_rows.plain_parser(defaults)
     sources = _sources(values, file)
     if whole and not sources:
         raise typer.BadParameter("--whole is about files and standard input; a VALUE is a message as it is")
     blocks = partial(_blocks, sources, values or [])
-    tally, left_out = Tally(), _LeftOut()
-    waiting = Waiting(chosen(server).server, timeout, is_told=sys.stderr.isatty() or not (quiet or as_json))
+    tally, skipped = Tally(), _SkippedLines()
+    waiting = OutageNotices(
+        resolve_broker(server).server, timeout, is_enabled=sys.stderr.isatty() or not (quiet or as_json)
+    )
     stop = Event()
     try:
         with ExitStack() as opened:
-            # Before anything is read: what nobody will store should stay where it is.
-            with waiting.answered("nothing was sent yet"):
+            # Check the broker before reading: input that cannot be stored should not be consumed.
+            with waiting.while_calling("nothing was sent yet"):
                 client = opened.enter_context(client_at(server, timeout))
                 _check(client, topic, partition)
             interrupts.raise_again()
             stop = opened.enter_context(progress.stoppable())
-            total = size_of(sources) if sources and not whole else None
-            # Nor where somebody types: the bar would draw over the line.
-            is_wanted = (
-                bool(sources) and not quiet and not (print_offsets and sys.stdout.isatty()) and not _typed(sources)
+            total = total_size(sources) if sources and not whole else None
+            # No bar while input is typed: it would overwrite the line.
+            shows_bar = (
+                bool(sources) and not quiet and not (print_offsets and sys.stdout.isatty()) and not _is_typed(sources)
             )
             with (
                 client.producer(acks=acks.value, delivery_timeout_ms=timeout) as producer,
-                progress.shown(topic, total, "messages" if total is None else "bytes", is_wanted=is_wanted) as bar,
+                progress.progress_bar(
+                    topic, total, "messages" if total is None else "bytes", is_enabled=shows_bar
+                ) as bar,
             ):
-                tell_stored = _put_offsets if print_offsets else _say_nothing
-                delivery = Delivery(
-                    topic, producer, Pace(rate), waiting, skip_bad, bar, total is not None, tell_stored, left_out.tell
+                on_stored = _print_offsets if print_offsets else _ignore_stored
+                delivery = Sender(
+                    topic, producer, Pace(rate), waiting, skip_bad, bar, total is not None, on_stored, skipped.add
                 )
                 if whole:
-                    chunks = _whole_files(sources, for_all, stop)
+                    chunks = _whole_files(sources, defaults, stop)
                 else:
                     chunks = produce_rows.chunks(blocks(stop), parse, skip_bad=skip_bad)
                 delivery.run(chunks, tally, stop)
     finally:
-        left_out.sum_up()
+        skipped.print_rest()
         if tally.has_begun:
-            _tell(topic, tally, as_json=as_json, quiet=quiet, is_interrupted=stop.is_set(), whole=whole)
+            _print_result(topic, tally, as_json=as_json, quiet=quiet, is_interrupted=stop.is_set(), whole=whole)
     if stop.is_set():
         return EXIT_INTERRUPTED
     return EXIT_PROBLEMS if tally.bad else 0
 
 
-class _LeftOut:
-    """Tells the first bad lines, and how many more there were."""
+class _SkippedLines:
+    """Prints the first skipped lines, and the number of the others."""
 
     def __init__(self) -> None:
         self._count = 0
 
-    def tell(self, problem: str) -> None:
+    def add(self, problem: str) -> None:
         self._count += 1
         if self._count <= _MOST_BAD_TOLD:
-            progress.remark(f"left out: {problem}")
+            progress.print_notice(f"left out: {problem}")
 
-    def sum_up(self) -> None:
+    def print_rest(self) -> None:
         if self._count > _MOST_BAD_TOLD:
             typer.echo(f"left out: {self._count - _MOST_BAD_TOLD:,} more", err=True)
 
@@ -241,12 +246,12 @@ def _refuse_together(*several: list[tuple[str, bool]]) -> None:
 
 
 def _sources(values: list[str] | None, files: list[str] | None) -> list[Source]:
-    """None if the messages are arguments."""
-    from goqueue.cli.commands.produce.produce_input import STANDARD_INPUT, Source, check
+    """The files or standard input to read; empty if the messages are arguments."""
+    from goqueue.cli.commands.produce.produce_input import STANDARD_INPUT, Source, check_readable
 
     if files:
         sources = [Source(path) for path in files]
-        check(sources)
+        check_readable(sources)
         return sources
     if values and values != [STANDARD_INPUT]:
         return []
@@ -255,7 +260,7 @@ def _sources(values: list[str] | None, files: list[str] | None) -> list[Source]:
     return [Source(STANDARD_INPUT)]
 
 
-def _typed(sources: Sequence[Source]) -> bool:
+def _is_typed(sources: Sequence[Source]) -> bool:
     from goqueue.cli.commands.produce.produce_input import STANDARD_INPUT
 
     return sys.stdin is not None and sys.stdin.isatty() and any(each.path == STANDARD_INPUT for each in sources)
@@ -270,17 +275,17 @@ def _blocks(sources: Sequence[Source], values: Sequence[str], stop: Event) -> It
         yield from blocks(source, stop)
 
 
-def _whole_files(sources: Sequence[Source], for_all: ForAll, stop: Event) -> Iterator[Chunk]:
-    from goqueue.cli.commands.produce.produce_input import whole
+def _whole_files(sources: Sequence[Source], defaults: Defaults, stop: Event) -> Iterator[Chunk]:
+    from goqueue.cli.commands.produce.produce_input import read_whole
     from goqueue.cli.commands.produce.produce_rows import Chunk
 
     for source in sources:
-        content = whole(source, _MAX_FILE_BYTES, stop)
-        yield Chunk(source.name, [for_all.message(content)], [1], len(content), is_whole=True)
+        content = read_whole(source, _MAX_FILE_BYTES, stop)
+        yield Chunk(source.name, [defaults.message(content)], [1], len(content), is_whole=True)
 
 
 def _check(client: Client, topic: str, partition: int | None) -> None:
-    """That the topic is there, and has this partition."""
+    """Check that the topic exists and has this partition."""
     count = len(client.describe_topic(topic).partitions)
     if partition is not None and partition >= count:
         numbers = f"0 to {count - 1}" if count > 1 else "0"
@@ -312,19 +317,19 @@ def _separator(text: str) -> str:
     return found
 
 
-def _say_nothing(_: Sequence[Sent]) -> None:
+def _ignore_stored(_: Sequence[Sent]) -> None:
     pass
 
 
-def _put_offsets(stored: Sequence[Sent]) -> None:
-    """At once: what is printed is stored, whatever happens next."""
+def _print_offsets(stored: Sequence[Sent]) -> None:
+    """Print positions at once: what is printed is stored, whatever happens next."""
     if stored:
-        put_text("".join([f"{each.partition} {each.offset}\n" for each in stored]))
+        write_text("".join([f"{each.partition} {each.offset}\n" for each in stored]))
 
 
-def _tell(topic: str, tally: Tally, *, as_json: bool, quiet: bool, is_interrupted: bool, whole: bool) -> None:
+def _print_result(topic: str, tally: Tally, *, as_json: bool, quiet: bool, is_interrupted: bool, whole: bool) -> None:
     if as_json:
-        put_json(
+        print_json(
             {
                 "topic": topic,
                 "stored": tally.stored,
@@ -338,11 +343,11 @@ def _tell(topic: str, tally: Tally, *, as_json: bool, quiet: bool, is_interrupte
         )
     if is_interrupted:
         typer.echo("interrupted", err=True)
-    if tally.stopped_before and (tally.known or tally.may_be_behind or is_interrupted):
+    if tally.stopped_before and (tally.in_topic or tally.may_be_stored_after or is_interrupted):
         typer.echo(f"the first that is not known to be stored is {tally.stopped_before}", err=True)
-        if tally.may_be_behind and not whole:
-            typer.echo(_MAY_BE_BEHIND, err=True)
-    is_refused = tally.stopped_before is not None and not tally.known and not is_interrupted
+        if tally.may_be_stored_after and not whole:
+            typer.echo(_MAY_BE_STORED, err=True)
+    is_refused = tally.stopped_before is not None and not tally.in_topic and not is_interrupted
     if as_json or is_refused or (quiet and not is_interrupted and not tally.stopped_before):
         return
     numbers = sorted(tally.by_partition)

@@ -1,4 +1,4 @@
-"""Where messages come from: files and standard input, line by line, and never more than a block of it in memory."""
+"""Reads input from files and standard input in blocks of lines, holding at most one block in memory."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from goqueue.model.fields import shown
 
 STANDARD_INPUT = "-"
 MAX_LINE_BYTES = 32 << 20
-"""More than any message has, also where it is written in base64."""
+"""More than any message, even one in base64."""
 _BLOCK_BYTES = 256 << 10
 _LOOK_EVERY_S = 0.2
 
 
 class BadLine(InvalidMessage):
-    """A line that is no message. What stands before it is stored, and nothing behind it is sent."""
+    """A line is not a valid message. Lines before it are stored, and none after it is sent."""
 
     remedy = "Correct it and go on from that line, or leave such lines out with --skip-bad."
 
 
 class BadFile(InvalidMessage):
-    """A whole file that is no message."""
+    """A whole file is not a valid message."""
 
     remedy = "Correct it, and send it and the files behind it again; or leave such files out with --skip-bad."
 
 
 class TooLarge(InvalidMessage):
-    """A whole file that is more than a message."""
+    """A whole file is larger than a message may be."""
 
     remedy = "Send a part of it, or its lines, without --whole. The files before it are stored."
 
 
 class NotReadable(InvalidRequest):
-    """A file that cannot be read."""
+    """A file cannot be read."""
 
     remedy = "Check the path, and that the file may be read; - is standard input."
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``path`` is a file, or ``-``."""
+    """A file, or standard input for the path ``-``."""
 
     path: str
 
@@ -61,19 +61,19 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some lines that follow each other, without their ends."""
+    """Consecutive lines, without line ends."""
 
     source: str
     first: int
-    """The number of the first one; the first of a file is 1."""
+    """The number of the first line, counted from 1."""
     lines: list[bytes]
     size_bytes: int
     too_long: bool = False
-    """Whether the last one is longer than a line may be: what is here of it is its beginning."""
+    """Whether the last line exceeds the limit; only its beginning is here."""
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[BinaryIO]:
+def open_source(source: Source) -> Iterator[BinaryIO]:
     if source.path == STANDARD_INPUT:
         yield sys.stdin.buffer
         return
@@ -86,12 +86,11 @@ def opened(source: Source) -> Iterator[BinaryIO]:
 
 
 def blocks(source: Source, stop: Event) -> Iterator[Block]:
-    """The lines of a source, as they come: whoever types or follows a log has each line sent at once.
+    """The lines of a source as they arrive, so that typed lines and a growing log are sent at once.
 
-    A line ends with a line feed, or with carriage return and line feed; the last one may have no end. Ends early when
-    ``stop`` is set.
+    A line ends with LF or CRLF; the last one may have no end. Ends early when ``stop`` is set.
     """
-    with opened(source) as stream:
+    with open_source(source) as stream:
         read = _reader(stream, stop)
         first, begun, begun_bytes, is_dropped = 1, list[bytes](), 0, False
         while piece := read():
@@ -108,7 +107,7 @@ def blocks(source: Source, stop: Event) -> Iterator[Block]:
             if b"\r" in head or begun:
                 lines = [line.removesuffix(b"\r") for line in lines]
             if is_dropped:
-                # The end of the line that was too long.
+                # The rest of the overlong line.
                 lines, first, is_dropped = lines[1:], first + 1, False
             if lines:
                 yield Block(source.name, first, lines, begun_bytes + len(head) + 1)
@@ -118,9 +117,9 @@ def blocks(source: Source, stop: Event) -> Iterator[Block]:
             yield Block(source.name, first, [b"".join(begun).removesuffix(b"\r")], begun_bytes)
 
 
-def whole(source: Source, max_bytes: int, stop: Event) -> bytes:
-    """All of it, as one message."""
-    with opened(source) as stream:
+def read_whole(source: Source, max_bytes: int, stop: Event) -> bytes:
+    """The whole source, as one message."""
+    with open_source(source) as stream:
         read = _reader(stream, stop)
         parts, size = [], 0
         while piece := read():
@@ -131,8 +130,8 @@ def whole(source: Source, max_bytes: int, stop: Event) -> bytes:
     return b"".join(parts)
 
 
-def check(sources: Sequence[Source]) -> None:
-    """That the files are there: better before the first message is sent than in the middle."""
+def check_readable(sources: Sequence[Source]) -> None:
+    """Check that the files are readable, before the first message is sent."""
     for source in sources:
         if source.path != STANDARD_INPUT and not os.access(source.path, os.R_OK):
             raise NotReadable(f"{source.name} is not there, or must not be read")
@@ -140,8 +139,8 @@ def check(sources: Sequence[Source]) -> None:
             raise NotReadable(f"{source.name} is a folder; name its files")
 
 
-def size_of(sources: Sequence[Source]) -> int | None:
-    """How many bytes there are in all; ``None`` if that is known only at the end."""
+def total_size(sources: Sequence[Source]) -> int | None:
+    """The total size in bytes; ``None`` if it is not known in advance."""
     total = 0
     for source in sources:
         try:
@@ -155,21 +154,22 @@ def size_of(sources: Sequence[Source]) -> int | None:
 
 
 def _reader(stream: BinaryIO, stop: Event) -> Callable[[], bytes]:
-    """Reads what is there, a block at most; waits for the first byte of it. Nothing: the end, or told to stop."""
+    """A function that reads what is available, up to a block, waiting for the first byte. Empty at the end or after
+    ``stop``."""
     try:
         descriptor = stream.fileno()
     except (OSError, io.UnsupportedOperation):
         return lambda: b"" if stop.is_set() else stream.read(_BLOCK_BYTES)
 
     def read() -> bytes:
-        # A read that waits would sleep through the signal that tells to stop.
+        # A blocking read would not notice that a signal has set ``stop``.
         while not _is_ready(descriptor, _LOOK_EVERY_S):
             if stop.is_set():
                 return b""
         if stop.is_set():
             return b""
         found = os.read(descriptor, _BLOCK_BYTES)
-        # A pipe gives little at a time. What is there already goes into the same batch.
+        # A pipe delivers small pieces: collect what is already there into one block.
         while 0 < len(found) < _BLOCK_BYTES and _is_ready(descriptor, 0):
             more = os.read(descriptor, _BLOCK_BYTES - len(found))
             if not more:

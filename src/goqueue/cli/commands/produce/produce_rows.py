@@ -1,4 +1,4 @@
-"""From lines to messages: what a line says, and what the options say for all of them."""
+"""Parses lines into messages, with defaults from the options."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from goqueue.model.fields import did_you_mean, shown
 from goqueue.model.message import Priority, parse_priority
 from goqueue.wire.internal_headers import RESERVED_PREFIX, TTL
 
-Given = bytes | Outgoing
+Sendable = bytes | Outgoing
 
 
 @dataclass(frozen=True, slots=True)
-class ForAll:
-    """What the options say; what a line says itself goes before."""
+class Defaults:
+    """Defaults for all messages, from the options; fields of a line override them."""
 
     key: bytes | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
@@ -53,13 +53,13 @@ class Chunk:
     """Messages that are sent together, and the line that each came from."""
 
     source: str
-    messages: Sequence[Given]
+    messages: Sequence[Sendable]
     lines: Sequence[int]
     size_bytes: int
     bad: Sequence[tuple[int, str]] = ()
-    """Lines that are no messages, and why."""
+    """Invalid lines, and why."""
     is_whole: bool = False
-    """Whether all of the source is one message."""
+    """Whether the whole source is one message."""
 
     def where(self, line: int) -> str:
         if self.is_whole:
@@ -70,7 +70,7 @@ class Chunk:
         return (BadFile if self.is_whole else BadLine)(f"{self.where(line)}: {reason}")
 
     def parts(self, most: int) -> Iterator[Chunk]:
-        """The same in smaller pieces. The last one tells what was bad."""
+        """Split into chunks of at most ``most`` messages. The last one carries the invalid lines."""
         count = len(self.messages)
         if count <= most:
             yield self
@@ -86,30 +86,30 @@ class Chunk:
             )
 
 
-Parse = Callable[[bytes], Given | None]
-"""What a line says; ``None`` if it is no line at all. Raises ``InvalidMessage`` with the reason."""
+Parse = Callable[[bytes], Sendable | None]
+"""Parses a line; ``None`` for a line to skip. Raises ``InvalidMessage`` with the reason."""
 
 
-def plain(for_all: ForAll) -> Parse | None:
-    """The line is the value. ``None`` if there is nothing to add: lines go as they are."""
-    return None if for_all == ForAll() else for_all.message
+def plain_parser(defaults: Defaults) -> Parse | None:
+    """Parse a line as the value. ``None`` if there are no defaults: lines are sent unchanged."""
+    return None if defaults == Defaults() else defaults.message
 
 
-def with_key(for_all: ForAll, separator: str) -> Parse:
-    """The key stands before the first separator; an empty one is none."""
+def key_parser(defaults: Defaults, separator: str) -> Parse:
+    """Parse a line as key, separator and value, split at the first separator. An empty key means no key."""
     mark = separator.encode()
 
-    def parse(line: bytes) -> Given:
+    def parse(line: bytes) -> Sendable:
         key, found, value = line.partition(mark)
         if not found:
             raise InvalidMessage(f"there is no {separator!r} between a key and a value")
-        return for_all.message(value, key)
+        return defaults.message(value, key)
 
     return parse
 
 
 def chunks(blocks: Iterator[Block], parse: Parse | None, *, skip_bad: bool) -> Iterator[Chunk]:
-    """Unless bad lines are skipped, the first one is the end of the last chunk."""
+    """Parse blocks into chunks. Unless bad lines are skipped, the first one ends its chunk."""
     for block in blocks:
         if block.too_long:
             reason = f"it has more than {MAX_LINE_BYTES} bytes"
@@ -117,11 +117,11 @@ def chunks(blocks: Iterator[Block], parse: Parse | None, *, skip_bad: bool) -> I
         elif parse is None:
             yield Chunk(block.source, block.lines, range(block.first, block.first + len(block.lines)), block.size_bytes)
         else:
-            yield _parsed(block, parse, skip_bad=skip_bad)
+            yield _parse_block(block, parse, skip_bad=skip_bad)
 
 
-def _parsed(block: Block, parse: Parse, *, skip_bad: bool) -> Chunk:
-    messages: list[Given] = []
+def _parse_block(block: Block, parse: Parse, *, skip_bad: bool) -> Chunk:
+    messages: list[Sendable] = []
     lines: list[int] = []
     bad: list[tuple[int, str]] = []
     for number, line in enumerate(block.lines, block.first):
@@ -139,7 +139,7 @@ def _parsed(block: Block, parse: Parse, *, skip_bad: bool) -> Chunk:
 
 
 class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A line of JSONL: the fields of a message over HTTP. What only a stored message has is passed over."""
+    """A line of JSONL: the fields of a message over HTTP. Fields that only stored messages have are ignored."""
 
     value: msgspec.Raw = msgspec.Raw(b"")
     key: str | None = None
@@ -162,11 +162,11 @@ COLUMNS = [name for name in _Row.__struct_fields__ if name not in ("topic", "off
 _UNKNOWN = "Object contains unknown field `"
 
 
-def of_json(for_all: ForAll, *, ignore_partition: bool) -> Parse:
-    """Each line is an object. Empty lines are passed over."""
+def json_parser(defaults: Defaults, *, ignore_partition: bool) -> Parse:
+    """Parse a line as a JSON object. Empty lines are skipped."""
     decode = msgspec.json.Decoder(_Row).decode
 
-    def parse(line: bytes) -> Given | None:
+    def parse(line: bytes) -> Sendable | None:
         if not line or line.isspace():
             return None
         try:
@@ -175,7 +175,7 @@ def of_json(for_all: ForAll, *, ignore_partition: bool) -> Parse:
             raise InvalidMessage(_reason(str(error))) from None
         except RecursionError:
             raise InvalidMessage("it is nested too deeply") from None
-        return _message(row, for_all, ignore_partition=ignore_partition)
+        return _message(row, defaults, ignore_partition=ignore_partition)
 
     return parse
 
@@ -191,22 +191,22 @@ def _reason(text: str) -> str:
     return text[0].lower() + text[1:].replace("`", "'")
 
 
-def _message(row: _Row, for_all: ForAll, *, ignore_partition: bool) -> Outgoing:
+def _message(row: _Row, defaults: Defaults, *, ignore_partition: bool) -> Outgoing:
     convert = _from_base64 if row.encoding == "base64" else _to_utf8
-    key = for_all.key if row.key is None else convert("key", row.key)
-    headers = list(for_all.headers)
-    ttl = for_all.ttl if row.ttl is None else _span("ttl", row.ttl)
+    key = defaults.key if row.key is None else convert("key", row.key)
+    headers = list(defaults.headers)
+    ttl = defaults.ttl if row.ttl is None else _span("ttl", row.ttl)
     if row.headers:
-        named = [(name, convert("headers", each)) for name, given in row.headers.items() for each in _several(given)]
+        named = [(name, convert("headers", each)) for name, given in row.headers.items() for each in _as_list(given)]
         if row.offset is not None:
-            # It was read from a topic: what the broker has added there, it will add here if it is so.
+            # The row was read from a topic: drop headers added by the broker, which adds them again if they apply.
             ttl = ttl or next((_ttl(each) for name, each in named if name == TTL), None)
             named = [pair for pair in named if not pair[0].startswith(RESERVED_PREFIX)]
         headers = [pair for pair in headers if pair[0] not in row.headers] + named
     due = row.deliver_at if row.deliverAt is None else row.deliverAt
     if sum(each is not None for each in (row.deliver_at, row.deliverAt, row.delay)) > 1:
         raise InvalidMessage("there is more than one of delay, deliver_at and deliverAt")
-    delay, deliver_at_ns = for_all.delay, for_all.deliver_at_ns
+    delay, deliver_at_ns = defaults.delay, defaults.deliver_at_ns
     if row.delay is not None or due is not None:
         delay = None if row.delay is None else _span("delay", row.delay)
         deliver_at_ns = None if due is None else _instant("deliver_at", due)
@@ -214,8 +214,8 @@ def _message(row: _Row, for_all: ForAll, *, ignore_partition: bool) -> Outgoing:
         _value(row, convert),
         key=key,
         headers=headers or None,
-        partition=for_all.partition if row.partition is None or ignore_partition else row.partition,
-        priority=for_all.priority if row.priority is None else int(parse_priority(row.priority)),
+        partition=defaults.partition if row.partition is None or ignore_partition else row.partition,
+        priority=defaults.priority if row.priority is None else int(parse_priority(row.priority)),
         timestamp=None if row.timestamp is None else _instant("timestamp", row.timestamp),
         delay=delay,
         ttl=ttl,
@@ -225,7 +225,7 @@ def _message(row: _Row, for_all: ForAll, *, ignore_partition: bool) -> Outgoing:
 
 
 def _value(row: _Row, convert: Callable[[str, str], bytes]) -> bytes | None:
-    """A text is the value; anything else is its JSON, as it is written; null is a tombstone."""
+    """The value: a string is taken as text, null is a tombstone, anything else is its JSON as written."""
     raw = bytes(row.value)
     if not raw:
         raise InvalidMessage("it has no value; null is one, of a tombstone")
@@ -238,8 +238,8 @@ def _value(row: _Row, convert: Callable[[str, str], bytes]) -> bytes | None:
     return raw
 
 
-def _several(given: str | list[str]) -> list[str]:
-    return [given] if isinstance(given, str) else given
+def _as_list(values: str | list[str]) -> list[str]:
+    return [values] if isinstance(values, str) else values
 
 
 def _ttl(header: bytes) -> timedelta | None:

@@ -1,4 +1,4 @@
-"""Sends chunks of messages one after the other, at a pace if one is given, and counts what is stored."""
+"""Sends chunks of messages, rate-limited on request, and counts what is stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operator import attrgetter
 from threading import Event
 
 from goqueue.cli.commands.produce.produce_rows import Chunk
-from goqueue.cli.connection.wait_notice import Waiting
+from goqueue.cli.connection.wait_notice import OutageNotices
 from goqueue.cli.terminal.progress import Bar
 from goqueue.client.messages.outgoing_message import Sent
 from goqueue.client.sync_producer import Producer
@@ -26,18 +26,18 @@ from goqueue.model.errors import (
 
 _PARTS_A_SECOND = 50
 _AT_ONCE = 20_000
-"""Messages of one call. Their places are objects, which take more memory than short lines do."""
+"""The most messages per call. The positions returned are objects, which take more memory than short lines."""
 _WHEN_INTERRUPTED = "it ends with what is under way, and says what is not known to be stored"
 _partition = attrgetter("partition")
 _due = attrgetter("deliver_at_ns")
 _is_duplicate = attrgetter("is_duplicate")
-_MAY_BE_STORED = (Sent, DeliveryTimeout, BrokerUnavailable)
-"""What becomes of a message that is stored, or whose answer was lost."""
+_STORED_OR_UNKNOWN = (Sent, DeliveryTimeout, BrokerUnavailable)
+"""Outcomes of a message that is stored, or may be because its response was lost."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the messages."""
+    """Counts of what became of the messages."""
 
     stored: int = 0
     delayed: int = 0
@@ -47,17 +47,17 @@ class Tally:
     has_begun: bool = False
     seconds: float = 0.0
     stopped_before: str | None = None
-    """The line that comes next, if it ended before everything was sent."""
-    may_be_behind: bool = False
-    """Whether some from there on may be stored all the same: they were sent together."""
+    """The next line, if it ended before everything was sent."""
+    may_be_stored_after: bool = False
+    """Whether messages from there on may be stored nevertheless, because they were sent together."""
 
     @property
-    def known(self) -> int:
-        """Those that the topic has: stored now, or before."""
+    def in_topic(self) -> int:
+        """Messages that the topic has: stored now, or duplicates of earlier ones."""
         return self.stored + self.duplicates
 
     def add(self, sent: Sequence[Sent]) -> None:
-        """What the broker had before, by its dedup id, is not stored again and counts as a duplicate alone."""
+        """Count messages sent. One that the broker already had, by its dedup id, counts as a duplicate only."""
         duplicates = sum(map(_is_duplicate, sent))
         if duplicates:
             self.duplicates += duplicates
@@ -68,7 +68,7 @@ class Tally:
 
 
 class Pace:
-    """So many messages a second, evenly."""
+    """Rate limit with evenly spaced messages."""
 
     def __init__(self, rate: int | None) -> None:
         self._rate = rate
@@ -76,7 +76,8 @@ class Pace:
         self._due_at = time.monotonic()
 
     def wait(self, count: int, stop: Event) -> None:
-        """Until it is their turn, or until told to stop. Who is late does not hurry afterwards."""
+        """Wait until ``count`` messages are due, or until ``stop``. A backlog of more than a second is not caught
+        up."""
         if self._rate is None:
             return
         now = time.monotonic()
@@ -86,22 +87,23 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """How chunks are sent."""
+class Sender:
+    """Sends chunks."""
 
     topic: str
     producer: Producer
     pace: Pace
-    waiting: Waiting
+    waiting: OutageNotices
     skip_bad: bool
     bar: Bar
     counts_bytes: bool
-    """Whether the bar is about bytes of the sources; else about messages."""
-    tell_stored: Callable[[Sequence[Sent]], None]
-    tell_bad: Callable[[str], None]
+    """Whether the progress bar counts input bytes instead of messages."""
+    on_stored: Callable[[Sequence[Sent]], None]
+    on_bad: Callable[[str], None]
 
     def run(self, chunks: Iterator[Chunk], tally: Tally, stop: Event) -> None:
-        """Raise what ends it early: the first bad line, or a broker that cannot store. The tally holds in any case."""
+        """Send all chunks. Raises the error that ends it early: the first bad line, or a broker that cannot store.
+        ``tally`` is valid in any case."""
         began, tally.has_begun = time.monotonic(), True
         try:
             for chunk in chunks:
@@ -122,46 +124,46 @@ class Delivery:
         else:
             stored = outcomes  # type: ignore[assignment]
         tally.add(stored)
-        self.tell_stored(stored)
+        self.on_stored(stored)
         self.bar.advance(part.size_bytes if self.counts_bytes else len(stored))
         if failed is not None:
-            self._judge(part, outcomes, tally)
+            self._handle_failures(part, outcomes, tally)
         for line, reason in part.bad:
-            self._refuse(part, line, reason, tally)
+            self._reject(part, line, reason, tally)
 
     def _outcomes(self, part: Chunk, tally: Tally) -> Sequence[Sent | Exception]:
         try:
-            with self.waiting.answered(_WHEN_INTERRUPTED):
+            with self.waiting.while_calling(_WHEN_INTERRUPTED):
                 return self.producer.send_many(self.topic, part.messages)
         except NotAllStored as error:
             return error.outcomes  # type: ignore[return-value]
         except GoQueueError as error:
-            # All of them, for the same reason.
+            # All messages failed for the same reason.
             return [error] * len(part.messages)
         except KeyboardInterrupt:
-            tally.stopped_before, tally.may_be_behind = part.where(part.lines[0]), True
+            tally.stopped_before, tally.may_be_stored_after = part.where(part.lines[0]), True
             raise
 
-    def _judge(self, part: Chunk, outcomes: Sequence[Sent | Exception], tally: Tally) -> None:
-        """Those that are not stored: wrong themselves, or there is no storing anything."""
-        for place, (line, outcome) in enumerate(zip(part.lines, outcomes, strict=True)):
+    def _handle_failures(self, part: Chunk, outcomes: Sequence[Sent | Exception], tally: Tally) -> None:
+        """Handle messages that were not stored: invalid ones are skipped or raised, other errors are raised."""
+        for index, (line, outcome) in enumerate(zip(part.lines, outcomes, strict=True)):
             if isinstance(outcome, Sent):
                 continue
             bad = outcome if isinstance(outcome, InvalidRequest | PartitionNotFound) else None
             if bad is None or not self.skip_bad:
-                tally.may_be_behind = any(isinstance(each, _MAY_BE_STORED) for each in outcomes[place:])
+                tally.may_be_stored_after = any(isinstance(each, _STORED_OR_UNKNOWN) for each in outcomes[index:])
             if bad is not None:
-                self._refuse(part, line, str(bad), tally, bad.code)
+                self._reject(part, line, str(bad), tally, bad.code)
             else:
                 tally.stopped_before = part.where(line)
                 raise outcome
 
-    def _refuse(self, part: Chunk, line: int, reason: str, tally: Tally, code: str = InvalidMessage.code) -> None:
+    def _reject(self, part: Chunk, line: int, reason: str, tally: Tally, code: str = InvalidMessage.code) -> None:
         problem = part.problem(line, reason)
-        # The line is ours to tell, what is wrong with it the broker's.
+        # The line number is known here, the error code by the broker.
         problem.code = code  # type: ignore[misc]
         if not self.skip_bad:
             tally.stopped_before = part.where(line)
             raise problem
         tally.bad += 1
-        self.tell_bad(str(problem))
+        self.on_bad(str(problem))

@@ -1,6 +1,6 @@
-"""``goqueue queue``: look into a queue, take messages from it, settle them.
+"""``goqueue queue``: peeks into a group's queue, polls messages and settles them.
 
-What draws and what asks is imported when it is needed: asking for the version must not load it.
+Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from goqueue.cli.connection.target import (
     ServerOption,
     TimeoutOption,
     broker_at,
-    topics_that_begin_with,
+    complete_topics,
 )
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
 from goqueue.cli.terminal.times import duration_ms
@@ -39,9 +39,9 @@ Examples:
   goqueue queue peek audit --json
 """
 _POLL_EXAMPLES = """\b
-A poll is the work of a member of the group, which stays until its receipts are void. In a
-group of kind 'range' or 'sticky' it takes partitions from the other members meanwhile:
-'goqueue queue leave GROUP' ends that. With --ack it leaves by itself.
+A poll joins the group as a member, which stays until its receipts expire. In a group of
+kind 'range' or 'sticky' it takes partitions from the other members until then, or until
+'goqueue queue leave GROUP'. With --ack it leaves by itself.
 
 \b
 Examples:
@@ -65,20 +65,20 @@ TopicsOption = Annotated[
     typer.Option(
         "--topic",
         metavar="NAME",
-        help="Only of this topic; may be given several times. A group that does not exist is made for it.",
-        autocompletion=topics_that_begin_with,
+        help="Only of this topic; may be given several times. A group that does not exist is created with it.",
+        autocompletion=complete_topics,
     ),
 ]
 TopicOption = Annotated[
     str | None,
-    typer.Option("--topic", metavar="NAME", help="Only of this topic,", autocompletion=topics_that_begin_with),
+    typer.Option("--topic", metavar="NAME", help="Only of this topic,", autocompletion=complete_topics),
 ]
 PartitionOption = Annotated[
     int | None, typer.Option("--partition", min=0, metavar="N", help="and of this partition of it.")
 ]
 StateOption = Annotated[
     Literal["waiting", "in-flight", "retry", "moving", "in-transaction"] | None,
-    typer.Option("--state", help="Only those that the group is so with."),
+    typer.Option("--state", help="Only messages in this state."),
 ]
 WaitOption = Annotated[str, typer.Option("--wait", metavar="TIME", help="How long to wait for a first message.")]
 VisibilityOption = Annotated[
@@ -86,33 +86,33 @@ VisibilityOption = Annotated[
     typer.Option(
         "--visibility",
         metavar="TIME",
-        help="How long nobody else gets them, 1s to 29m; else as the group and its topics are set.",
+        help="Their visibility timeout, 1s to 29m; else that of the group and its topics.",
     ),
 ]
-AckOption = Annotated[bool, typer.Option("--ack", help="Ack each once it is printed, and leave the group.")]
+AckOption = Annotated[bool, typer.Option("--ack", help="Ack each after printing it, and leave the group.")]
 ReceiptsArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="RECEIPT", help="As 'poll' printed them; - for those on standard input.", show_default=False
+        metavar="RECEIPT", help="As printed by 'poll'; - reads them from standard input.", show_default=False
     ),
 ]
 DelayOption = Annotated[
-    str | None, typer.Option("--delay", metavar="TIME", help="How long to wait; else as the topic backs off.")
+    str | None, typer.Option("--delay", metavar="TIME", help="How long to wait; else the topic's backoff.")
 ]
 ReasonOption = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Why, for whoever looks at the dead letters.")
+    str | None, typer.Option("--reason", metavar="TEXT", help="The error recorded in the dead letter.")
 ]
 ForOption = Annotated[str, typer.Option("--for", metavar="TIME", help="How long from now, at most 12h.")]
 
 app = typer.Typer(
-    help="Look into a queue, take messages from it and settle them.",
+    help="Peek into a queue, poll messages from it and settle them.",
     epilog=_EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-@app.command(epilog=_PEEK_EXAMPLES, short_help="Show what a group still has to do, and take nothing.")
+@app.command(epilog=_PEEK_EXAMPLES, short_help="Show what a group still has to process, without taking it.")
 @reported
 def peek(
     group: GroupArgument,
@@ -124,11 +124,11 @@ def peek(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Show what a group still has to do, and where it is with each message. Nothing is taken, nothing changes."""
+    """Show the messages that a group still has to process, and the state of each. Nothing is taken or changed."""
     from goqueue.cli.commands.queue import queue_view
     from goqueue.cli.terminal import progress, styled_lines
     from goqueue.cli.terminal.json_list import JsonList
-    from goqueue.cli.terminal.message_text import short
+    from goqueue.cli.terminal.message_text import row_fields
 
     if partition is not None and topic is None:
         raise typer.BadParameter("say of which topic: --topic NAME", param_hint="--partition")
@@ -138,11 +138,11 @@ def peek(
     found: list[dict[str, Any]] = []
     count, after = 0, ""
     document = JsonList("messages")
-    with progress.stoppable() as stop, progress.shown("looking", None, is_wanted=not as_json) as bar:
+    with progress.stoppable() as stop, progress.progress_bar("looking", None, is_enabled=not as_json) as bar:
         while True:
-            asked = {**wanted, "limit": min(limit - count, _AT_ONCE)} | ({"after": after} if after else {})
+            parameters = {**wanted, "limit": min(limit - count, _AT_ONCE)} | ({"after": after} if after else {})
             try:
-                answer = broker.send("GET", ["groups", group, "messages"], asked)
+                answer = broker.send("GET", ["groups", group, "messages"], parameters)
             except GoQueueError:
                 if document.is_begun:
                     document.end({"next": after})
@@ -150,7 +150,7 @@ def peek(
             if as_json:
                 document.add(answer["messages"])
             else:
-                found += map(short, answer["messages"])
+                found += map(row_fields, answer["messages"])
             count += len(answer["messages"])
             bar.advance(len(answer["messages"]))
             after = answer.get("next", "")
@@ -159,7 +159,7 @@ def peek(
     if as_json:
         document.end({"next": after or None})
     elif found:
-        styled_lines.put(queue_view.peeked(found, time.time_ns()))
+        styled_lines.print_lines(queue_view.peeked_table(found, time.time_ns()))
     elif not after:
         what = "nothing to do" if not wanted else "nothing of that kind to do"
         typer.echo(f"the group has {what}", err=True)
@@ -184,24 +184,24 @@ def poll(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Take messages from a group, and print each with its receipt. Settle them with ack, nack or reject.
+    """Poll messages for a group, and print each with its receipt. Settle them with ack, nack or reject.
 
     With --json each message is a line.
     """
     from goqueue.cli.commands.queue.queue_member import LEAST_VISIBLE_MS, MOST_VISIBLE_MS, find_target
-    from goqueue.cli.commands.queue.queue_poll import Poll, poll_and_ack, poll_and_stay
+    from goqueue.cli.commands.queue.queue_poll import PollOptions, poll_and_ack, poll_and_stay
 
     wait_ms = duration_ms("--wait", wait, most_ms=_LONGEST_WAIT_MS)
-    asked_ms = None
+    visibility_ms = None
     if visibility is not None:
-        asked_ms = duration_ms("--visibility", visibility, least_ms=LEAST_VISIBLE_MS, most_ms=MOST_VISIBLE_MS)
+        visibility_ms = duration_ms("--visibility", visibility, least_ms=LEAST_VISIBLE_MS, most_ms=MOST_VISIBLE_MS)
     broker = broker_at(server, timeout)
     target = find_target(broker, group, topic or [])
-    asked = Poll(limit, wait_ms, asked_ms, as_json)
-    return poll_and_ack(broker, target, asked) if ack else poll_and_stay(broker, target, asked)
+    options = PollOptions(limit, wait_ms, visibility_ms, as_json)
+    return poll_and_ack(broker, target, options) if ack else poll_and_stay(broker, target, options)
 
 
-@app.command(short_help="Give back at once what was polled from here and not settled.")
+@app.command(short_help="Give back what was polled from here and is not settled.")
 @reported
 def leave(
     group: GroupArgument,
@@ -209,21 +209,21 @@ def leave(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Give back at once what was polled from here and is not settled, and leave the group."""
-    from goqueue.cli.commands.queue.queue_member import is_from_here
+    """Leave the group, and give back at once what was polled from here and is not settled."""
+    from goqueue.cli.commands.queue.queue_member import is_own_member
     from goqueue.cli.terminal import styled_lines
 
     broker = broker_at(server, timeout)
     left: list[dict[str, Any]] = []
     failure: GoQueueError | None = None
     for member in broker.send("GET", ["groups", group])["members"]:
-        if not is_from_here(member):
+        if not is_own_member(member):
             continue
         try:
             broker.send("POST", ["groups", group, "leave"], body={"member_id": member["member_id"]})
             left.append(member)
         except UnknownMember:
-            # It left by itself since.
+            # It has left since.
             continue
         except GoQueueError as error:
             failure = error
@@ -232,7 +232,7 @@ def leave(
     if failure is not None and not left:
         raise failure
     if as_json:
-        styled_lines.put_json({"left": [member["member_id"] for member in left], "given_back": given_back})
+        styled_lines.print_json({"left": [member["member_id"] for member in left], "given_back": given_back})
     elif left:
         were = "1 message was" if given_back == 1 else f"{given_back} messages were"
         typer.echo(f"left the group; {were} given back")
@@ -251,13 +251,13 @@ def ack(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Be done with messages: the group never gets them again."""
+    """Acknowledge messages: the group does not get them again."""
     return _settle("ack", "acked", receipts, {}, server, timeout, as_json)
 
 
 @app.command(
     epilog=_SETTLE_EXAMPLES.format(verb="nack", more=" --delay 10s"),
-    short_help="Give messages back to be tried again later.",
+    short_help="Give messages back for redelivery.",
 )
 @reported
 def nack(
@@ -268,7 +268,7 @@ def nack(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Give messages back to be tried again later; after too many tries they are dead letters."""
+    """Give messages back for redelivery after a delay; after too many deliveries they are dead-lettered."""
     more: dict[str, object] = {}
     if delay is not None:
         more["delay"] = f"{duration_ms('--delay', delay, most_ms=_LONGEST_MS)}ms"
@@ -286,13 +286,14 @@ def reject(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Make messages dead letters at once."""
+    """Dead-letter messages at once."""
     more: dict[str, object] = {} if reason is None else {"reason": reason}
     return _settle("reject", "rejected", receipts, more, server, timeout, as_json)
 
 
 @app.command(
-    epilog=_SETTLE_EXAMPLES.format(verb="extend", more=" --for 1m"), short_help="Keep messages in flight for longer."
+    epilog=_SETTLE_EXAMPLES.format(verb="extend", more=" --for 1m"),
+    short_help="Extend the visibility timeout of messages.",
 )
 @reported
 def extend(
@@ -302,7 +303,7 @@ def extend(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Keep messages in flight for longer; no longer than the member that has them stays in the group.
+    """Extend the visibility timeout of messages, at most to the end of their member's session.
 
     Poll with a long --visibility if the work takes long.
     """
@@ -319,7 +320,7 @@ def _settle(
     timeout: str,
     as_json: bool,
 ) -> int:
-    from goqueue.cli.commands.queue.queue_settle import receipts_in, settle_all
+    from goqueue.cli.commands.queue.queue_settle import read_receipts, settle_all
 
-    receipts = receipts_in(given)
+    receipts = read_receipts(given)
     return settle_all(broker_at(server, timeout), verb, done, receipts, more, as_json=as_json)

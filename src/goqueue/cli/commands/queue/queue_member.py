@@ -1,9 +1,9 @@
-"""The member of a group that ``goqueue queue poll`` is.
+"""The group member behind ``goqueue queue poll``.
 
-One that leaves gives back at once what it has in flight, so that receipts would be worth nothing when they are printed.
-It stays until its session is over, and whoever polls again from here in the same way is the same member. It is known by
-its ``instance_id``. No two join under the same one: whoever comes second would void what the first has. Several may
-poll as one member at the same time: it leaves only while the broker sees that none of them has anything.
+A member that leaves gives back at once what it has in flight, which would void the receipts just printed. So it stays
+until its session times out, and the next poll from here with the same options reuses it, recognised by its
+``instance_id``. Each join uses a new one, because a second join with the same would fence the first. Several processes
+may poll as one member at the same time: it leaves only if the broker sees that it has nothing in flight.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from goqueue.cli.connection.broker_http import BrokerHttp
 
 MOST_VISIBLE_MS = 29 * 60_000
-"""A session lasts 30 minutes at the most, and what is in flight ends with it."""
+"""Bounded by the longest session, 30 minutes: what is in flight ends with its session."""
 LEAST_VISIBLE_MS = 1_000
 _SLACK_MS = 10_000
-"""A session is to be over behind what is in flight, not before it."""
+"""Added to the session timeout, so that the session outlasts what is in flight."""
 _MOST_JOINS = 5
-"""Of one poll: others who leave as the same member make it join again."""
+"""The most joins of one poll: other processes that leave as the same member force it to join again."""
 _NAME_LENGTH = 100
 _MARKS = r"-[0-9a-f]{8}-[0-9a-f]{8}"
 
 
 class NoGroup(GroupNotFound):
-    """As the broker's; it could be made."""
+    """The broker's error with a hint that the group can be created."""
 
     remedy = "Name its topics to make it: --topic NAME. 'goqueue group list' shows the groups that there are."
 
 
 class IsStream(InvalidRequest):
-    """A stream has no receipts."""
+    """The group is a stream, which has no receipts."""
 
     remedy = (
         "'goqueue consume' reads its topics, 'goqueue queue peek' shows what it has to do; "
@@ -52,32 +52,33 @@ class IsStream(InvalidRequest):
 
 
 class OtherTopic(InvalidRequest):
-    """What a group reads is its members' affair, not that of someone who looks by."""
+    """The group does not read this topic. Its subscriptions belong to its members, and polling once must not change
+    them."""
 
     remedy = "Leave --topic out to get messages of all of its topics, or take a group of another name."
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be polled, as the group is now."""
+    """What to poll, with the group's state at the start."""
 
     group: str
     topics: tuple[str, ...]
     is_new: bool
     own_visibility_ms: int
-    """As the group and its topics are set; the longest of them."""
+    """The visibility timeout of the group, else the longest of its topics'."""
     max_in_flight: int
     members: tuple[dict[str, Any], ...] = ()
 
 
 def find_target(broker: BrokerHttp, group: str, topics: Sequence[str]) -> Target:
-    """Raise if the group cannot be polled; nothing is changed by this."""
+    """Raise if the group cannot be polled. Changes nothing."""
     try:
         found = broker.send("GET", ["groups", group])
     except GroupNotFound as error:
         if not topics:
             raise NoGroup(str(error)) from None
-        visibility_ms = max(_visibility_ms(broker, topic) for topic in topics)
+        visibility_ms = max(_fetch_visibility_ms(broker, topic) for topic in topics)
         return Target(group, tuple(dict.fromkeys(topics)), True, visibility_ms, 0)
     settings = found["settings"]
     if settings["mode"] == "stream":
@@ -93,16 +94,17 @@ def find_target(broker: BrokerHttp, group: str, topics: Sequence[str]) -> Target
         raise NoGroup(f"group {escape(group)} reads no topic yet")
     own_ms = settings["visibility_timeout_ms"]
     if own_ms is None:
-        own_ms = max(_visibility_ms(broker, topic) for topic in wanted)
+        own_ms = max(_fetch_visibility_ms(broker, topic) for topic in wanted)
     return Target(group, wanted, False, own_ms, settings["max_in_flight"], tuple(found["members"]))
 
 
-def _visibility_ms(broker: BrokerHttp, topic: str) -> int:
+def _fetch_visibility_ms(broker: BrokerHttp, topic: str) -> int:
     return int(broker.send("GET", ["topics", topic])["settings"]["visibility_timeout_ms"])
 
 
 def client_name() -> str:
-    """Who sits here, as members are named. No two have the same name, however long theirs are."""
+    """The client id of this user on this machine. Long names are shortened with a hash, so that no two become the
+    same."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):
@@ -115,13 +117,13 @@ def client_name() -> str:
     return f"{printable[: _NAME_LENGTH - len(mark) - 1]}~{mark}"
 
 
-def is_from_here(member: dict[str, Any]) -> bool:
-    """Whether it is one that polls from here have left in the group."""
+def is_own_member(member: dict[str, Any]) -> bool:
+    """Whether a member was left in the group by a poll of this user on this machine."""
     return re.fullmatch(re.escape(client_name()) + _MARKS, member.get("instance_id", "")) is not None
 
 
 class StayingMember:
-    """Joins unless it is there already, and stays."""
+    """A member that joins unless it is in the group already, and does not leave with messages in flight."""
 
     def __init__(self, broker: BrokerHttp, target: Target, visibility_ms: int) -> None:
         self._broker = broker
@@ -129,19 +131,20 @@ class StayingMember:
         self._session_ms = max(visibility_ms, LEAST_VISIBLE_MS) + _SLACK_MS
         chosen = "\n".join([str(self._session_ms), *sorted(target.topics)])
         mark = hashlib.blake2s(chosen.encode(), digest_size=4).hexdigest()
-        # Another session timeout, or other topics, would need another join.
+        # Another session timeout or other topics require another join.
         self._name = f"{client_name()}-{mark}-"
-        known = self._among(target.members)
+        known = self._find_own(target.members)
         self.member_id = "" if known is None else str(known["member_id"])
         self.in_flight = 0 if known is None else int(known["in_flight"])
-        """Before the first poll."""
+        """In flight before the first poll."""
 
-    def _among(self, members: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-        own = (each for each in members if is_from_here(each))
+    def _find_own(self, members: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+        own = (each for each in members if is_own_member(each))
         return next((each for each in own if each["instance_id"].startswith(self._name)), None)
 
     def poll(self, most: int, wait_ms: int) -> list[dict[str, Any]]:
-        """What came within the time; earlier with nothing if the member was lost meanwhile and another is there."""
+        """Messages that came within the time. Returns early and empty if the session was lost and had to be joined
+        again."""
         for attempt in range(_MOST_JOINS + 1):
             if not self.member_id:
                 name = self._name + secrets.token_hex(4)
@@ -149,23 +152,23 @@ class StayingMember:
             try:
                 return poll(self._broker, self._target.group, self.member_id, most, wait_ms)
             except UnknownMember:
-                # Its session ended, or another who polled as this member got nothing and left.
+                # Its session ended, or another process polled as this member, got nothing and left.
                 self.member_id, wait_ms = "", 0
                 if attempt == _MOST_JOINS:
                     raise
         return []
 
     def leave_if_idle(self) -> None:
-        """Who got nothing has no reason to stay, unless others have got something as the same member.
+        """Leave if nothing is in flight for this member.
 
-        The broker decides it at one moment. Others who wait as the same member join anew.
+        The broker decides that atomically. Other processes that wait as the same member join again.
         """
         if self.member_id:
             leave(self._broker, self._target.group, self.member_id, if_idle=True)
 
 
 def join(broker: BrokerHttp, target: Target, session_ms: int, instance_id: str = "") -> str:
-    """The member's id. A group that is there stays as it is; one that is made is shared."""
+    """Join, and return the member id. An existing group keeps its settings; a new one is of kind ``shared``."""
     body: dict[str, object] = {
         "client_id": client_name(),
         "topics": list(target.topics),
@@ -184,7 +187,7 @@ def poll(broker: BrokerHttp, group: str, member_id: str, most: int, wait_ms: int
 
 
 def leave(broker: BrokerHttp, group: str, member_id: str, *, if_idle: bool = False) -> None:
-    """Whatever comes of it: its session ends anyway."""
+    """Leave, ignoring errors: the session times out anyway."""
     body: dict[str, object] = {"member_id": member_id} | ({"if_idle": True} if if_idle else {})
     with suppress(GoQueueError):
         broker.send("POST", ["groups", group, "leave"], body=body)

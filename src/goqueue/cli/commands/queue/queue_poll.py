@@ -1,4 +1,4 @@
-"""``goqueue queue poll``: take messages, print them, and settle them or stay their owner."""
+"""``goqueue queue poll``: polls messages, prints them, and acks them or keeps them in flight."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SESSION_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
-    """What was asked for."""
+class PollOptions:
+    """The options of a poll."""
 
     limit: int
     wait_ms: int
@@ -36,22 +36,22 @@ class Poll:
     as_json: bool
 
 
-def poll_and_ack(broker: BrokerHttp, target: Target, asked: Poll) -> int:
-    """What was printed is acked; what was not is given back by leaving."""
+def poll_and_ack(broker: BrokerHttp, target: Target, options: PollOptions) -> int:
+    """Poll, print and ack. Messages that were not printed are given back by leaving the group."""
     from goqueue.cli.commands.queue.queue_settle import settle
-    from goqueue.cli.commands.queue.queue_view import refused
+    from goqueue.cli.commands.queue.queue_view import failures_table
     from goqueue.cli.terminal import styled_lines
 
-    session_ms = max(_SESSION_MS, asked.visibility_ms or 0)
+    session_ms = max(_SESSION_MS, options.visibility_ms or 0)
     member_id = join(broker, target, session_ms)
     found = failed = 0
     try:
-        # Page by page: what comes behind is not in flight while the first is printed.
-        for messages in _pages(
-            broker, lambda most, wait: poll_once(broker, target.group, member_id, most, wait), asked
+        # Page by page: later messages are not in flight while the first are printed.
+        for messages in _poll_pages(
+            broker, lambda most, wait: poll_once(broker, target.group, member_id, most, wait), options
         ):
-            _extend(broker, messages, asked.visibility_ms)
-            _put(messages, as_json=asked.as_json, with_receipts=False)
+            _extend(broker, messages, options.visibility_ms)
+            _print_messages(messages, as_json=options.as_json, with_receipts=False)
             receipts = [each["receipt_handle"] for each in messages]
             results = settle(broker, "ack", receipts, {})
             found += len(messages)
@@ -59,7 +59,7 @@ def poll_and_ack(broker: BrokerHttp, target: Target, asked: Poll) -> int:
             if bad:
                 failed += len(bad)
                 typer.echo("these were printed and could not be acked; they come again:", err=True)
-                typer.echo(styled_lines.plain(refused(receipts, results)), err=True)
+                typer.echo(styled_lines.plain_text(failures_table(receipts, results)), err=True)
     except GoQueueError:
         if found:
             typer.echo(f"{found - failed} acked; what was printed behind them may come again", err=True)
@@ -67,29 +67,29 @@ def poll_and_ack(broker: BrokerHttp, target: Target, asked: Poll) -> int:
     finally:
         leave(broker, target.group, member_id)
     if not found:
-        _say_nothing_came(asked)
-    elif not asked.as_json:
+        _print_no_message(options)
+    elif not options.as_json:
         typer.echo(f"{found - failed} acked", err=True)
     return EXIT_FAILED if failed else 0
 
 
-def poll_and_stay(broker: BrokerHttp, target: Target, asked: Poll) -> int:
-    """Receipts are good until the time that is said on standard error."""
-    visibility_ms = asked.visibility_ms or min(target.own_visibility_ms, MOST_VISIBLE_MS)
-    # What is asked for, or less than the group is set to, because the member cannot stay so long.
-    extend_ms = visibility_ms if asked.visibility_ms or visibility_ms != target.own_visibility_ms else None
+def poll_and_stay(broker: BrokerHttp, target: Target, options: PollOptions) -> int:
+    """Poll and print with receipts, which are valid until the time that is printed on standard error."""
+    visibility_ms = options.visibility_ms or min(target.own_visibility_ms, MOST_VISIBLE_MS)
+    # Extend to the visibility asked for, or down to the longest that the member's session allows.
+    extend_ms = visibility_ms if options.visibility_ms or visibility_ms != target.own_visibility_ms else None
     member = StayingMember(broker, target, visibility_ms)
     found, until = 0, ""
     try:
-        for messages in _pages(broker, member.poll, asked):
+        for messages in _poll_pages(broker, member.poll, options):
             until = _extend(broker, messages, extend_ms) or until
             found += len(messages)
-            _put(messages, as_json=asked.as_json, with_receipts=True)
+            _print_messages(messages, as_json=options.as_json, with_receipts=True)
     finally:
         if not found:
             member.leave_if_idle()
     if not found:
-        _say_nothing_came(asked)
+        _print_no_message(options)
         if member.in_flight and member.in_flight >= target.max_in_flight:
             typer.echo(
                 f"{member.in_flight} that were polled from here before are in flight, the most that the group allows "
@@ -97,16 +97,16 @@ def poll_and_stay(broker: BrokerHttp, target: Target, asked: Poll) -> int:
                 err=True,
             )
         return 0
-    typer.echo(_remark(found, visibility_ms, until), err=True)
+    typer.echo(_in_flight_notice(found, visibility_ms, until), err=True)
     return 0
 
 
-def _remark(found: int, visibility_ms: int, until: str) -> str:
+def _in_flight_notice(found: int, visibility_ms: int, until: str) -> str:
     from goqueue.cli.terminal.time_words import Times
     from goqueue.model.units import format_instant_ns
 
     now_ns = time.time_ns()
-    # Nobody but the broker knows when it was; this is a moment earlier than what it promised.
+    # Only the broker knows the exact time; this is slightly before it.
     end = Times().later(until or format_instant_ns(now_ns + visibility_ms * NANOS_PER_MS), now_ns)
     them = "it is" if found == 1 else f"these {found} are"
     return (
@@ -115,28 +115,28 @@ def _remark(found: int, visibility_ms: int, until: str) -> str:
     )
 
 
-def _pages(
-    broker: BrokerHttp, poll: Callable[[int, int], list[dict[str, Any]]], asked: Poll
+def _poll_pages(
+    broker: BrokerHttp, poll: Callable[[int, int], list[dict[str, Any]]], options: PollOptions
 ) -> Iterator[list[dict[str, Any]]]:
-    """Wait for the first message; of those that are there by then, as many as were asked for."""
-    deadline = time.monotonic() + asked.wait_ms / 1_000
-    # The broker's answer must come while someone waits for it.
+    """Wait for a first message, then yield what is there, up to the limit."""
+    deadline = time.monotonic() + options.wait_ms / 1_000
+    # The wait must end before the HTTP timeout.
     longest_ms = min(_WAIT_AT_ONCE_MS, int(broker.timeout_s * 500))
-    left = asked.limit
+    left = options.limit
     while left:
         wait_ms = 0
-        if left == asked.limit:
+        if left == options.limit:
             wait_ms = max(0, min(longest_ms, int((deadline - time.monotonic()) * 1_000)))
         messages = poll(min(left, _AT_ONCE), wait_ms)
         if messages:
             left -= len(messages)
             yield messages
-        elif left < asked.limit or time.monotonic() >= deadline or not wait_ms:
+        elif left < options.limit or time.monotonic() >= deadline or not wait_ms:
             return
 
 
 def _extend(broker: BrokerHttp, messages: Sequence[dict[str, Any]], span_ms: int | None) -> str:
-    """Until when they are in flight now; empty if that is as the group is set."""
+    """Change the messages' visibility timeout, and return the new deadline; empty if the group's own applies."""
     from goqueue.cli.commands.queue.queue_settle import settle
 
     if span_ms is None:
@@ -146,18 +146,18 @@ def _extend(broker: BrokerHttp, messages: Sequence[dict[str, Any]], span_ms: int
     return next((str(each["until"]) for each in results if each.get("ok")), "")
 
 
-def _put(messages: Sequence[dict[str, Any]], *, as_json: bool, with_receipts: bool) -> None:
-    """Onto standard output, and out of every buffer: they may be acked next."""
-    from goqueue.cli.commands.queue.queue_view import polled
+def _print_messages(messages: Sequence[dict[str, Any]], *, as_json: bool, with_receipts: bool) -> None:
+    """Print messages, and flush: they may be acked next."""
+    from goqueue.cli.commands.queue.queue_view import message_lines
     from goqueue.cli.terminal import styled_lines
 
     for message in messages:
         if as_json:
             typer.echo(msgspec.json.encode(message))
         else:
-            styled_lines.put(polled(message, with_receipt=with_receipts))
+            styled_lines.print_lines(message_lines(message, with_receipt=with_receipts))
     sys.stdout.flush()
 
 
-def _say_nothing_came(asked: Poll) -> None:
-    typer.echo(f"no message came within {format_duration_ms(asked.wait_ms)}", err=True)
+def _print_no_message(options: PollOptions) -> None:
+    typer.echo(f"no message came within {format_duration_ms(options.wait_ms)}", err=True)

@@ -1,4 +1,4 @@
-"""Settling messages by their receipts, many at once."""
+"""Settles messages by their receipts, in batches."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ MOST_RECEIPTS = 100_000
 _AT_ONCE = 1_000
 _RECEIPT = re.compile(r"\S{1,1000}")
 _LONGEST_LINE = 128 << 20
-"""Bytes. A line of ``poll --json`` has the whole value in it, which has 64 MiB at the most."""
+"""In bytes. A line of ``poll --json`` holds the whole value, of up to 64 MiB."""
 
 
-class _Polled(msgspec.Struct):
-    """Of a line that ``poll --json`` printed, what is of interest here."""
+class _PolledLine(msgspec.Struct):
+    """The receipt in a line printed by ``poll --json``."""
 
     receipt_handle: str
 
 
-def receipts_in(given: Sequence[str]) -> list[str]:
-    """Those that were written, or the lines of standard input for ``-``; each once, in order."""
+def read_receipts(given: Sequence[str]) -> list[str]:
+    """The receipts given, or for ``-`` those on standard input, one a line; each once, in order."""
     if "-" in given and len(given) > 1:
         raise typer.BadParameter("write receipts, or - for those on standard input; not both", param_hint="RECEIPT")
-    texts = _lines() if list(given) == ["-"] else (text.encode(errors="surrogateescape") for text in given)
+    texts = _read_lines() if list(given) == ["-"] else (text.encode(errors="surrogateescape") for text in given)
     receipts: dict[str, None] = {}
     for count, text in enumerate(texts):
-        # Nothing is settled yet, and what comes behind is not read.
+        # Nothing is settled yet, and the rest is not read.
         if count == MOST_RECEIPTS:
             raise typer.BadParameter(f"at most {MOST_RECEIPTS:,} receipts at a time", param_hint="RECEIPT")
-        receipts[_receipt(text)] = None
+        receipts[_parse_receipt(text)] = None
     if not receipts:
         raise typer.BadParameter("there is no receipt on standard input", param_hint="RECEIPT")
     return list(receipts)
 
 
-def _lines() -> Iterable[bytes]:
+def _read_lines() -> Iterable[bytes]:
     while line := sys.stdin.buffer.readline(_LONGEST_LINE + 1):
         if len(line) > _LONGEST_LINE:
             raise typer.BadParameter(
@@ -56,11 +56,11 @@ def _lines() -> Iterable[bytes]:
             yield text
 
 
-def _receipt(text: bytes) -> str:
-    """Also from a line that ``goqueue queue poll --json`` printed."""
+def _parse_receipt(text: bytes) -> str:
+    """Parse a receipt, or a line printed by ``goqueue queue poll --json``."""
     try:
         is_json = text.startswith(b"{")
-        found = msgspec.json.decode(text, type=_Polled).receipt_handle if is_json else text.decode()
+        found = msgspec.json.decode(text, type=_PolledLine).receipt_handle if is_json else text.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = ""
     if not _RECEIPT.fullmatch(found) or not found.isprintable():
@@ -72,7 +72,7 @@ def _receipt(text: bytes) -> str:
 
 
 def settle(broker: BrokerHttp, verb: str, receipts: Sequence[str], more: Mapping[str, object]) -> list[dict[str, Any]]:
-    """A result for each receipt, ``{"ok": true}`` or an error; up to 10,000 at once."""
+    """Settle up to 10,000 receipts. Returns a result for each: ``{"ok": true}`` or an error."""
     answer = broker.send("POST", ["messages", verb], body={"receipt_handles": list(receipts), **more})
     results: list[dict[str, Any]] = answer["results"]
     if "new_deadline" in answer:
@@ -90,31 +90,34 @@ def settle_all(
     as_json: bool,
     remark: Callable[[Sequence[dict[str, Any]]], str] = lambda _: "",
 ) -> int:
-    """Settle, and tell: how many, and what is wrong with the others. What was done is told before an error, too."""
-    from goqueue.cli.commands.queue.queue_view import refused
+    """Settle in batches, and report how many succeeded and why the others failed, also before an error is raised."""
+    from goqueue.cli.commands.queue.queue_view import failures_table
     from goqueue.cli.terminal import progress, styled_lines
 
     results: list[dict[str, Any]] = []
     failure: GoQueueError | None = None
-    with progress.stoppable() as stop, progress.shown(verb, len(receipts), "receipts", is_wanted=not as_json) as bar:
+    with (
+        progress.stoppable() as stop,
+        progress.progress_bar(verb, len(receipts), "receipts", is_enabled=not as_json) as bar,
+    ):
         while len(results) < len(receipts) and not stop.is_set():
-            some = receipts[len(results) : len(results) + _AT_ONCE]
+            batch = receipts[len(results) : len(results) + _AT_ONCE]
             try:
-                results += settle(broker, verb, some, more)
+                results += settle(broker, verb, batch, more)
             except GoQueueError as error:
                 if not results:
                     raise
                 failure = error
                 break
-            bar.advance(len(some))
+            bar.advance(len(batch))
         was_stopped = len(results) < len(receipts)
     good = sum(1 for each in results if each.get("ok"))
     if as_json:
-        told = [{"receipt_handle": receipt, **each} for receipt, each in zip(receipts, results, strict=False)]
-        styled_lines.put_json({"settled": good, "failed": len(results) - good, "results": told})
+        results_json = [{"receipt_handle": receipt, **each} for receipt, each in zip(receipts, results, strict=False)]
+        styled_lines.print_json({"settled": good, "failed": len(results) - good, "results": results_json})
     else:
         if good < len(results):
-            styled_lines.put(refused(receipts[: len(results)], results))
+            styled_lines.print_lines(failures_table(receipts[: len(results)], results))
         if good:
             typer.echo(f"{good} {done}{remark(results)}")
         if good < len(results):

@@ -1,6 +1,6 @@
-"""``goqueue schema``: what is registered, what would fit, and what has changed.
+"""``goqueue schema``: lists, shows, registers, checks, compares, deletes and configures schemas.
 
-What draws and what asks is imported when it is needed: asking for the version must not load it.
+Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from goqueue.cli.commands.schema import schema_options as options
-from goqueue.cli.commands.schema.schema_options import draft_of, named, registry_at
+from goqueue.cli.commands.schema.schema_options import read_draft, registry_at, require_subject
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import DEFAULT_TIMEOUT, JsonOption, ServerOption, TimeoutOption, YesOption
 from goqueue.cli.terminal.failures import EXIT_FAILED, reported, tell_error
-from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.cli.terminal.styled_lines import print_json
 from goqueue.model.errors import IncompatibleSchema, InvalidSchema, SubjectNotConfigured, SubjectNotFound
 from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
     from goqueue.cli.commands.schema.schema_calls import Registry, Schema, Verdict
-    from goqueue.cli.commands.schema.schema_view import Reading
+    from goqueue.cli.commands.schema.schema_view import Readability
 
 _REMEDY = (
     "Change the schema as each line says, or what is asked of it: goqueue schema config SUBJECT --compatibility LEVEL."
@@ -51,13 +51,13 @@ def list_schemas(
 
     registry = registry_at(server, timeout)
     if subject is not None:
-        numbers = registry.versions(named(subject), deleted=deleted)
+        numbers = registry.versions(require_subject(subject), deleted=deleted)
         answers = [registry.version(subject, number, deleted=deleted) for number in numbers]
         if as_json:
-            put_json(answers)
+            print_json(answers)
         else:
-            found = [schema_calls.known(answer, schema_calls.Schema) for answer in answers]
-            styled_lines.put(schema_view.versions(found, deleted=deleted))
+            found = [schema_calls.convert(answer, schema_calls.Schema) for answer in answers]
+            styled_lines.print_lines(schema_view.versions_table(found, deleted=deleted))
         return 0
     rows = []
     for latest in registry.latest(deleted=deleted):
@@ -65,11 +65,11 @@ def list_schemas(
             numbers = registry.versions(latest.subject, deleted=deleted)
             gone = registry.versions(latest.subject, deleted_only=True) if deleted else []
         except SubjectNotFound:
-            continue  # It was deleted meanwhile.
+            continue  # Deleted since it was listed.
         live = [number for number in numbers if number not in gone]
         rows.append(schema_view.SubjectRow(latest, live, registry.level(latest.subject), gone))
     if as_json:
-        put_json(
+        print_json(
             [
                 {
                     "subject": row.latest.subject,
@@ -84,7 +84,7 @@ def list_schemas(
             ]
         )
     elif rows:
-        styled_lines.put(schema_view.subjects(rows, deleted=deleted))
+        styled_lines.print_lines(schema_view.subjects_table(rows, deleted=deleted))
     else:
         typer.echo("no schema is registered", err=True)
     return 0
@@ -105,28 +105,28 @@ def show(
 ) -> int:
     """Print the text of a schema.
 
-    JSON has a line for each part, Protobuf is as it was registered. In a pipe there is nothing but the text.
+    JSON is printed with one line per part, Protobuf as it was registered. A pipe gets nothing but the text.
     """
     from goqueue.cli.commands.schema import schema_calls, schema_draft, schema_view
     from goqueue.cli.terminal import styled_lines
 
     if (subject is None) == (schema_id is None):
         raise typer.BadParameter("say which schema: a subject, or --id and no subject")
-    version = schema_draft.version_written(version, "VERSION")
+    version = schema_draft.check_version(version, "VERSION")
     registry = registry_at(server, timeout)
     if schema_id is None:
-        answer = registry.version(named(subject or ""), version, deleted=deleted)
+        answer = registry.version(require_subject(subject or ""), version, deleted=deleted)
     else:
-        # What the broker tells of an id leaves the id out.
-        answer = {**schema_calls.known(registry.by_id(schema_id), dict[str, Any]), "id": schema_id}
+        # The broker's answer for an id omits the id.
+        answer = {**schema_calls.convert(registry.by_id(schema_id), dict[str, Any]), "id": schema_id}
     if as_json:
-        put_json(answer)
+        print_json(answer)
         return 0
-    found = schema_calls.known(answer, schema_calls.Schema)
+    found = schema_calls.convert(answer, schema_calls.Schema)
     if sys.stdout.isatty():
-        styled_lines.put(schema_view.schema(found))
+        styled_lines.print_lines(schema_view.schema_lines(found))
     else:
-        # For a file of its own, which is UTF-8 whatever the encoding of a terminal here is.
+        # For a file, which is UTF-8 whatever the terminal's encoding.
         text = schema_view.text_of(found)
         typer.echo(text.encode(), nl=not text.endswith("\n"))
     return 0
@@ -139,35 +139,35 @@ def register(
     file: options.FileArgument,
     kind: options.TypeOption = None,
     reference: options.ReferenceOption = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Keep it in its normal form.")] = False,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Register its normal form.")] = False,
     server: ServerOption = None,
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Register a schema, as the next version of a subject.
+    """Register a schema as the next version of a subject.
 
-    One that is there already keeps its id and its version. If it is not compatible, each reason is a line, and the
-    exit status is 1.
+    A schema that is already registered keeps its id and version. If it is not compatible, each reason is a line, and
+    the exit status is 1.
     """
     from goqueue.cli.commands.schema import schema_calls
 
     registry = registry_at(server, timeout)
-    draft = draft_of(file, kind, reference).body()
-    there = registry.find(named(subject), draft, normalize=normalize)
+    draft = read_draft(file, kind, reference).body()
+    existing = registry.find(require_subject(subject), draft, normalize=normalize)
     try:
         answer = registry.register(subject, draft, normalize=normalize)
     except IncompatibleSchema as error:
-        # The error has the first reasons only.
+        # The error carries only the first reasons.
         verdict = registry.verdict(subject, draft)
         if verdict.is_compatible:
             raise error from None
-        return _refused(subject, registry.level(subject), verdict, as_json=as_json)
-    made = schema_calls.known(answer, schema_calls.Registered)
+        return _report_refusal(subject, registry.level(subject), verdict, as_json=as_json)
+    registered = schema_calls.convert(answer, schema_calls.Registered)
     if as_json:
-        put_json({**answer, "existed": there == made})
+        print_json({**answer, "existed": existing == registered})
     else:
-        how = "was there already" if there == made else "registered"
-        typer.echo(f"{escape(subject)} version {made.version}, id {made.schema_id}: {how}")
+        how = "was there already" if existing == registered else "registered"
+        typer.echo(f"{escape(subject)} version {registered.version}, id {registered.schema_id}: {how}")
     return 0
 
 
@@ -181,7 +181,7 @@ def check(
         typer.Option(
             "--version",
             metavar="N|latest|all",
-            help="Compare with this one, or with all; else with those that the subject's compatibility asks for.",
+            help="Compare with this one, or with all; else with those that the subject's compatibility requires.",
         ),
     ] = None,
     kind: options.TypeOption = None,
@@ -190,25 +190,25 @@ def check(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Tell whether a schema could be registered.
+    """Check whether a schema could be registered.
 
-    If it could, the exit status is 0; if not, each reason is a line, and it is 1. Nothing is changed.
+    If so, the exit status is 0; if not, each reason is a line, and it is 1. Nothing is changed.
     """
     from goqueue.cli.commands.schema import schema_calls, schema_draft, schema_view
     from goqueue.cli.terminal import styled_lines
 
     if version is not None and version != "all":
-        version = schema_draft.version_written(version, "--version")
+        version = schema_draft.check_version(version, "--version")
     registry = registry_at(server, timeout)
-    level = registry.level(named(subject))
-    draft = draft_of(file, kind, reference).body()
+    level = registry.level(require_subject(subject))
+    draft = read_draft(file, kind, reference).body()
     if version is None:
         try:
-            there = registry.versions(subject)
+            existing = registry.versions(subject)
         except SubjectNotFound:
-            there = []
+            existing = []
         verdict = registry.verdict(subject, draft)
-        compared = there if level.endswith("_TRANSITIVE") else there[-1:]
+        compared = existing if level.endswith("_TRANSITIVE") else existing[-1:]
     elif version == "all":
         compared = registry.versions(subject)
         found = [registry.verdict(subject, draft, number) for number in reversed(compared)]
@@ -216,11 +216,11 @@ def check(
         verdict = schema_calls.Verdict(all(each.is_compatible for each in found), messages)
     else:
         verdict = registry.verdict(subject, draft, version)
-        compared = [schema_calls.known(registry.version(subject, version), schema_calls.Schema).version]
+        compared = [schema_calls.convert(registry.version(subject, version), schema_calls.Schema).version]
     if as_json:
-        put_json({"is_compatible": verdict.is_compatible, "messages": verdict.messages})
+        print_json({"is_compatible": verdict.is_compatible, "messages": verdict.messages})
     else:
-        styled_lines.put(schema_view.verdict(subject, level, verdict, compared))
+        styled_lines.print_lines(schema_view.verdict_lines(subject, level, verdict, compared))
     return 0 if verdict.is_compatible else EXIT_FAILED
 
 
@@ -237,26 +237,26 @@ def diff(
 ) -> int:
     """Compare two versions of a subject.
 
-    What has changed in the text, and whether each can read what was written with the other.
+    Shows the changes of the text, and whether each version can read data written with the other.
     """
     from goqueue.cli.commands.schema import schema_calls, schema_draft, schema_view
     from goqueue.cli.terminal import styled_lines
 
-    places = schema_draft.version_written(old, "V1"), schema_draft.version_written(new, "V2")
+    numbers = schema_draft.check_version(old, "V1"), schema_draft.check_version(new, "V2")
     registry = registry_at(server, timeout)
     before, after = (
-        schema_calls.known(registry.version(named(subject), place, deleted=deleted), schema_calls.Schema)
-        for place in places
+        schema_calls.convert(registry.version(require_subject(subject), number, deleted=deleted), schema_calls.Schema)
+        for number in numbers
     )
-    readings = _readings(registry, before, after)
-    difference = list(schema_view.difference(before, after))
+    readings = _check_readability(registry, before, after)
+    difference = list(schema_view.difference_lines(before, after))
     if as_json:
-        put_json(
+        print_json(
             {
                 "subject": subject,
                 "from": before.version,
                 "to": after.version,
-                "diff": styled_lines.plain(difference),
+                "diff": styled_lines.plain_text(difference),
                 "readings": [
                     {
                         "reader": each.reader,
@@ -273,7 +273,7 @@ def diff(
         )
     else:
         same: styled_lines.Line = [(f"versions {before.version} and {after.version} have the same text", "")]
-        styled_lines.put([*(difference or [same]), [], *schema_view.readings(readings)])
+        styled_lines.print_lines([*(difference or [same]), [], *schema_view.readability_lines(readings)])
     return 0
 
 
@@ -284,7 +284,7 @@ def delete(
     version: Annotated[
         str | None, typer.Argument(metavar="VERSION|latest", help="Only this version.", show_default=False)
     ] = None,
-    permanent: Annotated[bool, typer.Option("--permanent", help="For good, what was softly deleted.")] = False,
+    permanent: Annotated[bool, typer.Option("--permanent", help="Delete for good what was softly deleted.")] = False,
     yes: YesOption = False,
     server: ServerOption = None,
     as_json: JsonOption = False,
@@ -292,24 +292,25 @@ def delete(
 ) -> int:
     """Delete a subject, or one of its versions.
 
-    First softly: it is not used any more, and can still be read by its id. Then, with --permanent, for good.
+    The first delete is soft: the schema is not used any more, but its id stays readable. --permanent then deletes it
+    for good.
     """
     from goqueue.cli.commands.schema import schema_draft, schema_view
 
     if version is not None:
-        version = schema_draft.version_written(version, "VERSION")
+        version = schema_draft.check_version(version, "VERSION")
     registry = registry_at(server, timeout)
-    named(subject)
-    place = {None: "all versions", "latest": "the latest version"}.get(version, f"version {version}")
+    require_subject(subject)
+    which = {None: "all versions", "latest": "the latest version"}.get(version, f"version {version}")
     how = " for good; that cannot be undone" if permanent else ""
-    if not confirmed(f"Delete {place} of {escape(subject)}{how}?", yes):
+    if not confirmed(f"Delete {which} of {escape(subject)}{how}?", yes):
         return EXIT_FAILED
     gone = registry.delete(subject, version, permanent=permanent)
     if as_json:
-        put_json(gone)
+        print_json(gone)
     else:
         how = "deleted for good" if permanent else "deleted"
-        typer.echo(f"{escape(subject)} version{'s' if len(gone) > 1 else ''} {schema_view.ranges(gone)}: {how}")
+        typer.echo(f"{escape(subject)} version{'s' if len(gone) > 1 else ''} {schema_view.format_ranges(gone)}: {how}")
     return 0
 
 
@@ -321,14 +322,14 @@ def config(
         str | None,
         typer.Option("--compatibility", metavar="LEVEL", help="BACKWARD, FORWARD, FULL, these _TRANSITIVE, or NONE."),
     ] = None,
-    reset: Annotated[bool, typer.Option("--reset", help="Let it follow what holds for all, or the default.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Follow the setting for all subjects again.")] = False,
     server: ServerOption = None,
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """See or change what new versions must fit to.
+    """Show or change the compatibility that new versions must have.
 
-    For a subject, or without one for all that do not say otherwise.
+    For one subject, or without one for all subjects that have no setting of their own.
     """
     from goqueue.cli.commands.schema import schema_calls
 
@@ -336,7 +337,7 @@ def config(
         raise typer.BadParameter("--compatibility sets what --reset removes; use one of them")
     registry = registry_at(server, timeout)
     if subject is not None:
-        named(subject)
+        require_subject(subject)
     if compatibility is not None:
         registry.settings("PUT", subject, {"compatibility": compatibility.upper()})
     elif reset:
@@ -344,42 +345,42 @@ def config(
             registry.settings("DELETE", subject)
     answer = registry.settings("GET", subject)
     if as_json:
-        put_json(answer)
+        print_json(answer)
     else:
         whose = "all subjects that do not say otherwise" if subject is None else escape(subject)
-        typer.echo(f"{whose}: {escape(schema_calls.known(answer, schema_calls.Settings).level)}")
+        typer.echo(f"{whose}: {escape(schema_calls.convert(answer, schema_calls.Settings).level)}")
     return 0
 
 
-def _refused(subject: str, level: str, verdict: Verdict, *, as_json: bool) -> int:
-    """Nothing was registered: why not."""
+def _report_refusal(subject: str, level: str, verdict: Verdict, *, as_json: bool) -> int:
+    """Report why nothing was registered."""
     from goqueue.cli.commands.schema import schema_view
     from goqueue.cli.terminal import styled_lines
 
     if as_json:
-        put_json({"is_compatible": False, "messages": verdict.messages})
+        print_json({"is_compatible": False, "messages": verdict.messages})
         return EXIT_FAILED
-    reasons = styled_lines.plain(schema_view.reasons(verdict.messages))
+    reasons = styled_lines.plain_text(schema_view.reason_lines(verdict.messages))
     message = f"the schema is not {escape(level)} compatible with {escape(subject)}:\n{reasons}"
     tell_error(message, IncompatibleSchema.code, _REMEDY)
     return EXIT_FAILED
 
 
-def _readings(registry: Registry, old: Schema, new: Schema) -> list[Reading]:
-    """Each way. Found out here: what the broker tells depends on the subject's compatibility."""
-    from goqueue.cli.commands.schema.schema_view import Reading
+def _check_readability(registry: Registry, old: Schema, new: Schema) -> list[Readability]:
+    """Check both directions here, because the broker's answer depends on the subject's compatibility."""
+    from goqueue.cli.commands.schema.schema_view import Readability
     from goqueue.schemas.base import Incompatibility
 
     if old.kind != new.kind:
         reason = Incompatibility("SCHEMA_TYPE_CHANGED", "/", f"one is {old.kind}, the other {new.kind}")
-        return [Reading(new.version, old.version, [reason]), Reading(old.version, new.version, [reason])]
+        return [Readability(new.version, old.version, [reason]), Readability(old.version, new.version, [reason])]
     try:
-        before, after = registry.parsed(old), registry.parsed(new)
+        before, after = registry.parse(old), registry.parse(new)
     except InvalidSchema as error:
-        # A newer broker may know more. The texts can be compared nevertheless.
+        # A newer broker may support more; the texts can be compared nevertheless.
         typer.echo(f"whether one can read what the other wrote is not known: {escape(str(error))}", err=True)
         return []
     return [
-        Reading(new.version, old.version, after.cannot_read(before)),
-        Reading(old.version, new.version, before.cannot_read(after)),
+        Readability(new.version, old.version, after.cannot_read(before)),
+        Readability(old.version, new.version, before.cannot_read(after)),
     ]

@@ -1,4 +1,4 @@
-"""What ``goqueue schema`` asks the registry of a broker for, and what comes back."""
+"""Calls to the schema registry of a broker, with the types of its answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 
 
 class SubjectInUse(SubjectNotSoftDeleted):
-    """This and what follows: as the broker's, with what helps whoever sits at a terminal."""
+    """Like the following classes: the broker's error with a hint for the command line."""
 
     remedy = "Delete it without --permanent first."
 
@@ -50,7 +50,7 @@ class IsReferenced(SchemaIsReferenced):
     remedy = "Delete those first; 'goqueue schema show --id N' shows one."
 
 
-_AT_A_TERMINAL: dict[type[GoQueueError], type[GoQueueError]] = {
+_CLI_ERRORS: dict[type[GoQueueError], type[GoQueueError]] = {
     SubjectNotSoftDeleted: SubjectInUse,
     VersionNotSoftDeleted: VersionInUse,
     SubjectSoftDeleted: SubjectIsDeleted,
@@ -71,7 +71,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True, rename={"text": "schema", "kind": "schemaType", "schema_id": "id"}):
-    """A schema; a version of a subject unless it was asked for by its id."""
+    """A schema. ``subject`` and ``version`` are empty if it was fetched by its id."""
 
     text: str
     kind: str = "AVRO"
@@ -88,7 +88,7 @@ class Registered(msgspec.Struct, frozen=True, rename={"schema_id": "id"}):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """``messages`` say why not."""
+    """The result of a compatibility check. ``messages`` give the reasons against."""
 
     is_compatible: bool
     messages: list[str] = []
@@ -98,8 +98,8 @@ class Settings(msgspec.Struct, frozen=True, rename={"level": "compatibilityLevel
     level: str
 
 
-def known(answer: Any, kind: type[Answer]) -> Answer:
-    """An answer in the form that it must have."""
+def convert(answer: Any, kind: type[Answer]) -> Answer:
+    """Convert an answer to its type, or raise ``NoBroker``."""
     try:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:
@@ -108,7 +108,7 @@ def known(answer: Any, kind: type[Answer]) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The calls, each by its name. What ``Any`` is returned as is for ``--json``."""
+    """Registry calls, one method each. Methods that return ``Any`` return the answer unchanged, for ``--json``."""
 
     http: BrokerHttp
 
@@ -122,10 +122,10 @@ class Registry:
         try:
             return self.http.send(method, path, parameters, body)
         except GoQueueError as error:
-            told = _AT_A_TERMINAL.get(type(error))
-            if told is None:
+            kind = _CLI_ERRORS.get(type(error))
+            if kind is None:
                 raise
-            raise told(str(error)) from None
+            raise kind(str(error)) from None
 
     def latest(self, *, deleted: bool) -> Iterator[Schema]:
         """The latest version of each subject."""
@@ -133,80 +133,81 @@ class Registry:
         while True:
             parameters: dict[str, str | int] = {
                 "latestOnly": "true",
-                "deleted": _flag(deleted),
+                "deleted": _bool_text(deleted),
                 "offset": offset,
                 "limit": _PAGE,
             }
-            found = known(self._send("GET", ("schemas",), parameters), list[Schema])
+            found = convert(self._send("GET", ("schemas",), parameters), list[Schema])
             yield from found
             offset += len(found)
             if len(found) < _PAGE:
                 return
 
     def versions(self, subject: str, *, deleted: bool = False, deleted_only: bool = False) -> list[int]:
-        parameters = {"deleted": _flag(deleted), "deletedOnly": _flag(deleted_only)}
-        return known(self._send("GET", ("subjects", subject, "versions"), parameters), list[int])
+        parameters = {"deleted": _bool_text(deleted), "deletedOnly": _bool_text(deleted_only)}
+        return convert(self._send("GET", ("subjects", subject, "versions"), parameters), list[int])
 
     def version(self, subject: str, version: str | int, *, deleted: bool = False) -> Any:
-        parameters = {"deleted": _flag(deleted)}
+        parameters = {"deleted": _bool_text(deleted)}
         return self._send("GET", ("subjects", subject, "versions", str(version)), parameters)
 
     def by_id(self, schema_id: int) -> Any:
         return self._send("GET", ("schemas", "ids", str(schema_id)))
 
     def find(self, subject: str, draft: Mapping[str, object], *, normalize: bool) -> Registered | None:
-        """The version that a schema is already, if it is one."""
+        """The version under which a schema is registered already, if any."""
         try:
-            answer = self._send("POST", ("subjects", subject), {"normalize": _flag(normalize)}, draft)
+            answer = self._send("POST", ("subjects", subject), {"normalize": _bool_text(normalize)}, draft)
         except (SubjectNotFound, SchemaNotFound):
             return None
-        return known(answer, Registered)
+        return convert(answer, Registered)
 
     def register(self, subject: str, draft: Mapping[str, object], *, normalize: bool) -> Any:
-        parameters = {"normalize": _flag(normalize)}
+        parameters = {"normalize": _bool_text(normalize)}
         return self._send("POST", ("subjects", subject, "versions"), parameters, draft)
 
     def verdict(self, subject: str, draft: Mapping[str, object], version: str | int | None = None) -> Verdict:
-        """Without a version, compared with those that registering it compares it with."""
+        """Check compatibility with ``version``, or by default with the versions that registration checks."""
         path = ("compatibility", "subjects", subject, "versions", *([] if version is None else [str(version)]))
-        return known(self._send("POST", path, {"verbose": "true"}, draft), Verdict)
+        return convert(self._send("POST", path, {"verbose": "true"}, draft), Verdict)
 
     def level(self, subject: str) -> str:
-        """The compatibility that holds for a subject."""
-        return known(self.settings("GET", subject), Settings).level
+        """The compatibility level in effect for a subject."""
+        return convert(self.settings("GET", subject), Settings).level
 
     def settings(self, method: str, subject: str | None, body: Mapping[str, object] | None = None) -> Any:
-        """Of a subject, or of all that do not say otherwise. What is got is what holds, whoever says so."""
+        """Settings of a subject, or of all without their own. A GET returns the effective value, from whichever
+        level."""
         if subject is None:
             return self._send(method, ("config",), None, body)
         parameters = {"defaultToGlobal": "true"} if method == "GET" else None
         return self._send(method, ("config", subject), parameters, body)
 
     def delete(self, subject: str, version: str | None, *, permanent: bool) -> list[int]:
-        """The versions that are deleted now."""
-        parameters = {"permanent": _flag(permanent)}
+        """Delete, and return the versions deleted."""
+        parameters = {"permanent": _bool_text(permanent)}
         if version is None:
-            return known(self._send("DELETE", ("subjects", subject), parameters), list[int])
-        return [known(self._send("DELETE", ("subjects", subject, "versions", version), parameters), int)]
+            return convert(self._send("DELETE", ("subjects", subject), parameters), list[int])
+        return [convert(self._send("DELETE", ("subjects", subject, "versions", version), parameters), int)]
 
-    def parsed(self, schema: Schema) -> ParsedSchema:
-        """Understood, with whatever it refers to."""
-        return self._parsed(schema, 0, {})
+    def parse(self, schema: Schema) -> ParsedSchema:
+        """Parse a schema and everything it refers to."""
+        return self._parse(schema, 0, {})
 
-    def _parsed(self, schema: Schema, depth: int, seen: dict[tuple[str, int], ParsedSchema]) -> ParsedSchema:
+    def _parse(self, schema: Schema, depth: int, seen: dict[tuple[str, int], ParsedSchema]) -> ParsedSchema:
         if depth > MAX_DEPTH:
             raise InvalidSchema(f"references lead through more than {MAX_DEPTH} schemas")
         references = {}
         for each in schema.references:
-            place = each.subject, each.version
-            if place not in seen:
+            key = each.subject, each.version
+            if key not in seen:
                 version = each.version if each.version > 0 else LATEST
-                # What a schema refers to may be softly deleted.
-                found = known(self.version(each.subject, version, deleted=True), Schema)
-                seen[place] = self._parsed(found, depth + 1, seen)
-            references[each.name] = seen[place]
+                # References may be softly deleted.
+                found = convert(self.version(each.subject, version, deleted=True), Schema)
+                seen[key] = self._parse(found, depth + 1, seen)
+            references[each.name] = seen[key]
         return parse_schema(schema_kind(schema.kind), schema.text, references, is_registered=True)
 
 
-def _flag(value: bool) -> str:
+def _bool_text(value: bool) -> str:
     return "true" if value else "false"

@@ -1,4 +1,4 @@
-"""A schema that a user has in a file, as the registry takes it."""
+"""Reads a schema from the user's file into a registration request."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class UnreadableFile(InvalidRequest):
-    """What was named cannot be read as a schema."""
+    """The file cannot be read as a schema."""
 
     remedy = "Name a file that holds one schema as UTF-8 text, or - for standard input."
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """``guessed_from``: the extension that told the kind, if nobody else did."""
+    """A schema to register. ``guessed_from``: the extension that determined the kind, if no option did."""
 
     text: str
     kind: SchemaKind
@@ -39,8 +39,8 @@ class Draft:
         return {"schema": self.text, "schemaType": self.kind, "references": self.references}
 
 
-def draft_from(file: str, kind: SchemaKind | None, references: Sequence[str]) -> Draft:
-    """What a command was given; usage errors are told before anything is read."""
+def load_draft(file: str, kind: SchemaKind | None, references: Sequence[str]) -> Draft:
+    """Read a draft. Usage errors are raised before anything is read."""
     listed = [_reference(each) for each in references]
     extension = "" if file == STDIN else Path(file).suffix.lower()
     guessed = _BY_EXTENSION.get(extension)
@@ -57,17 +57,17 @@ def draft_from(file: str, kind: SchemaKind | None, references: Sequence[str]) ->
     return Draft(text, guessed, extension, listed)
 
 
-def version_written(text: str, option: str) -> str:
-    """A number or 'latest', as written."""
+def check_version(text: str, option: str) -> str:
+    """Check that a text is a version number or 'latest', and return it."""
     if text == "latest" or _VERSION.fullmatch(text):
         return text
     raise typer.BadParameter(f"{shown(text)} is no version; a number from 1 on is, and 'latest'", param_hint=option)
 
 
 def _reference(text: str) -> dict[str, str | int]:
-    name, _, place = text.partition("=")
-    # A subject may have colons of its own.
-    subject, _, version = place.rpartition(":")
+    name, _, target = text.partition("=")
+    # A subject may contain colons.
+    subject, _, version = target.rpartition(":")
     if not name or not subject or not (version == "latest" or _VERSION.fullmatch(version)):
         raise typer.BadParameter(
             f"{shown(text)} is not NAME=SUBJECT:VERSION, such as common.proto=common-value:2", param_hint="--reference"
@@ -88,7 +88,7 @@ def _read(file: str) -> str:
     if len(content) > MAX_SCHEMA_BYTES:
         raise UnreadableFile(f"{name} has more than {MAX_SCHEMA_BYTES} bytes, the most that a schema may have")
     try:
-        # Some editors begin a file with a mark that is no part of its text.
+        # Some editors begin a file with a byte order mark.
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableFile(f"{name} is not UTF-8: byte {error.start} is {content[error.start]:#04x}") from None

@@ -1,4 +1,4 @@
-"""The options of ``goqueue schema``, its examples, and what its commands make of what was written."""
+"""Options and help examples of ``goqueue schema``, and functions that interpret the options."""
 
 from __future__ import annotations
 
@@ -73,46 +73,46 @@ class SchemaType(StrEnum):
 
 SubjectArgument = Annotated[str, typer.Argument(metavar="SUBJECT", help="Such as orders-value.", show_default=False)]
 MaybeSubjectArgument = Annotated[
-    str | None, typer.Argument(metavar="SUBJECT", help="Only this one.", show_default=False)
+    str | None, typer.Argument(metavar="SUBJECT", help="Only this subject.", show_default=False)
 ]
 FileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="The schema; - for standard input.", show_default=False)
 ]
 TypeOption = Annotated[
     SchemaType | None,
-    typer.Option("--type", case_sensitive=False, help="What kind it is; else told by .avsc, .json or .proto."),
+    typer.Option("--type", case_sensitive=False, help="Its type; else by extension: .avsc, .json or .proto."),
 ]
 ReferenceOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--reference", metavar="NAME=SUBJECT:VERSION", help="What it refers to, and as what; may be given many times."
+        "--reference", metavar="NAME=SUBJECT:VERSION", help="A referenced schema and its name; may be given many times."
     ),
 ]
-DeletedOption = Annotated[bool, typer.Option("--deleted", help="Also what is softly deleted.")]
+DeletedOption = Annotated[bool, typer.Option("--deleted", help="Include softly deleted ones.")]
 
 
 def registry_at(server: str | None, timeout: str) -> Registry:
-    """The registry of the broker that was named, or of the one that is used unless one is."""
+    """The schema registry of the chosen broker."""
     from goqueue.cli.commands.schema.schema_calls import Registry
     from goqueue.cli.connection.target import broker_at
 
     return Registry(broker_at(server, timeout))
 
 
-def named(subject: str) -> str:
-    """A subject; without a name, paths would mean something else."""
+def require_subject(subject: str) -> str:
+    """Refuse an empty subject, which would address another path."""
     if not subject:
         raise typer.BadParameter("a subject has a name; this one is empty", param_hint="SUBJECT")
     return subject
 
 
-def draft_of(file: str, kind: SchemaType | None, references: list[str] | None) -> Draft:
-    """What is to be registered or checked. A kind that was guessed is told."""
-    from goqueue.cli.commands.schema.schema_draft import KIND_NAMES, draft_from
+def read_draft(file: str, kind: SchemaType | None, references: list[str] | None) -> Draft:
+    """The schema to register or check. A guessed type is announced."""
+    from goqueue.cli.commands.schema.schema_draft import KIND_NAMES, load_draft
     from goqueue.schemas.parsing import schema_kind
 
-    draft = draft_from(file, None if kind is None else schema_kind(kind.value), references or ())
+    draft = load_draft(file, None if kind is None else schema_kind(kind.value), references or ())
     if draft.guessed_from:
-        told = f"taken as {KIND_NAMES[draft.kind]}, by {draft.guessed_from}; --type would say otherwise"
-        typer.echo(told, err=True)
+        notice = f"taken as {KIND_NAMES[draft.kind]}, by {draft.guessed_from}; --type would say otherwise"
+        typer.echo(notice, err=True)
     return draft

@@ -1,4 +1,4 @@
-"""Draws schemas: tables, texts, differences and verdicts; in colour for a terminal, plain for a pipe."""
+"""Formats schemas: tables, texts, differences and compatibility results; in colour for a terminal, plain for a pipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DIFF_STYLES = {"-": "red", "+": "green", "@": "cyan"}
 
 @dataclass(frozen=True, slots=True)
 class SubjectRow:
-    """A subject as it is listed. ``latest`` is its latest version."""
+    """A row of the list of subjects. ``latest`` is the latest version."""
 
     latest: Schema
     versions: list[int]
@@ -30,8 +30,8 @@ class SubjectRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """Whether what was written with one version can be read with another."""
+class Readability:
+    """Whether data written with one version can be read with another."""
 
     reader: int
     writer: int
@@ -42,19 +42,21 @@ class Reading:
         return not self.reasons
 
 
-def subjects(rows: Sequence[SubjectRow], *, deleted: bool) -> Iterator[Line]:
-    """A line for each subject."""
+def subjects_table(rows: Sequence[SubjectRow], *, deleted: bool) -> Iterator[Line]:
+    """A row for each subject."""
     titles = ["subject", "kind", "versions", *(["deleted"] if deleted else []), "latest id", "compatibility"]
     cells = []
     for row in rows:
-        gone = [ranges(row.deleted)] if deleted else []
+        gone = [format_ranges(row.deleted)] if deleted else []
         latest = str(row.latest.schema_id)
-        cells.append([row.latest.subject, row.latest.kind, ranges(row.versions), *gone, latest, row.compatibility])
+        cells.append(
+            [row.latest.subject, row.latest.kind, format_ranges(row.versions), *gone, latest, row.compatibility]
+        )
     return table(titles, cells)
 
 
-def versions(schemas: Sequence[Schema], *, deleted: bool) -> Iterator[Line]:
-    """A line for each version of a subject."""
+def versions_table(schemas: Sequence[Schema], *, deleted: bool) -> Iterator[Line]:
+    """A row for each version of a subject."""
     titles = ["version", "id", "kind", *(["deleted"] if deleted else []), "references"]
     cells = []
     for each in schemas:
@@ -65,21 +67,21 @@ def versions(schemas: Sequence[Schema], *, deleted: bool) -> Iterator[Line]:
 
 
 def text_of(schema: Schema) -> str:
-    """JSON with a line for each part, every letter of it as it was written; anything else as it is."""
+    """JSON indented, with its tokens unchanged; anything else as it is."""
     if schema.kind == "PROTOBUF":
         return schema.text
     try:
         return msgspec.json.format(schema.text, indent=2)
     except (msgspec.DecodeError, RecursionError):
-        # Avro allows the bare name of a type.
+        # Avro allows an unquoted type name, which is not JSON.
         return schema.text
 
 
-def schema(found: Schema) -> Iterator[Line]:
-    """For a terminal: which one it is, and its text."""
-    place = f"{escape(found.subject)} version {found.version}" if found.subject else "schema"
+def schema_lines(found: Schema) -> Iterator[Line]:
+    """A schema's identity and text, for a terminal."""
+    title = f"{escape(found.subject)} version {found.version}" if found.subject else "schema"
     gone = ", deleted" if found.deleted else ""
-    yield [(place, "bold"), (f"{GAP}id {found.schema_id}, {escape(found.kind)}{gone}", "dim")]
+    yield [(title, "bold"), (f"{GAP}id {found.schema_id}, {escape(found.kind)}{gone}", "dim")]
     for each in found.references:
         yield [(f"reference {escape(str(each))}", "dim")]
     yield []
@@ -87,38 +89,38 @@ def schema(found: Schema) -> Iterator[Line]:
         yield [(_printable(line), "")]
 
 
-def difference(old: Schema, new: Schema) -> Iterator[Line]:
-    """Their texts, and what they refer to, as a unified diff; nothing if they are the same."""
+def difference_lines(old: Schema, new: Schema) -> Iterator[Line]:
+    """A unified diff of two schemas' texts and references; empty if they are the same."""
     before, after = (f"{each.subject} version {each.version} (id {each.schema_id})" for each in (old, new))
     for number, line in enumerate(difflib.unified_diff(_lines(old), _lines(new), before, after, lineterm="")):
         style = "bold" if number < 2 else _DIFF_STYLES.get(line[:1], "")
         yield [(_printable(line), style)]
 
 
-def verdict(subject: str, level: str, found: Verdict, compared: Sequence[int]) -> Iterator[Line]:
-    """Whether a schema fits to the versions that it was compared with, and if not, why."""
+def verdict_lines(subject: str, level: str, found: Verdict, compared: Sequence[int]) -> Iterator[Line]:
+    """The result of a compatibility check, with the reasons if it failed."""
     name, level = escape(subject), escape(level)
     if not found.is_compatible:
         yield [("incompatible", "bold red"), (f" with {name} ({level}):", "")]
-        yield from reasons(found.messages)
+        yield from reason_lines(found.messages)
     elif not compared:
         yield [("compatible", "green"), (f": {name} has no schema yet", "")]
     elif level == "NONE":
         yield [("compatible", "green"), (f": the compatibility of {name} is NONE, and nothing is compared", "")]
     else:
         word = "version" if len(compared) == 1 else "versions"
-        yield [("compatible", "green"), (f" with {word} {ranges(compared)} of {name} ({level})", "")]
+        yield [("compatible", "green"), (f" with {word} {format_ranges(compared)} of {name} ({level})", "")]
 
 
-def readings(found: Iterable[Reading]) -> Iterator[Line]:
+def readability_lines(found: Iterable[Readability]) -> Iterator[Line]:
     for each in found:
         verdict = ("yes", "green") if each.is_possible else ("no", "bold red")
         yield [(f"version {each.reader} can read what version {each.writer} wrote: ", ""), verdict]
-        yield from reasons(f"{reason.rule} at {reason.path}: {reason.message}" for reason in each.reasons)
+        yield from reason_lines(f"{reason.rule} at {reason.path}: {reason.message}" for reason in each.reasons)
 
 
-def reasons(messages: Iterable[str]) -> Iterator[Line]:
-    """Each on a line: the rule, where, and what would be compatible."""
+def reason_lines(messages: Iterable[str]) -> Iterator[Line]:
+    """One line for each reason: rule, path, and what would be compatible."""
     for message in messages:
         parts = _REASON.fullmatch(message)
         if parts is None:
@@ -128,8 +130,8 @@ def reasons(messages: Iterable[str]) -> Iterator[Line]:
         yield [(f"{GAP}{rule}", "red"), (" at ", ""), (path, "bold"), (version, "dim"), (f": {why}", "")]
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """``1-3, 5`` for 1, 2, 3 and 5."""
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Format numbers as ranges: ``1-3, 5`` for 1, 2, 3 and 5."""
     spans: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if spans and spans[-1][1] == number - 1:
@@ -144,10 +146,10 @@ def _lines(schema: Schema) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """In lines; what else Python takes for the end of one may be part of a string."""
+    """Split at line feeds only: other line separators of ``str.splitlines`` may be part of a string."""
     return re.split(r"\r?\n", text.removesuffix("\n"))
 
 
 def _printable(line: str) -> str:
-    """Escaped, but for what sets a line in."""
+    """Escape a line, keeping tabs for indentation."""
     return "\t".join(map(escape, line.split("\t")))

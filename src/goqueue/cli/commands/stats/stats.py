@@ -1,6 +1,6 @@
-"""``goqueue stats``: what a broker holds and how it is, once.
+"""``goqueue stats``: a broker's health and contents, once.
 
-What draws and what asks is imported when it is needed: asking for the version must not load it.
+Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from goqueue.cli.connection.target import (
     ServerOption,
     TimeoutOption,
     broker_at,
-    topics_that_begin_with,
+    complete_topics,
 )
 from goqueue.cli.terminal.failures import EXIT_PROBLEMS, reported
-from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.cli.terminal.styled_lines import print_json
 
 if TYPE_CHECKING:
     from goqueue.cli.connection.broker_http import BrokerHttp
@@ -36,13 +36,13 @@ OneTopic = Annotated[
     str | None,
     typer.Argument(
         metavar="TOPIC",
-        help="Only this topic, and what groups have of it.",
+        help="Only this topic, and its groups.",
         show_default=False,
-        autocompletion=topics_that_begin_with,
+        autocompletion=complete_topics,
     ),
 ]
 LimitOption = Annotated[
-    int, typer.Option("--limit", min=1, max=100_000, metavar="N", help="The most topics and groups to show.")
+    int, typer.Option("--limit", min=1, max=100_000, metavar="N", help="How many topics and groups at the most.")
 ]
 
 
@@ -54,40 +54,42 @@ def stats(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Show what a broker holds and how it is: health, topics, groups and their lag, lanes, delays, transactions.
+    """Show a broker's health and contents: topics, groups and their lag, lanes, delays, transactions.
 
-    Offsets are how many a topic spans: messages, and what is stored beside them (markers of transactions, what was
-    delayed). The "messages" of --json is the same number.
+    "Offsets" is the span of a topic's offsets. It counts messages and records stored beside them (transaction markers,
+    delayed messages). The "messages" of --json is the same number.
 
-    Ends with status 5 if the broker says that something is wrong, or takes no messages. Counts are since its start.
+    Ends with status 5 if the broker reports a problem, or does not accept messages. Counts are since its start.
     """
-    from goqueue.cli.commands.stats.stats_view import described
+    from goqueue.cli.commands.stats.stats_view import stats_lines
     from goqueue.cli.terminal import styled_lines
 
-    found = gathered(broker_at(server, timeout), topic)
+    found = gather(broker_at(server, timeout), topic)
     if as_json:
-        put_json(found)
+        print_json(found)
     else:
-        styled_lines.put(described(found, limit, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize))
+        styled_lines.print_lines(
+            stats_lines(found, limit, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize)
+        )
     is_well = found["health"]["status"] == "ok" and found["readiness"]["status"] == "pass"
     return 0 if is_well else EXIT_PROBLEMS
 
 
-def gathered(broker: BrokerHttp, topic: str | None) -> dict[str, Any]:
-    """What its pages say, by what they are about. A topic that does not exist is an error of the broker's own."""
-    from goqueue.cli.figures.broker_figures import lanes_of, look_at, readiness_of
-    from goqueue.cli.figures.figure_rates import reading
+def gather(broker: BrokerHttp, topic: str | None) -> dict[str, Any]:
+    """Collect the broker's pages by subject. Raises the broker's error if the topic does not exist."""
+    from goqueue.cli.figures.broker_figures import fetch_lanes, fetch_readiness, take_sample
+    from goqueue.cli.figures.figure_rates import compute_reading
 
     if topic is not None:
         broker.send("GET", ["topics", topic])
-    look = look_at(broker)
+    look = take_sample(broker)
     if topic is not None:
         look = look.of_topic(topic)
-    now = reading(None, look.with_lanes(lanes_of(broker, topic)))
-    held = broker.get("/stats")
-    topics = held.pop("topic_stats")
-    # All of it, as its size and everything else here is: what a topic has of it stands with the topic.
-    held["messages"] = sum(each["messages"] for each in topics.values())
+    now = compute_reading(None, look.with_lanes(fetch_lanes(broker, topic)))
+    totals = broker.get("/stats")
+    topics = totals.pop("topic_stats")
+    # The broker's total, like all other figures here; the topic's own count is with the topic.
+    totals["messages"] = sum(each["messages"] for each in topics.values())
     if topic is not None:
         topics = {name: figures for name, figures in topics.items() if name == topic}
     return {
@@ -95,8 +97,8 @@ def gathered(broker: BrokerHttp, topic: str | None) -> dict[str, Any]:
         "version": broker.get("/version")["version"],
         "topic": topic,
         "health": broker.get("/health"),
-        "readiness": readiness_of(broker),
-        "broker": held | {"memory_bytes": now.memory_bytes, "connections": now.connections},
+        "readiness": fetch_readiness(broker),
+        "broker": totals | {"memory_bytes": now.memory_bytes, "connections": now.connections},
         "topics": topics,
         "groups": [
             {

@@ -1,4 +1,5 @@
-"""A live screen on a terminal: looks in the background, keys and drawing in front, and a terminal left as it was."""
+"""Live screen on a terminal: sampling in a background thread, drawing and keys in front. Restores the terminal's
+state."""
 
 from __future__ import annotations
 
@@ -21,21 +22,25 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from goqueue.cli.commands.stats.top_view import Away, Watched
-    from goqueue.cli.figures.figure_rates import Reading
+    from goqueue.cli.commands.stats.top_view import ScreenState, Unreachable
+    from goqueue.cli.figures.figure_rates import BrokerReading
 
 _KEYS = "q quits   s sorts groups"
-_LOOK_AROUND_S = 0.1
-"""How soon a key and a change of the window's size are seen."""
+_KEY_WAIT_S = 0.1
+"""The delay until a key or a change of the window's size is noticed."""
 
 
 def show(
-    watched: Watched, look: Callable[[], Reading | Away], every_s: float, count: int | None, console: Console
+    screen_state: ScreenState,
+    look: Callable[[], BrokerReading | Unreachable],
+    every_s: float,
+    count: int | None,
+    console: Console,
 ) -> int:
-    """Until ``q``, Ctrl-C, SIGTERM or ``count`` looks. A look may take its time: keys are answered meanwhile."""
+    """Run until ``q``, Ctrl-C, SIGTERM or ``count`` samples. Keys are handled while a slow sample is taken."""
     from rich.live import Live
 
-    found: SimpleQueue[Reading | Away] = SimpleQueue()
+    found: SimpleQueue[BrokerReading | Unreachable] = SimpleQueue()
     done = threading.Event()
 
     def keep_looking() -> None:
@@ -43,47 +48,47 @@ def show(
             found.put(look())
 
     looks = 0
-    drawn: tuple[object, ...] = ()
+    last_state: tuple[object, ...] = ()
     with progress.stoppable() as stop, _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         threading.Thread(target=keep_looking, daemon=True).start()
         try:
             while not stop.is_set():
                 while not found.empty():
-                    watched.saw(found.get())
+                    screen_state.update(found.get())
                     looks += 1
-                # The size is asked for each time: a signal would tell no more.
-                now = (looks, console.size, watched.sort)
-                if now != drawn:
-                    live.update(_picture(watched, console), refresh=True)
-                    drawn = now
+                # Polled, because a signal for the size would bring nothing more.
+                state = (looks, console.size, screen_state.sort)
+                if state != last_state:
+                    live.update(_screen_text(screen_state, console), refresh=True)
+                    last_state = state
                 if count is not None and looks >= count:
-                    return EXIT_NO_BROKER if watched.away else 0
-                pressed = keys(_LOOK_AROUND_S)
+                    return EXIT_NO_BROKER if screen_state.away else 0
+                pressed = keys(_KEY_WAIT_S)
                 if pressed in ("q", "Q", None):
                     return 0
                 if pressed in ("s", "S"):
-                    watched.sort_by_next()
+                    screen_state.sort_by_next()
             return EXIT_INTERRUPTED
         finally:
             done.set()
 
 
-def _picture(watched: Watched, console: Console) -> Text:
+def _screen_text(screen_state: ScreenState, console: Console) -> Text:
     from rich.text import Text
 
-    from goqueue.cli.commands.stats.top_view import drawn
+    from goqueue.cli.commands.stats.top_view import screen_lines
 
     width, height = console.size
-    lines = drawn(watched, width, height, keys=f"{_KEYS}: by {watched.sort}")
+    lines = screen_lines(screen_state, width, height, keys=f"{_KEYS}: by {screen_state.sort}")
     return Text("\n", no_wrap=True, overflow="crop").join(Text.assemble(*line) for line in lines)
 
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str | None]]:
-    """A function that waits for a key: empty if none came, ``None`` when the terminal is gone.
+    """A function that waits for a key: empty if none came, ``None`` if the terminal is gone.
 
-    Keys come one by one and are not shown. Ctrl-C stays what it is; Ctrl-Z would leave the screen to the shell half
-    drawn, and does nothing.
+    Keys arrive unbuffered and without echo. Ctrl-C still interrupts; Ctrl-Z is disabled, because it would leave a half
+    drawn screen to the shell.
     """
     if not sys.stdin.isatty():
 

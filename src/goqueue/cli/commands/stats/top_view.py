@@ -1,4 +1,4 @@
-"""What ``goqueue top`` draws: the newest reading of a broker, in as many lines and columns as there are."""
+"""Draws ``goqueue top``: the newest reading of a broker, fitted to the lines and columns available."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from datetime import datetime
 
 from rich.cells import cell_len, set_cell_size
 
-from goqueue.cli.figures.figure_rates import GroupReading, Latency, Reading
-from goqueue.cli.terminal import figure_words as words
+from goqueue.cli.figures.figure_rates import BrokerReading, GroupReading, Latency
+from goqueue.cli.terminal import figure_words
 from goqueue.cli.terminal.styled_lines import Line
 from goqueue.cli.terminal.tables import GAP, shortened
 from goqueue.observe.logs import escape
@@ -32,22 +32,22 @@ SORTS: dict[str, Callable[[GroupReading], tuple[float, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
-    """A look that failed: why, and when. ``at`` is an instant in RFC 3339, as that of a reading is."""
+class Unreachable:
+    """A failed sample: why, and when (RFC 3339, as in a reading)."""
 
     why: str
     at: str
 
 
 @dataclass(slots=True)
-class Watched:
-    """What is known of a broker so far. ``away``: why its last look failed; empty if it did not.
+class ScreenState:
+    """The state of the screen. ``away``: why the last sample failed; empty if it succeeded.
 
-    ``away_at`` is when that was, ``away_since`` when the first did of those that failed since it answered.
+    ``away_at`` is the time of the last failure, ``away_since`` that of the first since the broker last answered.
     """
 
     server: str
-    reading: Reading | None = None
+    reading: BrokerReading | None = None
     away: str = ""
     away_at: str = ""
     away_since: str = ""
@@ -59,14 +59,14 @@ class Watched:
         }
     )
 
-    def saw(self, found: Reading | Away) -> None:
-        """What the next look found."""
-        if isinstance(found, Away):
-            self._failed(found)
+    def update(self, found: BrokerReading | Unreachable) -> None:
+        """Take over the next sample."""
+        if isinstance(found, Unreachable):
+            self._take_failure(found)
         else:
-            self._answered(found)
+            self._take_reading(found)
 
-    def _answered(self, reading: Reading) -> None:
+    def _take_reading(self, reading: BrokerReading) -> None:
         if reading.restarted:
             self.notes.append(f"it began again; seen at {clock(reading.at)}")
         self.reading, self.away = reading, ""
@@ -74,7 +74,7 @@ class Watched:
             self.history[name].append(_per_s(reading, name))
         self.history["publish"].append(reading.publish.p99_s)
 
-    def _failed(self, found: Away) -> None:
+    def _take_failure(self, found: Unreachable) -> None:
         if not self.away:
             self.away_since = found.at
         self.away, self.away_at = found.why, found.at
@@ -86,26 +86,26 @@ class Watched:
         self.sort = names[(names.index(self.sort) + 1) % len(names)]
 
 
-def drawn(watched: Watched, width: int, height: int, *, keys: str = "") -> list[Line]:
-    """At most ``height`` lines, none of them wider than ``width``. What does not fit is left out from the end."""
-    lines = [*_head(watched, width)]
+def screen_lines(watched: ScreenState, width: int, height: int, *, keys: str = "") -> list[Line]:
+    """At most ``height`` lines of at most ``width`` columns. What does not fit is cut off at the end."""
+    lines = [*_header(watched, width)]
     if watched.away:
         lines.append([(f"no answer since {clock(watched.away_since)}, trying again: {escape(watched.away)}", _BAD)])
     elif watched.notes:
         lines.append([(watched.notes[-1], "yellow")])
     if watched.reading is not None:
-        # A snapshot in a file has its history above it.
-        lines += _body(watched, width, width - _FIGURES_WIDTH if keys else 0)
+        # Snapshots in a file need no history: the earlier ones stand above.
+        lines += _body_lines(watched, width, width - _FIGURES_WIDTH if keys else 0)
         room = height - len(lines) - (1 if keys else 0)
-        lines += _tables(watched.reading, watched.sort, width, room)
+        lines += _table_lines(watched.reading, watched.sort, width, room)
     lines = lines[: max(0, height - 1)] if keys else lines[:height]
     if keys and height > 0:
         lines.append([(keys, _DIM)])
-    return [cut(line, width) for line in lines]
+    return [cut_line(line, width) for line in lines]
 
 
-def _body(watched: Watched, width: int, spark_room: int) -> Iterator[Line]:
-    """Everything but tables, with so much room for lines of history."""
+def _body_lines(watched: ScreenState, width: int, spark_room: int) -> Iterator[Line]:
+    """Everything but the tables, with ``spark_room`` columns for sparklines."""
     now = watched.reading
     if now is None:
         return
@@ -116,8 +116,8 @@ def _body(watched: Watched, width: int, spark_room: int) -> Iterator[Line]:
 
     def flow(name: str, in_bytes: str = "") -> Line:
         size = _per_s(now, in_bytes) if in_bytes else None
-        bytes_shown = "" if size is None else words.size(size)
-        drawn_history = words.sparkline(watched.history[name], spark)
+        bytes_shown = "" if size is None else figure_words.size(size)
+        drawn_history = figure_words.sparkline(watched.history[name], spark)
         return [
             (f"{name:12}", ""),
             (f"{_rate(now, name):>12}", _BOLD),
@@ -130,36 +130,36 @@ def _body(watched: Watched, width: int, spark_room: int) -> Iterator[Line]:
     yield flow("read", "read_bytes")
     yield flow("acked")
     yield [(f"{'':12}{'p50':>12}{'p99':>11}", _DIM)]
-    yield _latency("publish", now.publish, words.sparkline(watched.history["publish"], spark))
-    yield _latency("end to end", now.end_to_end)
-    rounds = "" if rates is None else f"{words.count(rates.fsync_rounds)} rounds/s"
-    yield _latency("fsync", now.fsync, rounds, width)
-    yield _latency("loop delay", now.loop_delay)
-    yield from _facts(
+    yield _latency_line("publish", now.publish, figure_words.sparkline(watched.history["publish"], spark))
+    yield _latency_line("end to end", now.end_to_end)
+    rounds = "" if rates is None else f"{figure_words.count(rates.fsync_rounds)} rounds/s"
+    yield _latency_line("fsync", now.fsync, rounds, width)
+    yield _latency_line("loop delay", now.loop_delay)
+    yield from _fact_lines(
         width,
-        ("lag", words.count(now.lag), ""),
-        ("in flight", words.count(now.in_flight), ""),
-        ("given back", words.count(now.retry), ""),
+        ("lag", figure_words.count(now.lag), ""),
+        ("in flight", figure_words.count(now.in_flight), ""),
+        ("given back", figure_words.count(now.retry), ""),
         ("again/s", _rate(now, "redelivered"), ""),
         ("dead letters/s", _rate(now, "dead_lettered"), _BAD if rates and rates.dead_lettered else ""),
-        ("delayed", words.count(now.delayed), ""),
+        ("delayed", figure_words.count(now.delayed), ""),
     )
-    yield from _lanes(now, width)
-    oldest = f" (oldest {words.seconds(now.oldest_transaction_s)})" if now.transactions else ""
-    cpu = words.NOTHING if rates is None else f"{rates.cpu_percent:.0f} %"
+    yield from _lane_lines(now, width)
+    oldest = f" (oldest {figure_words.seconds(now.oldest_transaction_s)})" if now.transactions else ""
+    cpu = figure_words.NOTHING if rates is None else f"{rates.cpu_percent:.0f} %"
     is_low = now.disk_free_bytes < 2 * now.disk_min_free_bytes
-    yield from _facts(
+    yield from _fact_lines(
         width,
         ("transactions", f"{now.transactions}{oldest}", ""),
         ("cpu", cpu, ""),
-        ("memory", words.size(now.memory_bytes), ""),
-        ("disk free", words.size(now.disk_free_bytes), _BAD if is_low else ""),
+        ("memory", figure_words.size(now.memory_bytes), ""),
+        ("disk free", figure_words.size(now.disk_free_bytes), _BAD if is_low else ""),
         ("connections", str(sum(now.connections.values())), ""),
     )
 
 
-def cut(line: Line, width: int) -> Line:
-    """The beginning of a line, as much of it as fits."""
+def cut_line(line: Line, width: int) -> Line:
+    """The beginning of a line, as much as fits."""
     kept: Line = []
     room = width
     for text, style in line:
@@ -171,27 +171,27 @@ def cut(line: Line, width: int) -> Line:
     return kept
 
 
-def _head(watched: Watched, width: int) -> Iterator[Line]:
+def _header(watched: ScreenState, width: int) -> Iterator[Line]:
     now = watched.reading
     parts: Line = [("goqueue top", _BOLD), (escape(watched.server), "")]
     if now is None:
-        return _flowing([*parts, ("looking", _DIM)], width)
+        return _flow_parts([*parts, ("looking", _DIM)], width)
     state = ("ready", _GOOD) if now.ready else ("NOT READY", _BAD)
     if watched.away:
         state = ("AWAY", _BAD)
-    parts += [(escape(now.version), ""), (f"up {words.seconds(now.uptime_s)}", ""), state]
+    parts += [(escape(now.version), ""), (f"up {figure_words.seconds(now.uptime_s)}", ""), state]
     if now.failed_partitions:
         parts.append((f"{now.failed_partitions} partitions failed", _BAD))
     if now.damaged_messages:
         parts.append((f"{now.damaged_messages} messages damaged", _BAD))
     parts.append((clock(now.at), _DIM))
     if now.look_s >= 0.1:
-        parts.append((f"a look takes {words.seconds(now.look_s)}", "yellow"))
-    return _flowing(parts, width)
+        parts.append((f"a look takes {figure_words.seconds(now.look_s)}", "yellow"))
+    return _flow_parts(parts, width)
 
 
-def _flowing(parts: Line, width: int) -> Iterator[Line]:
-    """As many of them in a line as fit; none is broken."""
+def _flow_parts(parts: Line, width: int) -> Iterator[Line]:
+    """Lines with as many parts in each as fit; no part is broken."""
     line: Line = []
     used = 0
     for text, style in parts:
@@ -208,30 +208,30 @@ def _flowing(parts: Line, width: int) -> Iterator[Line]:
 
 
 def clock(at: str) -> str:
-    """An instant by the clock on the wall."""
+    """The local time of day of an instant."""
     return datetime.fromisoformat(at[:19] + "+00:00").astimezone().strftime("%H:%M:%S")
 
 
-def _latency(name: str, found: Latency, more: str = "", width: int = sys.maxsize) -> Line:
-    """``more`` only where there is room for it."""
+def _latency_line(name: str, found: Latency, more: str = "", width: int = sys.maxsize) -> Line:
+    """A row of latencies, with ``more`` if there is room for it."""
     return [
-        (f"{name:12}{words.latency(found.p50_s, is_at_least=found.p50_is_at_least):>12}", ""),
-        (f"{words.latency(found.p99_s, is_at_least=found.p99_is_at_least):>11}   ", _BOLD),
+        (f"{name:12}{figure_words.latency(found.p50_s, is_at_least=found.p50_is_at_least):>12}", ""),
+        (f"{figure_words.latency(found.p99_s, is_at_least=found.p99_is_at_least):>11}   ", _BOLD),
         (more if _FIGURES_WIDTH + cell_len(more) <= width else "", "cyan"),
     ]
 
 
-def _per_s(reading: Reading, name: str) -> float | None:
+def _per_s(reading: BrokerReading, name: str) -> float | None:
     return None if reading.rates is None else float(getattr(reading.rates, name))
 
 
-def _rate(reading: Reading, name: str) -> str:
+def _rate(reading: BrokerReading, name: str) -> str:
     per_s = _per_s(reading, name)
-    return words.NOTHING if per_s is None else words.count(per_s)
+    return figure_words.NOTHING if per_s is None else figure_words.count(per_s)
 
 
-def _facts(width: int, *facts: tuple[str, str, str]) -> Iterator[Line]:
-    """Names, figures and their styles; as many in a line as fit."""
+def _fact_lines(width: int, *facts: tuple[str, str, str]) -> Iterator[Line]:
+    """Lines with as many names and figures in each as fit."""
     line: Line = []
     used = 0
     for name, value, style in facts:
@@ -247,22 +247,23 @@ def _facts(width: int, *facts: tuple[str, str, str]) -> Iterator[Line]:
     yield line
 
 
-def _lanes(now: Reading, width: int) -> Iterator[Line]:
+def _lane_lines(now: BrokerReading, width: int) -> Iterator[Line]:
     if now.lanes is None:
-        yield [("waiting by lane: ", _DIM), (words.NOTHING, "")]
+        yield [("waiting by lane: ", _DIM), (figure_words.NOTHING, "")]
         return
     of_all = "waiting:" if now.lanes_of_partitions is None else f"waiting in {now.lanes_of_partitions:,} partitions:"
-    (first, most), *others = ((lane, words.count(count)) for lane, count in now.lanes.items())
-    yield from _facts(width, (f"{of_all} {first}", most, ""), *((lane, count, "") for lane, count in others))
+    (first, most), *others = ((lane, figure_words.count(count)) for lane, count in now.lanes.items())
+    yield from _fact_lines(width, (f"{of_all} {first}", most, ""), *((lane, count, "") for lane, count in others))
 
 
-def _tables(now: Reading, sort: str, width: int, room: int) -> Iterator[Line]:
-    """Groups first: lag is what is looked for. Topics get what is left, and never less than a third."""
+def _table_lines(now: BrokerReading, sort: str, width: int, room: int) -> Iterator[Line]:
+    """Tables of groups and topics. Groups come first, because lag matters most. Topics get the rest, at least a
+    third."""
     topics = min(len(now.topics), max(room - len(now.groups) - 3, room // 3 - 1)) if now.topics else 0
     for_groups = room - (topics + 1 if topics > 0 else 0)
     groups = sorted(now.groups, key=SORTS[sort])
     if groups and for_groups >= 2:
-        yield from _fitted(
+        yield from _fitted_table(
             ["group", "lag", "change/s", "in flight", "given back", "members", "out/s", "p99"],
             [_group_cells(each) for each in groups],
             width,
@@ -270,29 +271,29 @@ def _tables(now: Reading, sort: str, width: int, room: int) -> Iterator[Line]:
         )
     if topics > 0:
         rows = [
-            [each.topic, words.count(each.published_per_s), words.size(each.published_bytes_per_s)]
+            [each.topic, figure_words.count(each.published_per_s), figure_words.size(each.published_bytes_per_s)]
             for each in now.topics
         ]
-        yield from _fitted(["topic", "in/s", "bytes/s"], rows, width, topics + 1)
+        yield from _fitted_table(["topic", "in/s", "bytes/s"], rows, width, topics + 1)
 
 
 def _group_cells(each: GroupReading) -> list[str]:
     change = each.lag_change_per_s
-    rising = words.NOTHING if change is None else f"{'+' if change > 0 else ''}{words.count(change)}"
+    rising = figure_words.NOTHING if change is None else f"{'+' if change > 0 else ''}{figure_words.count(change)}"
     return [
         each.group,
-        words.count(each.lag),
+        figure_words.count(each.lag),
         rising,
-        words.count(each.in_flight),
-        words.count(each.retry),
+        figure_words.count(each.in_flight),
+        figure_words.count(each.retry),
         str(each.members),
-        words.NOTHING if each.delivered_per_s is None else words.count(each.delivered_per_s),
-        words.latency(each.end_to_end.p99_s, is_at_least=each.end_to_end.p99_is_at_least),
+        figure_words.NOTHING if each.delivered_per_s is None else figure_words.count(each.delivered_per_s),
+        figure_words.latency(each.end_to_end.p99_s, is_at_least=each.end_to_end.p99_is_at_least),
     ]
 
 
-def _fitted(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, room: int) -> Iterator[Line]:
-    """``room`` lines at most, the titles among them; the last one says how many there are more."""
+def _fitted_table(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, room: int) -> Iterator[Line]:
+    """A table of at most ``room`` lines, titles included; the last one counts the rows left out."""
     shown = rows if len(rows) < room else rows[: max(0, room - 2)]
     cells = [[escape(row[0]), *row[1:]] for row in shown]
     widths = [max(cell_len(row[at]) for row in [titles, *cells]) for at in range(len(titles))]

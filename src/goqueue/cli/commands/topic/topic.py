@@ -1,6 +1,6 @@
-"""``goqueue topic``: what topics there are, what they hold and how they are set; making, emptying and deleting them.
+"""``goqueue topic``: lists, creates, describes, alters, purges and deletes topics.
 
-What draws and what asks is imported when it is needed: asking for the version must not load it.
+Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goqueue.cli.connection.bulk_delete import delete_each, found_of
+from goqueue.cli.connection.bulk_delete import delete_each, look_up_all
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import (
     DEFAULT_TIMEOUT,
@@ -19,12 +19,12 @@ from goqueue.cli.connection.target import (
     TopicArgument,
     YesOption,
     broker_at,
-    topic_named,
-    topics_that_begin_with,
+    require_topic_name,
+    topic_argument,
 )
-from goqueue.cli.settings.settings_view import SetOption, assigned
+from goqueue.cli.settings.settings_view import SetOption, parse_assignments
 from goqueue.cli.terminal.failures import EXIT_FAILED, reported
-from goqueue.cli.terminal.styled_lines import put_json
+from goqueue.cli.terminal.styled_lines import print_json
 from goqueue.model.errors import TopicExists, TopicNotFound
 from goqueue.observe.logs import escape
 
@@ -72,23 +72,14 @@ Examples:
 """
 _MOST_NAMED = 5
 
-TopicsArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="TOPIC",
-        help="Names.",
-        show_default=False,
-        autocompletion=topics_that_begin_with,
-        callback=topic_named,
-    ),
-]
+TopicsArgument = Annotated[list[str], topic_argument("Names.")]
 NewNameArgument = Annotated[
     str,
-    typer.Argument(metavar="TOPIC", help="The name it is to have.", show_default=False, callback=topic_named),
+    typer.Argument(metavar="TOPIC", help="The new topic's name.", show_default=False, callback=require_topic_name),
 ]
 
 app = typer.Typer(
-    help="Make topics, look at them, change and remove them.",
+    help="Create, list, describe, alter, purge and delete topics.",
     epilog=_EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -96,7 +87,7 @@ app = typer.Typer(
 
 
 class TopicIsThere(TopicExists):
-    """As the broker's, with what helps whoever sits at a terminal."""
+    """The broker's error with a hint for the command line."""
 
     remedy = "Use it, choose another name, or say --if-not-exists."
 
@@ -106,17 +97,17 @@ class TopicIsThere(TopicExists):
 def list_topics(
     server: ServerOption = None, as_json: JsonOption = False, timeout: TimeoutOption = DEFAULT_TIMEOUT
 ) -> int:
-    """List topics, and how much is in them.
+    """List topics, and how much they hold.
 
-    Offsets are how many each spans: messages, and what is stored beside them (markers of transactions, what was
-    delayed). The "messages" of --json is the same number.
+    "Offsets" is the span of a topic's offsets. It counts messages and records stored beside them (transaction markers,
+    delayed messages). The "messages" of --json is the same number.
     """
     from goqueue.cli.terminal import styled_lines, tables
     from goqueue.cli.terminal.figure_words import size
 
     found = broker_at(server, timeout).get("/stats")["topic_stats"]
     if as_json:
-        put_json([{"name": name, **each} for name, each in sorted(found.items())])
+        print_json([{"name": name, **each} for name, each in sorted(found.items())])
     elif found:
         rows = [
             [
@@ -128,7 +119,7 @@ def list_topics(
             ]
             for name, each in sorted(found.items())
         ]
-        styled_lines.put(tables.table(["name", "partitions", "offsets", "size", "segments"], rows))
+        styled_lines.print_lines(tables.table(["name", "partitions", "offsets", "size", "segments"], rows))
     else:
         typer.echo("there are no topics; 'goqueue topic create NAME' makes one", err=True)
     return 0
@@ -139,20 +130,20 @@ def list_topics(
 def create(
     name: NewNameArgument,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, metavar="N", help="How many; it stays so for good.")
+        int | None, typer.Option("--partitions", "-p", min=1, metavar="N", help="How many; cannot be changed later.")
     ] = None,
     settings: SetOption = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="If it is there already, that is fine, however it is set.")
+        bool, typer.Option("--if-not-exists", help="Succeed if it exists, whatever its settings.")
     ] = False,
     server: ServerOption = None,
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Make a topic. What is not set is as the broker's configuration says."""
-    from goqueue.cli.commands.topic.topic_view import count
+    """Create a topic. Settings that are not given follow the broker's configuration."""
+    from goqueue.cli.commands.topic.topic_view import counted
 
-    wanted: dict[str, Any] = dict(assigned(settings))
+    wanted: dict[str, Any] = dict(parse_assignments(settings))
     if partitions is not None:
         if "partitions" in wanted:
             raise typer.BadParameter("--partitions and --set partitions=… say the same; use one of them")
@@ -163,14 +154,14 @@ def create(
     except TopicExists as error:
         if not if_not_exists:
             raise TopicIsThere(str(error)) from None
-        there = _topic(broker, name)
-        answer = {"name": name, "partitions": there["partitions"], "created": False}
+        existing = _fetch_topic(broker, name)
+        answer = {"name": name, "partitions": existing["partitions"], "created": False}
     if as_json:
-        put_json(answer)
+        print_json(answer)
     elif answer["created"]:
-        typer.echo(f"{escape(name)} is made, with {count(answer['partitions'], 'partition')}")
+        typer.echo(f"{escape(name)} is made, with {counted(answer['partitions'], 'partition')}")
     else:
-        typer.echo(f"{escape(name)} was there already, with {count(answer['partitions'], 'partition')}")
+        typer.echo(f"{escape(name)} was there already, with {counted(answer['partitions'], 'partition')}")
     return 0
 
 
@@ -186,11 +177,11 @@ def describe(
     from goqueue.cli.commands.topic import topic_view
     from goqueue.cli.terminal import styled_lines
 
-    answer = _topic(broker_at(server, timeout), topic)
+    answer = _fetch_topic(broker_at(server, timeout), topic)
     if as_json:
-        put_json(answer)
+        print_json(answer)
     else:
-        styled_lines.put(topic_view.described(answer))
+        styled_lines.print_lines(topic_view.topic_lines(answer))
     return 0
 
 
@@ -201,7 +192,7 @@ def alter(
     settings: SetOption = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="FIELD", help="A setting that is to follow the broker's configuration again."),
+        typer.Option("--unset", metavar="FIELD", help="A setting to follow the broker's configuration again."),
     ] = None,
     server: ServerOption = None,
     as_json: JsonOption = False,
@@ -211,16 +202,16 @@ def alter(
     from goqueue.cli.commands.topic import topic_view
     from goqueue.cli.terminal import styled_lines
 
-    wanted, gone = assigned(settings), list(unset or [])
-    if not wanted and not gone:
+    wanted, removed = parse_assignments(settings), list(unset or [])
+    if not wanted and not removed:
         raise typer.BadParameter("say what to change: --set FIELD=VALUE or --unset FIELD")
     broker = broker_at(server, timeout)
-    before = _topic(broker, topic)
-    answer = broker.send("PATCH", ["topics", topic], body={"settings": wanted, "unset": gone})
+    before = _fetch_topic(broker, topic)
+    answer = broker.send("PATCH", ["topics", topic], body={"settings": wanted, "unset": removed})
     if as_json:
-        put_json(answer)
+        print_json(answer)
     else:
-        styled_lines.put(topic_view.changes(before, answer, [*wanted, *gone]))
+        styled_lines.print_lines(topic_view.changes_table(before, answer, [*wanted, *removed]))
     return 0
 
 
@@ -228,21 +219,21 @@ def alter(
 @reported
 def delete(
     topics: TopicsArgument,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Those that are not there are fine.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")] = False,
     yes: YesOption = False,
     server: ServerOption = None,
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Delete topics, with all messages. If one of them is not there, none is deleted."""
-    from goqueue.cli.commands.topic.topic_view import up_to
+    """Delete topics, with all messages. If one of them does not exist, none is deleted."""
+    from goqueue.cli.commands.topic.topic_view import at_most_messages
 
     broker = broker_at(server, timeout)
-    found = found_of(topics, lambda name: _topic(broker, name), TopicNotFound, if_exists=if_exists)
+    found = look_up_all(topics, lambda name: _fetch_topic(broker, name), TopicNotFound, if_exists=if_exists)
     if found:
         names = ", ".join(escape(each["name"]) for each in found[:_MOST_NAMED])
         more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-        held = up_to(sum(each["total_messages"] for each in found))
+        held = at_most_messages(sum(each["total_messages"] for each in found))
         if not confirmed(f"Delete {names}{more} with {held}? That cannot be undone.", yes):
             return EXIT_FAILED
     delete_each(
@@ -264,7 +255,7 @@ def purge(
     before: Annotated[
         str | None,
         typer.Option(
-            "--before", metavar="TIME|INSTANT", help="Only what is older than 7d, or than 2026-01-31T12:00:00."
+            "--before", metavar="TIME|INSTANT", help="Only messages older than 7d, or than 2026-01-31T12:00:00."
         ),
     ] = None,
     yes: YesOption = False,
@@ -272,11 +263,11 @@ def purge(
     as_json: JsonOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Remove the messages of a topic that are there now. The topic and its settings stay.
+    """Remove the messages that a topic has now. The topic and its settings stay.
 
-    Groups go on behind what was removed; what they have in flight of it does not come again, whether it is acked or
-    not. Delayed messages still come when they are due, and messages of transactions that are open stay. A dedup id or
-    a producer's resend of what was removed is a duplicate still. A compacted topic is not purged.
+    Groups continue behind what was removed; messages of it that are in flight are not delivered again, acked or not.
+    Delayed messages are still delivered when due, and messages of open transactions stay. A dedup id or a producer's
+    resend of a removed message still counts as a duplicate. Compacted topics cannot be purged.
     """
     from goqueue.cli.commands.topic import topic_view
     from goqueue.cli.terminal import styled_lines, times
@@ -286,19 +277,19 @@ def purge(
     if before is not None:
         body["before"] = format_instant_ns(times.past_ns("--before", before))
     broker = broker_at(server, timeout)
-    found = _topic(broker, topic)
+    found = _fetch_topic(broker, topic)
     if not confirmed(topic_view.purge_question(found, partition, before), yes):
         return EXIT_FAILED
     answer = broker.send("POST", ["admin", "topics", topic, "purge"], body=body)
     if as_json:
-        put_json(answer)
+        print_json(answer)
         return 0
-    styled_lines.put(topic_view.purged(answer))
+    styled_lines.print_lines(topic_view.purged_table(answer))
     if answer["delayed_messages"]:
-        typer.echo(f"{topic_view.count(answer['delayed_messages'], 'delayed message')} will still come", err=True)
+        typer.echo(f"{topic_view.counted(answer['delayed_messages'], 'delayed message')} will still come", err=True)
     return 0
 
 
-def _topic(broker: BrokerHttp, name: str) -> dict[str, Any]:
+def _fetch_topic(broker: BrokerHttp, name: str) -> dict[str, Any]:
     found: dict[str, Any] = broker.send("GET", ["topics", name])
     return found

@@ -1,4 +1,5 @@
-"""What happened to a message, in words. Nothing that a producer or a consumer wrote can draw on the screen."""
+"""Describes trace events and group states in words. Text of producers and consumers is escaped, so it cannot control
+the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ _DONE = ("settled", "dead-lettered", "expired")
 
 
 def event_words(event: Event, times: Times) -> str:
-    """A line without the time; ``to`` names the place of a copy."""
+    """Describe an event in one line, without its time; ``to`` is the position of a copy."""
     told, seen_ns = event.attributes, event.at_ns
     who, reason = _who(told.member, told.group), _because(told.reason)
     until = times.later(told.until, seen_ns) if told.until else ""
@@ -69,13 +70,13 @@ def event_words(event: Event, times: Times) -> str:
             return f"lost for {_who('', told.group)}{reason}"
         case kinds.DELETED:
             return "deleted with its topic"
-    # A newer broker knows of more.
+    # A newer broker may send other event types.
     whose = f" by {who}" if told.group else ""
     return f"{escape(event.event_type)}{whose}{_to(told.to)}{reason}"
 
 
 def group_words(group: GroupNow, times: Times, seen_ns: int) -> str:
-    """Where a group stands, without its name."""
+    """Describe a group's state for a message, without the group's name."""
     reason = _because(group.reason)
     until = times.later(group.until, seen_ns) if group.until else ""
     match group.state:
@@ -93,7 +94,7 @@ def group_words(group: GroupNow, times: Times, seen_ns: int) -> str:
 
 
 def status_words(story: Story, times: Times) -> str:
-    """How it fared, in a few words."""
+    """Describe the status of a message in a few words."""
     took = duration(story.duration_ns)
     kinds_met = [event.event_type for event in story.events]
     if kinds.MARKER in kinds_met:
@@ -108,7 +109,7 @@ def status_words(story: Story, times: Times) -> str:
 
 
 def is_settled(story: Story) -> bool:
-    """Whether nothing more is to be expected of the groups that there are."""
+    """Whether every known group has settled the message, so that no more events are expected."""
     return story.status != "pending" and all(each.state in _DONE for each in story.groups_now())
 
 

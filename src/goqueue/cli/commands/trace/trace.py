@@ -1,6 +1,6 @@
-"""``goqueue trace``: where did my message go.
+"""``goqueue trace``: shows the history of a message, or lists recent messages.
 
-What draws and what asks is imported when it is needed: asking for the version must not load it.
+Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ MessageArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TOPIC PARTITION OFFSET | TRACE_ID",
-        help="The message, by its place or its trace id; without it, the latest messages are listed.",
+        help="The message, by its position or its trace id; without it, the latest messages are listed.",
         show_default=False,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print what the broker answers, for programs.")]
-FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on until every group is done with the message.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the broker's answer as JSON.")]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on until every group has settled the message.")]
 LimitOption = Annotated[
-    int | None, typer.Option("--limit", min=1, max=1_000, metavar="N", help="List so many at most; 20 unless given.")
+    int | None, typer.Option("--limit", min=1, max=1_000, metavar="N", help="List at most this many; default 20.")
 ]
 TopicOption = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="List messages of this topic,")]
 PartitionOption = Annotated[
@@ -69,22 +69,26 @@ PartitionOption = Annotated[
 ]
 KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="List messages with this key.")]
 GroupOption = Annotated[
-    str | None, typer.Option("--group", metavar="NAME", help="List messages that this group had to do with.")
+    str | None, typer.Option("--group", metavar="NAME", help="List messages with events of this group.")
 ]
-StatusOption = Annotated[_Status | None, typer.Option("--status", help="List messages that fared so.")]
+StatusOption = Annotated[_Status | None, typer.Option("--status", help="List messages with this status.")]
 SlowerOption = Annotated[
     str | None,
-    typer.Option("--slower-than", metavar="TIME", help="List what took longer to be acked first, such as 2s."),
+    typer.Option("--slower-than", metavar="TIME", help="List messages whose first ack took longer, such as 2s."),
 ]
 SinceOption = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="List what something happened to in the last 10m, 2h or 1d."),
+    typer.Option("--since", metavar="TIME", help="List messages with events in the last 10m, 2h or 1d."),
 ]
 FromOption = Annotated[
     str | None,
-    typer.Option("--from", metavar="INSTANT", help="At or after 2026-01-31T12:00:00 (local time, or with a zone),"),
+    typer.Option(
+        "--from",
+        metavar="INSTANT",
+        help="List those with events from 2026-01-31T12:00:00 on (local time or with zone),",
+    ),
 ]
-ToOption = Annotated[str | None, typer.Option("--to", metavar="INSTANT", help="and before this.")]
+ToOption = Annotated[str | None, typer.Option("--to", metavar="INSTANT", help="and before this instant.")]
 
 
 @reported
@@ -105,7 +109,8 @@ def trace(
     end: ToOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
-    """Where did my message go: published, delivered to whom, redelivered why, acked, dead-lettered where, and when."""
+    """Show what happened to a message: published, delivered, redelivered, acked, dead-lettered, with times and
+    reasons."""
     broker = broker_at(server, timeout)
     criteria: dict[str, str | int | None] = {
         "topic": topic,
@@ -121,17 +126,21 @@ def trace(
     if not message:
         if follow:
             raise typer.BadParameter("say which message: a topic, a partition and an offset, or a trace id")
-        return _list(broker, wanted, limit or _DEFAULT_LIMIT, as_json=as_json)
+        return _print_messages(broker, wanted, limit or _DEFAULT_LIMIT, as_json=as_json)
     if wanted or limit is not None:
         raise typer.BadParameter("one message is asked for; options that choose among many do not go with it")
     if follow and as_json:
         raise typer.BadParameter("--follow draws while it goes on, and --json prints an answer; use one of them")
-    path, parameters = _one(message)
-    return _follow(broker, path, parameters) if follow else _show(broker, path, parameters, as_json=as_json)
+    path, parameters = _parse_message(message)
+    return (
+        _follow_message(broker, path, parameters)
+        if follow
+        else _print_message(broker, path, parameters, as_json=as_json)
+    )
 
 
-def _one(message: list[str]) -> tuple[str, dict[str, str | int]]:
-    """What to ask for, from what was written."""
+def _parse_message(message: list[str]) -> tuple[str, dict[str, str | int]]:
+    """The path and parameters for the message given."""
     if len(message) == 1:
         (text,) = message
         if parent := _TRACE_PARENT.fullmatch(text):
@@ -153,71 +162,71 @@ def _one(message: list[str]) -> tuple[str, dict[str, str | int]]:
     return "/traces/search", {"topic": topic, "partition": int(partition), "offset": int(offset)}
 
 
-def _show(broker: BrokerHttp, path: str, parameters: dict[str, str | int], *, as_json: bool) -> int:
+def _print_message(broker: BrokerHttp, path: str, parameters: dict[str, str | int], *, as_json: bool) -> int:
     from goqueue.cli.commands.trace import trace_answers, trace_view
-    from goqueue.cli.terminal.styled_lines import put, put_json
+    from goqueue.cli.terminal.styled_lines import print_json, print_lines
 
-    answer = _told(broker, path, parameters)
+    answer = _fetch_message(broker, path, parameters)
     if as_json:
-        put_json(answer)
+        print_json(answer)
     else:
-        story = trace_answers.story_in(answer)
-        put(trace_view.drawn(story, trace_view.paper_here()))
+        story = trace_answers.parse_story(answer)
+        print_lines(trace_view.story_lines(story, trace_view.output_format()))
         if not story.complete:
             typer.echo(_INCOMPLETE, err=True)
     return 0
 
 
-def _follow(broker: BrokerHttp, path: str, parameters: dict[str, str | int]) -> int:
-    """Events as they come, then how it ended."""
+def _follow_message(broker: BrokerHttp, path: str, parameters: dict[str, str | int]) -> int:
+    """Print events as they come, then the final status."""
     from goqueue.cli.commands.trace import event_words, trace_answers, trace_view
-    from goqueue.cli.terminal.styled_lines import put
+    from goqueue.cli.terminal.styled_lines import print_lines
 
-    paper = trace_view.paper_here()
+    output = trace_view.output_format()
     last: Event | None = None
     while True:
-        story = trace_answers.story_in(_told(broker, path, parameters))
+        story = trace_answers.parse_story(_fetch_message(broker, path, parameters))
         is_over = event_words.is_settled(story)
         if last is None:
-            put([*trace_view.heading(story, paper), []])
-        shown = _shown_before(last, story.events)
-        if shown < len(story.events):
-            put(trace_view.timeline(story, paper, shown, is_open=not is_over))
+            print_lines([*trace_view.heading(story, output), []])
+        printed = _count_printed(last, story.events)
+        if printed < len(story.events):
+            print_lines(trace_view.timeline(story, output, printed, is_open=not is_over))
             last = story.events[-1]
         if is_over:
-            put([[], *trace_view.verdict(story, paper), *trace_view.standings(story, paper)])
+            print_lines([[], *trace_view.status_lines(story, output), *trace_view.group_lines(story, output)])
             if not story.complete:
                 typer.echo(_INCOMPLETE, err=True)
             return 0
         time.sleep(_LOOK_EVERY_S)
 
 
-def _shown_before(last: Event | None, events: list[Event]) -> int:
-    """How many of the events were shown, if ``last`` was shown last.
+def _count_printed(last: Event | None, events: list[Event]) -> int:
+    """How many of the events were printed already, if ``last`` was printed last.
 
-    Of very many a broker tells the first and the latest, so their number alone says nothing.
+    The number of events alone does not tell: of very many, the broker returns the first and the latest.
     """
     if last is None:
         return 0
     for count in range(len(events), 0, -1):
         if events[count - 1].is_same(last):
             return count
-    # So much has happened since that it is not told any more; the first event was shown.
+    # So many events followed that the broker omits it; the first one was printed.
     return 1
 
 
-def _list(broker: BrokerHttp, wanted: dict[str, str | int], limit: int, *, as_json: bool) -> int:
+def _print_messages(broker: BrokerHttp, wanted: dict[str, str | int], limit: int, *, as_json: bool) -> int:
     from goqueue.cli.commands.trace import trace_answers, trace_view
-    from goqueue.cli.terminal.styled_lines import put, put_json
+    from goqueue.cli.terminal.styled_lines import print_json, print_lines
 
     path = "/traces/search" if wanted else "/traces"
     answer = broker.get(path, {**wanted, "limit": limit})
     if as_json:
-        put_json(answer)
+        print_json(answer)
         return 0
-    page = trace_answers.page_in(answer)
+    page = trace_answers.parse_page(answer)
     if page.traces:
-        put(trace_view.table(page.traces, trace_view.paper_here(), time.time_ns()))
+        print_lines(trace_view.stories_table(page.traces, trace_view.output_format(), time.time_ns()))
     else:
         typer.echo("no message that is traced fits" if wanted else "nothing was traced lately", err=True)
     if len(page.traces) == limit:
@@ -227,12 +236,12 @@ def _list(broker: BrokerHttp, wanted: dict[str, str | int], limit: int, *, as_js
     return 0
 
 
-def _told(broker: BrokerHttp, path: str, parameters: dict[str, str | int]) -> Any:
-    """One message, however it was asked for."""
+def _fetch_message(broker: BrokerHttp, path: str, parameters: dict[str, str | int]) -> Any:
+    """The answer for one message, fetched by trace id or searched by position."""
     answer = broker.get(path, parameters)
     if not parameters:
         return answer
-    # By its place, a message is searched for, and found alone or not at all.
+    # A search by position finds one message or none.
     return answer["traces"][0] if isinstance(answer, dict) and answer.get("traces") else answer
 
 

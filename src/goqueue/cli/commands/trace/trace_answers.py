@@ -1,4 +1,4 @@
-"""What a broker answers about traces, as much of it as is drawn."""
+"""Types of the broker's answers about traces, as far as they are displayed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_UNDERSTOOD = "the answer is not one of a broker that this command knows"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a record lies."""
+    """The position of a record."""
 
     topic: str
     partition: int
@@ -27,7 +27,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Attributes(msgspec.Struct, frozen=True):
-    """What is not known is empty."""
+    """Attributes of an event; unknown ones are empty."""
 
     group: str = ""
     member: str = ""
@@ -42,7 +42,7 @@ class Attributes(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened to the message."""
+    """An event of a message's history."""
 
     timestamp: str
     event_type: str
@@ -53,7 +53,8 @@ class Event(msgspec.Struct, frozen=True):
         return parse_instant_ns(self.timestamp)
 
     def is_same(self, other: Event) -> bool:
-        """Attempts are counted among the events that are told, which may be others the next time."""
+        """Whether it is the same event. ``attempt`` is ignored: it is counted over the events returned, which vary per
+        answer."""
         return msgspec.structs.replace(self.attributes, attempt=0) == msgspec.structs.replace(
             other.attributes, attempt=0
         ) and (
@@ -63,7 +64,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class GroupNow(msgspec.Struct, frozen=True):
-    """Where a group is with the message."""
+    """A group's state for the message."""
 
     group: str
     state: str
@@ -77,7 +78,7 @@ class GroupNow(msgspec.Struct, frozen=True):
 
 
 class WaitsFor(msgspec.Struct, frozen=True):
-    """A transaction that has to end before anybody sees the message; ``own``: the one that it is part of."""
+    """An open transaction that keeps the message from being visible; ``own`` if the message is part of it."""
 
     own: bool
     producer_id: int
@@ -87,7 +88,7 @@ class WaitsFor(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, frozen=True):
-    """One message and all that happened to it; ``also`` are other messages of its trace."""
+    """One message with its events; ``also`` are other messages of the same trace."""
 
     trace_id: str
     topic: str
@@ -100,7 +101,7 @@ class Story(msgspec.Struct, frozen=True):
     key: str | None = None
     also: list[Place] = []
     complete: bool = True
-    """There was room to look for all of its events."""
+    """False if the search ended before all of its events were examined."""
     waits_for: WaitsFor | None = None
 
     @property
@@ -111,13 +112,13 @@ class Story(msgspec.Struct, frozen=True):
     def duration_ns(self) -> int:
         return self.events[-1].at_ns - self.events[0].at_ns if self.events else 0
 
-    def place_of(self, event: Event) -> Place:
-        """Where it happened: to the message itself, or to a copy of it."""
+    def position_of(self, event: Event) -> Place:
+        """The position where the event happened: the message's own, or that of a copy."""
         there = event.attributes
         return Place(there.topic, there.partition, there.offset) if there.topic else self.place
 
     def groups_now(self) -> list[GroupNow]:
-        """Each group once: a copy that was made for it counts for more than the message."""
+        """The state of each group, once; a copy made for a group takes precedence over the message."""
         latest = {each.group: each for each in self.groups}
         return list(latest.values())
 
@@ -130,32 +131,32 @@ class Story(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """The latest first. ``complete``: everything that is kept was looked at."""
+    """Messages, the latest first. ``complete``: all stored events were examined."""
 
     traces: list[Story]
     complete: bool
 
 
-def story_in(answer: Any) -> Story:
-    return _checked(_converted(answer, Story))
+def parse_story(answer: Any) -> Story:
+    return _check_instants(_convert(answer, Story))
 
 
-def page_in(answer: Any) -> Page:
-    page = _converted(answer, Page)
+def parse_page(answer: Any) -> Page:
+    page = _convert(answer, Page)
     for each in page.traces:
-        _checked(each)
+        _check_instants(each)
     return page
 
 
-def _converted(answer: Any, kind: type[T]) -> T:
+def _convert(answer: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(answer, type=kind)
     except msgspec.ValidationError as error:
         raise NoBroker(f"{_NOT_UNDERSTOOD}: {error}") from None
 
 
-def _checked(story: Story) -> Story:
-    """Whoever draws it need not expect a time that is none."""
+def _check_instants(story: Story) -> Story:
+    """Validate all instants here, so that drawing need not."""
     try:
         for instant in filter(None, story.instants()):
             parse_instant_ns(instant)

@@ -1,4 +1,4 @@
-"""Draws traces: one message as in a flight recorder, many as a table; in colour for a terminal, plain for a pipe."""
+"""Draws traces: one message as a timeline, many as a table; in colour for a terminal, plain for a pipe."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _SET_IN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Paper:
-    """What is drawn on. ``width`` is that of a line; ``None`` for a line as long as it has to be."""
+class OutputFormat:
+    """Output format. ``width`` is that of a line; ``None`` for unlimited lines."""
 
     times: Times
     width: int | None = None
@@ -60,17 +60,17 @@ class Paper:
         return "..." if self.is_ascii else "…"
 
     @property
-    def rail(self) -> tuple[str, str, str, str]:
-        """First, further and last events, and what a line goes on with."""
+    def marks(self) -> tuple[str, str, str, str]:
+        """Marks of the first, further and last events, and of continued lines."""
         return ("|", "|", "|", "|") if self.is_ascii else ("┌", "├", "└", "│")
 
 
-def heading(story: Story, paper: Paper) -> list[Line]:
-    """Which message this is."""
+def heading(story: Story, output: OutputFormat) -> list[Line]:
+    """The message's position, key and trace."""
     is_marker = any(event.event_type == kinds.MARKER for event in story.events)
     first: Line = [("record  " if is_marker else "message ", "dim"), (escape(str(story.place)), "bold")]
     if story.key is not None:
-        key = shortened(escape(story.key), _LONGEST_KEY, paper.ellipsis) or "''"
+        key = shortened(escape(story.key), _LONGEST_KEY, output.ellipsis) or "''"
         first += [(f"{_GAP}key ", "dim"), (key, "")]
     lines = [first, [("trace   ", "dim"), (escape(story.trace_id), "")]]
     if story.also:
@@ -80,125 +80,125 @@ def heading(story: Story, paper: Paper) -> list[Line]:
     return lines
 
 
-def verdict(story: Story, paper: Paper) -> list[Line]:
-    """How it fared."""
+def status_lines(story: Story, output: OutputFormat) -> list[Line]:
+    """The message's status."""
     style = _STATUS_STYLES.get(story.status, "")
-    line: Line = [("status  ", "dim"), (status_words(story, paper.times), f"bold {style}".strip())]
+    line: Line = [("status  ", "dim"), (status_words(story, output.times), f"bold {style}".strip())]
     if not story.in_log:
         line.append((", and the log does not have it any more", "dim"))
     return [line]
 
 
-def timeline(story: Story, paper: Paper, shown: int = 0, *, is_open: bool = False) -> Iterator[Line]:
-    """A line for each event behind the first ``shown``, or more where there is not enough room.
+def timeline(story: Story, output: OutputFormat, first_event: int = 0, *, is_open: bool = False) -> Iterator[Line]:
+    """The events from index ``first_event`` on, each on one line or more if too long.
 
-    ``is_open``: there may be more to come.
+    ``is_open``: more events may come.
     """
     events = story.events
-    for index in range(shown, len(events)):
+    for index in range(first_event, len(events)):
         event = events[index]
         at_ns = event.at_ns
-        day = paper.times.day(at_ns)
+        day = output.times.day(at_ns)
         if index == 0:
-            yield [(f"{day}, {paper.times.zone_name(at_ns)}", "dim")]
-        elif day != paper.times.day(events[index - 1].at_ns):
+            yield [(f"{day}, {output.times.zone_name(at_ns)}", "dim")]
+        elif day != output.times.day(events[index - 1].at_ns):
             yield [(day, "dim")]
-        first, further, last, goes_on = paper.rail
+        first, further, last, goes_on = output.marks
         mark = first if index == 0 else last if index == len(events) - 1 and not is_open else further
         step = "" if index == 0 else _signed(at_ns - events[index - 1].at_ns)
         total = "" if index == 0 else duration(at_ns - events[0].at_ns)
-        clock = paper.times.clock(at_ns)
+        clock = output.times.clock(at_ns)
         margin = f"{clock}{_GAP}{step:>{_STEP_WIDTH}}{_GAP}{total:>{_TOTAL_WIDTH}}{_GAP}"
-        words = event_words(event, paper.times) + _where(story, index)
+        words = event_words(event, output.times) + _position_note(story, index)
         style = _STYLES.get(event.event_type, "")
-        for number, part in enumerate(_wrapped(words, paper, len(margin) + 2)):
+        for number, part in enumerate(_wrap(words, output, len(margin) + 2)):
             if number == 0:
                 spans = [(clock, ""), (margin[len(clock) :], "dim"), (f"{mark} ", "dim"), (part, style)]
             else:
-                hangs = goes_on if mark != last or paper.is_ascii else " "
+                hangs = goes_on if mark != last or output.is_ascii else " "
                 spans = [(" " * len(margin), ""), (f"{hangs} {' ' * _SET_IN}", "dim"), (part, style)]
             yield spans
 
 
-def standings(story: Story, paper: Paper) -> Iterator[Line]:
-    """Where each group is with it now."""
+def group_lines(story: Story, output: OutputFormat) -> Iterator[Line]:
+    """The current state of each group."""
     groups = story.groups_now()
     widest = max((cell_len(escape(each.group)) for each in groups), default=0)
     seen_ns = story.events[-1].at_ns if story.events else 0
     for number, each in enumerate(groups):
         name = set_cell_size(escape(each.group), widest)
         margin = f"{'now' if number == 0 else '':8}{name}{_GAP}"
-        words = group_words(each, paper.times, seen_ns)
-        for row, part in enumerate(_wrapped(words, paper, cell_len(margin))):
+        words = group_words(each, output.times, seen_ns)
+        for row, part in enumerate(_wrap(words, output, cell_len(margin))):
             start: Line = [(margin[:8], "dim"), (margin[8:], "")] if row == 0 else [(" " * cell_len(margin), "")]
             yield [*start, (part, _STATE_STYLES.get(each.state, "yellow"))]
 
 
-def drawn(story: Story, paper: Paper) -> Iterator[Line]:
-    """All of it."""
-    yield from heading(story, paper)
-    yield from verdict(story, paper)
+def story_lines(story: Story, output: OutputFormat) -> Iterator[Line]:
+    """The whole history of one message."""
+    yield from heading(story, output)
+    yield from status_lines(story, output)
     yield []
-    yield from timeline(story, paper, is_open=story.status == "pending")
+    yield from timeline(story, output, is_open=story.status == "pending")
     if story.groups:
         yield []
-        yield from standings(story, paper)
+        yield from group_lines(story, output)
 
 
-def table(stories: Sequence[Story], paper: Paper, now_ns: int) -> Iterator[Line]:
-    """A line for each message, with the time of its last event."""
-    rows = [_row(story, paper, now_ns) for story in stories]
+def stories_table(stories: Sequence[Story], output: OutputFormat, now_ns: int) -> Iterator[Line]:
+    """A row for each message, with the time of its last event."""
+    rows = [_row(story, output, now_ns) for story in stories]
     widths = [max(cell_len(row[column]) for row in [_TITLES, *rows]) for column in range(len(_TITLES))]
-    if paper.width is not None:
-        room = paper.width - sum(widths[:-1]) - len(_GAP) * (len(_TITLES) - 1)
+    if output.width is not None:
+        room = output.width - sum(widths[:-1]) - len(_GAP) * (len(_TITLES) - 1)
         widths[-1] = min(widths[-1], max(room, _NARROWEST))
-    yield [(_aligned(_TITLES, widths, paper), "bold")]
+    yield [(_align(_TITLES, widths, output), "bold")]
     for story, row in zip(stories, rows, strict=True):
         status = _STATUS_STYLES.get(story.status, "")
-        before = _aligned(row[:3], widths[:3], paper, is_last=False)
-        after = _aligned(row[4:], widths[4:], paper)
+        before = _align(row[:3], widths[:3], output, is_last=False)
+        after = _align(row[4:], widths[4:], output)
         yield [(before + _GAP, ""), (set_cell_size(row[3], widths[3]) + _GAP, status), (after, "")]
 
 
-def paper_here() -> Paper:
-    """For standard output as it is."""
+def output_format() -> OutputFormat:
+    """The format for the current standard output."""
     if not sys.stdout.isatty():
-        return Paper(Times())
+        return OutputFormat(Times())
     from rich.console import Console
 
     console = Console()
-    return Paper(Times(), console.width, console.options.ascii_only)
+    return OutputFormat(Times(), console.width, console.options.ascii_only)
 
 
-def _row(story: Story, paper: Paper, now_ns: int) -> tuple[str, ...]:
+def _row(story: Story, output: OutputFormat, now_ns: int) -> tuple[str, ...]:
     if story.events:
         last = story.events[-1]
-        is_today = paper.times.day(last.at_ns) == paper.times.day(now_ns)
-        clock = paper.times.clock(last.at_ns)
-        time = clock if is_today else f"{paper.times.day(last.at_ns)} {clock[:5]}"
-        happened = event_words(last, paper.times)
+        is_today = output.times.day(last.at_ns) == output.times.day(now_ns)
+        clock = output.times.clock(last.at_ns)
+        time = clock if is_today else f"{output.times.day(last.at_ns)} {clock[:5]}"
+        happened = event_words(last, output.times)
     else:
         time, happened = "", ""
-    key = shortened(escape(story.key or ""), _KEY_IN_TABLE, paper.ellipsis)
+    key = shortened(escape(story.key or ""), _KEY_IN_TABLE, output.ellipsis)
     return time, escape(str(story.place)), key, escape(story.status), duration(story.duration_ns), happened
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int], paper: Paper, *, is_last: bool = True) -> str:
+def _align(cells: Sequence[str], widths: Sequence[int], output: OutputFormat, *, is_last: bool = True) -> str:
     fitted = [
-        set_cell_size(shortened(cell, width, paper.ellipsis), width) for cell, width in zip(cells, widths, strict=True)
+        set_cell_size(shortened(cell, width, output.ellipsis), width) for cell, width in zip(cells, widths, strict=True)
     ]
     text = _GAP.join(fitted)
     return text.rstrip() if is_last else text
 
 
-def _where(story: Story, index: int) -> str:
-    """The place of an event, if the line before does not lead there."""
-    here = story.place_of(story.events[index])
+def _position_note(story: Story, index: int) -> str:
+    """The position of an event, if it differs from where the event before leads."""
+    here = story.position_of(story.events[index])
     if index == 0:
         there = story.place
     else:
         before = story.events[index - 1]
-        there = before.attributes.to or story.place_of(before)
+        there = before.attributes.to or story.position_of(before)
     return "" if here == there else f" ({escape(str(here))})"
 
 
@@ -206,11 +206,11 @@ def _signed(span_ns: int) -> str:
     return duration(span_ns) if span_ns < 0 else f"+{duration(span_ns)}"
 
 
-def _wrapped(words: str, paper: Paper, margin: int) -> list[str]:
-    """In lines that fit; what does not fit the first is set in a little by whoever draws it."""
-    if paper.width is None:
+def _wrap(words: str, output: OutputFormat, margin: int) -> list[str]:
+    """Break into lines that fit; the caller indents all but the first."""
+    if output.width is None:
         return [words]
-    room = max(paper.width - margin, _NARROWEST)
+    room = max(output.width - margin, _NARROWEST)
     lines = [""]
     for word in words.split(" "):
         joined = f"{lines[-1]} {word}" if lines[-1] else word
