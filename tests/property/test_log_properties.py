@@ -17,6 +17,7 @@ from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import OsFiles
 from goqueue.storage.log.compaction import CompactionRules, compact
 from goqueue.storage.log.log import Log, LogOptions
+from goqueue.storage.log.observer import LogObserver
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
 from goqueue.wire.batch import join_frames
@@ -31,6 +32,20 @@ messages = st.lists(
     max_size=5,
 )
 Content = list[tuple[bytes, int, int, int]]
+
+
+class Observer(LogObserver):
+    def __init__(self, machine: LogMachine) -> None:
+        self._machine = machine
+
+    def is_held(self, low: int, high: int) -> bool:
+        return any(low <= offset < high for offset in self._machine.pending)
+
+    def delays_from(self, end_offset: int) -> int:
+        return min(self._machine.pending, default=end_offset)
+
+    def compacted(self, low: int, high: int) -> None:
+        self._machine.make_plain(low, high)
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -72,9 +87,7 @@ class LogMachine(RuleBasedStateMachine):
     def opened(self) -> Log:
         files = OpenFiles(OsFiles(), self.files, self.lane_bytes)
         log = open_log(files, self.root, self.options, self.clock, self.point)
-        log.holds = lambda base, below: any(base <= offset < below for offset in self.pending)
-        log.delays_from = lambda: min(self.pending, default=self.end)
-        log.on_compacted = self.make_plain
+        log.observer = Observer(self)
         return log
 
     def make_plain(self, low: int, high: int) -> None:
@@ -163,7 +176,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.drop_below_start(self.log.start_offset)
         self.model = {offset: message for offset, message in self.model.items() if offset >= self.start}
         for segment in self.log.segments:
-            assert segment.below > self.start or self.log.holds(segment.base, segment.below)
+            assert segment.below > self.start or self.log.observer.is_held(segment.base, segment.below)
 
     @rule(data=st.data())
     @precondition(lambda self: self.pending)

@@ -19,8 +19,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from goqueue.broker.partitions.partition_delays import PartitionDelays
-from goqueue.broker.partitions.partition_producers import DedupEntry, PartitionProducers, digest_of
+from goqueue.broker.partitions.derived_state import DerivedState
+from goqueue.broker.partitions.partition_producers import DedupEntry, digest_of
 from goqueue.broker.upkeep.upkeep import compactable_below
 from goqueue.model.message import HIDDEN
 from goqueue.model.producers import WINDOW, SentBatch
@@ -99,9 +99,9 @@ class TransactionLog(RuleBasedStateMachine):
 
     def opened(self) -> None:
         self.log: Log = open_log(OpenFiles(self.files, 20), self.folder, self.options, self.clock, self.point)
-        self.producers = PartitionProducers(self.log)
+        derived = DerivedState(self.log, lambda: None)
+        self.producers, self.delays = derived.producers, derived.delays
         self.producers.recover(self.files, self.point, START_NS)
-        self.delays = PartitionDelays(self.log, self.producers.state)
         self.delays.recover(self.files, self.point)
 
     # What producers do

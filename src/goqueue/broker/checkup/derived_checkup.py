@@ -36,7 +36,7 @@ def check_derived(
     producers = PartitionProducers(log)
     had_producers = files.exists(producers.path)
     producers.recover(files, point, now_ns)
-    _check_delays(report, files, log, point, producers.state, is_measure=is_measure)
+    _check_delays(report, files, log, point, producers, is_measure=is_measure)
     if not files.exists(producers.path):
         what = _useless(producers.path, log) if had_producers else "is missing"
         if is_measure and not _tells_producers(log, point):
@@ -66,7 +66,7 @@ def _check_delays(
     files: ScratchFiles,
     log: Log,
     point: RecoveryPoint | None,
-    producers: Producers,
+    producers: PartitionProducers,
     *,
     is_measure: bool,
 ) -> None:

@@ -96,9 +96,8 @@ class Delays:
 
     def opened(self, partition: Partition, point: RecoveryPoint | None) -> None:
         """Learn what waits in a partition that was just opened."""
-        delays = PartitionDelays(partition.log, partition.producers.state)
-        delays.recover(self._files, point)
-        self._known[partition] = delays
+        partition.delays.recover(self._files, point)
+        self._known[partition] = partition.delays
 
     def start(self) -> None:
         """From here on what is due becomes visible."""

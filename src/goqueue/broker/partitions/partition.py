@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.broker.partitions.partition_producers import PartitionProducers
+from goqueue.broker.partitions.derived_state import DerivedState
 from goqueue.broker.runtime.spread_calls import Rounds, wake
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.logging import get_logger
@@ -40,7 +40,9 @@ class Partition:
 
     def __init__(self, log: Log, commits: CommitScheduler, policy: FsyncPolicy, place: str = "") -> None:
         self.log = log
-        self.producers = PartitionProducers(log)
+        derived = DerivedState(log, self.wake)
+        self.producers = derived.producers
+        self.delays = derived.delays
         self.place = place
         """The topic's name and this partition's number, as traces name it."""
         self.policy: FsyncPolicy = policy
@@ -62,7 +64,6 @@ class Partition:
         self.read_messages = 0
         self.read_bytes = 0
         """By offset, without a group, since the start."""
-        log.on_durable = self.wake
 
     @property
     def high_watermark(self) -> int:

@@ -21,11 +21,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from goqueue.broker.partitions.partition_producers import PartitionProducers
 from goqueue.delivery.delay_index import PendingDelays
 from goqueue.model.errors import CorruptData
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
-from goqueue.model.producers import OpenDelays, Producers
+from goqueue.model.producers import OpenDelays
 from goqueue.storage.files.atomic import read_checked
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import Files
@@ -57,13 +58,16 @@ class _File(msgspec.Struct):
 class PartitionDelays:
     """What waits in one partition, and what has stopped waiting by a record that a crash may still take."""
 
-    def __init__(self, owner_log: Log, producers: Producers) -> None:
+    def __init__(self, owner_log: Log, producers: PartitionProducers) -> None:
         """``producers`` tell what became of the transaction that a delayed record belongs to."""
         self.log = owner_log
         self._producers = producers
+        self._forget()
+
+    def _forget(self) -> None:
         self._held: dict[int, PendingDelays] = {}
-        self._held_count = 0
         """By producer: what its open transaction has delayed."""
+        self._held_count = 0
         self.pending = PendingDelays()
         self.saved_at = 0
         """Up to which offset the file tells everything."""
@@ -73,8 +77,6 @@ class PartitionDelays:
         """Of a compacted log: the offsets that the file names, or did before the one that is being written."""
         self._naming = _NONE
         self._unsettled: deque[tuple[int, NDArray[np.int64]]] = deque()
-        owner_log.holds = self.keeps
-        owner_log.delays_from = self.needed_from
 
     def __len__(self) -> int:
         """How many messages wait, those of open transactions included."""
@@ -161,7 +163,7 @@ class PartitionDelays:
 
     def is_wanted(self, offset: int) -> bool:
         """Whether compaction must keep an original: what it became goes only after it."""
-        if offset in self._producers.aborted_delayed:
+        if offset in self._producers.state.aborted_delayed:
             # It becomes nothing. As a plain record it would look like one that waits.
             return False
         place = int(np.searchsorted(self._named, offset))
@@ -196,7 +198,9 @@ class PartitionDelays:
     # Recovery
 
     def recover(self, files: Files, point: RecoveryPoint | None) -> None:
-        """Learn what waits: from the file, and from the log behind it."""
+        """Learn what waits, from the file and from the log behind it, once the producers are recovered. Done again, it
+        begins anew."""
+        self._forget()
         at = self.log.segments[0].base if point is None else point.delays_from
         loaded = self._load(files)
         if loaded is not None:
@@ -210,7 +214,7 @@ class PartitionDelays:
                 self.pending.remove_many(offsets[offsets < point.delays_from])
         first_new = len(self.pending)
         at = self._first_of_interest(max(at, self.log.segments[0].base))
-        opened = self._producers.open_delays()
+        opened = self._producers.state.open_delays()
         while (found := self.log.read_kept(at, _SCAN_BYTES, 1 << 20)) is not None:
             self._replay(found.load(), opened)
             at = found.next_offset
@@ -220,14 +224,14 @@ class PartitionDelays:
     def _settle_held(self) -> None:
         """Of what the file says is held: what was committed since waits, what was aborted never will."""
         loaded, self._held = self._held, {}
-        opened = self._producers.open_delays()
+        opened = self._producers.state.open_delays()
         for producer_id, held in loaded.items():
             offsets, dues = held.entries()
             is_held = opened.owners(offsets) == producer_id
             if is_held.any():
                 self.hold(producer_id, offsets[is_held], dues[is_held])
             waits = ~is_held
-            aborted = self._producers.aborted_delayed.mask(offsets)
+            aborted = self._producers.state.aborted_delayed.mask(offsets)
             if aborted is not None:
                 waits &= ~aborted
             # Compaction may have taken what was aborted, and with it what told so.
@@ -317,7 +321,7 @@ class PartitionDelays:
             held = delayed[owners == owner]
             self.hold(owner, offsets[held], due_times(run, held))
         waits = owners < 0
-        aborted = self._producers.aborted_delayed.mask(of_delayed)
+        aborted = self._producers.state.aborted_delayed.mask(of_delayed)
         return delayed[waits if aborted is None else waits & ~aborted]
 
     def _end(self, offset: int) -> None:

@@ -71,9 +71,6 @@ class PartitionProducers:
         """Whether the topic remembers any dedup id of this partition."""
         self._nobody_below = 0
         """When the log ended here, nobody was known: nothing below is needed, be there a file or not."""
-        owner_log.producers_from = self.needed_from
-        owner_log.producers_known_to = self.settled_below
-        owner_log.on_compacted = self._compacted
 
     @property
     def is_empty(self) -> bool:
@@ -126,8 +123,8 @@ class PartitionProducers:
         self.changes += self.state.forget(silent_since_ns, most)
         self.has_ids = has_ids
 
-    def _compacted(self, low: int, high: int) -> None:
-        """What was aborted there is gone, and not to be counted any more."""
+    def compacted(self, low: int, high: int) -> None:
+        """Compaction has removed what was aborted between two offsets; it is not counted any more."""
         self.state.drop_between(low, high)
 
     @property

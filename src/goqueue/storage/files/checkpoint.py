@@ -19,8 +19,11 @@ from goqueue.storage.files.files import Files
 log = get_logger(__name__)
 
 
-class RecoveryPoint(msgspec.Struct, frozen=True, array_like=True):
-    """The state of a log's active segment at a moment when all of it, indexes included, was on the disk."""
+class RecoveryPoint(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """The state of a log's active segment at a moment when all of it, indexes included, was on the disk.
+
+    Stored as an array: the order of the fields is the format, and a new one goes to the end with a default.
+    """
 
     start_offset: int
     base: int

@@ -20,6 +20,7 @@ from goqueue.model.ports import NANOS_PER_MS
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.disk_errors import told
 from goqueue.storage.log.lost import Lost
+from goqueue.storage.log.observer import LogObserver
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.segment import Segment, Slice
 from goqueue.storage.log.swap import revoke_swaps
@@ -80,21 +81,11 @@ class Log:
         self.missing: str | None = None
         """What a start found to be gone, if anything."""
         self.lost = lost
-        self.on_durable: Callable[[], None] = _nothing
-        """Called when ``durable_offset`` has moved."""
+        self.observer = LogObserver()
+        """What follows this log; set by the owner of the state that is derived from it."""
         self._unsynced: list[Segment] = []
         self._names_unsynced = True
         self.truncations = 0
-        self.holds: Callable[[int, int], bool] = _holds_nothing
-        """Whether a segment with offsets in this range holds something that delayed messages need. Its files stay."""
-        self.delays_from: Callable[[], int] = lambda: self.end_offset
-        """The offset below which nothing is pending."""
-        self.producers_from: Callable[[], int] = lambda: self.end_offset
-        """The offset below which nothing is needed to know the producers, be there a file of them or not."""
-        self.producers_known_to: Callable[[], int] = lambda: self.end_offset
-        """The offset up to which everything about producers is known without this log."""
-        self.on_compacted: Callable[[int, int], None] = _compacted_nothing
-        """Called when the segments between two offsets were replaced by what compaction left of them."""
         self._noted_delays_from = 0
         self.durable_start = 0
         """The start, as it is known to be on the disk."""
@@ -187,7 +178,7 @@ class Log:
     def synced(self, taken: Unsynced) -> None:
         if taken.truncations == self.truncations and self.failure is None:
             self.durable_offset = max(self.durable_offset, taken.end_offset)
-            self.on_durable()
+            self.observer.durable_end_moved()
 
     def recovery_point(self) -> RecoveryPoint:
         """The state right now; it may be stored once everything written before is on the disk."""
@@ -200,11 +191,23 @@ class Log:
         active = self.active
         at = self.segment_at(self.start_offset)
         return RecoveryPoint(
-            self.start_offset, active.base, active.size, active.count, active.index_checksum, active.time_entries,
-            active.time_checksum, active.max_timestamp_ns, active.last_append_ns, self.cleaned_to,
-            len(self.segments) - at - (not active.count), active.lanes.entries, active.lanes.checksum,
-            self.delays_from(), self.segments[at].base, self.producers_from(),
-        )  # fmt: skip
+            start_offset=self.start_offset,
+            base=active.base,
+            size=active.size,
+            count=active.count,
+            index_checksum=active.index_checksum,
+            time_entries=active.time_entries,
+            time_checksum=active.time_checksum,
+            max_timestamp_ns=active.max_timestamp_ns,
+            last_append_ns=active.last_append_ns,
+            cleaned_to=self.cleaned_to,
+            segments=len(self.segments) - at - (not active.count),
+            lane_entries=active.lanes.entries,
+            lane_checksum=active.lanes.checksum,
+            delays_from=self.observer.delays_from(self.end_offset),
+            start_base=self.segments[at].base,
+            producers_from=self.observer.producers_from(self.end_offset),
+        )
 
     # Reading
 
@@ -374,8 +377,8 @@ class Log:
         for segment in self.segments[:-1]:
             if segment.below > self.durable_start:
                 break
-            if self.holds(segment.base, segment.below):
-                known_to = self.producers_known_to()
+            if self.observer.is_held(segment.base, segment.below):
+                known_to = self.observer.producers_known_to(self.end_offset)
             elif known_to is None or segment.below <= known_to:
                 # Else it may tell how a transaction ended of which a segment before it has records.
                 gone[segment] = None
@@ -397,22 +400,10 @@ class Log:
         for segment in old:
             segment.close()
         self.segments[first : first + len(old)] = [fresh] if fresh else []
-        self.on_compacted(low, high)
+        self.observer.compacted(low, high)
 
     def close(self) -> None:
         """Let go of the files. Whoever still wants to write or waits for an fsync gets an error."""
         self.failure = self.failure or "it was closed"
         for segment in self.segments:
             segment.close()
-
-
-def _nothing() -> None:
-    pass
-
-
-def _holds_nothing(base: int, below: int) -> bool:
-    return False
-
-
-def _compacted_nothing(low: int, high: int) -> None:
-    pass

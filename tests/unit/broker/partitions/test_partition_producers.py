@@ -14,7 +14,7 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.partitions import partition_producers
 from goqueue.broker.partitions.dedup_ids import DedupIds, Room
-from goqueue.broker.partitions.partition_delays import PartitionDelays
+from goqueue.broker.partitions.derived_state import DerivedState
 from goqueue.broker.partitions.partition_producers import DedupEntry, PartitionProducers, digest_of
 from goqueue.broker.upkeep.upkeep import compactable_below
 from goqueue.model.offset_runs import OffsetRuns
@@ -53,9 +53,9 @@ class Disk:
 
     def start(self) -> None:
         self.log: Log = open_log(OpenFiles(FILES, 20), self.folder, self.options, self.clock, self.point)
-        self.producers = PartitionProducers(self.log)
+        derived = DerivedState(self.log, lambda: None)
+        self.producers, self.delays = derived.producers, derived.delays
         self.producers.recover(FILES, self.point, self.clock.now_ns)
-        self.delays = PartitionDelays(self.log, self.producers.state)
         self.delays.recover(FILES, self.point)
 
     @property

@@ -113,7 +113,7 @@ def test_a_point_from_before_there_were_lanes_costs_a_scan(reopen: OpenLog, fold
     log = reopen(segment_bytes=380)
     model = filled(log, MIXED, MIXED, MIXED)
     old = log.recovery_point()
-    point = RecoveryPoint(*[getattr(old, name) for name in RecoveryPoint.__struct_fields__[:11]])
+    point = RecoveryPoint(**{name: getattr(old, name) for name in RecoveryPoint.__struct_fields__[:11]})
     for path in folder.glob("*.lanes"):
         path.unlink()
     again = reopen(point, segment_bytes=380)

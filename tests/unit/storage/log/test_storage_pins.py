@@ -9,6 +9,7 @@ from doubles.messages import OpenLog, batch_of, values_of
 
 from goqueue.model.errors import OffsetOutOfRange
 from goqueue.storage.log.log import Log
+from goqueue.storage.log.observer import LogObserver
 
 
 @pytest.fixture
@@ -23,9 +24,19 @@ def log(reopen: OpenLog) -> Log:
     return log
 
 
+class Pins(LogObserver):
+    def __init__(self, pending: set[int]) -> None:
+        self._pending = pending
+
+    def is_held(self, low: int, high: int) -> bool:
+        return any(low <= offset < high for offset in self._pending)
+
+    def delays_from(self, end_offset: int) -> int:
+        return min(self._pending, default=end_offset)
+
+
 def pin(log: Log, pending: set[int]) -> None:
-    log.holds = lambda base, below: any(base <= offset < below for offset in pending)
-    log.delays_from = lambda: min(pending, default=log.end_offset)
+    log.observer = Pins(pending)
 
 
 def bases(log: Log) -> list[int]:

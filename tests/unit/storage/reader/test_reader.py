@@ -15,6 +15,7 @@ from goqueue.model.errors import OffsetOutOfRange, TopicNotFound
 from goqueue.storage.files.checkpoint import CheckpointFile
 from goqueue.storage.log.compaction import CompactionRules, compact
 from goqueue.storage.log.log import Log, LogOptions
+from goqueue.storage.log.observer import LogObserver
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
 from goqueue.storage.reader.reader import LogReader, read_runs
@@ -292,10 +293,17 @@ def test_what_retention_has_removed_is_an_error_that_names_the_earliest(partitio
     assert read(partition.folder, 32, 40) == list(range(32, 40))
 
 
+class HoldsTheFirst(LogObserver):
+    def is_held(self, low: int, high: int) -> bool:
+        return low == 0
+
+    def delays_from(self, end_offset: int) -> int:
+        return 0
+
+
 def test_files_that_are_kept_below_the_start_are_not_read(partition: Partition) -> None:
     partition.publish(40)
-    partition.log.holds = lambda base, below: base == 0
-    partition.log.delays_from = lambda: 0
+    partition.log.observer = HoldsTheFirst()
     partition.log.start_offset = 32
     partition.save_point()
     assert partition.path(0, LOG).name == f"{0:020d}.log"

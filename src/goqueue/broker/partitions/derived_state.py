@@ -1,0 +1,39 @@
+"""State derived from one partition's log: its producers and its delayed messages, following the log as its observer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from goqueue.broker.partitions.partition_delays import PartitionDelays
+from goqueue.broker.partitions.partition_producers import PartitionProducers
+from goqueue.storage.log.log import Log
+from goqueue.storage.log.observer import LogObserver
+
+
+class DerivedState(LogObserver):
+    """Answers the log's questions for producers and delays alike. Empty until both are recovered, producers first."""
+
+    def __init__(self, log: Log, on_durable: Callable[[], None]) -> None:
+        """``on_durable`` is called when the log's durable end has moved."""
+        self.producers = PartitionProducers(log)
+        self.delays = PartitionDelays(log, self.producers)
+        self._on_durable = on_durable
+        log.observer = self
+
+    def durable_end_moved(self) -> None:
+        self._on_durable()
+
+    def compacted(self, low: int, high: int) -> None:
+        self.producers.compacted(low, high)
+
+    def is_held(self, low: int, high: int) -> bool:
+        return self.delays.keeps(low, high)
+
+    def delays_from(self, end_offset: int) -> int:
+        return self.delays.needed_from()
+
+    def producers_from(self, end_offset: int) -> int:
+        return self.producers.needed_from()
+
+    def producers_known_to(self, end_offset: int) -> int:
+        return self.producers.settled_below()
