@@ -82,4 +82,4 @@ async def _append_durably(folder: Path, wires: list[bytes], batches: int) -> tup
 async def _write_durably(under: LogUnderTest, wires: list[bytes], batches: int) -> None:
     for number in range(batches):
         end_offset = under.publish(wires[number % len(wires)])
-        await under.commits.durable(under.log, end_offset)
+        await under.commits.reached(under.log, end_offset)

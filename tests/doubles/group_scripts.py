@@ -262,7 +262,7 @@ async def let_the_time_of_messages_run_out(stage: Stage) -> None:
     stage.told.may_die |= stage.told.published
     await stage.poll(2)
     await until(lambda: stage.broker.groups.settling.tally.dead_letters == 2)
-    await stage.broker._commits.durable(*_whole(stage.broker.topic(DEAD).partitions[0].log))
+    await stage.broker._commits.reached(*_whole(stage.broker.topic(DEAD).partitions[0].log))
     await stage.broker.create_topic("other")
 
 
@@ -459,7 +459,7 @@ async def _clamp_twice(rng: Random) -> None:
         raise Broken(f"a group is ahead of its log: {lag}, and the log ends at {end}")
     fresh = [b"fresh-%d" % number for number in range(12)]
     await broker.publish(TOPIC, [NewMessage(value) for value in fresh])
-    await broker._commits.durable(broker.topic(TOPIC).partitions[0].log, end + 12)
+    await broker._commits.reached(broker.topic(TOPIC).partitions[0].log, end + 12)
     # The power goes again before the group has done anything.
     broker = await started(disk.crash(rng))
     for member in list(broker.groups.shards.find(GROUP).state.members):

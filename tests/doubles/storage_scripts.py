@@ -70,7 +70,7 @@ class Script:
             self.append(number)
             if place % 2:
                 self.log.roll()
-        await self.process.scheduler.durable(self.log, self.log.end_offset)
+        await self.process.scheduler.reached(self.log, self.log.end_offset)
         self.ledger.acked(self.log.end_offset)
 
     def pass_over(self, *, max_keys: int = 1_000, until: str | None = None) -> None:

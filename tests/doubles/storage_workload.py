@@ -166,7 +166,7 @@ class Workload:
         self._write(name, log, ledger)
         if self.rng.random() < 0.6:
             end = log.end_offset
-            await self.process.scheduler.durable(log, end)
+            await self.process.scheduler.reached(log, end)
             ledger.acked(end)
 
     def _write(self, name: str, log: Log, ledger: Ledger) -> None:

@@ -33,8 +33,8 @@ def site_of(frame: FrameType, call: str) -> str:
 def without(ignored: str) -> Iterator[set[str]]:
     """The wait at one site does nothing, as if someone had deleted it. Yields the sites that were reached."""
     reached: set[str] = set()
-    settled, durable, on_disk = Journal.settled, CommitScheduler.durable, SchemaRegistry.on_disk
-    acknowledge, sync = Partition.acknowledge, CommitScheduler.sync
+    settled, reach, on_disk = Journal.settled, CommitScheduler.reached, SchemaRegistry.on_disk
+    acknowledge, durable, sync = Partition.acknowledge, Partition.durable, CommitScheduler.sync
 
     def is_ignored(call: str) -> bool:
         site = site_of(sys._getframe(2), call)
@@ -47,8 +47,11 @@ def without(ignored: str) -> Iterator[set[str]]:
     def on_disk_or_not(self: SchemaRegistry) -> Awaitable[None]:
         return _at_once() if is_ignored("on_disk") else on_disk(self)
 
-    def durable_or_not(self: CommitScheduler, log: Log, offset: int) -> Awaitable[None]:
-        return durable(self, log, 0 if is_ignored("durable") else offset)
+    def reached_or_not(self: CommitScheduler, log: Log, offset: int) -> Awaitable[None]:
+        return reach(self, log, 0 if is_ignored("reached") else offset)
+
+    def durable_or_not(self: Partition, end_offset: int) -> Awaitable[None]:
+        return durable(self, 0 if is_ignored("durable") else end_offset)
 
     def acknowledge_or_not(self: Partition, end_offset: int) -> Awaitable[None]:
         if not is_ignored("acknowledge"):
@@ -62,7 +65,8 @@ def without(ignored: str) -> Iterator[set[str]]:
 
     Journal.settled = settled_or_not  # type: ignore[method-assign,assignment]
     SchemaRegistry.on_disk = on_disk_or_not  # type: ignore[method-assign,assignment]
-    CommitScheduler.durable = durable_or_not  # type: ignore[method-assign,assignment]
+    CommitScheduler.reached = reached_or_not  # type: ignore[method-assign,assignment]
+    Partition.durable = durable_or_not  # type: ignore[method-assign,assignment]
     Partition.acknowledge = acknowledge_or_not  # type: ignore[method-assign,assignment]
     CommitScheduler.sync = sync_or_not  # type: ignore[method-assign,assignment]
     try:
@@ -70,7 +74,8 @@ def without(ignored: str) -> Iterator[set[str]]:
     finally:
         Journal.settled = settled  # type: ignore[method-assign]
         SchemaRegistry.on_disk = on_disk  # type: ignore[method-assign]
-        CommitScheduler.durable = durable  # type: ignore[method-assign]
+        CommitScheduler.reached = reach  # type: ignore[method-assign]
+        Partition.durable = durable  # type: ignore[method-assign]
         Partition.acknowledge = acknowledge  # type: ignore[method-assign]
         CommitScheduler.sync = sync  # type: ignore[method-assign]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from doubles.disk_only import DiskOnly
 from doubles.lane_messages import check_all_lanes
 from doubles.messages import START_NS, Ticking
 from hypothesis import settings
@@ -99,7 +100,7 @@ class TransactionLog(RuleBasedStateMachine):
 
     def opened(self) -> None:
         self.log: Log = open_log(OpenFiles(self.files, 20), self.folder, self.options, self.clock, self.point)
-        derived = DerivedState(self.log, lambda: None)
+        derived = DerivedState(self.log, DiskOnly(), lambda: None)
         self.producers, self.delays = derived.producers, derived.delays
         self.producers.recover(self.files, self.point, START_NS)
         self.delays.recover(self.files, self.point)
@@ -237,7 +238,7 @@ class TransactionLog(RuleBasedStateMachine):
                 self.end_one(producer_id, is_commit=(self.serial + producer_id) % 2 == 0)
             self.log.roll()
             self.save("producers")
-        below = compactable_below(self.log, self.stable_end, self.producers)
+        below = compactable_below(self.log.durable_offset, self.stable_end, self.producers)
         aborted = self.producers.state.aborted
         rules = CompactionRules(below, tombstones_ms, 1_000, self.delays.is_wanted, aborted)
         for number, step in enumerate(compact(self.log, rules)):

@@ -169,7 +169,6 @@ class Broker:
             self.clockwork,
             self.clock,
             self._files,
-            self._commits,
             self.disk.check,
             self._topics.find,
             self.config.limits.max_delayed,
@@ -177,11 +176,10 @@ class Broker:
         )
         self.schemas = SchemaRegistry(self._schema_journal, self.config.schemas, self.check_open)
         self._schema_check = SchemaCheck(self.schemas)
-        self._refusals = Refusals(self._schema_check, self.delays, self._commits, self.notes, self._dead_letter_topic)
+        self._refusals = Refusals(self._schema_check, self.delays, self.notes, self._dead_letter_topic)
         self.transactions = TransactionService(
             self._transaction_journal,
             self.config.transactions,
-            self._commits,
             self.clock,
             self.randomness,
             self.clockwork,
@@ -193,7 +191,7 @@ class Broker:
             self.config.limits.max_producers_per_partition,
             self.clock,
         )
-        self.producer_files = ProducerFiles(self._files, self._commits, self._stillness, self.clock, self.config)
+        self.producer_files = ProducerFiles(self._stillness, self.clock, self.config)
         self._publisher = Publisher(
             self.disk, self.clock, self.delays, self._refusals, self._appender, self.metrics.publish
         )
@@ -221,16 +219,14 @@ class Broker:
         await self._catalog.submit(lambda catalog: catalog.decide_receipt_key(key))
         journals = self._journals.open_shards(GROUPS)
         shards = GroupShards(self, journals, self._catalog.machine.state.receipt_key, self.clockwork)
-        self.groups: GroupService = GroupService(shards, self._commits, self._create_to_the_end, self.disk.check)
+        self.groups: GroupService = GroupService(shards, self._create_to_the_end, self.disk.check)
         self._topic_commands.on_created = self.groups.topic_created
         self._topic_commands.on_deleted = self.groups.topic_deleted
 
     async def _open_transactions(self) -> None:
         """Before anyone reads or polls: what was committed is seen, and what was not is not."""
         journal = self._transaction_journal
-        ends = TransactionEnds(
-            journal, self.groups, self.delays, self._commits, self.clock, self.notes, self._stillness
-        )
+        ends = TransactionEnds(journal, self.groups, self.delays, self.clock, self.notes, self._stillness)
         await self.transactions.start(self.groups, ends, self.running_topics(), self._topics.by_id.get)
 
     def _begin(self) -> None:

@@ -70,7 +70,7 @@ def _check_delays(
     *,
     is_measure: bool,
 ) -> None:
-    delays = PartitionDelays(log, producers)
+    delays = PartitionDelays(log, producers, lambda: log.durable_offset)
     had_delays = files.exists(delays.path)
     if had_delays:
         delays.recover(files, point)
@@ -104,7 +104,7 @@ def _check_delays(
             )
         )
     files.remove(delays.path)
-    again = PartitionDelays(log, producers)
+    again = PartitionDelays(log, producers, lambda: log.durable_offset)
     again.recover(files, point)
     # Of what retention has removed only the file may know the end.
     if not np.array_equal(_waiting(delays, log.start_offset), _waiting(again, log.start_offset)):

@@ -115,4 +115,4 @@ def _target(host: Host, name: str, partition: int) -> Target:
 def target_in(topic: Topic, number: int) -> Target:
     """A partition as it is now. Its end may be lost in a crash, and copies would lie where nobody looks for them; what
     is durable stays."""
-    return Target(topic.name, topic.record.topic_id, number, topic.partitions[number].log.durable_offset)
+    return Target(topic.name, topic.record.topic_id, number, topic.partitions[number].durable_end)

@@ -29,7 +29,6 @@ from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
 from goqueue.model.runs import to_runs
 from goqueue.storage.files import disk_errors
-from goqueue.storage.log.commit import CommitScheduler
 from goqueue.wire import internal_headers as system
 from goqueue.wire.batch import MAX_BATCH_BYTES, join_frames
 from goqueue.wire.decoding import decode_run
@@ -75,14 +74,12 @@ class Transfers:
         self,
         shards: GroupShards,
         settling: Settling,
-        commits: CommitScheduler,
         create: CreateTopic,
         check_room: Callable[[], None],
     ) -> None:
         self._shards = shards
         self._settling = settling
         self._host: Host = shards.host
-        self._commits = commits
         self._create = create
         self._check_room = check_room
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -241,7 +238,7 @@ class Transfers:
         first = self._host.delays.append(partition, copies, is_new=False)
         progress.doubtful |= dict.fromkeys(carried, _Since(target.record.topic_id, first))
         # Whatever the topic's own policy: what leaves one place must be safe in the other.
-        await self._commits.durable(partition.log, first + len(frames))
+        await partition.durable(first + len(frames))
         for offset in carried:
             del progress.doubtful[offset]
         progress.copied.update(carried)
@@ -291,7 +288,7 @@ class Transfers:
         marks = {mark_of(queue, offset).encode(): offset for offset in doubtful}
         copied: set[int] = set()
         # Under 'interval' a copy may be there and not yet be safe.
-        await self._commits.durable(partition.log, partition.log.end_offset)
+        await partition.durable(partition.log.end_offset)
         while True:
             # Also what readers do not see: a copy may be delayed, or lie behind a transaction that is open.
             run, following = await partition.read(at, 1 << 20, UNBOUNDED, partition.high_watermark)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from goqueue.broker.delays.firing import DelayTally, Firing, Waiting
 from goqueue.broker.events.event_recorder import Notes
 from goqueue.broker.partitions.delayed_records import read_originals
-from goqueue.broker.partitions.derived_files import SAVE_BEHIND, save
+from goqueue.broker.partitions.derived_files import SAVE_BEHIND
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.partition_delays import PartitionDelays
 from goqueue.broker.partitions.topic import Topic
@@ -25,7 +25,6 @@ from goqueue.model.message import Message
 from goqueue.model.ports import NANOS_PER_MS, Clock
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import Files
-from goqueue.storage.log.commit import CommitScheduler
 from goqueue.wire.batch import CheckedBatch, FrameRun, join_frames
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.delayed import cancel_frame, reschedule_frame, settle_delays
@@ -74,7 +73,6 @@ class Delays:
         clockwork: Clockwork,
         clock: Clock,
         files: Files,
-        commits: CommitScheduler,
         check_disk: Callable[[], None],
         find_topic: Callable[[str], Topic],
         max_delayed: int,
@@ -82,7 +80,6 @@ class Delays:
     ) -> None:
         self._clock = clock
         self._files = files
-        self._commits = commits
         self._find_topic = find_topic
         self._max_delayed = max_delayed
         self._notes = notes
@@ -119,13 +116,11 @@ class Delays:
 
     async def save(self, *, everything: bool = False) -> None:
         """Write the files of partitions where much happened since, or cleaning up waits for it, or all that changed."""
-        for delays in list(self._known.values()):
+        for partition, delays in list(self._known.items()):
             behind = delays.log.end_offset - delays.saved_at
             is_due = len(delays.pending) > 0 and behind > SAVE_BEHIND
             is_due = is_due or delays.holds_up_files() or delays.holds_up_compaction()
-            if (is_due or (everything and delays.changes)) and await save(
-                self._files, self._commits, delays, delays.dump
-            ):
+            if (is_due or (everything and delays.changes)) and await partition.derived.save_delays():
                 delays.log.drop_what_nothing_holds()
 
     # Publishing

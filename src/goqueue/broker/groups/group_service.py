@@ -27,7 +27,6 @@ from goqueue.model.group_settings import parse_group_settings
 from goqueue.model.ids import check_group_name
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import NANOS_PER_SECOND
-from goqueue.storage.log.commit import CommitScheduler
 
 __all__ = ["Assignment", "GroupService", "GroupStateName", "Join", "Offsets", "PartitionLag"]
 
@@ -43,7 +42,6 @@ class GroupService:
     def __init__(
         self,
         shards: GroupShards,
-        commits: CommitScheduler,
         create: CreateTopic,
         check_room: Callable[[], None] = lambda: None,
     ) -> None:
@@ -54,7 +52,7 @@ class GroupService:
         self._subscriptions = Subscriptions(shards, self.settling)
         self._membership = Membership(shards, self.settling, self._subscriptions)
         self._offsets = GroupOffsets(shards, self.settling, self._subscriptions)
-        self._transfers = Transfers(shards, self.settling, commits, create, check_room)
+        self._transfers = Transfers(shards, self.settling, create, check_room)
         self.dead_letters = DeadLetters(shards, self._transfers)
         shards.on_due = self._tend_queue
         shards.on_group_due = self._tend_group

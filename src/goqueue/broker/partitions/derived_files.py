@@ -1,4 +1,4 @@
-"""Files that tell what follows from a partition's log, so that a start need not read all of it."""
+"""Files that save a start from reading all of a partition's log again: what follows from it up to some offset."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import GoQueueError, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.storage.files.atomic import write_atomically
-from goqueue.storage.files.files import Files
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.durability import Durability
 from goqueue.storage.log.log import Log
 
 log = get_logger(__name__)
@@ -32,7 +31,7 @@ class Derived(Protocol):
     def saved(self, as_of: int, changes: int) -> None: ...
 
 
-async def save(files: Files, commits: CommitScheduler, derived: Derived, dump: Callable[[], tuple[int, bytes]]) -> bool:
+async def save(durability: Durability, derived: Derived, dump: Callable[[], tuple[int, bytes]]) -> bool:
     """Write the file; return whether it is there. Without it the next start reads more of the log."""
     if derived.log.failure is not None:
         return False
@@ -40,10 +39,14 @@ async def save(files: Files, commits: CommitScheduler, derived: Derived, dump: C
         changes = derived.changes
         as_of, payload = dump()
         # The file must never know more than the log.
-        await commits.sync([derived.log])
-        if derived.log.durable_offset < as_of or derived.log.failure is not None:
+        try:
+            await durability.reached(derived.log, as_of)
+        except StorageFailed:
+            # The log has said why.
             return False
-        await asyncio.to_thread(write_atomically, files, derived.path, payload)
+        if durability.end(derived.log) < as_of or derived.log.failure is not None:
+            return False
+        await asyncio.to_thread(write_atomically, derived.log.open_files.disk, derived.path, payload)
     except (OSError, GoQueueError) as error:
         log.error("what follows from a log cannot be written", path=str(derived.path), error=str(error))
         return False

@@ -1,11 +1,15 @@
-"""State derived from one partition's log: its producers and its delayed messages, following the log as its observer."""
+"""State derived from one partition's log: its producers and its delayed messages. It follows the log as its observer,
+and saves both to their files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
+from goqueue.broker.partitions.derived_files import save
 from goqueue.broker.partitions.partition_delays import PartitionDelays
-from goqueue.broker.partitions.partition_producers import PartitionProducers
+from goqueue.broker.partitions.partition_producers import DedupEntry, PartitionProducers
+from goqueue.storage.log.durability import Durability
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.observer import LogObserver
 
@@ -13,10 +17,11 @@ from goqueue.storage.log.observer import LogObserver
 class DerivedState(LogObserver):
     """Answers the log's questions for producers and delays alike. Empty until both are recovered, producers first."""
 
-    def __init__(self, log: Log, on_durable: Callable[[], None]) -> None:
+    def __init__(self, log: Log, durability: Durability, on_durable: Callable[[], None]) -> None:
         """``on_durable`` is called when the log's durable end has moved."""
         self.producers = PartitionProducers(log)
-        self.delays = PartitionDelays(log, self.producers)
+        self.delays = PartitionDelays(log, self.producers, lambda: durability.end(log))
+        self._durability = durability
         self._on_durable = on_durable
         log.observer = self
 
@@ -37,3 +42,11 @@ class DerivedState(LogObserver):
 
     def producers_known_to(self, end_offset: int) -> int:
         return self.producers.settled_below()
+
+    async def save_producers(self, dedup: Iterable[DedupEntry]) -> bool:
+        """Write the file of producers, with the partition's dedup ids; return whether it is there."""
+        return await save(self._durability, self.producers, partial(self.producers.dump, dedup))
+
+    async def save_delays(self) -> bool:
+        """Write the file of delayed messages; return whether it is there."""
+        return await save(self._durability, self.delays, self.delays.dump)

@@ -17,7 +17,7 @@ from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.settings import FsyncPolicy
 from goqueue.observe.rates import Rate
 from goqueue.storage.log import lanes
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.durability import Durability
 from goqueue.storage.log.lanes import LaneSlice
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.lost import lost_frames
@@ -38,11 +38,11 @@ class Partition:
     """Readers see what lies below the high watermark: what is durable, or written if the topic's policy says so; and
     nothing of a transaction before it is committed."""
 
-    def __init__(self, log: Log, commits: CommitScheduler, policy: FsyncPolicy, place: str = "") -> None:
+    def __init__(self, log: Log, durability: Durability, policy: FsyncPolicy, place: str = "") -> None:
         self.log = log
-        derived = DerivedState(log, self.wake)
-        self.producers = derived.producers
-        self.delays = derived.delays
+        self.derived = DerivedState(log, durability, self.wake)
+        self.producers = self.derived.producers
+        self.delays = self.derived.delays
         self.place = place
         """The topic's name and this partition's number, as traces name it."""
         self.policy: FsyncPolicy = policy
@@ -52,7 +52,7 @@ class Partition:
         self.stopping = False
         self._shown = 0
         """What readers could see when the policy was changed, they can see under the next one."""
-        self._commits = commits
+        self._durability = durability
         self._waiters: dict[asyncio.Future[None], None] = {}
         self._waking: Rounds[asyncio.Future[None]] | None = None
         self.watcher: Callable[[], None] | None = None
@@ -67,7 +67,13 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        return max(self.log.durable_offset, self._shown) if self.policy == "always" else self.log.end_offset
+        """The end of what readers may see of uncommitted transactions too, by the topic's policy."""
+        return max(self.durable_end, self._shown) if self.policy == "always" else self.log.end_offset
+
+    @property
+    def durable_end(self) -> int:
+        """The end of what is durable, whatever the topic's policy."""
+        return self._durability.end(self.log)
 
     @property
     def stable_end(self) -> int:
@@ -104,7 +110,11 @@ class Partition:
 
     def acknowledge(self, end_offset: int) -> asyncio.Future[None]:
         """Done when what lies below ``end_offset`` is as durable as promised. Asked for by the call itself."""
-        return self._commits.durable(self.log, end_offset if self.policy == "always" else 0)
+        return self._durability.reached(self.log, end_offset if self.policy == "always" else 0)
+
+    def durable(self, end_offset: int) -> asyncio.Future[None]:
+        """Done when what lies below ``end_offset`` is durable, whatever the topic's policy."""
+        return self._durability.reached(self.log, end_offset)
 
     def reason(self, error: GoQueueError) -> GoQueueError:
         """What to tell someone whose write failed: a deleted topic is no disk failure."""

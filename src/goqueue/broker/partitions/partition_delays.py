@@ -14,6 +14,7 @@ start reads on from where the file ends.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
 
@@ -58,10 +59,12 @@ class _File(msgspec.Struct):
 class PartitionDelays:
     """What waits in one partition, and what has stopped waiting by a record that a crash may still take."""
 
-    def __init__(self, owner_log: Log, producers: PartitionProducers) -> None:
-        """``producers`` tell what became of the transaction that a delayed record belongs to."""
+    def __init__(self, owner_log: Log, producers: PartitionProducers, durable_end: Callable[[], int]) -> None:
+        """``producers`` tell what became of the transaction that a delayed record belongs to; ``durable_end`` is the
+        log's high watermark."""
         self.log = owner_log
         self._producers = producers
+        self._durable_end = durable_end
         self._forget()
 
     def _forget(self) -> None:
@@ -134,7 +137,7 @@ class PartitionDelays:
                 self.pending.remove(offset)
         self.changes += len(offsets)
         self._settle()
-        if self.log.durable_offset < self.log.end_offset:
+        if self._durable_end() < self.log.end_offset:
             self._unsettled.append((self.log.end_offset, offsets))
 
     def rescheduled(self, offset: int, due_ns: int) -> None:
@@ -149,7 +152,7 @@ class PartitionDelays:
         return self.log.end_offset if first_open is None or not self._held else first_open
 
     def _settle(self) -> None:
-        while self._unsettled and self._unsettled[0][0] <= self.log.durable_offset:
+        while self._unsettled and self._unsettled[0][0] <= self._durable_end():
             self._unsettled.popleft()
 
     def holds(self, low: int, high: int) -> bool:

@@ -26,7 +26,6 @@ from goqueue.model.errors import SchemaViolation, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
 from goqueue.model.units import format_instant_ns
-from goqueue.storage.log.commit import CommitScheduler
 from goqueue.wire import internal_headers as system
 from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, check_layout, join_frames
 from goqueue.wire.decoding import decode_run
@@ -61,13 +60,11 @@ class Refusals:
         self,
         check: SchemaCheck,
         delays: Delays,
-        commits: CommitScheduler,
         notes: Notes,
         dead_letter_topic: DeadLetterTopic,
     ) -> None:
         self._check = check
         self._delays = delays
-        self._commits = commits
         self._notes = notes
         self._dead_letter_topic = dead_letter_topic
         self._burying: set[asyncio.Task[None]] = set()
@@ -193,7 +190,7 @@ class Refusals:
             reason=burial.reasons[places[0]],
         )
         # Whatever the topics' own policies: what is nowhere else must be safe there.
-        return _looked_at(self._commits.durable(grave.log, first_copy + len(copies)))
+        return _looked_at(grave.durable(first_copy + len(copies)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from goqueue.broker.runtime.journal_tail import EventsMissing, corrupt, cut_torn
 from goqueue.model.errors import CorruptData, GoQueueError, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.storage.files.atomic import read_checked, write_atomically
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.durability import Durability
 from goqueue.storage.log.log import Log
 from goqueue.wire.batch import join_frames
 from goqueue.wire.decoding import decode_run
@@ -56,7 +56,7 @@ class Journal(Generic[Machine]):
     def __init__(
         self,
         journal: Log,
-        commits: CommitScheduler,
+        durability: Durability,
         snapshot_path: Path,
         make: Callable[[], Machine],
         event_type: Any,
@@ -66,7 +66,7 @@ class Journal(Generic[Machine]):
     ) -> None:
         """``vouched_end``: a recovery point says that everything below is on the disk."""
         self.log = journal
-        self._commits = commits
+        self._durability = durability
         self._snapshot_path = snapshot_path
         self._make = make
         self._decisions = msgspec.json.Decoder(list[event_type])
@@ -87,7 +87,7 @@ class Journal(Generic[Machine]):
 
     @property
     def snapshot_due(self) -> bool:
-        grown = self.log.durable_offset - self._snapshot_at
+        grown = self._durability.end(self.log) - self._snapshot_at
         return grown >= self._snapshot_every or (grown > 0 and self._grown_bytes >= SNAPSHOT_EVERY_BYTES)
 
     async def submit(self, decide: Callable[[Machine], Sequence[Any]]) -> Sequence[Any]:
@@ -110,7 +110,7 @@ class Journal(Generic[Machine]):
             return
         now_ns = self.log.now_ns()
         # One record for a decision: after a crash all of its events are there, or none.
-        frame = encode_frame(durable_mark(self.log.durable_offset), self._encode(events), b"", now_ns)
+        frame = encode_frame(durable_mark(self._durability.end(self.log)), self._encode(events), b"", now_ns)
         self.log.append(join_frames([frame], now_ns))
         self._grown_bytes += len(frame)
         for event in events:
@@ -124,7 +124,7 @@ class Journal(Generic[Machine]):
     async def settled(self) -> None:
         """Return when the state is durable; if it cannot become so, go back to what is."""
         try:
-            await self._commits.durable(self.log, self.log.end_offset)
+            await self._durability.reached(self.log, self.log.end_offset)
         except StorageFailed:
             if not self._taken_back:
                 # Once: many may be waiting, and the log takes nothing any more.
@@ -134,7 +134,7 @@ class Journal(Generic[Machine]):
 
     def _take_back(self) -> None:
         try:
-            self._load(self.log.durable_offset)
+            self._load(self._durability.end(self.log))
         except EventsMissing as missing:
             raise corrupt(self.log, missing.offset) from None
 

@@ -15,7 +15,7 @@ from goqueue.model.errors import CorruptData, GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import Clock
 from goqueue.storage.files.folder import DataFolder
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.durability import Durability
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
@@ -31,7 +31,7 @@ class Journals:
         self,
         folder: DataFolder,
         open_files: OpenFiles,
-        commits: CommitScheduler,
+        durability: Durability,
         checkpoints: Checkpoints,
         config: Config,
         clock: Clock,
@@ -39,7 +39,7 @@ class Journals:
     ) -> None:
         self._folder = folder
         self._open_files = open_files
-        self._commits = commits
+        self._durability = durability
         self._checkpoints = checkpoints
         self._config = config
         self._clock = clock
@@ -51,7 +51,7 @@ class Journals:
         point = self._checkpoints.point(kept.folder)
         journal = Journal(
             kept,
-            self._commits,
+            self._durability,
             self._folder.snapshots / kind.snapshot_name(shard),
             kind.make,
             kind.events,

@@ -21,7 +21,7 @@ from goqueue.model.ports import Clock
 from goqueue.model.settings import TopicSettings
 from goqueue.observe.trace_event import place_name
 from goqueue.storage.files.folder import DataFolder
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.durability import Durability
 from goqueue.storage.log.log import LogOptions
 
 log = get_logger(__name__)
@@ -35,7 +35,7 @@ class TopicOpener:
         self,
         folder: DataFolder,
         journals: Journals,
-        commits: CommitScheduler,
+        durability: Durability,
         checkpoints: Checkpoints,
         delays: Delays,
         config: Config,
@@ -43,7 +43,7 @@ class TopicOpener:
     ) -> None:
         self._folder = folder
         self._journals = journals
-        self._commits = commits
+        self._durability = durability
         self._checkpoints = checkpoints
         self._delays = delays
         self._config = config
@@ -74,7 +74,7 @@ class TopicOpener:
             if not files.exists(place):
                 log.error("a partition's folder is missing; it begins empty", topic=record.name, partition=number)
             opened_log = self._journals.open_log(place, options)
-            partition = Partition(opened_log, self._commits, settings.fsync, place_name(record.name, number))
+            partition = Partition(opened_log, self._durability, settings.fsync, place_name(record.name, number))
             producers, point, now_ns = partition.producers, self._checkpoints.point(place), self._clock.now_ns()
             producers.recover(files, point, now_ns)
             dedup.restore(number, producers.loaded_ids, producers.found_ids, now_ns)

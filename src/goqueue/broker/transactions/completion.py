@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from goqueue.broker.delays.delays import Delays
 from goqueue.broker.events.event_recorder import Notes
 from goqueue.broker.groups.group_service import GroupService
-from goqueue.broker.partitions.derived_files import save
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.file_freeze import Stillness
@@ -26,8 +24,6 @@ from goqueue.model.errors import GoQueueError, Overloaded, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import Clock
 from goqueue.model.runs import below, pairs
-from goqueue.storage.log.commit import CommitScheduler
-from goqueue.storage.log.log import Log
 from goqueue.wire.batch import join_frames
 from goqueue.wire.producer_frames import Marker, marker_frame
 
@@ -73,7 +69,6 @@ class TransactionEnds:
         journal: Journal[Transactions],
         groups: GroupService,
         delays: Delays,
-        commits: CommitScheduler,
         clock: Clock,
         notes: Notes,
         stillness: Stillness,
@@ -81,7 +76,6 @@ class TransactionEnds:
         self._journal = journal
         self._groups = groups
         self._delays = delays
-        self._commits = commits
         self._clock = clock
         self._notes = notes
         self._stillness = stillness
@@ -224,13 +218,13 @@ class TransactionEnds:
         taken, self._finished = self._finished, []
         return taken
 
-    async def _made_durable(self, endings: Sequence[_Ending]) -> set[Log]:
-        """Wait for markers; return the logs that cannot keep theirs."""
-        ends: dict[Log, int] = {}
+    async def _made_durable(self, endings: Sequence[_Ending]) -> set[Partition]:
+        """Wait for markers; return the partitions that cannot keep theirs."""
+        ends: dict[Partition, int] = {}
         for each in endings:
             for touch, end in each.written:
-                ends[touch.partition.log] = max(ends.get(touch.partition.log, 0), end)
-        waits = {written: self._commits.durable(written, end) for written, end in ends.items()}
+                ends[touch.partition] = max(ends.get(touch.partition, 0), end)
+        waits = {written: written.durable(end) for written, end in ends.items()}
         outcomes = await asyncio.gather(*waits.values(), return_exceptions=True)
         return {written for written, outcome in zip(waits, outcomes, strict=True) if outcome is not None}
 
@@ -243,7 +237,7 @@ class TransactionEnds:
             safe = [
                 each.name
                 for each in finished
-                if not any(touch.partition.log in failed and not touch.topic.closed for touch, _ in each.written)
+                if not any(touch.partition in failed and not touch.topic.closed for touch, _ in each.written)
             ]
             if safe:
                 self._journal.propose([Ended(safe)])
@@ -287,10 +281,8 @@ class TransactionEnds:
         touch.needs_file = True
 
     async def _save(self, touch: Touch) -> None:
-        producers = touch.partition.producers
-        dump = partial(producers.dump, touch.topic.dedup.of(touch.number))
         async with self._stillness.changing():
-            is_saved = await save(producers.log.open_files.disk, self._commits, producers, dump)
+            is_saved = await touch.partition.derived.save_producers(touch.topic.dedup.of(touch.number))
         if not is_saved:
             raise Overloaded("the file of producers cannot be written", retry_after_s=1)
         touch.needs_file = False

@@ -9,7 +9,6 @@ from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.transactions.aborting import Aborting
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.model.errors import GoQueueError, TransactionAborted
-from goqueue.storage.log.commit import CommitScheduler
 
 
 class Known(NamedTuple):
@@ -23,8 +22,7 @@ class Known(NamedTuple):
 class Safekeeping:
     """What does not hold is aborted."""
 
-    def __init__(self, commits: CommitScheduler, groups: GroupService, aborting: Aborting, incarnation: int) -> None:
-        self._commits = commits
+    def __init__(self, groups: GroupService, aborting: Aborting, incarnation: int) -> None:
         self._groups = groups
         self._aborting = aborting
         self._incarnation = incarnation
@@ -41,7 +39,7 @@ class Safekeeping:
         try:
             _check_topics(transaction)
             touches = transaction.touched.values()
-            await asyncio.gather(*[self._commits.durable(each.partition.log, each.end) for each in touches])
+            await asyncio.gather(*[each.partition.durable(each.end) for each in touches])
             for name in {each.group for each in transaction.acks}:
                 await self._groups.shards.journal(name).settled()
             # A topic may have been deleted meanwhile: then it cannot be committed whole.

@@ -39,7 +39,6 @@ from goqueue.model.errors import (
 )
 from goqueue.model.fields import shown
 from goqueue.model.ports import NANOS_PER_MS, Clock, Randomness
-from goqueue.storage.log.commit import CommitScheduler
 
 MAX_PARTS = 100_000
 """How many deliveries a transaction may ack."""
@@ -54,14 +53,12 @@ class TransactionService:
         self,
         journal: Journal[Transactions],
         config: TransactionsConfig,
-        commits: CommitScheduler,
         clock: Clock,
         randomness: Randomness,
         clockwork: Clockwork,
     ) -> None:
         self._journal = journal
         self._config = config
-        self._commits = commits
         self._clock = clock
         self._randomness = randomness
         self._ids = ProducerIds(journal, config, clock, randomness)
@@ -99,7 +96,7 @@ class TransactionService:
         self._groups, self._ends = groups, ends
         journal, opened, work = self._journal, self._open, self._work
         self.aborting = Aborting(journal, opened, ends, work, self.tally)
-        safekeeping = Safekeeping(self._commits, groups, self.aborting, self.incarnation)
+        safekeeping = Safekeeping(groups, self.aborting, self.incarnation)
         self.committing = Committing(journal, opened, safekeeping, ends, work, self.tally, self._clock)
         self.keys = TransactionKeys(journal, opened, self.committing, self.aborting, work, self._config, self._clock)
         self.preparing = Preparing(journal, opened, safekeeping, self.keys, work, self._config, self._clock)

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from functools import partial
 
-from goqueue.broker.partitions.derived_files import save
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.file_freeze import Stillness
 from goqueue.model.config import Config
 from goqueue.model.ports import NANOS_PER_MS, Clock
-from goqueue.storage.files.files import Files
-from goqueue.storage.log.commit import CommitScheduler
 
 
 class ProducerFiles:
-    def __init__(
-        self, files: Files, commits: CommitScheduler, stillness: Stillness, clock: Clock, config: Config
-    ) -> None:
-        self._files = files
-        self._commits = commits
+    def __init__(self, stillness: Stillness, clock: Clock, config: Config) -> None:
         self._stillness = stillness
         self._writing = asyncio.Lock()
         """Of two who write the same file, the later one must not be overwritten by the one before."""
@@ -54,9 +46,7 @@ class ProducerFiles:
 
     async def _write(self, topic: Topic, number: int) -> bool:
         """The file of a partition; return whether it is there. The caller has seen to it that files may change."""
-        producers = topic.partitions[number].producers
         async with self._writing:
             if topic.closed:
                 return False
-            dump = partial(producers.dump, topic.dedup.of(number))
-            return await save(self._files, self._commits, producers, dump)
+            return await topic.partitions[number].derived.save_producers(topic.dedup.of(number))

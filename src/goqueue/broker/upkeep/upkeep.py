@@ -49,9 +49,9 @@ class Keeper(Protocol):
     def transactions(self) -> TransactionService: ...
 
 
-def compactable_below(log: Log, stable_end: int, producers: PartitionProducers) -> int:
+def compactable_below(durable_end: int, stable_end: int, producers: PartitionProducers) -> int:
     """Where compaction stops. What it writes is durable, so what supersedes must be; what it takes must be known."""
-    return min(stable_end, log.durable_offset, producers.settled_below())
+    return min(stable_end, durable_end, producers.settled_below())
 
 
 class Upkeep:
@@ -175,7 +175,7 @@ class Upkeep:
 
     async def _compact(self, topic: Topic, number: int, partition: Partition) -> None:
         producers = partition.producers
-        below = compactable_below(partition.log, partition.stable_end, producers)
+        below = compactable_below(partition.durable_end, partition.stable_end, producers)
         if dirty_ratio(partition.log, below) < self._config.compaction_min_dirty_ratio:
             return
         rules = CompactionRules(

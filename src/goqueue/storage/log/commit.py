@@ -46,7 +46,7 @@ class _Round:
 
 
 class CommitScheduler:
-    """One per data folder. Lives on the event loop; the disk is waited for in its own thread."""
+    """Durability of one node: one scheduler per data folder, on the event loop; its own thread waits for the disk."""
 
     def __init__(self, files: Files, root: Path, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._files = files
@@ -64,7 +64,11 @@ class CommitScheduler:
         self.on_round: Callable[[int], None] = _nothing
         """Told how long each round took, in nanoseconds."""
 
-    def durable(self, log: Log, offset: int) -> asyncio.Future[None]:
+    def end(self, log: Log) -> int:
+        """The high watermark: on one node, the end of what is on the disk."""
+        return log.durable_offset
+
+    def reached(self, log: Log, offset: int) -> asyncio.Future[None]:
         """Done when everything below ``offset`` is on the disk; fails with ``StorageFailed`` if it cannot get there.
 
         The round is asked for by the call itself, so that several logs can be asked for before any is waited for.
@@ -84,7 +88,7 @@ class CommitScheduler:
     async def sync(self, logs: Iterable[Log]) -> None:
         """Make durable what logs hold now although nobody waits for it. A failure is left in its log."""
         behind = [log for log in logs if log.failure is None and log.durable_offset < log.end_offset]
-        pending = [self.durable(log, log.end_offset) for log in behind]
+        pending = [self.reached(log, log.end_offset) for log in behind]
         for outcome in await asyncio.gather(*pending, return_exceptions=True):
             if outcome is not None and not isinstance(outcome, StorageFailed):
                 raise outcome

@@ -28,7 +28,10 @@ async def test_the_same_wait_and_the_same_are_due(tmp_path: Path, monkeypatch: p
     async with Broker(config_for(tmp_path)) as broker:
         await broker.create_topic("t", {"partitions": 1})
         partition = broker.topic("t").partitions[0]
-        delays, expected = PartitionDelays(partition.log, partition.producers), PendingDelays()
+        delays, expected = (
+            PartitionDelays(partition.log, partition.producers, lambda: partition.durable_end),
+            PendingDelays(),
+        )
         end = 0
         for _ in range(60):
             size = chance.choice([1, 1, 2, 12])

@@ -9,6 +9,7 @@ from random import Random
 import msgspec
 import numpy as np
 import pytest
+from doubles.disk_only import DiskOnly
 from doubles.messages import START_NS, Ticking
 from doubles.power_loss import PowerLossDisk
 
@@ -53,7 +54,7 @@ class Disk:
 
     def start(self) -> None:
         self.log: Log = open_log(OpenFiles(FILES, 20), self.folder, self.options, self.clock, self.point)
-        derived = DerivedState(self.log, lambda: None)
+        derived = DerivedState(self.log, DiskOnly(), lambda: None)
         self.producers, self.delays = derived.producers, derived.delays
         self.producers.recover(FILES, self.point, self.clock.now_ns)
         self.delays.recover(FILES, self.point)
@@ -132,7 +133,7 @@ class Disk:
     def compact(self) -> None:
         first_open = self.producers.first_open
         stable = self.log.end_offset if first_open is None else first_open
-        below = compactable_below(self.log, stable, self.producers)
+        below = compactable_below(self.log.durable_offset, stable, self.producers)
         rules = CompactionRules(below, 10**9, 1_000, self.delays.is_wanted, self.state.aborted)
         for step in compact(self.log, rules):
             if step is not None:

@@ -13,9 +13,8 @@ from doubles.loop import on_a_loop
 from doubles.power_loss import PowerLossDisk
 from doubles.transaction_bench import TOPIC, Bench, bench
 
-from goqueue.broker.partitions import derived_files
+from goqueue.broker.partitions import derived_files, derived_state
 from goqueue.broker.transactions.producer_ids import ProducerIdentity
-from goqueue.broker.upkeep import producer_files
 from goqueue.model.errors import StorageFailed
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
@@ -134,7 +133,7 @@ async def test_nothing_is_removed_if_it_cannot_be_noted(removal: str, monkeypatc
     async with bench(topic={"retention_ms": SECOND_MS}) as it:
         await published(it, "d3")
         with monkeypatch.context() as patch:
-            patch.setattr(producer_files, "save", no_room)
+            patch.setattr(derived_state, "save", no_room)
             if removal == "purge":
                 with pytest.raises(StorageFailed, match="cannot be noted, so nothing was removed"):
                     await purge(it)

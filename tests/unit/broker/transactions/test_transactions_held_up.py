@@ -110,7 +110,7 @@ async def test_a_transaction_is_aborted_whole_if_a_topic_goes_while_it_is_made_s
         transaction = await it.begin()
         await it.publish(transaction, b"v")
         await it.publish(transaction, b"w", topic=OTHER)
-        log, durable = it.broker.topic(OTHER).partitions[0].log, CommitScheduler.durable
+        log, durable = it.broker.topic(OTHER).partitions[0].log, CommitScheduler.reached
 
         async def and_lose_the_topic(wait: Awaitable[None]) -> None:
             await wait
@@ -120,7 +120,7 @@ async def test_a_transaction_is_aborted_whole_if_a_topic_goes_while_it_is_made_s
             wait = durable(commits, of, offset)
             return and_lose_the_topic(wait) if of is log else wait
 
-        monkeypatch.setattr(CommitScheduler, "durable", durable_and_gone)
+        monkeypatch.setattr(CommitScheduler, "reached", durable_and_gone)
         with pytest.raises(TransactionAborted):
             await it.commit(transaction)
         assert await it.values() == []

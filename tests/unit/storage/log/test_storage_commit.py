@@ -51,7 +51,7 @@ async def test_waiters_of_one_moment_share_a_round(disk: PowerLossDisk, open_one
     log = open_one("a")
     async with scheduling(disk) as scheduler:
         ends = [log.append(batch_of([b"x"])) + 1 for _ in range(10)]
-        await asyncio.gather(*(scheduler.durable(log, end) for end in ends))
+        await asyncio.gather(*(scheduler.reached(log, end) for end in ends))
         assert scheduler.rounds == 1
         assert log.durable_offset == 10
 
@@ -88,15 +88,15 @@ async def test_a_failed_fsync_is_told_to_waiters_and_never_tried_again(
     log = open_one("a")
     async with scheduling(disk) as scheduler:
         log.append(batch_of([b"safe"]))
-        await scheduler.durable(log, 1)
+        await scheduler.reached(log, 1)
         disk.sync_fault = failing("storage/log/commit.py")
         log.append(batch_of([b"lost"]))
-        outcomes = await asyncio.gather(*(scheduler.durable(log, 2) for _ in range(3)), return_exceptions=True)
+        outcomes = await asyncio.gather(*(scheduler.reached(log, 2) for _ in range(3)), return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [StorageFailed] * 3
         disk.sync_fault = lambda site, count: False
         syncs = disk.syncs
         with pytest.raises(StorageFailed):
-            await scheduler.durable(log, 2)
+            await scheduler.reached(log, 2)
         with pytest.raises(StorageFailed):
             log.append(batch_of([b"more"]))
         await scheduler.sync([log])
@@ -115,7 +115,7 @@ async def test_a_round_that_did_not_come_to_its_end_makes_nothing_durable(
     async with scheduling(disk) as scheduler:
         monkeypatch.setattr(scheduler, "_carry_out", defect)
         log.append(batch_of([b"x"]))
-        waits = scheduler.durable(log, 1)
+        waits = scheduler.reached(log, 1)
         running = scheduler._running
         assert running is not None
         with pytest.raises(RuntimeError):
@@ -130,11 +130,11 @@ async def test_reading_goes_on_after_a_failed_fsync(disk: PowerLossDisk, open_on
     log = open_one("a")
     async with scheduling(disk) as scheduler:
         log.append(batch_of([b"safe"]))
-        await scheduler.durable(log, 1)
+        await scheduler.reached(log, 1)
         disk.sync_fault = failing("storage/log/commit.py")
         log.append(batch_of([b"lost"]))
         with pytest.raises(StorageFailed):
-            await scheduler.durable(log, 2)
+            await scheduler.reached(log, 2)
     assert values_of(log)[:1] == [b"safe"]
 
 
@@ -146,7 +146,7 @@ async def test_a_failed_fsync_concerns_no_other_log(disk: PowerLossDisk, open_on
         disk.sync_fault = lambda site, number: number == count + 1
         bad.append(batch_of([b"x"]))
         good.append(batch_of([b"x"]))
-        outcomes = await asyncio.gather(scheduler.durable(bad, 1), scheduler.durable(good, 1), return_exceptions=True)
+        outcomes = await asyncio.gather(scheduler.reached(bad, 1), scheduler.reached(good, 1), return_exceptions=True)
     assert isinstance(outcomes[0], StorageFailed)
     assert outcomes[1] is None
     assert good.failure is None
@@ -161,7 +161,7 @@ async def test_a_failed_sync_of_the_file_system_fails_all_logs_of_the_round(
         disk.sync_fault = failing("storage/log/commit.py")
         for log in logs:
             log.append(batch_of([b"x"]))
-        outcomes = await asyncio.gather(*(scheduler.durable(log, 1) for log in logs), return_exceptions=True)
+        outcomes = await asyncio.gather(*(scheduler.reached(log, 1) for log in logs), return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {StorageFailed}
 
 
@@ -175,7 +175,7 @@ async def test_a_segment_that_retention_took_before_its_fsync_harms_nobody(
             log.append(batch_of([b"x" * 300]))
         log.start_offset = log.active.base
         log.drop_below_start(log.start_offset)
-        await scheduler.durable(log, 3)
+        await scheduler.reached(log, 3)
     assert log.durable_offset == 3
 
 
@@ -191,7 +191,7 @@ async def test_a_file_that_cannot_be_opened_fails_its_log_and_leaves_nobody_wait
         gone = log.segments[0]
         gone.close()
         disk.remove(gone.log_path)
-        outcomes = await asyncio.gather(scheduler.durable(log, 2), scheduler.durable(other, 1), return_exceptions=True)
+        outcomes = await asyncio.gather(scheduler.reached(log, 2), scheduler.reached(other, 1), return_exceptions=True)
     assert isinstance(outcomes[0], StorageFailed)
     assert outcomes[1] is None
 
@@ -203,7 +203,7 @@ async def test_messages_that_are_cut_away_during_a_round_are_not_acknowledged(
     log = open_one("a")
     async with scheduling(disk) as scheduler:
         log.append(batch_of([b"x", b"y"]))
-        waiting = asyncio.ensure_future(scheduler.durable(log, 2))
+        waiting = asyncio.ensure_future(scheduler.reached(log, 2))
         await asyncio.sleep(0)
         log.truncate_to(1, lambda: None)
         with pytest.raises(StorageFailed):
