@@ -185,7 +185,7 @@ class Stage:
 
     async def save(self) -> None:
         end, waiting = self.log.end_offset, len((await self.look()).waits)
-        changes = self.broker.delays._known[self.broker.topic(TOPIC).partitions[0]].changes
+        changes = self.broker.topic(TOPIC).partitions[0].delays.changes
         await self.broker.delays.save(everything=True)
         payload = read_checked(self.disk, self.log.folder / FILE_NAME)
         if changes and (payload is None or PendingDelays.load(payload)[0] < end):

@@ -330,9 +330,9 @@ async def give_up_messages_while_the_disk_of_the_dead_letters_fails(stage: Stage
     partition = stage.broker.topic(DEAD).partitions[0]
     append = partition.append
 
-    def then_fail(batch: Any) -> int:
+    def then_fail(batch: Any, **how: bool) -> int:
         stage.disk.sync_fault = lambda site, count: True
-        return append(batch)
+        return append(batch, **how)
 
     partition.append = then_fail  # type: ignore[method-assign]
     transfers = stage.broker.groups._transfers

@@ -168,15 +168,13 @@ class Broker:
         self.delays = Delays(
             self.clockwork,
             self.clock,
-            self._files,
             self.disk.check,
-            self._topics.find,
+            self._topics,
             self.config.limits.max_delayed,
-            self.notes,
         )
         self.schemas = SchemaRegistry(self._schema_journal, self.config.schemas, self.check_open)
         self._schema_check = SchemaCheck(self.schemas)
-        self._refusals = Refusals(self._schema_check, self.delays, self.notes, self._dead_letter_topic)
+        self._refusals = Refusals(self._schema_check, self.notes, self._dead_letter_topic)
         self.transactions = TransactionService(
             self._transaction_journal,
             self.config.transactions,
@@ -185,7 +183,6 @@ class Broker:
             self.clockwork,
         )
         self._appender = Appender(
-            self.delays,
             self._refusals,
             self.transactions.check_producer,
             self.config.limits.max_producers_per_partition,
@@ -198,7 +195,14 @@ class Broker:
 
     async def _open_topics(self) -> None:
         opener = TopicOpener(
-            self._folder, self._journals, self._commits, self._checkpoints, self.delays, self.config, self.clock
+            self._folder,
+            self._journals,
+            self._commits,
+            self._checkpoints,
+            self.delays,
+            self.notes,
+            self.config,
+            self.clock,
         )
         await opener.open_all(self._catalog.machine.state.topics.values(), self._topics)
         self._topic_commands = TopicCommands(
@@ -226,7 +230,7 @@ class Broker:
     async def _open_transactions(self) -> None:
         """Before anyone reads or polls: what was committed is seen, and what was not is not."""
         journal = self._transaction_journal
-        ends = TransactionEnds(journal, self.groups, self.delays, self.clock, self.notes, self._stillness)
+        ends = TransactionEnds(journal, self.groups, self._stillness)
         await self.transactions.start(self.groups, ends, self.running_topics(), self._topics.by_id.get)
 
     def _begin(self) -> None:

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from goqueue.broker.coordinator.backlog import has_new, is_plain
 from goqueue.broker.coordinator.group_runtime import GroupRuntime, Share
-from goqueue.broker.delays.delays import Delays
 from goqueue.broker.events.event_recorder import INTERNAL, Notes
 from goqueue.broker.events.range_effects import foreseen
 from goqueue.broker.partitions.partition import Partition
@@ -50,9 +49,6 @@ class Host(Protocol):
 
     @property
     def randomness(self) -> Randomness: ...
-
-    @property
-    def delays(self) -> Delays: ...
 
     @property
     def notes(self) -> Notes: ...

@@ -235,7 +235,7 @@ class Transfers:
         """Returns the offset of the first copy."""
         self._check_room()
         copies = join_frames(frames, self._host.clock.now_ns())
-        first = self._host.delays.append(partition, copies, is_new=False)
+        first = partition.append(copies, is_new=False)
         progress.doubtful |= dict.fromkeys(carried, _Since(target.record.topic_id, first))
         # Whatever the topic's own policy: what leaves one place must be safe in the other.
         await partition.durable(first + len(frames))

@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.broker.events.event_recorder import Notes
 from goqueue.broker.partitions.delayed_records import read_originals
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.partitions.partition_delays import PartitionDelays
 from goqueue.broker.runtime.timer_service import Clockwork, Owner
 from goqueue.delivery.wheel import Entries
 from goqueue.model.errors import GoQueueError, StorageFailed, TopicNotFound
@@ -60,7 +58,6 @@ class Waiting:
     """One partition with delayed messages."""
 
     partition: Partition
-    delays: PartitionDelays
     number: int = -1
     due: deque[Entries] = field(default_factory=deque)
     """Taken from the wheel and not visible yet: a piece for each time that the wheel gave some."""
@@ -68,7 +65,7 @@ class Waiting:
     """Why the last try to make some visible failed."""
 
     def wants(self, entries: Entries) -> NDArray[np.bool_]:
-        return self.delays.is_due(entries[:, 2], entries[:, 0])
+        return self.partition.delays.is_due(entries[:, 2], entries[:, 0])
 
     def take(self, most: int) -> Entries:
         """The first of what is due. Of a large backlog nothing else is touched."""
@@ -90,11 +87,10 @@ class Waiting:
 class Firing:
     """Owns the task that makes messages visible."""
 
-    def __init__(self, clockwork: Clockwork, clock: Clock, check_disk: Callable[[], None], notes: Notes) -> None:
+    def __init__(self, clockwork: Clockwork, clock: Clock, check_disk: Callable[[], None]) -> None:
         self._clockwork = clockwork
         self._clock = clock
         self._check_disk = check_disk
-        self._notes = notes
         self._due: dict[Waiting, None] = {}
         self._put_off: dict[Waiting, None] = {}
         """What is due there could not be written; it is tried again in a while. The others go on."""
@@ -103,9 +99,9 @@ class Firing:
         self._stopped = False
         self.tally = DelayTally()
 
-    def watch(self, partition: Partition, delays: PartitionDelays) -> Waiting:
+    def watch(self, partition: Partition) -> Waiting:
         """Everything that waits in a partition will be made visible in its time."""
-        waiting = Waiting(partition, delays)
+        waiting, delays = Waiting(partition), partition.delays
         owner = Owner(lambda due: self._on_due(waiting, due), waiting.wants, lambda: len(delays.pending))
         waiting.number = self._clockwork.register(owner)
         offsets, dues = delays.pending.entries()
@@ -211,7 +207,7 @@ class Firing:
     async def _append(self, waiting: Waiting, due: Entries) -> Entries:
         """Returns what was too much for one batch."""
         self._check_disk()
-        partition, delays = waiting.partition, waiting.delays
+        partition = waiting.partition
         due, frames, left = await _read_first(partition, due)
         # From here to the append nothing else runs: who was cancelled or rescheduled until now is left out.
         now_ns = self._clock.now_ns()
@@ -225,10 +221,8 @@ class Firing:
             return left
         made = fire([frames[offset] for offset in chosen], chosen, now_ns)
         for first, end in _batches(made):
-            first_copy = partition.append(join_frames(made[first:end], now_ns))
             part = chosen[first:end]
-            self._notes.fired(partition, part, first_copy)
-            delays.ended(np.array(part, np.int64))
+            partition.append_fired(join_frames(made[first:end], now_ns), part)
             partition.acknowledge(partition.log.end_offset).add_done_callback(partial(self._seen, due[first:end, 0]))
             self.tally.delivered += len(part)
             self.tally.delay_ns += sum(now_ns - timestamp_of(frames[offset]) for offset in part)
@@ -262,7 +256,7 @@ class Firing:
             offsets=lost[:_MOST_NAMED],
         )
         self.tally.lost += len(lost)
-        waiting.delays.ended(np.array(lost, np.int64))
+        waiting.partition.delays.ended(np.array(lost, np.int64))
 
 
 async def _read_first(partition: Partition, due: Entries) -> tuple[Entries, dict[int, memoryview], Entries]:

@@ -1,4 +1,10 @@
-"""One partition at work: its log, its high watermark, and those who wait for messages."""
+"""One partition at work: appending to its log, its high watermark, reading, and readers that wait for messages.
+
+Every record gets into a partition's log by one of the ``append`` methods. In the step of the write, with no ``await``
+in between, each brings everything that follows from the log up to date: the state of producers and of delayed messages,
+counters, events for traces, timers, and readers that wait. So two requests never decide on the same state, and what is
+in memory is what a replay of the log would make of it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from goqueue.broker.partitions.append_listeners import AppendEvents, DelayTimers
 from goqueue.broker.partitions.derived_state import DerivedState
 from goqueue.broker.runtime.spread_calls import Rounds, wake
 from goqueue.model.errors import GoQueueError, TopicNotFound
@@ -22,12 +29,19 @@ from goqueue.storage.log.lanes import LaneSlice
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.lost import lost_frames
 from goqueue.storage.log.segment import Slice
-from goqueue.wire.batch import CheckedBatch, FrameRun, keep_frames
+from goqueue.wire.batch import CheckedBatch, FrameRun, join_frames, keep_frames
+from goqueue.wire.delayed import cancel_frame, reschedule_frame, settle_delays
+from goqueue.wire.delayed_single import settle_single
 from goqueue.wire.frame import HEADER_SIZE
-from goqueue.wire.producer_frames import aborted_among
+from goqueue.wire.producer_frames import Marker, aborted_among, marker_frame
 
 log = get_logger(__name__)
 
+LATEST_DUE_NS = 7_258_118_400 * 10**9
+"""The year 2200: what is due later does not fit into the arithmetic of a wheel for long."""
+_FIRST = np.zeros(1, np.intp)
+_FIRST.flags.writeable = False
+"""The index of a message that is alone in its batch."""
 _ON_LOOP_BYTES = 256 << 10
 _LANE_ON_LOOP_BYTES = 3 << 19
 """Much of what a lane reads belongs to other lanes and is not looked at."""
@@ -38,7 +52,15 @@ class Partition:
     """Readers see what lies below the high watermark: what is durable, or written if the topic's policy says so; and
     nothing of a transaction before it is committed."""
 
-    def __init__(self, log: Log, durability: Durability, policy: FsyncPolicy, place: str = "") -> None:
+    def __init__(
+        self,
+        log: Log,
+        durability: Durability,
+        policy: FsyncPolicy,
+        place: str,
+        events: AppendEvents[Partition],
+        timers: DelayTimers[Partition],
+    ) -> None:
         self.log = log
         self.derived = DerivedState(log, durability, self.wake)
         self.producers = self.derived.producers
@@ -53,6 +75,8 @@ class Partition:
         self._shown = 0
         """What readers could see when the policy was changed, they can see under the next one."""
         self._durability = durability
+        self._events = events
+        self._timers = timers
         self._waiters: dict[asyncio.Future[None], None] = {}
         self._waking: Rounds[asyncio.Future[None]] | None = None
         self.watcher: Callable[[], None] | None = None
@@ -86,13 +110,97 @@ class Partition:
         self._shown = self.high_watermark
         self.policy = policy
 
-    def append(self, batch: CheckedBatch) -> int:
-        """Write a batch and return its first offset. It counts once ``acknowledge`` is done."""
+    # Appending
+
+    def append(self, batch: CheckedBatch, *, is_new: bool = True, in_transaction: bool = False) -> int:
+        """Write a batch of messages and return its first offset. It counts once ``acknowledge`` is done.
+
+        Some may be delayed; of these, what is due already becomes plain. ``is_new``: they come from a producer, and not
+        from another partition. In a transaction due times do not count before it is committed: what is due by then is
+        seen then, and until then it is one of the delayed. If this raises, nothing has changed.
+        """
+        now_ns = self.log.now_ns()
+        due_ns = settle_single(batch, now_ns, LATEST_DUE_NS)
+        if due_ns is not None:
+            places, dues = _FIRST, np.array([due_ns], np.int64)
+        else:
+            batch, places, dues = settle_delays(batch, now_ns, LATEST_DUE_NS)
+        if len(places):
+            self._timers.check_room(len(places))
+        first = self._write(batch)
+        stamp = batch.producer
+        if stamp is not None:
+            self.producers.stored(stamp, first, batch, now_ns, is_open=in_transaction)
+        if is_new:
+            self._events.published(self, first, len(batch))
+        if len(places):
+            offsets = first + places
+            if in_transaction and stamp is not None:
+                self.delays.hold(stamp.producer_id, offsets, dues)
+                self._timers.held(self, len(offsets))
+            else:
+                self.delays.added(offsets, dues)
+                self._events.delayed(self, offsets, dues)
+                self._timers.added(self, offsets, dues)
+        self._show()
+        return first
+
+    def append_fired(self, copies: CheckedBatch, originals: list[int]) -> int:
+        """Write the plain records that delayed messages become when they are due; return the offset of the first.
+
+        ``originals`` are the offsets of the delayed messages, in the order of ``copies``.
+        """
+        first = self._write(copies)
+        self.delays.ended(np.array(originals, np.int64))
+        self._events.fired(self, originals, first)
+        self._show()
+        return first
+
+    def append_cancel(self, offset: int) -> int:
+        """Write that a delayed message will never be seen; return the offset behind that record."""
+        now_ns = self.log.now_ns()
+        first = self._write(join_frames([cancel_frame(offset, now_ns)], now_ns))
+        self.delays.ended(np.array([offset], np.int64))
+        self._events.delay_changed(self, offset, None)
+        self._show()
+        return first + 1
+
+    def append_reschedule(self, offset: int, due_ns: int) -> int:
+        """Write that a delayed message is due at another time; return the offset behind that record."""
+        now_ns = self.log.now_ns()
+        first = self._write(join_frames([reschedule_frame(offset, due_ns, now_ns)], now_ns))
+        self.delays.rescheduled(offset, due_ns)
+        self._events.delay_changed(self, offset, due_ns)
+        self._timers.set_due(self, np.array([offset], np.int64), np.array([due_ns], np.int64))
+        self._show()
+        return first + 1
+
+    def append_marker(self, marker: Marker, reason: str = "") -> int:
+        """End a producer's transaction here; return the offset behind the marker. ``reason``: why it was aborted.
+
+        What it has written is seen from now on, or never; what it has delayed waits from now on, or never did.
+        """
+        now_ns = self.log.now_ns()
+        first = self._write(join_frames([marker_frame(marker, now_ns)], now_ns))
+        records = self.producers.ended(marker)
+        if records is not None:
+            self._events.transaction_ended(self, records, is_commit=marker.is_commit, reason=reason)
+        offsets, dues = self.delays.end_hold(marker.producer_id, is_commit=marker.is_commit)
+        if marker.is_commit and len(offsets):
+            self._events.delayed(self, offsets, dues)
+            self._timers.set_due(self, offsets, dues)
+        self.wake()
+        return first + 1
+
+    def _write(self, batch: CheckedBatch) -> int:
         first = self.log.append(batch)
         self._count(batch)
+        return first
+
+    def _show(self) -> None:
+        """Wake readers, unless they see nothing of what was written before it is durable."""
         if self.policy != "always":
             self.wake()
-        return first
 
     def _count(self, batch: CheckedBatch) -> None:
         now_ns, of_batch = self.log.now_ns(), batch.lanes
@@ -119,6 +227,8 @@ class Partition:
     def reason(self, error: GoQueueError) -> GoQueueError:
         """What to tell someone whose write failed: a deleted topic is no disk failure."""
         return _deleted() if self.closed else error
+
+    # Reading
 
     async def read(
         self, offset: int, max_bytes: int, max_messages: int, limit: int | None = None

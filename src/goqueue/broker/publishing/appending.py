@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from goqueue.broker.delays.delays import Delays
 from goqueue.broker.partitions.dedup_ids import FirstOne
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.schema_rejects import Refusals, Refused
@@ -47,14 +46,12 @@ class Appended(NamedTuple):
 class Appender:
     def __init__(
         self,
-        delays: Delays,
         refusals: Refusals,
         check_producer: Callable[[int, int], None],
         max_producers: int,
         clock: Clock,
     ) -> None:
         """``check_producer`` raises for an id that nobody has, and for an epoch that is over."""
-        self._delays = delays
         self._refusals = refusals
         self._check_producer = check_producer
         self._max_producers = max_producers
@@ -98,7 +95,7 @@ class Appender:
             first, acknowledged = self._append_with_letters(topic, number, batch, refused)
         else:
             partition = topic.partitions[number]
-            first = self._delays.append(partition, batch, in_transaction=transaction is not None)
+            first = partition.append(batch, in_transaction=transaction is not None)
             acknowledged = self._acknowledged(topic, number, first + len(batch), transaction)
         if transaction is not None:
             transaction.touch(topic, number, first, len(batch))

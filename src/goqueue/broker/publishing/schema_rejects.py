@@ -16,7 +16,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from goqueue.broker.dead_letters.moved_messages import fitting
-from goqueue.broker.delays.delays import Delays
 from goqueue.broker.events.event_recorder import Notes, common_reason
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
@@ -59,12 +58,10 @@ class Refusals:
     def __init__(
         self,
         check: SchemaCheck,
-        delays: Delays,
         notes: Notes,
         dead_letter_topic: DeadLetterTopic,
     ) -> None:
         self._check = check
-        self._delays = delays
         self._notes = notes
         self._dead_letter_topic = dead_letter_topic
         self._burying: set[asyncio.Task[None]] = set()
@@ -118,7 +115,7 @@ class Refusals:
             raise StorageFailed(f"the dead letters in {target.name!r} take no more writes: {failure}")
         kept = [_stand_in(frame, max_timestamp_ns) if place in reasons else frame for place, frame in enumerate(frames)]
         batch = replace_batch(join_frames(kept, max_timestamp_ns), producer=producer)
-        first = self._delays.append(partition, batch)
+        first = partition.append(batch)
         return first, self._begin(_Burial(topic, number, target, first, frames, reasons, now_ns))
 
     def again(
@@ -174,7 +171,7 @@ class Refusals:
             target = await self._dead_letter_topic(topic) or target
         grave = target.partitions[number % len(target.partitions)]
         try:
-            first_copy = self._delays.append(grave, join_frames(copies, burial.now_ns), is_new=False)
+            first_copy = grave.append(join_frames(copies, burial.now_ns), is_new=False)
         except StorageFailed as error:
             raise StorageFailed(f"the dead letters in {target.name!r}: {error}") from None
         offsets = [burial.first + place for place in places]

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from goqueue.broker.delays.delays import Delays
+from goqueue.broker.events.event_recorder import Notes
 from goqueue.broker.partitions.dedup_ids import DedupIds, Room
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.running_topics import RunningTopics
@@ -38,6 +39,7 @@ class TopicOpener:
         durability: Durability,
         checkpoints: Checkpoints,
         delays: Delays,
+        notes: Notes,
         config: Config,
         clock: Clock,
     ) -> None:
@@ -46,6 +48,7 @@ class TopicOpener:
         self._durability = durability
         self._checkpoints = checkpoints
         self._delays = delays
+        self._notes = notes
         self._config = config
         self._clock = clock
         self._dedup_room = Room(config.limits.max_dedup_ids)
@@ -74,12 +77,19 @@ class TopicOpener:
             if not files.exists(place):
                 log.error("a partition's folder is missing; it begins empty", topic=record.name, partition=number)
             opened_log = self._journals.open_log(place, options)
-            partition = Partition(opened_log, self._durability, settings.fsync, place_name(record.name, number))
+            partition = Partition(
+                opened_log,
+                self._durability,
+                settings.fsync,
+                place_name(record.name, number),
+                self._notes,
+                self._delays,
+            )
             producers, point, now_ns = partition.producers, self._checkpoints.point(place), self._clock.now_ns()
             producers.recover(files, point, now_ns)
             dedup.restore(number, producers.loaded_ids, producers.found_ids, now_ns)
             producers.loaded_ids, producers.found_ids = [], []
-            self._delays.opened(partition, point)
+            partition.delays.recover(files, point)
             partitions.append(partition)
         return Topic(record, settings, partitions, dedup)
 

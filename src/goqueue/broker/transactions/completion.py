@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from goqueue.broker.delays.delays import Delays
-from goqueue.broker.events.event_recorder import Notes
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
@@ -22,10 +20,8 @@ from goqueue.broker.transactions.open_transaction import OpenTransaction, Touch
 from goqueue.coordination.transactions import Ended, GroupAcks, GroupOffset, Transactions
 from goqueue.model.errors import GoQueueError, Overloaded, StorageFailed
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import Clock
 from goqueue.model.runs import below, pairs
-from goqueue.wire.batch import join_frames
-from goqueue.wire.producer_frames import Marker, marker_frame
+from goqueue.wire.producer_frames import Marker
 
 log = get_logger(__name__)
 
@@ -68,16 +64,10 @@ class TransactionEnds:
         self,
         journal: Journal[Transactions],
         groups: GroupService,
-        delays: Delays,
-        clock: Clock,
-        notes: Notes,
         stillness: Stillness,
     ) -> None:
         self._journal = journal
         self._groups = groups
-        self._delays = delays
-        self._clock = clock
-        self._notes = notes
         self._stillness = stillness
         self._finished: list[_Ending] = []
         self._finisher: asyncio.Task[None] | None = None
@@ -126,7 +116,7 @@ class TransactionEnds:
                 if touch.needs_file and not touch.topic.closed:
                     await self._save(touch)
                 if not touch.topic.closed:
-                    ending.written.append((touch, self.mark(touch.partition, ending.marker, ending.reason)))
+                    ending.written.append((touch, touch.partition.append_marker(ending.marker, ending.reason)))
             except GoQueueError as error:
                 # Where the disk has failed nothing is written until a restart; then it is done.
                 if not self._is_for_good(ending, error):
@@ -158,17 +148,6 @@ class TransactionEnds:
         is_for_good = isinstance(error, StorageFailed)
         ending.is_stuck |= is_for_good
         return is_for_good
-
-    def mark(self, partition: Partition, marker: Marker, reason: str = "") -> int:
-        """End a producer's transaction in one partition; return the offset behind the marker."""
-        now_ns = self._clock.now_ns()
-        first = partition.append(join_frames([marker_frame(marker, now_ns)], now_ns))
-        records = partition.producers.ended(marker)
-        if records is not None:
-            self._notes.transaction_ended(partition, records, is_commit=marker.is_commit, reason=reason)
-        self._delays.transaction_ended(partition, marker.producer_id, is_commit=marker.is_commit)
-        partition.wake()
-        return first + 1
 
     # Trying again
 
@@ -277,7 +256,7 @@ class TransactionEnds:
         records.seen, records.delayed = below(records.seen, touch.end), below(records.delayed, touch.end)
         records.end = touch.end
         producers.changes += 1
-        self._delays.opened(touch.partition, None)
+        touch.partition.delays.recover(producers.log.open_files.disk, None)
         touch.needs_file = True
 
     async def _save(self, touch: Touch) -> None:
@@ -307,7 +286,7 @@ class TransactionEnds:
 
     def _abort_here(self, touch: Touch, marker: Marker) -> None:
         try:
-            self.mark(touch.partition, marker, _STARTED_AGAIN)
+            touch.partition.append_marker(marker, _STARTED_AGAIN)
         except GoQueueError as error:
             ending = _Ending(f"{marker.producer_id}-{marker.epoch}", marker, [touch], reason=_STARTED_AGAIN)
             if not self._is_for_good(ending, error):

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from goqueue.broker.delays.delays import Delays
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
@@ -38,9 +37,6 @@ class Host(Protocol):
     def topic(self, name: str) -> Topic: ...
 
     def logs(self) -> Iterable[Log]: ...
-
-    @property
-    def delays(self) -> Delays: ...
 
     @property
     def groups(self) -> GroupService: ...
@@ -120,4 +116,4 @@ def _purge(host: Host, number: int, partition: Partition, start: int) -> PurgedP
         with suppress(DiskFull, Overloaded):
             owned.roll()
     owned.start_offset = start
-    return PurgedPartition(number, before, start, removed, host.delays.waiting_in(partition))
+    return PurgedPartition(number, before, start, removed, len(partition.delays))

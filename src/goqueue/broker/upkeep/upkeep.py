@@ -182,7 +182,7 @@ class Upkeep:
             below,
             topic.settings.tombstone_retention_ms,
             self._config.compaction_max_keys,
-            lambda offset: self._keeper.delays.is_pending(partition, offset),
+            partition.delays.is_wanted,
             producers.state.aborted,
         )
         steps = compact(partition.log, rules)

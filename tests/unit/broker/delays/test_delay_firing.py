@@ -43,13 +43,13 @@ async def values(stage: Stage, partition: int = 0) -> list[bytes]:
 def count_appends(partition: Partition) -> list[int]:
     """Offsets at which somebody tried to append from now on."""
     tried: list[int] = []
-    append = partition.append
+    append = partition.log.append
 
     def noted(batch: Any) -> int:
         tried.append(partition.log.end_offset)
         return append(batch)
 
-    partition.append = noted  # type: ignore[method-assign]
+    partition.log.append = noted  # type: ignore[method-assign]
     return tried
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from doubles.messages import Ticking, batch_of
+from doubles.no_listeners import NoListeners
 from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.partitions.partition import Partition
@@ -29,7 +30,7 @@ def with_partitions(work: Two, policy: FsyncPolicy = "always") -> None:
         files = OpenFiles(disk, 100)
         logs = [open_log(files, ROOT / name, LogOptions(64 << 10), Ticking()) for name in "ab"]
         try:
-            await work(*(Partition(log, commits, policy) for log in logs))
+            await work(*(Partition(log, commits, policy, "", NoListeners(), NoListeners()) for log in logs))
         finally:
             await commits.close()
 

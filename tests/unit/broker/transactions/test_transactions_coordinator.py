@@ -14,6 +14,7 @@ from doubles.transaction_bench import GROUP, OTHER, TOPIC, Bench, bench
 import goqueue.broker.transactions.completion
 import goqueue.coordination.issued_ids
 from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.transactions.producer_ids import ProducerIdentity
 from goqueue.coordination.issued_ids import IssuedIds
@@ -917,7 +918,7 @@ async def test_a_start_on_a_full_disk_neither_aborts_what_was_committed_nor_forg
         monkeypatch.setattr(it.transactions._ends, "carry_out", nothing)
         await it.commit(committed)
         fails = [DiskFull("no room")]
-        fail_while(fails, monkeypatch, goqueue.broker.transactions.completion.TransactionEnds, "mark")
+        fail_while(fails, monkeypatch, Partition, "append_marker")
         fail_while(fails, monkeypatch, GroupShards, "change")
         await it.restart()
         assert await it.values(OTHER) == []

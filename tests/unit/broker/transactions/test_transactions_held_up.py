@@ -27,14 +27,14 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cannot_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no room for a marker whenever one says that a transaction was committed."""
-    mark = TransactionEnds.mark
+    append_marker = Partition.append_marker
 
-    def mark_aborts(ends: TransactionEnds, partition: Partition, marker: Marker, reason: str = "") -> int:
+    def mark_aborts(partition: Partition, marker: Marker, reason: str = "") -> int:
         if marker.is_commit:
             raise DiskFull("no room", retry_after_s=1)
-        return mark(ends, partition, marker, reason)
+        return append_marker(partition, marker, reason)
 
-    monkeypatch.setattr(TransactionEnds, "mark", mark_aborts)
+    monkeypatch.setattr(Partition, "append_marker", mark_aborts)
 
 
 def cannot_tell(monkeypatch: pytest.MonkeyPatch, it: Bench) -> None:
@@ -92,7 +92,7 @@ async def test_the_end_of_a_transaction_is_not_noted_while_a_marker_is_not_durab
         log, noted = it.broker.topic(OTHER).partitions[0].log, it.broker._transaction_journal
         made_durable = TransactionEnds._made_durable
 
-        async def with_a_failing_disk(ends: TransactionEnds, endings: object) -> set[Log]:
+        async def with_a_failing_disk(ends: TransactionEnds, endings: object) -> set[Partition]:
             log.fail("its disk")
             return await made_durable(ends, endings)  # type: ignore[arg-type]
 

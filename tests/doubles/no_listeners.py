@@ -1,0 +1,39 @@
+"""Nothing follows the appends to a partition."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from goqueue.model.producers import OpenRecords
+
+
+class NoListeners:
+    """No events and no timers."""
+
+    def published(self, partition: object, first: int, count: int) -> None:
+        pass
+
+    def delayed(self, partition: object, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
+        pass
+
+    def fired(self, partition: object, originals: list[int], first_copy: int) -> None:
+        pass
+
+    def delay_changed(self, partition: object, offset: int, due_ns: int | None) -> None:
+        pass
+
+    def transaction_ended(self, partition: object, records: OpenRecords, *, is_commit: bool, reason: str = "") -> None:
+        pass
+
+    def check_room(self, more: int) -> None:
+        pass
+
+    def added(self, partition: object, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
+        pass
+
+    def held(self, partition: object, count: int) -> None:
+        pass
+
+    def set_due(self, partition: object, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
+        pass
