@@ -22,13 +22,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from goqueue.broker.partitions.derived_files import load
 from goqueue.broker.partitions.partition_producers import PartitionProducers
 from goqueue.delivery.delay_index import PendingDelays
-from goqueue.model.errors import CorruptData
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
 from goqueue.model.producers import OpenDelays
-from goqueue.storage.files.atomic import read_checked
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import Files
 from goqueue.storage.log import lanes
@@ -54,6 +53,16 @@ class _File(msgspec.Struct):
 
     pending: bytes
     held: dict[int, bytes]
+
+
+def _decode(payload: bytes) -> tuple[int, tuple[int, PendingDelays, dict[int, PendingDelays]]]:
+    """Up to which offset the file tells, and with it what waits and what is held."""
+    held: dict[int, PendingDelays] = {}
+    if payload.startswith(_WITH_HELD):
+        kept = msgspec.msgpack.decode(payload[len(_WITH_HELD) :], type=_File)
+        payload, held = kept.pending, {owner: PendingDelays.load(each)[1] for owner, each in kept.held.items()}
+    as_of, pending = PendingDelays.load(payload)
+    return as_of, (as_of, pending, held)
 
 
 class PartitionDelays:
@@ -205,7 +214,7 @@ class PartitionDelays:
         begins anew."""
         self._forget()
         at = self.log.segments[0].base if point is None else point.delays_from
-        loaded = self._load(files)
+        loaded = load(files, self, "delayed messages", _decode)
         if loaded is not None:
             at, self.pending, self._held = loaded
             self.saved_at = at
@@ -247,29 +256,6 @@ class PartitionDelays:
             return at
         first = lanes.first(self.log, HIDDEN, at, self.log.end_offset)
         return self.log.end_offset if first is None else first
-
-    def _load(self, files: Files) -> tuple[int, PendingDelays, dict[int, PendingDelays]] | None:
-        path = self.path
-        try:
-            payload = read_checked(files, path)
-            if payload is None:
-                return None
-            if payload.startswith(_WITH_HELD):
-                kept = msgspec.msgpack.decode(payload[len(_WITH_HELD) :], type=_File)
-                as_of, pending = PendingDelays.load(kept.pending)
-                held = {owner: PendingDelays.load(each)[1] for owner, each in kept.held.items()}
-            else:
-                (as_of, pending), held = PendingDelays.load(payload), {}
-            if as_of <= self.log.end_offset:
-                return as_of, pending, held
-            reason = f"it tells of offset {as_of}, and the log ends at {self.log.end_offset}"
-        except (CorruptData, ValueError, msgspec.MsgspecError) as error:
-            reason = str(error)
-        log.warning("the file of delayed messages is of no use; reading the log", path=str(path), reason=reason)
-        files.remove(path)
-        # Else it may be back after a crash, when the log is long enough for it to be believed.
-        files.sync_dir(path.parent)
-        return None
 
     @property
     def path(self) -> Path:

@@ -15,13 +15,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from goqueue.broker.partitions.derived_files import SAVE_BEHIND
-from goqueue.model.errors import CorruptData
+from goqueue.broker.partitions.derived_files import SAVE_BEHIND, load
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
 from goqueue.model.producers import OpenRecords, Producers, SentBatch
 from goqueue.model.runs import Runs, ascending_to_runs
-from goqueue.storage.files.atomic import read_checked
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import Files
 from goqueue.storage.log.log import Log
@@ -53,6 +51,12 @@ def digest_of(dedup_id: bytes) -> bytes:
 
 class _File(ProducersFile):
     dedup: list[DedupEntry] = msgspec.field(default_factory=list)
+
+
+def _decode(payload: bytes) -> tuple[int, tuple[Producers, list[DedupEntry], int]]:
+    """Up to which offset the file tells, and with it the producers and dedup ids."""
+    kept = msgspec.msgpack.decode(payload, type=_File)
+    return kept.as_of, (kept.state(), kept.dedup, kept.as_of)
 
 
 class PartitionProducers:
@@ -160,7 +164,9 @@ class PartitionProducers:
         self._nobody_below = first_stamp(point)
         at = self._nobody_below
         start = self.log.segments[0].base
-        if self._load(files):
+        loaded = load(files, self, "producers", _decode)
+        if loaded is not None:
+            self.state, self.loaded_ids, self.saved_at = loaded
             at = self.saved_at
             # Retention stops at what is open, so what seems to be open below the start has ended.
             self.changes += self.state.close_below(self.log.start_offset)
@@ -185,28 +191,6 @@ class PartitionProducers:
             # A crash may have come between the end of a compaction and the point that tells of it.
             self.state.keep_aborted(self.log.has)
         self.has_ids = bool(self.found_ids or self.loaded_ids)
-
-    def _load(self, files: Files) -> bool:
-        """Whether there is a file that can be believed."""
-        path = self.path
-        try:
-            payload = read_checked(files, path)
-            if payload is None:
-                return False
-            kept = msgspec.msgpack.decode(payload, type=_File)
-            if kept.as_of <= self.log.end_offset:
-                self.state = kept.state()
-                self.loaded_ids = kept.dedup
-                self.saved_at = kept.as_of
-                return True
-            reason = f"it tells of offset {kept.as_of}, and the log ends at {self.log.end_offset}"
-        except (CorruptData, ValueError, msgspec.MsgspecError) as error:
-            reason = str(error)
-        log.warning("the file of producers is of no use; reading the log", path=str(path), reason=reason)
-        files.remove(path)
-        # Else it may be back after a crash, when the log is long enough for it to be believed.
-        files.sync_dir(path.parent)
-        return False
 
     @property
     def path(self) -> Path:
