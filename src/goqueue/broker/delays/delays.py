@@ -1,4 +1,4 @@
-"""Delayed messages: what waits, looking at it, taking it back, putting it off."""
+"""Delayed messages of all topics: listing, cancelling and rescheduling them, and their timers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PAGE_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class DelayedMessage:
-    """One that waits. ``message`` is as its producer gave it; ``None`` if it is too much for one page."""
+    """A message that waits. ``message`` is as its producer sent it; ``None`` if it did not fit into the page."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ class DelayedMessage:
 
 @dataclass(frozen=True, slots=True)
 class DelayedPage:
-    """Ordered by time. ``next`` leads to what follows, if anything does."""
+    """Delayed messages in the order of their due times; ``next`` continues the list, if there are more."""
 
     messages: list[DelayedMessage]
     next: str | None
@@ -76,14 +76,14 @@ class Delays:
         self._firing = Firing(clockwork, clock, check_disk)
         self._waiting: dict[Partition, Waiting] = {}
         self._at_most = 0
-        """How many may wait: all that did when they were last counted, and all that came since."""
+        """An upper bound of how many wait: those that did when last counted, and all that came since."""
 
     # Life
 
     def start(self) -> None:
-        """From here on what is due becomes visible."""
+        """From here on messages become visible when they are due."""
         for partition in self._partitions():
-            # A transfer that went on may have brought some already.
+            # A move of dead letters that went on after the start may have brought some already.
             if len(partition.delays) and partition not in self._waiting:
                 self._watch(partition)
 
@@ -91,7 +91,7 @@ class Delays:
         return [partition for topic in self._topics.by_name.values() for partition in topic.partitions]
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """Their topic was deleted."""
+        """Drop the timers of partitions whose topic was deleted."""
         for partition in partitions:
             waiting = self._waiting.pop(partition, None)
             if waiting is not None:
@@ -117,7 +117,7 @@ class Delays:
         return sum(len(each.delays) for each in self._waiting)
 
     def check_room(self, more: int, pending: int | None = None) -> None:
-        """``pending`` spares counting what waits again and again."""
+        """Raise ``TooManyDelayed`` unless so many more may wait. ``pending`` spares counting them for each message."""
         if self._at_most + more <= self._max_delayed:
             # There may be thousands of partitions to count in, and it is only a matter of how many there are at most.
             return

@@ -1,4 +1,4 @@
-"""Files that save a start from reading all of a partition's log again: what follows from it up to some offset."""
+"""Checkpoint files of the state derived from a partition's log: a start loads one and reads only the log behind it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from goqueue.storage.log.log import Log
 log = get_logger(__name__)
 
 SAVE_BEHIND = 200_000
-"""So many messages may lie behind a file before it is written anew."""
-Told = TypeVar("Told")
+"""How many messages may follow in the log before the file is written again."""
+State = TypeVar("State")
+Loaded = tuple[int, State]
 
 
 class Derived(Protocol):
-    """What follows from a log."""
+    """State derived from a log, with a file."""
 
     log: Log
     changes: int
@@ -36,17 +37,17 @@ class Derived(Protocol):
 
 
 async def save(durability: Durability, derived: Derived, dump: Callable[[], tuple[int, bytes]]) -> bool:
-    """Write the file; return whether it is there. Without it the next start reads more of the log."""
+    """Write the file; return whether that succeeded. If not, the next start reads more of the log."""
     if derived.log.failure is not None:
         return False
     try:
         changes = derived.changes
         as_of, payload = dump()
-        # The file must never know more than the log.
+        # The file must never be ahead of what a crash leaves of the log.
         try:
             await durability.reached(derived.log, as_of)
         except StorageFailed:
-            # The log has said why.
+            # The log has reported why.
             return False
         if durability.end(derived.log) < as_of or derived.log.failure is not None:
             return False
@@ -58,20 +59,22 @@ async def save(durability: Durability, derived: Derived, dump: Callable[[], tupl
     return True
 
 
-def load(files: Files, derived: Derived, what: str, decode: Callable[[bytes], tuple[int, Told]]) -> Told | None:
-    """What the file tells, if there is one that can be believed; one that cannot is removed.
+def load(files: Files, derived: Derived, what: str, decode: Callable[[bytes], Loaded[State]]) -> Loaded[State] | None:
+    """Read the file: the offset up to which it covers the log, and the state. ``None`` if there is no valid file; an
+    invalid one is removed, and the log is read in its place.
 
-    ``decode`` also returns the offset up to which the file tells everything, and raises ``CorruptData``, ``ValueError``
-    or an error of msgspec if there is nonsense in it. ``what`` names the file in the log line.
+    ``decode`` raises ``CorruptData``, ``ValueError`` or an error of msgspec for invalid content. ``what`` is the
+    file's name in the log line.
     """
     path = derived.path
     try:
         payload = read_checked(files, path)
         if payload is None:
             return None
-        as_of, told = decode(payload)
+        loaded = decode(payload)
+        as_of = loaded[0]
         if as_of <= derived.log.end_offset:
-            return told
+            return loaded
         reason = f"it tells of offset {as_of}, and the log ends at {derived.log.end_offset}"
     except (CorruptData, ValueError, msgspec.MsgspecError) as error:
         reason = str(error)

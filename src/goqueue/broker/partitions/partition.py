@@ -73,21 +73,21 @@ class Partition:
         self.closed = False
         self.stopping = False
         self._shown = 0
-        """What readers could see when the policy was changed, they can see under the next one."""
+        """The high watermark when the policy was last changed: it never goes back."""
         self._durability = durability
         self._events = events
         self._timers = timers
         self._waiters: dict[asyncio.Future[None], None] = {}
         self._waking: Rounds[asyncio.Future[None]] | None = None
         self.watcher: Callable[[], None] | None = None
-        """Called whenever those who wait are woken."""
+        """Called whenever waiting readers are woken."""
         self.arrivals = [Rate() for _ in range(HIDDEN)]
-        """What readers will see of what was written since the start, by lane."""
+        """Messages written since the start that readers will see, by lane."""
         self.published_bytes = 0
-        """Of the same."""
+        """Bytes of the messages that ``arrivals`` counts."""
         self.read_messages = 0
         self.read_bytes = 0
-        """By offset, without a group, since the start."""
+        """Messages and bytes read by offset, without a group, since the start."""
 
     @property
     def high_watermark(self) -> int:
@@ -106,7 +106,7 @@ class Partition:
         return self.high_watermark if first_open is None else min(self.high_watermark, first_open)
 
     def change_policy(self, policy: FsyncPolicy) -> None:
-        """The watermark never goes back: a message that someone has in hand would look like one that is gone."""
+        """Change when records count. The watermark does not go back: a message already delivered would look lost."""
         self._shown = self.high_watermark
         self.policy = policy
 
@@ -225,7 +225,7 @@ class Partition:
         return self._durability.reached(self.log, end_offset)
 
     def reason(self, error: GoQueueError) -> GoQueueError:
-        """What to tell someone whose write failed: a deleted topic is no disk failure."""
+        """The error to answer a failed write with: if the topic was deleted, that, and no failure of the disk."""
         return _deleted() if self.closed else error
 
     # Reading
@@ -306,7 +306,7 @@ class Partition:
             log.error("messages fail their checksum", folder=str(self.log.folder), offsets=sorted(new)[:20])
 
     def note_read(self, messages: int, size_bytes: int) -> None:
-        """Someone got these, by offset and without a group."""
+        """Count what was read by offset, without a group."""
         self.read_messages += messages
         self.read_bytes += size_bytes
 
@@ -323,7 +323,7 @@ class Partition:
         self._waiters.pop(waiter, None)
 
     def wake(self) -> None:
-        """Let everyone who waits look again."""
+        """Have every waiting reader look again."""
         if self._waiters:
             waiters, self._waiters = self._waiters, {}
             if self._waking is None:
@@ -333,7 +333,7 @@ class Partition:
             self.watcher()
 
     def stop_waiting(self) -> None:
-        """From now on nobody waits for messages here."""
+        """Wake all readers; from now on none waits for messages here."""
         self.stopping = True
         self.wake()
 

@@ -1,14 +1,15 @@
-"""The delayed messages of one partition: derived from its log, with a file that saves reading it again.
+"""The delayed messages of one partition, derived from its log; a file saves a start from reading all of it.
 
-A delayed record is the schedule; the record that is appended when it is due, or a control record that cancels it, is
-its end. All of them lie in one log, so after a crash each message has either become visible or will, once.
+The delayed record, the *original*, is the schedule. Its end is the plain record that is appended when it is due, or a
+control record that cancels it. All of them lie in one log, so after a crash each message has either become visible or
+will become so, once.
 
-Retention removes what tells of an end before it removes an original that lies in one segment with others that still
-wait. So it does that only when the file knows of the end. Compaction keeps what tells of an end as long as the original
-is there; so it keeps an original as long as the file names it.
+Retention may remove the record of an end while the original stays, because the original shares a segment with others
+that still wait. So it removes an end only once the file covers it. Compaction keeps the record of an end as long as the
+original is there, and keeps an original as long as the file names it.
 
-What became of a transaction is for the producers to say, who are known before: markers may be gone by the time that a
-start reads on from where the file ends.
+The outcome of transactions is asked of the partition's producers, which are recovered first: markers may be gone by the
+time a start reads on from where the file ends.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.broker.partitions.derived_files import load
+from goqueue.broker.partitions.derived_files import Loaded, load
 from goqueue.broker.partitions.partition_producers import PartitionProducers
 from goqueue.delivery.delay_index import PendingDelays
 from goqueue.model.logging import get_logger
@@ -55,22 +56,22 @@ class _File(msgspec.Struct):
     held: dict[int, bytes]
 
 
-def _decode(payload: bytes) -> tuple[int, tuple[int, PendingDelays, dict[int, PendingDelays]]]:
-    """Up to which offset the file tells, and with it what waits and what is held."""
+def _decode(payload: bytes) -> Loaded[tuple[PendingDelays, dict[int, PendingDelays]]]:
+    """The file's state is what waits, and what open transactions hold."""
     held: dict[int, PendingDelays] = {}
     if payload.startswith(_WITH_HELD):
         kept = msgspec.msgpack.decode(payload[len(_WITH_HELD) :], type=_File)
         payload, held = kept.pending, {owner: PendingDelays.load(each)[1] for owner, each in kept.held.items()}
     as_of, pending = PendingDelays.load(payload)
-    return as_of, (as_of, pending, held)
+    return as_of, (pending, held)
 
 
 class PartitionDelays:
-    """What waits in one partition, and what has stopped waiting by a record that a crash may still take."""
+    """The messages that wait in one partition, and those that ended by a record which is not durable yet."""
 
     def __init__(self, owner_log: Log, producers: PartitionProducers, durable_end: Callable[[], int]) -> None:
-        """``producers`` tell what became of the transaction that a delayed record belongs to; ``durable_end`` is the
-        log's high watermark."""
+        """``producers`` know the outcome of the transaction that a delayed record belongs to; ``durable_end`` returns
+        the log's high watermark."""
         self.log = owner_log
         self._producers = producers
         self._durable_end = durable_end
@@ -82,7 +83,7 @@ class PartitionDelays:
         self._held_count = 0
         self.pending = PendingDelays()
         self.saved_at = 0
-        """Up to which offset the file tells everything."""
+        """The offset up to which the file covers the log."""
         self.changes = 0
         """How often something changed since the file was written."""
         self._named = _NONE
@@ -216,7 +217,7 @@ class PartitionDelays:
         at = self.log.segments[0].base if point is None else point.delays_from
         loaded = load(files, self, "delayed messages", _decode)
         if loaded is not None:
-            at, self.pending, self._held = loaded
+            at, (self.pending, self._held) = loaded
             self.saved_at = at
             self._named = self._to_name()
             self._settle_held()

@@ -1,8 +1,8 @@
-"""The producers of one partition: derived from its log, with a file that saves reading it again.
+"""The idempotent producers of one partition, derived from its log; a file saves a start from reading all of it.
 
-Stamps, markers and dedup ids are all in the log. The file tells what follows from everything below an offset; a start
-reads on from there. Compaction takes stamps away, so it stays below what the file tells. So does the beginning of the
-log: the file is written before retention or a purge moves it.
+Stamps, markers and dedup ids are all in the log. The file holds the state derived from everything below an offset, and
+a start reads on from there. Compaction removes stamps, so it stays below the offset that the file covers. The start of
+the log stays below it too: the file is written before retention or a purge moves the start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from goqueue.broker.partitions.derived_files import SAVE_BEHIND, load
+from goqueue.broker.partitions.derived_files import SAVE_BEHIND, Loaded, load
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
 from goqueue.model.producers import OpenRecords, Producers, SentBatch
@@ -53,10 +53,10 @@ class _File(ProducersFile):
     dedup: list[DedupEntry] = msgspec.field(default_factory=list)
 
 
-def _decode(payload: bytes) -> tuple[int, tuple[Producers, list[DedupEntry], int]]:
-    """Up to which offset the file tells, and with it the producers and dedup ids."""
+def _decode(payload: bytes) -> Loaded[tuple[Producers, list[DedupEntry]]]:
+    """The file's state is the producers and the dedup ids."""
     kept = msgspec.msgpack.decode(payload, type=_File)
-    return kept.as_of, (kept.state(), kept.dedup, kept.as_of)
+    return kept.as_of, (kept.state(), kept.dedup)
 
 
 class PartitionProducers:
@@ -64,17 +64,17 @@ class PartitionProducers:
         self.log = owner_log
         self.state = Producers()
         self.saved_at = 0
-        """Up to which offset the file tells everything."""
+        """The offset up to which the file covers the log."""
         self.changes = 0
         """How often something changed since the file was written."""
         self.found_ids: list[DedupEntry] = []
-        """After a start: dedup ids, as they lie in the log behind the file."""
+        """After a start: dedup ids found in the log behind what the file covers."""
         self.loaded_ids: list[DedupEntry] = []
-        """The same by the file."""
+        """After a start: dedup ids found in the file."""
         self.has_ids = False
         """Whether the topic remembers any dedup id of this partition."""
         self._nobody_below = 0
-        """When the log ended here, nobody was known: nothing below is needed, be there a file or not."""
+        """No producer was known when the log ended here: nothing below is needed, whether or not there is a file."""
 
     @property
     def is_empty(self) -> bool:
@@ -82,7 +82,7 @@ class PartitionProducers:
         return not (state.known or len(state.aborted) or len(state.aborted_delayed) or self.has_ids)
 
     def needed_from(self) -> int:
-        """Nothing below this offset is needed to know everything, be there a file or not."""
+        """The offset below which nothing is needed to know everything, whether or not there is a file."""
         if self.is_empty:
             self._nobody_below = self.log.end_offset
         return self._nobody_below
@@ -166,7 +166,7 @@ class PartitionProducers:
         start = self.log.segments[0].base
         loaded = load(files, self, "producers", _decode)
         if loaded is not None:
-            self.state, self.loaded_ids, self.saved_at = loaded
+            self.saved_at, (self.state, self.loaded_ids) = loaded
             at = self.saved_at
             # Retention stops at what is open, so what seems to be open below the start has ended.
             self.changes += self.state.close_below(self.log.start_offset)
