@@ -20,7 +20,7 @@ class DerivedState(LogObserver):
     def __init__(self, log: Log, durability: Durability, on_durable: Callable[[], None]) -> None:
         """``on_durable`` is called when the log's durable end has moved."""
         self.producers = PartitionProducers(log)
-        self.delays = PartitionDelays(log, self.producers, lambda: durability.end(log))
+        self.delays = PartitionDelays(log, self.producers, partial(durability.end, log))
         self._durability = durability
         self._on_durable = on_durable
         log.observer = self

@@ -127,7 +127,7 @@ class Partition:
             batch, places, dues = settle_delays(batch, now_ns, LATEST_DUE_NS)
         if len(places):
             self._timers.check_room(len(places))
-        first = self._write(batch)
+        first = self._write(batch, now_ns)
         stamp = batch.producer
         if stamp is not None:
             self.producers.stored(stamp, first, batch, now_ns, is_open=in_transaction)
@@ -150,7 +150,7 @@ class Partition:
 
         ``originals`` are the offsets of the delayed messages, in the order of ``copies``.
         """
-        first = self._write(copies)
+        first = self._write(copies, self.log.now_ns())
         self.delays.ended(np.array(originals, np.int64))
         self._events.fired(self, originals, first)
         self._show()
@@ -159,7 +159,7 @@ class Partition:
     def append_cancel(self, offset: int) -> int:
         """Write that a delayed message will never be seen; return the offset behind that record."""
         now_ns = self.log.now_ns()
-        first = self._write(join_frames([cancel_frame(offset, now_ns)], now_ns))
+        first = self._write(join_frames([cancel_frame(offset, now_ns)], now_ns), now_ns)
         self.delays.ended(np.array([offset], np.int64))
         self._events.delay_changed(self, offset, None)
         self._show()
@@ -168,7 +168,7 @@ class Partition:
     def append_reschedule(self, offset: int, due_ns: int) -> int:
         """Write that a delayed message is due at another time; return the offset behind that record."""
         now_ns = self.log.now_ns()
-        first = self._write(join_frames([reschedule_frame(offset, due_ns, now_ns)], now_ns))
+        first = self._write(join_frames([reschedule_frame(offset, due_ns, now_ns)], now_ns), now_ns)
         self.delays.rescheduled(offset, due_ns)
         self._events.delay_changed(self, offset, due_ns)
         self._timers.set_due(self, np.array([offset], np.int64), np.array([due_ns], np.int64))
@@ -181,7 +181,7 @@ class Partition:
         What it has written is seen from now on, or never; what it has delayed waits from now on, or never did.
         """
         now_ns = self.log.now_ns()
-        first = self._write(join_frames([marker_frame(marker, now_ns)], now_ns))
+        first = self._write(join_frames([marker_frame(marker, now_ns)], now_ns), now_ns)
         records = self.producers.ended(marker)
         if records is not None:
             self._events.transaction_ended(self, records, is_commit=marker.is_commit, reason=reason)
@@ -192,9 +192,9 @@ class Partition:
         self.wake()
         return first + 1
 
-    def _write(self, batch: CheckedBatch) -> int:
+    def _write(self, batch: CheckedBatch, now_ns: int) -> int:
         first = self.log.append(batch)
-        self._count(batch)
+        self._count(batch, now_ns)
         return first
 
     def _show(self) -> None:
@@ -202,8 +202,8 @@ class Partition:
         if self.policy != "always":
             self.wake()
 
-    def _count(self, batch: CheckedBatch) -> None:
-        now_ns, of_batch = self.log.now_ns(), batch.lanes
+    def _count(self, batch: CheckedBatch, now_ns: int) -> None:
+        of_batch = batch.lanes
         if isinstance(of_batch, int):
             if of_batch != HIDDEN:
                 self.arrivals[of_batch].add(len(batch), now_ns)

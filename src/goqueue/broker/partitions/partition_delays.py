@@ -146,9 +146,10 @@ class PartitionDelays:
             for offset in offsets.tolist():
                 self.pending.remove(offset)
         self.changes += len(offsets)
-        self._settle()
-        if self._durable_end() < self.log.end_offset:
-            self._unsettled.append((self.log.end_offset, offsets))
+        durable_end, end = self._durable_end(), self.log.end_offset
+        self._forget_durable(durable_end)
+        if durable_end < end:
+            self._unsettled.append((end, offsets))
 
     def rescheduled(self, offset: int, due_ns: int) -> None:
         self.pending.reschedule(offset, due_ns)
@@ -162,7 +163,11 @@ class PartitionDelays:
         return self.log.end_offset if first_open is None or not self._held else first_open
 
     def _settle(self) -> None:
-        while self._unsettled and self._unsettled[0][0] <= self._durable_end():
+        if self._unsettled:
+            self._forget_durable(self._durable_end())
+
+    def _forget_durable(self, durable_end: int) -> None:
+        while self._unsettled and self._unsettled[0][0] <= durable_end:
             self._unsettled.popleft()
 
     def holds(self, low: int, high: int) -> bool:
