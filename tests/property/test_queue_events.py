@@ -151,10 +151,10 @@ class Script:
     def draw_held(self) -> dict[int, list[int]]:
         """Some of what is held, by lease."""
         chosen: dict[int, list[int]] = {}
-        for parcel in self.queue.parcels():
-            for offset in offsets_in(parcel.runs):
+        for batch in self.queue.batches():
+            for offset in offsets_in(batch.runs):
                 if self.data.draw(st.booleans()):
-                    chosen.setdefault(parcel.lease, []).append(offset)
+                    chosen.setdefault(batch.lease, []).append(offset)
         return chosen
 
     def step(self) -> None:
@@ -351,7 +351,7 @@ class Script:
     # What must hold
 
     def check(self) -> None:
-        self.check_parcels()
+        self.check_batches()
         self.check_lanes()
         self.check_numbers()
         self.check_acks()
@@ -363,15 +363,15 @@ class Script:
                 for offset in range(self.table.end):
                     assert self.queue.was_acked(lease, offset) == ((lease, offset) in self.table.acked)
 
-    def check_parcels(self) -> None:
+    def check_batches(self) -> None:
         queue, table = self.queue, self.table
         held: dict[int, tuple[str | None, int]] = {}
-        for parcel in queue.parcels():
-            for offset in offsets_in(parcel.runs):
-                assert offset not in held, "in two parcels at once"
-                assert lane_of(parcel.lease) == table.lanes[offset]
-                held[offset] = parcel.member, parcel.count
-                assert queue.find(parcel.lease, offset) is parcel
+        for batch in queue.batches():
+            for offset in offsets_in(batch.runs):
+                assert offset not in held, "in two batches at once"
+                assert lane_of(batch.lease) == table.lanes[offset]
+                held[offset] = batch.member, batch.count
+                assert queue.find(batch.lease, offset) is batch
         assert held == {offset: (each.member, each.count) for offset, each in table.held.items()}
         assert {offset: move.lane for offset, move in queue.moving.items() if offset >= table.start} == {
             offset: table.lanes[offset] for offset in table.moving if offset >= table.start
@@ -387,8 +387,8 @@ class Script:
             cursor, known = queue.cursor(lane), queue.lanes.get(lane)
             mine = [offset for offset in table.held if table.lanes[offset] == lane]
             ready = {each for each in mine if table.held[each].member is None and table.held[each].at_ns <= self.now}
-            found = () if known is None else [parcel for parcel in known.ready if is_ready(parcel)]
-            assert {offset for parcel in found for offset in offsets_in(parcel.runs)} == ready
+            found = () if known is None else [batch for batch in known.ready if is_ready(batch)]
+            assert {offset for batch in found for offset in offsets_in(batch.runs)} == ready
             assert (queue.first_ready(lane) is not None) == bool(ready)
             assert (0 if known is None else known.outstanding) == len(mine)
             assert cursor <= queue.front

@@ -1,4 +1,4 @@
-"""Messages of one lease that share their fate."""
+"""Messages of one lease that are in the same state: in flight with one member, or waiting for the same retry."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ HOLDER_PREFIX = "transaction "
 """Begins the name of who has messages in hand that were acked in a transaction. No member has a space in its name."""
 
 READY = 0
-"""``at_ns`` of a parcel that waits for nobody but a poll."""
+"""``at_ns`` of a batch that waits for nobody but a poll."""
 
 
-class Parcel(msgspec.Struct, gc=False):
+class InFlightBatch(msgspec.Struct, gc=False):
     """In flight with ``member`` until ``at_ns``; without a member, waiting to be delivered again at ``at_ns``.
 
-    Parcels of one lease hang together by ``next``: a lease splits when some of its messages are extended or returned.
+    Batches of one lease hang together by ``next``: a lease splits when some of its messages are extended or returned.
     They have the same ``first``, so that their bits stand for the same offsets.
     """
 
@@ -32,7 +32,7 @@ class Parcel(msgspec.Struct, gc=False):
     member: str | None
     at_ns: int
     error: str = ""
-    next: Parcel | None = None
+    next: InFlightBatch | None = None
 
     @property
     def is_frozen(self) -> bool:
@@ -44,11 +44,11 @@ class Parcel(msgspec.Struct, gc=False):
         return bits_to_runs(self.first, self.bits)
 
     def among(self, runs: Runs) -> int:
-        """The bits of this parcel that are in ``runs``, wherever these lie."""
+        """The bits of this batch that are in ``runs``, wherever these lie."""
         return to_bits(runs, self.first, SPAN) & self.bits
 
 
-class ParcelDump(msgspec.Struct, frozen=True, array_like=True):
+class InFlightBatchDump(msgspec.Struct, frozen=True, array_like=True):
     """As it goes into a snapshot."""
 
     lease: int

@@ -7,7 +7,7 @@ from collections import deque
 import msgspec
 
 from goqueue.delivery.acked_offsets import AckedDump, AckedOffsets
-from goqueue.delivery.in_flight_batch import READY, Parcel
+from goqueue.delivery.in_flight_batch import READY, InFlightBatch
 
 _LANES_PER_LEASE = 8
 
@@ -30,7 +30,7 @@ class LaneDump(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Lane:
-    """Each message of the lane below ``cursor`` is done, in a parcel, moving, or parked until its key is free.
+    """Each message of the lane below ``cursor`` is done, in a batch, moving, or parked until its key is free.
 
     Offsets of other lanes below the cursor count as done here: that keeps the runs of what is done few.
     """
@@ -41,8 +41,8 @@ class Lane:
         self.cursor = start
         self.acked = AckedOffsets(start)
         self.outstanding = 0
-        """How many of its messages are in parcels."""
-        self.ready: deque[Parcel] = deque()
+        """How many of its messages are in batches."""
+        self.ready: deque[InFlightBatch] = deque()
 
     def undone(self, start: int = 0) -> int:
         """How many of its messages below the cursor, from ``start`` on, are not done."""
@@ -65,7 +65,7 @@ class Lane:
         self.acked.add(self.cursor, end)
         self.cursor = end
 
-    def first_ready(self) -> Parcel | None:
+    def first_ready(self) -> InFlightBatch | None:
         """What is to be delivered again next."""
         ready = self.ready
         while ready and not is_ready(ready[0]):
@@ -75,9 +75,9 @@ class Lane:
     def ready_count(self, most: int) -> int:
         """How many messages are to be delivered again; ``most`` stands for more."""
         count = 0
-        for parcel in self.ready:
-            if is_ready(parcel):
-                count += parcel.bits.bit_count()
+        for batch in self.ready:
+            if is_ready(batch):
+                count += batch.bits.bit_count()
                 if count >= most:
                     return most
         return count
@@ -92,5 +92,5 @@ class Lane:
         return lane
 
 
-def is_ready(parcel: Parcel) -> bool:
-    return parcel.bits != 0 and parcel.member is None and parcel.at_ns == READY
+def is_ready(batch: InFlightBatch) -> bool:
+    return batch.bits != 0 and batch.member is None and batch.at_ns == READY

@@ -36,7 +36,7 @@ from goqueue.delivery.events import (
     Returned,
     Target,
 )
-from goqueue.delivery.in_flight_batch import READY, SPAN, Parcel, ParcelDump
+from goqueue.delivery.in_flight_batch import READY, SPAN, InFlightBatch, InFlightBatchDump
 from goqueue.delivery.key_order import KeyOrder
 from goqueue.delivery.lane import Lane, LaneDump, lane_of, lease_in
 from goqueue.delivery.lease_acks import LeaseAcks, LeaseAcksDump, Recent
@@ -79,7 +79,7 @@ class QueueDump(msgspec.Struct, frozen=True):
     front: int
     next_lease: int
     lanes: list[LaneDump]
-    parcels: list[ParcelDump]
+    batches: list[InFlightBatchDump] = msgspec.field(name="parcels")
     moving: dict[int, Move]
     acks: list[LeaseAcksDump] = []
 
@@ -95,16 +95,16 @@ class Queue:
         self.front = opened.start
         self.lanes: dict[int, Lane] = {}
         self.outstanding = 0
-        """How many messages are in parcels."""
+        """How many messages are in batches."""
         self.moving: dict[int, Move] = {}
         self.keys: KeyOrder | None = None
         self.acks = LeaseAcks(recent or Recent())
         self.next_lease = 1
         """Its number; the lane is added when it is made."""
-        self._leases: dict[int, Parcel] = {}
+        self._leases: dict[int, InFlightBatch] = {}
         self._in_flight = in_flight
         self._in_hand: dict[str, int] = {}
-        self._times: list[tuple[int, int, Parcel]] = []
+        self._times: list[tuple[int, int, InFlightBatch]] = []
         self._most_times = _STALE_ALLOWED
         self._tie = count()
 
@@ -134,8 +134,8 @@ class Queue:
 
         Where lanes are mixed a lease has gaps, and whoever names it as one run does not mean what is in them.
         """
-        parcel = self._leases.get(lease)
-        first, whole = (parcel.first, parcel.whole) if parcel is not None else self.acks.whole(lease)
+        batch = self._leases.get(lease)
+        first, whole = (batch.first, batch.whole) if batch is not None else self.acks.whole(lease)
         own = moved_bits(whole, first - base)
         gaps = 0
         for low, end in pairs(runs):
@@ -172,24 +172,24 @@ class Queue:
     def has_lease(self, lease: int) -> bool:
         return lease in self._leases
 
-    def parcels(self, lease: int | None = None) -> Iterator[Parcel]:
+    def batches(self, lease: int | None = None) -> Iterator[InFlightBatch]:
         for head in self._leases.values() if lease is None else [self._leases.get(lease)]:
-            parcel = head
-            while parcel is not None:
-                if parcel.bits:
-                    yield parcel
-                parcel = parcel.next
+            batch = head
+            while batch is not None:
+                if batch.bits:
+                    yield batch
+                batch = batch.next
 
-    def find(self, lease: int, offset: int) -> Parcel | None:
-        """The parcel that a message of this lease lies in, if it was neither settled nor delivered again."""
-        parcel = self._leases.get(lease)
-        while parcel is not None:
-            if offset >= parcel.first and parcel.bits >> (offset - parcel.first) & 1:
-                return parcel
-            parcel = parcel.next
+    def find(self, lease: int, offset: int) -> InFlightBatch | None:
+        """The batch that a message of this lease lies in, if it was neither settled nor delivered again."""
+        batch = self._leases.get(lease)
+        while batch is not None:
+            if offset >= batch.first and batch.bits >> (offset - batch.first) & 1:
+                return batch
+            batch = batch.next
         return None
 
-    def first_ready(self, lane: int) -> Parcel | None:
+    def first_ready(self, lane: int) -> InFlightBatch | None:
         """What of a lane may be delivered again now, first come first served."""
         found = self.lanes.get(lane)
         return None if found is None else found.first_ready()
@@ -202,42 +202,42 @@ class Queue:
     def next_time_ns(self) -> int | None:
         """When something expires or becomes ready next."""
         while self._times:
-            at_ns, _, parcel = self._times[0]
-            if parcel.bits and parcel.at_ns == at_ns:
+            at_ns, _, batch = self._times[0]
+            if batch.bits and batch.at_ns == at_ns:
                 return at_ns
             heapq.heappop(self._times)
         return None
 
-    def ripen(self, now_ns: int) -> list[Parcel]:
-        """Time has come so far: waiting messages become ready. Return the parcels in flight whose time is up."""
+    def ripen(self, now_ns: int) -> list[InFlightBatch]:
+        """Time has come so far: waiting messages become ready. Return the batches in flight whose time is up."""
         expired = []
         while (at_ns := self.next_time_ns()) is not None and at_ns <= now_ns:
-            parcel = heapq.heappop(self._times)[2]
-            if parcel.member is None:
-                self._make_ready(parcel)
+            batch = heapq.heappop(self._times)[2]
+            if batch.member is None:
+                self._make_ready(batch)
             else:
-                expired.append(parcel)
-        for parcel in expired:
+                expired.append(batch)
+        for batch in expired:
             # Until an event takes it out: if the journal cannot be written just now, its time must come again.
-            heapq.heappush(self._times, (parcel.at_ns, next(self._tie), parcel))
+            heapq.heappush(self._times, (batch.at_ns, next(self._tie), batch))
         return expired
 
     def delivered_below(self, offset: int) -> Parts:
         """Everything that was delivered below ``offset`` and is not done, but for what transactions hold."""
         found: Parts = []
-        for parcel in self.parcels():
-            if parcel.is_frozen:
+        for batch in self.batches():
+            if batch.is_frozen:
                 continue
-            bits = parcel.among([parcel.first, offset])
+            bits = batch.among([batch.first, offset])
             if bits:
-                found.append((parcel.lease, bits_to_runs(parcel.first, bits)))
+                found.append((batch.lease, bits_to_runs(batch.first, bits)))
         return found
 
     def held(self) -> set[int]:
-        """Offsets that are in a parcel or moving."""
+        """Offsets that are in a batch or moving."""
         found = set(self.moving)
-        for parcel in self.parcels():
-            for first, end in pairs(parcel.runs):
+        for batch in self.batches():
+            for first, end in pairs(batch.runs):
                 found.update(range(first, end))
         return found
 
@@ -384,7 +384,7 @@ class Queue:
             lease = lease_in(self.next_lease, lane)
             self.next_lease += 1
             bits = to_bits(runs[at:end], first, SPAN)
-            self._put(Parcel(lease, first, bits, bits, times, member, until_ns))
+            self._put(InFlightBatch(lease, first, bits, bits, times, member, until_ns))
             if runs[end - 1] > first + SPAN:
                 runs = [first + SPAN, *runs[end - 1 :]]
                 at = 0
@@ -396,91 +396,91 @@ class Queue:
             lease = lease_in(self.next_lease, event.lane)
             self.next_lease += 1
             some = bits & _SPAN_MASK
-            self._put(Parcel(lease, first, some, some, 1, event.member, event.until_ns))
+            self._put(InFlightBatch(lease, first, some, some, 1, event.member, event.until_ns))
             bits >>= SPAN
             zeros = (bits & -bits).bit_length() - 1 if bits else 0
             bits >>= zeros
             first += SPAN + zeros
 
-    def _put(self, parcel: Parcel) -> None:
+    def _put(self, batch: InFlightBatch) -> None:
         """Of one that is in no list."""
-        lease, member, at_ns = parcel.lease, parcel.member, parcel.at_ns
-        head = self._leases.setdefault(lease, parcel)
-        if head is not parcel:
+        lease, member, at_ns = batch.lease, batch.member, batch.at_ns
+        head = self._leases.setdefault(lease, batch)
+        if head is not batch:
             # Behind the first: most are taken from what is left of the whole, which is found at once there.
-            parcel.next, head.next = head.next, parcel
-        size = parcel.bits.bit_count()
+            batch.next, head.next = head.next, batch
+        size = batch.bits.bit_count()
         self.outstanding += size
         self._lane(lane_of(lease)).outstanding += size
         if member is not None:
             _count(self._in_flight, member, size)
             _count(self._in_hand, member, size)
         if at_ns == READY and member is None:
-            self._make_ready(parcel)
+            self._make_ready(batch)
         else:
-            heapq.heappush(self._times, (at_ns, next(self._tie), parcel))
+            heapq.heappush(self._times, (at_ns, next(self._tie), batch))
             if len(self._times) > self._most_times:
                 self._times = [entry for entry in self._times if entry[2].bits and entry[2].at_ns == entry[0]]
                 heapq.heapify(self._times)
                 self._most_times = 2 * len(self._times) + _STALE_ALLOWED
 
-    def _make_ready(self, parcel: Parcel) -> None:
-        parcel.at_ns = READY
-        self._lane(lane_of(parcel.lease)).ready.append(parcel)
+    def _make_ready(self, batch: InFlightBatch) -> None:
+        batch.at_ns = READY
+        self._lane(lane_of(batch.lease)).ready.append(batch)
 
-    def _take(self, parts: Parts) -> list[Parcel]:
-        """Take messages out of their parcels; return them as parcels of their own, which are in no list."""
+    def _take(self, parts: Parts) -> list[InFlightBatch]:
+        """Take messages out of their batches; return them as batches of their own, which are in no list."""
         taken = []
         for lease, runs in parts:
-            before: Parcel | None = None
-            parcel = self._leases.get(lease)
-            asked = 0 if parcel is None else bits_of(runs, parcel.first, SPAN)
-            while parcel is not None and asked:
-                bits = parcel.bits & asked
+            before: InFlightBatch | None = None
+            batch = self._leases.get(lease)
+            asked = 0 if batch is None else bits_of(runs, batch.first, SPAN)
+            while batch is not None and asked:
+                bits = batch.bits & asked
                 if bits:
                     asked &= ~bits
                     taken.append(
-                        Parcel(
+                        InFlightBatch(
                             lease,
-                            parcel.first,
+                            batch.first,
                             bits,
-                            parcel.whole,
-                            parcel.count,
-                            parcel.member,
-                            parcel.at_ns,
-                            parcel.error,
+                            batch.whole,
+                            batch.count,
+                            batch.member,
+                            batch.at_ns,
+                            batch.error,
                         )
                     )
-                    self._remove(parcel, bits)
-                if parcel.bits:
-                    before = parcel
+                    self._remove(batch, bits)
+                if batch.bits:
+                    before = batch
                 else:
-                    self._unlink(parcel, before)
-                parcel = parcel.next
+                    self._unlink(batch, before)
+                batch = batch.next
         return taken
 
-    def _unlink(self, parcel: Parcel, before: Parcel | None) -> None:
-        """An empty parcel leaves its lease; the lease goes with its last."""
+    def _unlink(self, batch: InFlightBatch, before: InFlightBatch | None) -> None:
+        """An empty batch leaves its lease; the lease goes with its last."""
         if before is not None:
-            before.next = parcel.next
-        elif parcel.next is not None:
-            self._leases[parcel.lease] = parcel.next
+            before.next = batch.next
+        elif batch.next is not None:
+            self._leases[batch.lease] = batch.next
         else:
-            del self._leases[parcel.lease]
+            del self._leases[batch.lease]
 
-    def _remove(self, parcel: Parcel, bits: int) -> None:
-        parcel.bits &= ~bits
+    def _remove(self, batch: InFlightBatch, bits: int) -> None:
+        batch.bits &= ~bits
         size = bits.bit_count()
         self.outstanding -= size
-        lane = self.lanes.get(lane_of(parcel.lease))
+        lane = self.lanes.get(lane_of(batch.lease))
         if lane is not None:
             lane.outstanding -= size
-        if parcel.member is not None:
-            _count(self._in_flight, parcel.member, -size)
-            _count(self._in_hand, parcel.member, -size)
+        if batch.member is not None:
+            _count(self._in_flight, batch.member, -size)
+            _count(self._in_hand, batch.member, -size)
 
     def _forget(self, low: int, high: int | None) -> None:
-        """Drop parcels' messages from ``low`` to before ``high``."""
+        """Drop batches' messages from ``low`` to before ``high``."""
         for lease, head in list(self._leases.items()):
             self._take([(lease, [low, head.first + SPAN if high is None else max(low, high)])])
 
@@ -494,7 +494,7 @@ class Queue:
             for first, end in pairs(event.fresh):
                 self.moving.update(dict.fromkeys(range(first, end), move))
 
-    def _done(self, number: int, taken: Parcel) -> None:
+    def _done(self, number: int, taken: InFlightBatch) -> None:
         lane = self._lane(number)
         lane.acked.add_bits(taken.first, taken.bits)
         if self.keys is not None:
@@ -512,20 +512,20 @@ class Queue:
 
     def dump(self) -> QueueDump:
         # In one order for one state, whatever way led there.
-        parcels = sorted(
+        batches = sorted(
             (
-                ParcelDump(
-                    parcel.lease,
-                    parcel.runs,
-                    parcel.count,
-                    parcel.member,
-                    parcel.at_ns,
-                    parcel.error,
-                    [] if parcel.whole == parcel.bits else packed(parcel.first, parcel.whole),
+                InFlightBatchDump(
+                    batch.lease,
+                    batch.runs,
+                    batch.count,
+                    batch.member,
+                    batch.at_ns,
+                    batch.error,
+                    [] if batch.whole == batch.bits else packed(batch.first, batch.whole),
                 )
-                for parcel in self.parcels()
+                for batch in self.batches()
             ),
-            key=lambda parcel: (parcel.lease, parcel.runs),
+            key=lambda batch: (batch.lease, batch.runs),
         )
         return QueueDump(
             self.group,
@@ -534,7 +534,7 @@ class Queue:
             self.front,
             self.next_lease,
             [lane.dump(number) for number, lane in sorted(self.lanes.items())],
-            parcels,
+            batches,
             dict(self.moving),
             self.acks.dump(),
         )
@@ -547,12 +547,12 @@ class Queue:
         queue.moving = dict(dump.moving)
         queue.acks.load(dump.acks)
         firsts: dict[int, int] = {}
-        for each in dump.parcels:
+        for each in dump.batches:
             # They come sorted, so what is left of a lease begins with its first; what it had at first may begin before.
             first = firsts.setdefault(each.lease, each.first)
             bits = to_bits(each.runs, first, SPAN)
             whole = bits if each.whole == [] else bits_of(each.whole or [first, first + SPAN], first, SPAN)
-            queue._put(Parcel(each.lease, first, bits, whole, each.count, each.member, each.at_ns, each.error))
+            queue._put(InFlightBatch(each.lease, first, bits, whole, each.count, each.member, each.at_ns, each.error))
         return queue
 
 

@@ -69,7 +69,7 @@ def undone(queue: Queue) -> int:
 def ready(queue: Queue, lane: int = NORMAL) -> list[list[int]]:
     """What may be delivered again now."""
     found = queue.lanes.get(lane)
-    return [] if found is None else [parcel.runs for parcel in found.ready if is_ready(parcel)]
+    return [] if found is None else [batch.runs for batch in found.ready if is_ready(batch)]
 
 
 def test_what_is_delivered_is_in_flight_with_its_member() -> None:
@@ -134,7 +134,7 @@ def test_only_what_is_extended_stays_longer() -> None:
     bench.apply(delivered(0, 3, until=100), Extended(Q, [(FIRST, [1, 2])], 300))
     queue = bench.queue
     expired = queue.ripen(100)
-    assert [parcel.runs for parcel in expired] == [[0, 1, 2, 3]]
+    assert [batch.runs for batch in expired] == [[0, 1, 2, 3]]
     bench.apply(Returned(Q, [(FIRST, [0, 1, 2, 3])], 0, "late"))
     assert queue.next_time_ns() == 300 and bench.in_flight == {"m": 1}
 
@@ -212,19 +212,19 @@ def test_what_a_crash_took_from_the_log_is_taken_from_the_group() -> None:
 @pytest.mark.parametrize("size", [SPAN - 1, SPAN, SPAN + 1, 3 * SPAN])
 def test_a_large_delivery_is_several_leases_none_wider_than_the_span(size: int) -> None:
     queue = Bench().apply(delivered(10, 10 + size))
-    parcels = list(queue.parcels())
-    assert sum(parcel.bits.bit_count() for parcel in parcels) == size
-    assert all(parcel.runs[-1] - parcel.runs[0] <= SPAN for parcel in parcels)
-    assert len(parcels) == -(-size // SPAN)
+    batches = list(queue.batches())
+    assert sum(batch.bits.bit_count() for batch in batches) == size
+    assert all(batch.runs[-1] - batch.runs[0] <= SPAN for batch in batches)
+    assert len(batches) == -(-size // SPAN)
 
 
 def test_far_apart_runs_are_different_leases() -> None:
     queue = Bench().apply(delivered(0, 1, 2_000, 2_001, 900_000, 900_002))
-    assert [parcel.runs for parcel in queue.parcels()] == [[0, 1], [2_000, 2_001], [900_000, 900_002]]
+    assert [batch.runs for batch in queue.batches()] == [[0, 1], [2_000, 2_001], [900_000, 900_002]]
 
 
 def test_a_lease_that_was_split_and_loaded_again_can_be_settled_in_any_order() -> None:
-    """Its parcels begin at different offsets after that."""
+    """Its batches begin at different offsets after that."""
     bench = Bench()
     bench.apply(
         delivered(0, 6),

@@ -100,9 +100,9 @@ def test_a_snapshot_of_before_knows_nothing_of_acks_and_what_lies_between() -> N
     queue.apply(Acked("g/t/0", [(FIRST, [0, 1])]))
     told = msgspec.to_builtins(queue.dump())
     del told["acks"]
-    told["parcels"] = [parcel[:6] for parcel in told["parcels"]]
+    told["parcels"] = [batch[:6] for batch in told["parcels"]]
     again = Queue.load("g/t/0", msgspec.convert(told, QueueDump), {})
     assert not again.was_acked(FIRST, 0)
     assert again.between(FIRST, [1, 7], 1) == 0
-    assert [parcel.runs for parcel in again.parcels()] == [[1, 2, 5, 7]]
+    assert [batch.runs for batch in again.batches()] == [[1, 2, 5, 7]]
     assert again.dump() == Queue.load("g/t/0", again.dump(), {}).dump()

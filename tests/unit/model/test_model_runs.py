@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goqueue.delivery.in_flight_batch import SPAN, Parcel
+from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
 from goqueue.model.runs import add_run, below, bits_to_runs, lowest, pairs, size_of, to_bits, to_runs
 
 offsets = st.sets(st.integers(0, 1_023)).map(sorted)
@@ -61,9 +61,9 @@ def test_runs_that_touch_are_joined_and_empty_ones_left_out() -> None:
 
 
 @given(offsets, st.lists(st.tuples(st.integers(-50, 1_200), st.integers(1, 300)), max_size=6))
-def test_a_parcel_finds_its_own_among_runs_in_any_order(chosen: list[int], spans: list[tuple[int, int]]) -> None:
+def test_a_batch_finds_its_own_among_runs_in_any_order(chosen: list[int], spans: list[tuple[int, int]]) -> None:
     bits = to_bits(to_runs(100 + each for each in chosen), 100, SPAN)
-    parcel = Parcel(1, 100, bits, bits, 1, None, 0)
+    batch = InFlightBatch(1, 100, bits, bits, 1, None, 0)
     runs = [edge for first, size in spans for edge in (first, first + size)]
     asked = set(every(runs))
-    assert every(bits_to_runs(100, parcel.among(runs))) == [100 + each for each in chosen if 100 + each in asked]
+    assert every(bits_to_runs(100, batch.among(runs))) == [100 + each for each in chosen if 100 + each in asked]

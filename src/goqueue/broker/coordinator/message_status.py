@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 
 from goqueue.broker.coordinator.group_shards import GroupShards
-from goqueue.delivery.in_flight_batch import SPAN, Parcel
+from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
 from goqueue.delivery.lane import lane_of
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import TopicNotFound
@@ -61,15 +61,15 @@ def _meant_for(message: Message) -> str:
     return dict(message.headers).get(FOR_GROUP, b"").decode(errors="replace")
 
 
-async def _leased(queue: Queue, offsets: list[int]) -> dict[int, list[Parcel]]:
-    """The parcels that may hold each. There may be many, and others want to get on meanwhile."""
-    found: dict[int, list[Parcel]] = {}
-    for number, parcel in enumerate(list(queue.parcels())):
+async def _leased(queue: Queue, offsets: list[int]) -> dict[int, list[InFlightBatch]]:
+    """The batches that may hold each. There may be many, and others want to get on meanwhile."""
+    found: dict[int, list[InFlightBatch]] = {}
+    for number, batch in enumerate(list(queue.batches())):
         if number % _AT_A_STRETCH == _AT_A_STRETCH - 1:
             await asyncio.sleep(0)
-        at = bisect_left(offsets, parcel.first)
-        while at < len(offsets) and offsets[at] < parcel.first + SPAN:
-            found.setdefault(offsets[at], []).append(parcel)
+        at = bisect_left(offsets, batch.first)
+        while at < len(offsets) and offsets[at] < batch.first + SPAN:
+            found.setdefault(offsets[at], []).append(batch)
             at += 1
     return found
 
@@ -78,22 +78,22 @@ def _of_stream(queue: Queue, place: Place) -> GroupStanding:
     return GroupStanding(queue.group, place, "settled" if place.offset < queue.committed else "waiting")
 
 
-def _of_queue(queue: Queue, place: Place, lane: int, parcels: list[Parcel]) -> GroupStanding:
+def _of_queue(queue: Queue, place: Place, lane: int, batches: list[InFlightBatch]) -> GroupStanding:
     offset = place.offset
     move = queue.moving.get(offset)
     if move is not None:
         return GroupStanding(queue.group, place, "moving", move.count, reason=move.reason)
-    for parcel in parcels:
-        if lane_of(parcel.lease) != lane or not parcel.bits >> (offset - parcel.first) & 1:
+    for batch in batches:
+        if lane_of(batch.lease) != lane or not batch.bits >> (offset - batch.first) & 1:
             continue
-        if parcel.is_frozen:
-            return GroupStanding(queue.group, place, "acked in a transaction", parcel.count, reason=_not_ended(parcel))
-        if parcel.member is not None:
-            return GroupStanding(queue.group, place, "in flight", parcel.count, parcel.member, parcel.at_ns)
-        return GroupStanding(queue.group, place, "retry", parcel.count, "", parcel.at_ns, parcel.error)
+        if batch.is_frozen:
+            return GroupStanding(queue.group, place, "acked in a transaction", batch.count, reason=_not_ended(batch))
+        if batch.member is not None:
+            return GroupStanding(queue.group, place, "in flight", batch.count, batch.member, batch.at_ns)
+        return GroupStanding(queue.group, place, "retry", batch.count, "", batch.at_ns, batch.error)
     is_done = offset < queue.cursor(lane) and queue.is_done(offset, lane)
     return GroupStanding(queue.group, place, "settled" if is_done else "waiting")
 
 
-def _not_ended(parcel: Parcel) -> str:
-    return f"{parcel.member} has not ended"
+def _not_ended(batch: InFlightBatch) -> str:
+    return f"{batch.member} has not ended"

@@ -114,10 +114,10 @@ def _lane_of_group(lane: int, ready: int, in_flight: int, served: Served | None,
 
 def _in_flight(queue: Queue) -> dict[int, int]:
     counts: dict[int, int] = {}
-    for parcel in queue.parcels():
-        if parcel.member is not None:
-            lane = lane_of(parcel.lease)
-            counts[lane] = counts.get(lane, 0) + parcel.bits.bit_count()
+    for batch in queue.batches():
+        if batch.member is not None:
+            lane = lane_of(batch.lease)
+            counts[lane] = counts.get(lane, 0) + batch.bits.bit_count()
     return counts
 
 

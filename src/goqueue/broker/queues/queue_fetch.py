@@ -22,7 +22,7 @@ from goqueue.broker.queues.settlement import Settling
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.events import Acked, Delivered, Dropped, Redelivered
-from goqueue.delivery.in_flight_batch import SPAN, Parcel
+from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
 from goqueue.delivery.lane import lease_in
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import TopicNotFound
@@ -93,10 +93,10 @@ class Taking:
         if is_keyed and queue.keys is None:
             await self.learn_keys(visit)
         found: list[Delivery] = []
-        while room.is_left and (parcel := queue.first_ready(lane)) is not None:
-            before = parcel.bits
-            found += await self._redeliver(visit, parcel)
-            if parcel.bits == before:
+        while room.is_left and (batch := queue.first_ready(lane)) is not None:
+            before = batch.bits
+            found += await self._redeliver(visit, batch)
+            if batch.bits == before:
                 break
         while room.is_left and (keys := queue.keys) is not None and keys.ready_count(lane):
             parked = keys.parked_count
@@ -187,22 +187,22 @@ class Taking:
         chosen = run if looked.places is None else select_frames(run, looked.places)
         return self.deliveries(visit, visit.lane, made, chosen)
 
-    async def _redeliver(self, visit: Visit, parcel: Parcel) -> list[Delivery]:
-        queue, first = visit.queue, parcel.first
-        wanted = lowest(parcel.bits, visit.room.messages)
+    async def _redeliver(self, visit: Visit, batch: InFlightBatch) -> list[Delivery]:
+        queue, first = visit.queue, batch.first
+        wanted = lowest(batch.bits, visit.room.messages)
         picked = await pick(visit.partition, bits_to_runs(first, wanted), visit.room.size)
         if not self.may_take(visit):
             return []
         # What was settled meanwhile is not to be delivered; what the log does not have any more is done.
-        there = wanted & parcel.among([first, picked.upto])
+        there = wanted & batch.among([first, picked.upto])
         again = there & to_bits(to_runs(picked.offsets), first, SPAN)
         events: list[GroupsEvent] = []
         if there != again:
-            gone = Acked(queue.key, [(parcel.lease, packed(first, there & ~again))], gone=True)
+            gone = Acked(queue.key, [(batch.lease, packed(first, there & ~again))], gone=True)
             self._shards.change(queue.group, [gone], LOST)
         if again:
             events.append(
-                Redelivered(queue.key, [(parcel.lease, packed(first, again))], visit.member_id, self.until_ns(visit))
+                Redelivered(queue.key, [(batch.lease, packed(first, again))], visit.member_id, self.until_ns(visit))
             )
         made = self._apply(visit, events)
         self._settling.tally.redeliveries += again.bit_count()
@@ -283,8 +283,8 @@ class Taking:
         found = []
         at = 0
         for lease in leases:
-            for parcel in visit.queue.parcels(lease):
-                size = parcel.bits.bit_count()
+            for batch in visit.queue.batches(lease):
+                size = batch.bits.bit_count()
                 part = run.part(at, at + size)
                 at += size
                 found.append(
@@ -293,10 +293,10 @@ class Taking:
                         visit.queue.partition,
                         part,
                         lease,
-                        parcel.count,
+                        batch.count,
                         seal,
-                        parcel.first + parcel.bits.bit_length(),
-                        parcel.at_ns,
+                        batch.first + batch.bits.bit_length(),
+                        batch.at_ns,
                     )
                 )
         self._note_served(visit, lane, run, is_first=bool(found) and found[0].count == 1)

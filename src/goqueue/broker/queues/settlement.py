@@ -24,7 +24,7 @@ from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.transactions import GroupAcks, GroupOffset
 from goqueue.delivery.events import Acked, Committed, Extended, Frozen, Parts, Released, Returned
-from goqueue.delivery.in_flight_batch import READY, SPAN, Parcel
+from goqueue.delivery.in_flight_batch import READY, SPAN, InFlightBatch
 from goqueue.delivery.lane import lane_of
 from goqueue.delivery.queue import Queue, total
 from goqueue.delivery.receipts import parse_receipt
@@ -69,7 +69,7 @@ class _Share:
     group: Group
     queue: Queue
     topic: Topic
-    claimed: list[tuple[Parcel, int]] = field(default_factory=list)
+    claimed: list[tuple[InFlightBatch, int]] = field(default_factory=list)
 
 
 class Settling:
@@ -181,13 +181,13 @@ class Settling:
         if seal is None:
             raise StaleReceipt("the receipt is void: its topic was deleted")
         seal.check(receipt)
-        parcel = share.queue.find(receipt.lease, receipt.offset)
-        if parcel is not None and order.fits(parcel):
+        batch = share.queue.find(receipt.lease, receipt.offset)
+        if batch is not None and order.fits(batch):
             if share.topic.name in refused:
                 raise refused[share.topic.name]
-            share.claimed.append((parcel, 1 << (receipt.offset - parcel.first)))
-        elif not self._is_so_already(share.queue, receipt.offset, receipt.lease, order, parcel):
-            raise self._refusal(share.queue, receipt.offset, receipt.lease, parcel)
+            share.claimed.append((batch, 1 << (receipt.offset - batch.first)))
+        elif not self._is_so_already(share.queue, receipt.offset, receipt.lease, order, batch):
+            raise self._refusal(share.queue, receipt.offset, receipt.lease, batch)
 
     def _claim_lease(
         self,
@@ -206,11 +206,11 @@ class Settling:
             raise refused[share.topic.name]
         base = claim.runs[0]
         left = to_bits(claim.runs, base, SPAN)
-        for parcel in share.queue.parcels(claim.lease):
-            bits = parcel.among(claim.runs)
-            if bits and order.fits(parcel):
-                share.claimed.append((parcel, bits))
-                left &= ~moved_bits(bits, parcel.first - base)
+        for batch in share.queue.batches(claim.lease):
+            bits = batch.among(claim.runs)
+            if bits and order.fits(batch):
+                share.claimed.append((batch, bits))
+                left &= ~moved_bits(bits, batch.first - base)
         if left:
             left &= ~share.queue.between(claim.lease, claim.runs, base)
             if order.verb == "ack":
@@ -225,13 +225,13 @@ class Settling:
         held = share.queue.find(claim.lease, late[0])
         return to_runs(late), self._refusal(share.queue, late[0], claim.lease, held)
 
-    def _is_so_already(self, queue: Queue, offset: int, lease: int, order: Order, held: Parcel | None) -> bool:
+    def _is_so_already(self, queue: Queue, offset: int, lease: int, order: Order, held: InFlightBatch | None) -> bool:
         """Whether what is asked for a message was done before, by this very delivery."""
         if held is not None:
             return order.verb == "freeze" and held.member == order.holder
         return order.verb == "ack" and queue.was_acked(lease, offset)
 
-    def _refusal(self, queue: Queue, offset: int, lease: int, held: Parcel | None) -> GoQueueError:
+    def _refusal(self, queue: Queue, offset: int, lease: int, held: InFlightBatch | None) -> GoQueueError:
         """Why a message cannot be settled."""
         if held is not None and held.is_frozen:
             return StaleReceipt(f"offset {offset}: the message was acked in {held.member}, which has not ended")
@@ -290,7 +290,7 @@ class Settling:
     def _give_back(
         self,
         share: _Share,
-        given: list[tuple[Parcel, int]],
+        given: list[tuple[InFlightBatch, int]],
         reason: str,
         delay_ms: int | None = None,
         *,
@@ -299,18 +299,18 @@ class Settling:
         """To be tried again, or to the dead letters if it was tried often enough."""
         timing = timing_of(self._shards.settings(share.group), share.topic)
         now_ns = self._clock.now_ns()
-        later: dict[int, list[tuple[Parcel, int]]] = {}
-        exhausted: list[tuple[Parcel, int]] = []
-        for parcel, bits in given:
-            if parcel.count > timing.max_retries:
-                exhausted.append((parcel, bits))
+        later: dict[int, list[tuple[InFlightBatch, int]]] = {}
+        exhausted: list[tuple[InFlightBatch, int]] = []
+        for batch, bits in given:
+            if batch.count > timing.max_retries:
+                exhausted.append((batch, bits))
                 continue
             wait_ns = 0
             if delay_ms is not None:
                 wait_ns = delay_ms * NANOS_PER_MS
             elif backs_off:
-                wait_ns = timing.backoff(parcel.count)
-            later.setdefault(wait_ns, []).append((parcel, bits))
+                wait_ns = timing.backoff(batch.count)
+            later.setdefault(wait_ns, []).append((batch, bits))
         key = share.queue.key
         events: list[GroupsEvent] = [
             Returned(key, _parts(some), now_ns + wait_ns if wait_ns else 0, reason) for wait_ns, some in later.items()
@@ -350,8 +350,8 @@ class Settling:
         """The same for everything that a group was delivered below an offset, in each of its queues."""
         shares = []
         for queue, topic, offset in places:
-            held = [(parcel, parcel.among([0, offset])) for parcel in queue.parcels() if not parcel.is_frozen]
-            if claimed := [(parcel, bits) for parcel, bits in held if bits]:
+            held = [(batch, batch.among([0, offset])) for batch in queue.batches() if not batch.is_frozen]
+            if claimed := [(batch, bits) for batch, bits in held if bits]:
                 shares.append(_Share(group, queue, topic, claimed))
         return self._freeze(shares, holder) if shares else []
 
@@ -371,22 +371,22 @@ class Settling:
         for each in acks:
             queue = self._shards.journal(each.group).machine.queue(each.queue)
             if queue is not None:
-                held = [parcel for lease, _ in each.parts for parcel in queue.parcels(lease)]
+                held = [batch for lease, _ in each.parts for batch in queue.batches(lease)]
                 # Of the same lease another transaction may hold others.
-                own = [parcel for parcel in held if parcel.member == holder]
+                own = [batch for batch in held if batch.member == holder]
                 self._thaw(queue, own, f"{_ABORTED}: {reason}"[:MAX_REASON_LENGTH], backs_off=backs_off)
 
     def thaw_unless(self, holders: Collection[str]) -> None:
         """After a start: the same for what is held for any transaction but these."""
         for journal in self._shards.journals:
             for queue in list(journal.machine.queues()):
-                self._thaw(queue, [parcel for parcel in queue.parcels() if parcel.member not in holders])
+                self._thaw(queue, [batch for batch in queue.batches() if batch.member not in holders])
 
     def _thaw(
-        self, queue: Queue, parcels: Sequence[Parcel], reason: str = _ABORTED, *, backs_off: bool = False
+        self, queue: Queue, batches: Sequence[InFlightBatch], reason: str = _ABORTED, *, backs_off: bool = False
     ) -> None:
         place = self._shards.place(queue)
-        claimed = [(parcel, parcel.bits) for parcel in parcels if parcel.is_frozen]
+        claimed = [(batch, batch.bits) for batch in batches if batch.is_frozen]
         if place is not None and claimed:
             group = self._shards.journal(queue.group).machine.find(queue.group)
             share = _Share(group, queue, place[0], claimed)
@@ -454,7 +454,7 @@ class Settling:
             return
         expired = queue.ripen(now_ns)
         if expired:
-            given = [(parcel, parcel.bits) for parcel in expired]
+            given = [(batch, batch.bits) for batch in expired]
             self.tally.visibility_timeouts += sum(bits.bit_count() for _, bits in given)
             group = self._shards.journal(queue.group).machine.find(queue.group)
             share = _Share(group, queue, place[0], given)
@@ -498,7 +498,7 @@ class Settling:
         for queue in self._shards.queues_of(group):
             place = self._shards.place(queue)
             if place is not None and queue.in_hand(member_id):
-                held = [(parcel, parcel.bits) for parcel in queue.parcels() if parcel.member == member_id]
+                held = [(batch, batch.bits) for batch in queue.batches() if batch.member == member_id]
                 yield _Share(group, queue, place[0], held)
 
     # Handing over
@@ -541,19 +541,19 @@ class Settling:
         self._shards.change(group.name, events)
 
 
-def _members(claimed: Sequence[tuple[Parcel, int]]) -> set[str]:
+def _members(claimed: Sequence[tuple[InFlightBatch, int]]) -> set[str]:
     """Who has these in hand."""
-    return {parcel.member for parcel, _ in claimed if parcel.member is not None}
+    return {batch.member for batch, _ in claimed if batch.member is not None}
 
 
 def _described(share: _Share) -> dict[str, Any]:
     """For the log: whose messages these are, and the first few of them."""
     topic, partition = share.topic.name, share.queue.partition
-    runs = (bits_to_runs(parcel.first, bits) for parcel, bits in share.claimed)
+    runs = (bits_to_runs(batch.first, bits) for batch, bits in share.claimed)
     offsets = list(islice((offset for each in runs for offset in offsets_in(each)), _MOST_NAMED))
     return {
         "group": share.queue.group,
-        "members": sorted({parcel.member for parcel, _ in share.claimed if parcel.member is not None}),
+        "members": sorted({batch.member for batch, _ in share.claimed if batch.member is not None}),
         "topic": topic,
         "partition": partition,
         "count": sum(bits.bit_count() for _, bits in share.claimed),
@@ -561,16 +561,16 @@ def _described(share: _Share) -> dict[str, Any]:
     }
 
 
-def _parts(claimed: Sequence[tuple[Parcel, int]]) -> Parts:
+def _parts(claimed: Sequence[tuple[InFlightBatch, int]]) -> Parts:
     """By lease, its runs in order. The same message may be claimed twice in one request."""
-    by_lease: dict[int, list[tuple[Parcel, int]]] = {}
-    for parcel, bits in claimed:
-        by_lease.setdefault(parcel.lease, []).append((parcel, bits))
+    by_lease: dict[int, list[tuple[InFlightBatch, int]]] = {}
+    for batch, bits in claimed:
+        by_lease.setdefault(batch.lease, []).append((batch, bits))
     parts: Parts = []
     for lease, some in by_lease.items():
-        first = min(parcel.first for parcel, _ in some)
+        first = min(batch.first for batch, _ in some)
         merged = 0
-        for parcel, bits in some:
-            merged |= bits << (parcel.first - first)
+        for batch, bits in some:
+            merged |= bits << (batch.first - first)
         parts.append((lease, packed(first, merged)))
     return parts

@@ -7,7 +7,7 @@ from operator import lt
 from typing import Literal
 
 from goqueue.broker.coordinator.dead_letter_topics import MAX_REASON_LENGTH
-from goqueue.delivery.in_flight_batch import SPAN, Parcel
+from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.runs import Runs
@@ -56,8 +56,8 @@ class Order:
         if len(self.reason) > MAX_REASON_LENGTH:
             raise InvalidRequest(f"the reason has {len(self.reason)} characters; {MAX_REASON_LENGTH} are allowed")
 
-    def fits(self, parcel: Parcel) -> bool:
-        """Whether it can be carried out on a message of this parcel."""
-        if parcel.is_frozen:
+    def fits(self, batch: InFlightBatch) -> bool:
+        """Whether it can be carried out on a message of this batch."""
+        if batch.is_frozen:
             return False
-        return parcel.member is not None or self.verb not in _OF_THOSE_IN_FLIGHT
+        return batch.member is not None or self.verb not in _OF_THOSE_IN_FLIGHT

@@ -183,7 +183,7 @@ async def test_what_is_on_its_way_to_what_can_be_no_topic_arrives_at_the_usual_p
         await at.publish(b"v")
         await at.poll()
         [queue] = at.groups.shards.queues_of(at.groups.shards.find(GROUP))
-        parts = [(parcel.lease, parcel.runs) for parcel in queue.parcels()]
+        parts = [(batch.lease, batch.runs) for batch in queue.batches()]
         at.groups.shards.change(GROUP, [Moving(queue.key, parts, [], "no", Target(NO_TOPIC, "", 0, 0))])
     async with desk(disk, join=False) as at:
         await settled(at.broker)

@@ -106,7 +106,7 @@ class Life:
     def _on_queue(self, queue: Any, command: str, number: int) -> list[Any]:
         key, lane = queue.key, number % 2 + 1
         cursor = queue.cursor(lane)
-        parts = [(parcel.lease, parcel.runs) for parcel in queue.parcels()][: number + 1]
+        parts = [(batch.lease, batch.runs) for batch in queue.batches()][: number + 1]
         match command:
             case "close":
                 return [QueueClosed(key)]

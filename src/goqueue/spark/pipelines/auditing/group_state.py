@@ -96,7 +96,7 @@ class PartitionState:
         yield from rows_of(Kind.MOVING, [(ANY_LANE, offset, offset + 1) for offset in queue.moving])
         if kind == Kind.DONE_LATER:
             return
-        for each in queue.parcels():
+        for each in queue.batches():
             held = Kind.FROZEN if each.is_frozen else Kind.RETRY if each.member is None else Kind.IN_FLIGHT
             yield from rows_of(held, [(ANY_LANE, low, high) for low, high in pairs(each.runs)])
         for told, seen in self.seen.items():
