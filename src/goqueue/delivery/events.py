@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from goqueue.model.runs import Offsets, Runs
+from goqueue.model.runs import Offsets, Runs, size_of
 
 Parts = list[tuple[int, Offsets]]
 
@@ -165,3 +165,8 @@ AnyQueueEvent = (
     | ResetTo
     | CutTo
 )
+
+
+def total(parts: Parts) -> int:
+    """How many messages these are."""
+    return sum(size_of(runs) for _, runs in parts)

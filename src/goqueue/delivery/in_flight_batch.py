@@ -10,16 +10,16 @@ SPAN = 1_024
 """A lease covers offsets within so many of its first, which keeps its bits small."""
 
 HOLDER_PREFIX = "transaction "
-"""Begins the name of who has messages in hand that were acked in a transaction. No member has a space in its name."""
+"""Begins the name under which a transaction holds messages that were acked in it. No member has a space in its name."""
 
 READY = 0
-"""``at_ns`` of a batch that waits for nobody but a poll."""
+"""``at_ns`` of a batch that any poll may deliver again."""
 
 
 class InFlightBatch(msgspec.Struct, gc=False):
     """In flight with ``member`` until ``at_ns``; without a member, waiting to be delivered again at ``at_ns``.
 
-    Batches of one lease hang together by ``next``: a lease splits when some of its messages are extended or returned.
+    Batches of one lease are linked by ``next``: a lease splits when some of its messages are extended or returned.
     They have the same ``first``, so that their bits stand for the same offsets.
     """
 
@@ -29,23 +29,27 @@ class InFlightBatch(msgspec.Struct, gc=False):
     whole: int
     """All that the lease had at first."""
     count: int
+    """How many times the messages were delivered."""
     member: str | None
     at_ns: int
     error: str = ""
+    is_frozen: bool = False
+    """Acked in a transaction, which is ``member``: done when it is committed, and delivered to no member until then."""
     next: InFlightBatch | None = None
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether it is done when a transaction is committed, and nobody's until then."""
-        return self.member is not None and self.member.startswith(HOLDER_PREFIX)
 
     @property
     def runs(self) -> Runs:
         return bits_to_runs(self.first, self.bits)
 
     def among(self, runs: Runs) -> int:
-        """The bits of this batch that are in ``runs``, wherever these lie."""
+        """The bits of this batch that are in ``runs``, which may reach beyond its lease."""
         return to_bits(runs, self.first, SPAN) & self.bits
+
+    def part(self, bits: int) -> InFlightBatch:
+        """Some of its messages as a batch of their own, linked to no other."""
+        return InFlightBatch(
+            self.lease, self.first, bits, self.whole, self.count, self.member, self.at_ns, self.error, self.is_frozen
+        )
 
 
 class InFlightBatchDump(msgspec.Struct, frozen=True, array_like=True):
@@ -58,7 +62,7 @@ class InFlightBatchDump(msgspec.Struct, frozen=True, array_like=True):
     at_ns: int
     error: str
     whole: Offsets | None = None
-    """Empty: just these. ``None``: a version that did not keep it has written this."""
+    """Empty: the same as ``runs``. ``None``: an earlier version, which did not keep it, wrote this."""
 
     @property
     def first(self) -> int:

@@ -302,12 +302,12 @@ def test_messages_nacked_one_by_one_cost_no_scan_of_the_others() -> None:
     queue = bench.queue
     queue.apply(delivered(0, 20_000))
     rebuilt = 0
-    times = queue._times
+    times = queue.leases._times
     for offset in range(20_000):
         lease = lease_in(offset // SPAN + 1, NORMAL)
         queue.apply(Returned(Q, [(lease, [offset, offset + 1])], 1_000 + offset, "no"))
-        if queue._times is not times:
-            times, rebuilt = queue._times, rebuilt + 1
+        if queue.leases._times is not times:
+            times, rebuilt = queue.leases._times, rebuilt + 1
     assert rebuilt < 20
 
 

@@ -23,10 +23,10 @@ from goqueue.broker.queues.settlement_requests import LeaseClaim, Order, Verb
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.transactions import GroupAcks, GroupOffset
-from goqueue.delivery.events import Acked, Committed, Extended, Frozen, Parts, Released, Returned
+from goqueue.delivery.events import Acked, Committed, Extended, Frozen, Parts, Released, Returned, total
 from goqueue.delivery.in_flight_batch import READY, SPAN, InFlightBatch
 from goqueue.delivery.lane import lane_of
-from goqueue.delivery.queue import Queue, total
+from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import parse_receipt
 from goqueue.model.errors import GoQueueError, InvalidReceipt, StaleReceipt
 from goqueue.model.logging import get_logger

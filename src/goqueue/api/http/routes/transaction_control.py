@@ -31,7 +31,7 @@ from goqueue.broker.runtime.time_slices import Stretch
 from goqueue.broker.transactions.aborting import OPERATOR_ASKED
 from goqueue.broker.transactions.commit_keys import MAX_AT_ONCE, MAX_KEY_LENGTH, ManyCommitted
 from goqueue.broker.transactions.open_transaction import OpenTransaction
-from goqueue.delivery.queue import total
+from goqueue.delivery.events import total
 from goqueue.model.errors import InvalidRequest, TransactionAborted, TransactionConflict, TransactionNotFound
 from goqueue.model.fields import shown
 from goqueue.model.ports import NANOS_PER_MS
