@@ -10,7 +10,7 @@ from bench.workload import BATCH_MESSAGES, wire_batches
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.queues.settlement import LeaseClaim, Order
+from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Verb
 from goqueue.model.message import Priority
 from goqueue.wire.batch import parse_batch
 
@@ -45,6 +45,6 @@ async def ack(broker: Broker, group: str, found: list[Delivery]) -> None:
         offsets = each.run.columns()["offset"]
         runs = [int(offsets[0]), int(offsets[-1]) + 1]
         claims.append(LeaseClaim(group, each.topic, each.partition, each.lease, each.count, each.token, runs))
-    for refused, error in await broker.groups.settling.settle_leases(claims, Order("ack")):
+    for refused, error in await broker.groups.settling.settle_leases(claims, SettlementRequest(Verb.ACK)):
         if error is not None or refused:
             raise RuntimeError(f"an ack was refused: {error}")

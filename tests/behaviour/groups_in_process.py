@@ -26,8 +26,9 @@ from behaviour.host import Host
 from goqueue.broker.dead_letters.redrive import DeadLetter, Filter
 from goqueue.broker.groups.group_service import Assignment, GroupService, Join
 from goqueue.broker.partitions.read import start_of
+from goqueue.broker.queues import settlement
 from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.queues.settlement import Order
+from goqueue.broker.queues.settlement import SettlementRequest
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.wire.decoding import decode_run
@@ -90,7 +91,9 @@ class GroupsInProcess(Groups):
         self, group: str, verb: Verb, handles: Sequence[Handle], delay_ms: int | None = None, reason: str = ""
     ) -> list[Refused | None]:
         receipts = [each for each in handles if isinstance(each, str)]
-        outcomes = self._run(self._groups.settling.settle_receipts(receipts, Order(verb, delay_ms, reason)))
+        outcomes = self._run(
+            self._groups.settling.settle_receipts(receipts, SettlementRequest(settlement.Verb(verb), delay_ms, reason))
+        )
         return [None if outcome is None else refused(outcome) for outcome in outcomes]
 
     def altered(self, handle: Handle) -> Mapping[str, Handle]:

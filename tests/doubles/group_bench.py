@@ -11,7 +11,7 @@ from behaviour.clock import ManualClock
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.queues.settlement import Order, Verb
+from goqueue.broker.queues.settlement import SettlementRequest, Verb
 from goqueue.delivery.wheel import TICK_NS
 from goqueue.model.config import Config
 from goqueue.model.errors import GoQueueError
@@ -116,9 +116,11 @@ class GroupBench:
         """A poll that waits, as a task."""
         return asyncio.create_task(self.poll(member, most, group=group, wait_ms=wait_ms))
 
-    async def settle(self, verb: Verb, *got: Got, delay_ms: int | None = None) -> list[GoQueueError | None]:
+    async def settle(self, verb: str, *got: Got, delay_ms: int | None = None) -> list[GoQueueError | None]:
         receipts = [each.receipt or "" for each in got]
-        return await self.broker.groups.settling.settle_receipts(receipts, Order(verb, delay_ms, "because"))
+        return await self.broker.groups.settling.settle_receipts(
+            receipts, SettlementRequest(Verb(verb), delay_ms, "because")
+        )
 
     async def ack(self, *got: Got) -> None:
         assert await self.settle("ack", *got) == [None] * len(got)

@@ -13,7 +13,7 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.queues.settlement import Order, Verb
+from goqueue.broker.queues.settlement import SettlementRequest, Verb
 from goqueue.model.config import Config
 from goqueue.model.message import Message
 from goqueue.model.publish_result import Published
@@ -62,8 +62,8 @@ class Desk:
             for message in decode_run(delivery.run)[0]
         ]
 
-    async def settle(self, verb: Verb, got: list[Got], reason: str = "") -> None:
-        order = Order(verb, 0 if verb == "nack" else None, reason)
+    async def settle(self, verb: str, got: list[Got], reason: str = "") -> None:
+        order = SettlementRequest(Verb(verb), 0 if verb == "nack" else None, reason)
         outcomes = await self.groups.settling.settle_receipts([each.receipt for each in got], order)
         assert outcomes == [None] * len(got), outcomes
 

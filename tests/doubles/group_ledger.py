@@ -11,7 +11,7 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.queues.settlement import Order
+from goqueue.broker.queues.settlement import SettlementRequest, Verb
 from goqueue.model.errors import StaleReceipt
 from goqueue.wire.decoding import decode_run
 
@@ -122,11 +122,11 @@ class Told:
     async def _check_late_acks(self, broker: Broker) -> None:
         """Who has acked a message may say so again; who acks a dead letter comes too late."""
         for value, receipt in self.acked_with.items():
-            [refusal] = await broker.groups.settling.settle_receipts([receipt], Order("ack"))
+            [refusal] = await broker.groups.settling.settle_receipts([receipt], SettlementRequest(Verb.ACK))
             if refusal is not None:
                 raise Broken(f"{value!r} was acked, and its ack cannot be repeated: {refusal}")
         for value, receipt in self.died_with.items():
-            [refusal] = await broker.groups.settling.settle_receipts([receipt], Order("ack"))
+            [refusal] = await broker.groups.settling.settle_receipts([receipt], SettlementRequest(Verb.ACK))
             if not isinstance(refusal, StaleReceipt):
                 raise Broken(f"{value!r} is a dead letter, and acking it is answered with {refusal!r}")
 
@@ -152,7 +152,11 @@ class Told:
                         raise Broken(f"{message.value!r} was delivered twice at once")
                     received[message.value] = delivery.count
                     receipts.append(delivery.receipt(message.offset) or "")
-            refused = [each for each in await broker.groups.settling.settle_receipts(receipts, Order("ack")) if each]
+            refused = [
+                each
+                for each in await broker.groups.settling.settle_receipts(receipts, SettlementRequest(Verb.ACK))
+                if each
+            ]
             if refused:
                 raise Broken(f"what was delivered just now cannot be acked: {refused}")
         return received

@@ -26,7 +26,7 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.dead_letters.redrive import Filter
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.queues.settlement import Order
+from goqueue.broker.queues.settlement import SettlementRequest, Verb
 from goqueue.coordination.group import GroupChanged
 from goqueue.model.config import Config, StorageConfig, TraceConfig
 from goqueue.model.errors import DiskFull, TopicExists
@@ -122,7 +122,9 @@ class Stage:
             self.told.may_ack |= values
         elif dies:
             self.told.may_die |= values
-        outcomes = await self.broker.groups.settling.settle_receipts(list(receipts.values()), Order(verb, None, "bad"))
+        outcomes = await self.broker.groups.settling.settle_receipts(
+            list(receipts.values()), SettlementRequest(Verb(verb), None, "bad")
+        )
         if any(outcomes):
             raise Broken(f"{verb} of messages in hand was refused: {outcomes}")
         if verb == "ack":
@@ -449,7 +451,7 @@ async def _clamp_twice(rng: Random) -> None:
     bounds = PollBounds(10, 1 << 20)
     [delivery] = await broker.groups.polling.poll(GROUP, joined.member_id, bounds)
     receipts = [delivery.receipt(offset) or "" for offset in range(10)]
-    assert await broker.groups.settling.settle_receipts(receipts[:8], Order("ack")) == [None] * 8
+    assert await broker.groups.settling.settle_receipts(receipts[:8], SettlementRequest(Verb.ACK)) == [None] * 8
     # The log loses its tail; the group remembers being done with it.
     disk = disk.crash(rng)
     broker = await started(disk)
@@ -469,7 +471,7 @@ async def _clamp_twice(rng: Random) -> None:
     received = {message.value for delivery in found for message in decode_run(delivery.run)[0]}
     if missing := set(fresh) - received:
         raise Broken(f"new messages count as done: {missing}")
-    stale = await broker.groups.settling.settle_receipts(receipts[end:], Order("ack"))
+    stale = await broker.groups.settling.settle_receipts(receipts[end:], SettlementRequest(Verb.ACK))
     if None in stale:
         raise Broken("a receipt of a message that is gone settles another")
     await broker.close()

@@ -14,7 +14,7 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.queues.settlement import Order, Verb
+from goqueue.broker.queues.settlement import SettlementRequest, Verb
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.broker.transactions.producer_ids import ProducerIdentity
 from goqueue.broker.transactions.transaction_service import TransactionService
@@ -127,8 +127,8 @@ class Bench:
             for message in decode_run(each.run)[0]
         ]
 
-    async def settle(self, verb: Verb, got: Sequence[Got]) -> list[GoQueueError | None]:
-        order = Order(verb, 0 if verb == "nack" else None)
+    async def settle(self, verb: str, got: Sequence[Got]) -> list[GoQueueError | None]:
+        order = SettlementRequest(Verb(verb), 0 if verb == "nack" else None)
         return await self.broker.groups.settling.settle_receipts([each.receipt for each in got], order)
 
     async def ack_in(self, transaction: OpenTransaction, got: Sequence[Got]) -> None:

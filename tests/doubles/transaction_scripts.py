@@ -25,7 +25,7 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.queues.settlement import Order
+from goqueue.broker.queues.settlement import SettlementRequest, Verb
 from goqueue.broker.transactions.open_transaction import OpenTransaction, holder_of
 from goqueue.broker.transactions.producer_ids import ProducerIdentity
 from goqueue.model.errors import TransactionAborted, TransactionNotFound, UnknownProducer
@@ -589,7 +589,7 @@ async def _check_done(broker: Broker, told: Told, ends: dict[str, bool]) -> None
             messages = decode_run(each.run)[0]
             found += [message.value for message in messages]
             receipts = [each.receipt(message.offset) or "" for message in messages]
-            await broker.groups.settling.settle_receipts(receipts, Order("ack"))
+            await broker.groups.settling.settle_receipts(receipts, SettlementRequest(Verb.ACK))
     expected = {b"input %d" % number for number in range(_INPUTS)} - done
     if sorted(found) != sorted(expected):
         raise Broken(f"of the group's messages {sorted(found)} are left, and should be {sorted(expected)}")

@@ -16,7 +16,7 @@ from goqueue.broker.groups.group_service import Assignment, Join
 from goqueue.broker.groups.membership import MAX_TOPICS
 from goqueue.broker.queues.peek import Peek, PeekPage, PeekState
 from goqueue.broker.queues.polling import Delivery
-from goqueue.broker.queues.settlement import LeaseClaim, Order, Verb
+from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Verb
 from goqueue.broker.runtime.time_slices import Stretch
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import specs
@@ -33,11 +33,11 @@ _MAX_MESSAGES = 100_000
 MOST_HEARTBEAT_MS = 3_000
 _PEEKED = 100
 _VERBS: dict[int, Verb] = {
-    pb.VERB_ACK: "ack",
-    pb.VERB_NACK: "nack",
-    pb.VERB_REJECT: "reject",
-    pb.VERB_EXTEND: "extend",
-    pb.VERB_RELEASE: "release",
+    pb.VERB_ACK: Verb.ACK,
+    pb.VERB_NACK: Verb.NACK,
+    pb.VERB_REJECT: Verb.REJECT,
+    pb.VERB_EXTEND: Verb.EXTEND,
+    pb.VERB_RELEASE: Verb.RELEASE,
 }
 
 
@@ -116,16 +116,16 @@ async def settle(broker: Broker, request: pb.SettleRequest) -> pb.SettleResponse
     return response
 
 
-def _order(request: pb.SettleRequest) -> Order:
+def _order(request: pb.SettleRequest) -> SettlementRequest:
     verb = _VERBS.get(request.verb)
     if verb is None:
         raise InvalidRequest(
             f"verb is {request.verb}; there are 0 (ack), 1 (nack), 2 (reject), 3 (extend) and 4 (release)"
         )
     delay_ms = request.delay_ms if request.HasField("delay_ms") else None
-    if verb == "extend" and delay_ms is None:
+    if verb == Verb.EXTEND and delay_ms is None:
         raise InvalidRequest("an extension needs delay_ms: for how long the message stays hidden")
-    return Order(verb, delay_ms, request.reason)
+    return SettlementRequest(verb, delay_ms, request.reason)
 
 
 def to_claims(request: pb.SettleRequest | pb.AddAcksRequest) -> list[LeaseClaim]:

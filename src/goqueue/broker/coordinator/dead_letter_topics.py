@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 
-from goqueue.broker.coordinator.backlog import NORMAL
 from goqueue.broker.coordinator.group_shards import Host
 from goqueue.broker.partitions.topic import Topic
-from goqueue.delivery.events import Acked, Moved, Moving, Parts, Target
+from goqueue.delivery.events import Target
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import (
     GoQueueError,
@@ -19,11 +18,9 @@ from goqueue.model.errors import (
     TopicNotFound,
 )
 from goqueue.model.ids import check_topic_name
-from goqueue.model.runs import Runs
 
 CreateTopic = Callable[[str, dict[str, object]], Awaitable[Topic]]
 
-MAX_REASON_LENGTH = 1_000
 _SUFFIX = ".dlq"
 _MAX_STEM = 196
 
@@ -93,15 +90,10 @@ async def make_all(host: Host, create: CreateTopic, lacking: Mapping[str, Topic]
     return refused
 
 
-def moving(
-    host: Host, queue: Queue, topic: Topic, parts: Parts, fresh: Runs, reason: str, lane: int = NORMAL
-) -> Sequence[Moving | Acked | Moved]:
-    """Off to the dead letters; ``fresh`` are of ``lane``. A dead letter itself is done instead: it stays there."""
+def target_for(host: Host, queue: Queue, topic: Topic) -> Target | None:
+    """Where dead letters of a queue go as of now; ``None`` if they stay where they are."""
     name = dead_letter_topic(host, topic)
-    if name is None:
-        return [Acked(queue.key, parts, reason[:MAX_REASON_LENGTH]), Moved(queue.key, fresh, lane)]
-    target = _target(host, name, queue.partition)
-    return [Moving(queue.key, parts, fresh, reason[:MAX_REASON_LENGTH], target, lane)]
+    return None if name is None else _target(host, name, queue.partition)
 
 
 def _target(host: Host, name: str, partition: int) -> Target:

@@ -21,7 +21,7 @@ from goqueue.broker.events.event_recorder import common_reason
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import UNBOUNDED, Bounds, read_messages
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.queues.settlement import Settling
+from goqueue.broker.queues.tally import Tally
 from goqueue.delivery.events import Moved, Target
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import GoQueueError, TopicNotFound
@@ -73,12 +73,12 @@ class Transfers:
     def __init__(
         self,
         shards: GroupShards,
-        settling: Settling,
+        tally: Tally,
         create: CreateTopic,
         check_room: Callable[[], None],
     ) -> None:
         self._shards = shards
-        self._settling = settling
+        self._tally = tally
         self._host: Host = shards.host
         self._create = create
         self._check_room = check_room
@@ -254,9 +254,9 @@ class Transfers:
 
     def _count(self, queue: Queue, carried: int) -> None:
         if queue.group == REDRIVE:
-            self._settling.tally.redriven += carried
+            self._tally.redriven += carried
         else:
-            self._settling.tally.dead_letters += carried
+            self._tally.dead_letters += carried
 
     async def _target(self, queue: Queue, source: Topic, name: str) -> Topic | None:
         if not can_be_a_topic(name):

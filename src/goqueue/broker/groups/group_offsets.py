@@ -10,7 +10,9 @@ from goqueue.broker.coordinator.backlog import lag
 from goqueue.broker.coordinator.group_shards import GroupShards, partition_name
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.queues.settlement import Settling
+from goqueue.broker.queues.queue_changes import QueueChanges
+from goqueue.broker.queues.stream_commits import StreamCommits
+from goqueue.broker.queues.transactional_acks import TransactionalAcks
 from goqueue.broker.runtime.time_slices import Stretch
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent, queue_key
@@ -43,11 +45,20 @@ class PartitionLag:
 
 
 class GroupOffsets:
-    def __init__(self, shards: GroupShards, settling: Settling, subscriptions: Subscriptions) -> None:
+    def __init__(
+        self,
+        shards: GroupShards,
+        changes: QueueChanges,
+        commits: StreamCommits,
+        acks: TransactionalAcks,
+        subscriptions: Subscriptions,
+    ) -> None:
         self._shards = shards
         self._host = shards.host
         self._clock = shards.clock
-        self._settling = settling
+        self._changes = changes
+        self._commits = commits
+        self._acks = acks
         self._subscriptions = subscriptions
 
     async def commit(self, name: str, member_id: str, offsets: Offsets, generation: int | None) -> None:
@@ -61,7 +72,7 @@ class GroupOffsets:
             elif parts := queue.delivered_below(offset):
                 events.append(Acked(queue.key, parts))
         self._shards.change(name, events)
-        self._settling.release(group, member_id)
+        self._changes.release(group, member_id)
         self._shards.runtime(name).wake_all()
         await self._shards.journal(name).settled()
 
@@ -74,12 +85,12 @@ class GroupOffsets:
         if self._shards.settings(group).mode == "stream":
             later = [GroupOffset(name, queue.key, offset, queue.committed, member_id) for queue, offset in checked]
             for each in later:
-                self._settling.expect(each, holder)
+                self._commits.expect(each, holder)
             return later, []
         places = [
             (queue, place[0], offset) for queue, offset in checked if (place := self._shards.place(queue)) is not None
         ]
-        return [], self._settling.freeze_below(group, places, holder)
+        return [], self._acks.freeze_below(group, places, holder)
 
     def read_again(self, offsets: Sequence[GroupOffset]) -> None:
         """Members of a stream go back to what is committed: the transaction with which they went on was aborted."""

@@ -17,7 +17,13 @@ from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.queues.lane_stats import PartitionLanes, lane_stats
 from goqueue.broker.queues.peek import Peeking
 from goqueue.broker.queues.polling import Polling
-from goqueue.broker.queues.settlement import Settling
+from goqueue.broker.queues.queue_changes import QueueChanges
+from goqueue.broker.queues.queue_fetch import QueueFetch
+from goqueue.broker.queues.returns import Returns
+from goqueue.broker.queues.settlement import Settlement
+from goqueue.broker.queues.stream_commits import StreamCommits
+from goqueue.broker.queues.tally import Tally
+from goqueue.broker.queues.transactional_acks import TransactionalAcks
 from goqueue.coordination.group import Group, GroupDeleted
 from goqueue.coordination.transactions import GroupAcks, GroupOffset
 from goqueue.delivery.events import CutTo
@@ -46,13 +52,18 @@ class GroupService:
         check_room: Callable[[], None] = lambda: None,
     ) -> None:
         self.shards = shards
-        self.settling = Settling(shards, create)
-        self.polling = Polling(shards, self.settling)
+        tally, changes = Tally(), QueueChanges(shards)
+        self.settling = Settlement(shards, changes, create, tally)
+        self.stream_commits = StreamCommits(shards)
+        self.transactional_acks = TransactionalAcks(shards, changes, tally)
+        self._returns = Returns(shards, changes, tally)
+        fetch = QueueFetch(shards, self.stream_commits, tally)
+        self.polling = Polling(shards, changes, self._returns, self.stream_commits, fetch)
         self.peeking = Peeking(shards)
-        self._subscriptions = Subscriptions(shards, self.settling)
-        self._membership = Membership(shards, self.settling, self._subscriptions)
-        self._offsets = GroupOffsets(shards, self.settling, self._subscriptions)
-        self._transfers = Transfers(shards, self.settling, create, check_room)
+        self._subscriptions = Subscriptions(shards, changes)
+        self._membership = Membership(shards, self._returns, self.stream_commits, self._subscriptions)
+        self._offsets = GroupOffsets(shards, changes, self.stream_commits, self.transactional_acks, self._subscriptions)
+        self._transfers = Transfers(shards, tally, create, check_room)
         self.dead_letters = DeadLetters(shards, self._transfers)
         shards.on_due = self._tend_queue
         shards.on_group_due = self._tend_group
@@ -235,7 +246,7 @@ class GroupService:
 
     def _tend_queue(self, name: str, queue: Queue) -> None:
         try:
-            self.settling.tend(queue)
+            self._returns.tend(queue)
         except StorageFailed as error:
             log.error("a group stands still until the broker is restarted", group=name, error=str(error))
         except GoQueueError as error:

@@ -9,7 +9,8 @@ from typing import Any
 from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.events.event_recorder import INTERNAL
 from goqueue.broker.groups.subscriptions import Subscriptions
-from goqueue.broker.queues.settlement import Settling
+from goqueue.broker.queues.returns import Returns
+from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.coordination.group import Group, GroupChanged, GroupDeleted, GroupMade, Member, new_state
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.model.errors import GroupConflict, InvalidRequest, InvalidSettings
@@ -57,11 +58,14 @@ class Assignment:
 
 
 class Membership:
-    def __init__(self, shards: GroupShards, settling: Settling, subscriptions: Subscriptions) -> None:
+    def __init__(
+        self, shards: GroupShards, returns: Returns, commits: StreamCommits, subscriptions: Subscriptions
+    ) -> None:
         self._shards = shards
         self._host = shards.host
         self._clock = shards.clock
-        self._settling = settling
+        self._returns = returns
+        self._commits = commits
         self._subscriptions = subscriptions
 
     # Coming and going
@@ -103,7 +107,7 @@ class Membership:
                 by=member.member_id,
                 instance_id=request.instance_id,
             )
-            events += self._settling.give_back_of(group, replaced.member_id, orderly=False)
+            events += self._returns.of_member(group, replaced.member_id, orderly=False)
         members = [*group.state.members.values(), member]
         events += self._subscriptions.opened(group, topics, effective)
         events += group.decide_join(
@@ -197,7 +201,7 @@ class Membership:
         if if_idle and group.in_flight.get(member_id, 0):
             return False
         if self._shards.settings(group).mode == "stream":
-            self._settling.auto_commit(group, member_id, now=True)
+            self._commits.auto_commit(group, member_id, now=True)
         self._remove(group, [member_id], orderly=True)
         await self._shards.journal(name).settled()
         return True
@@ -205,7 +209,7 @@ class Membership:
     async def resume(self, name: str, member_id: str, held: Collection[tuple[str, int, int]]) -> Assignment:
         group = self._shards.find(name)
         group.member(member_id)
-        self._shards.change(name, self._settling.give_back_unseen(group, member_id, lambda lease: lease not in held))
+        self._shards.change(name, self._returns.of_unseen(group, member_id, lambda lease: lease not in held))
         # What was on its way when the connection broke was not seen: a stream goes on at what is committed.
         self._shards.runtime(name).session(member_id, self._clock.monotonic_ns()).positions.clear()
         return await self.heartbeat(name, member_id, None)
@@ -213,7 +217,7 @@ class Membership:
     def _remove(self, group: Group, gone: list[str], *, orderly: bool) -> None:
         events: list[GroupsEvent] = []
         for member_id in gone:
-            events += self._settling.give_back_of(group, member_id, orderly=orderly)
+            events += self._returns.of_member(group, member_id, orderly=orderly)
         left = [each for each in group.state.members.values() if each.member_id not in gone]
         rules = self._subscriptions.rules(self._shards.settings(group))
         events += group.decide_leave(gone, self._subscriptions.partitions(left), rules)

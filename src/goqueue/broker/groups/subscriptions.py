@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from goqueue.broker.coordinator.group_shards import GroupShards, partition_name
 from goqueue.broker.events.event_recorder import INTERNAL
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.queues.settlement import Settling
+from goqueue.broker.queues.queue_changes import QueueChanges
 from goqueue.coordination.group import Group, Member, Rules
 from goqueue.coordination.groups import GroupsEvent, queue_key
 from goqueue.delivery.events import QueueClosed, QueueOpened
@@ -22,11 +22,11 @@ _TRY_AGAIN_NS = NANOS_PER_SECOND
 
 
 class Subscriptions:
-    def __init__(self, shards: GroupShards, settling: Settling) -> None:
+    def __init__(self, shards: GroupShards, changes: QueueChanges) -> None:
         self._shards = shards
         self._host = shards.host
         self._clock = shards.clock
-        self._settling = settling
+        self._changes = changes
         self._behind: set[str] = set()
         """Groups that could not be told of a topic that came or went: their journal took nothing just then."""
 
@@ -77,7 +77,7 @@ class Subscriptions:
     def release_idle(self, group: Group) -> None:
         """Handovers of which the old owner has nothing in hand happen at once."""
         for member_id in {group.state.owners[each] for each in group.state.handovers}:
-            self._settling.release(group, member_id)
+            self._changes.release(group, member_id)
 
     # Topics that come and go
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from goqueue.broker.coordinator.backlog import LANES, at_most_waiting, left_behind, next_of_lane, stranded
 from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.queues.poll_attempt import Attempt, Delivery, Visit
-from goqueue.broker.queues.queue_fetch import Taking
+from goqueue.broker.queues.queue_fetch import QueueFetch
 from goqueue.broker.queues.read_ahead import Ahead, ReadAhead
-from goqueue.broker.queues.settlement import Settling
+from goqueue.broker.queues.returns import Returns
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.events import Delivered
 from goqueue.delivery.lane import lane_of, lease_in
@@ -50,11 +50,11 @@ class _Job:
         return self.visit.queue.key, self.lane
 
 
-class LaneServing:
-    def __init__(self, shards: GroupShards, settling: Settling, taking: Taking, give_back: GiveBack) -> None:
+class LaneFetch:
+    def __init__(self, shards: GroupShards, returns: Returns, fetch: QueueFetch, give_back: GiveBack) -> None:
         self._shards = shards
-        self._settling = settling
-        self._taking = taking
+        self._returns = returns
+        self._fetch = fetch
         self._give_back = give_back
         self._clock = shards.clock
         self._ahead = ReadAhead()
@@ -86,8 +86,8 @@ class LaneServing:
             where = self._shards.place(queue)
             if where is not None and queue.key not in reading:
                 found.append(Visit(attempt.group, queue, where[0], where[1], attempt.member_id, attempt.room))
-                self._settling.tend(queue)
-                self._taking.drop_expired(queue, where[1])
+                self._returns.tend(queue)
+                self._fetch.drop_expired(queue, where[1])
         return found
 
     async def _serve(self, attempt: Attempt, visits: Sequence[Visit], turns: LaneTurns) -> None:
@@ -95,7 +95,7 @@ class LaneServing:
         for visit in visits:
             if self._shards.must_learn_keys(attempt.group, visit.queue):
                 # Until then nobody knows what its lanes have to give.
-                await attempt.harvest(self._taking.learn_keys(visit))
+                await attempt.harvest(self._fetch.learn_keys(visit))
         barren: set[tuple[str, int]] = set()
         while room.is_left:
             waits = self._waits(visits, room.messages)
@@ -128,7 +128,7 @@ class LaneServing:
         waits: list[tuple[Visit, Backlog]] = []
         short = dict.fromkeys(LANES, most)
         for visit in visits:
-            if visit.partition.closed or not self._taking.may_take(visit):
+            if visit.partition.closed or not self._fetch.may_take(visit):
                 continue
             there = at_most_waiting(visit.queue, visit.partition, most)
             self._catch_up(visit, there)
@@ -151,7 +151,7 @@ class LaneServing:
                 part = attempt.room.part(job.count)
                 visit = replace(job.visit, lane=job.lane, room=part)
                 try:
-                    await attempt.harvest(self._taking.take(visit))
+                    await attempt.harvest(self._fetch.take(visit))
                 finally:
                     attempt.room.absorb(part, job.count)
 
@@ -185,9 +185,9 @@ class LaneServing:
     def _hand_out(self, visit: Visit, jobs: Sequence[_Job]) -> list[Delivery]:
         """From what was read ahead, all in one event; nothing else runs meanwhile."""
         queue, room = visit.queue, visit.room
-        if not jobs or visit.partition.closed or not self._taking.may_take(visit):
+        if not jobs or visit.partition.closed or not self._fetch.may_take(visit):
             return []
-        until_ns = self._taking.until_ns(visit)
+        until_ns = self._fetch.until_ns(visit)
         handed: list[tuple[_Job, FrameRun]] = []
         events: list[GroupsEvent] = []
         front, messages, size = queue.front, room.messages, room.size
@@ -220,7 +220,7 @@ class LaneServing:
             while queue.has_lease(lease_in(number, job.lane)):
                 leases.append(lease_in(number, job.lane))
                 number += 1
-            found += self._taking.deliveries(visit, job.lane, leases, run)
+            found += self._fetch.deliveries(visit, job.lane, leases, run)
         return found
 
     # Going on without anything to hand out
@@ -236,7 +236,7 @@ class LaneServing:
     def _pass_over(self, visit: Visit) -> None:
         """What lies next in the partition is for nobody: it is delayed, the system's own, or was aborted."""
         queue, partition = visit.queue, visit.partition
-        if partition.closed or partition.stable_end <= queue.front or not self._taking.may_take(visit):
+        if partition.closed or partition.stable_end <= queue.front or not self._fetch.may_take(visit):
             return
         if any(lane.cursor < queue.front for lane in queue.lanes.values()):
             return

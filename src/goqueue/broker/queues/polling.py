@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from goqueue.broker.coordinator.group_runtime import Session, Waiter
 from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.queues.lane_fetch import LaneServing
+from goqueue.broker.queues.lane_fetch import LaneFetch
 from goqueue.broker.queues.poll_attempt import Attempt, Delivery, Room, Visit
-from goqueue.broker.queues.queue_fetch import Taking
-from goqueue.broker.queues.settlement import Settling
+from goqueue.broker.queues.queue_changes import QueueChanges
+from goqueue.broker.queues.queue_fetch import QueueFetch
+from goqueue.broker.queues.returns import Returns
+from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.coordination.group import Group
 from goqueue.delivery.lane import lease_in
 from goqueue.delivery.queue import Queue
@@ -43,16 +45,25 @@ class PollBounds:
 
 
 class Polling:
-    def __init__(self, shards: GroupShards, settling: Settling) -> None:
+    def __init__(
+        self,
+        shards: GroupShards,
+        changes: QueueChanges,
+        returns: Returns,
+        commits: StreamCommits,
+        fetch: QueueFetch,
+    ) -> None:
         self._shards = shards
-        self._settling = settling
-        self._taking = Taking(shards, settling)
-        self._serving = LaneServing(shards, settling, self._taking, self._give_back_from)
+        self._changes = changes
+        self._returns = returns
+        self._commits = commits
+        self._fetch = fetch
+        self._lane_fetch = LaneFetch(shards, returns, fetch, self._give_back_from)
         self._clock = shards.clock
 
     def drop_expired(self, queue: Queue, partition: Partition) -> None:
         """What lies below the beginning of the partition leaves the queue, be it in flight or not."""
-        self._taking.drop_expired(queue, partition)
+        self._fetch.drop_expired(queue, partition)
 
     async def poll(self, name: str, member_id: str, bounds: PollBounds) -> list[Delivery]:
         """Messages for a member; none if none came in time, or if the broker stops."""
@@ -88,7 +99,7 @@ class Polling:
             await asyncio.sleep(0)
             return True
         woken = asyncio.get_running_loop().create_future()
-        waiter = Waiter(member_id, self._taking.share(group, member_id).partitions, has_room, woken)
+        waiter = Waiter(member_id, self._fetch.share(group, member_id).partitions, has_room, woken)
         runtime.wait(waiter)
         try:
             async with asyncio.timeout_at(deadline):
@@ -116,10 +127,10 @@ class Polling:
             return self._shards.has_something(group, queue)
         place = self._shards.place(queue)
         session = self._shards.runtime(group.name).sessions.get(member_id)
-        return place is not None and place[1].stable_end > self._taking.position(session, queue, place[1])
+        return place is not None and place[1].stable_end > self._fetch.position(session, queue, place[1])
 
     def _queues(self, group: Group, member_id: str) -> list[Queue]:
-        return self._taking.queues(group, member_id)
+        return self._fetch.queues(group, member_id)
 
     def _room(self, group: Group, member_id: str, bounds: PollBounds) -> int:
         """How many messages the member may get now."""
@@ -152,16 +163,16 @@ class Polling:
         """From each of the member's queues in turn, beginning with another every time."""
         is_stream = self._shards.settings(group).mode == "stream"
         if is_stream:
-            self._settling.auto_commit(group, member_id)
-        self._settling.release(group, member_id)
+            self._commits.auto_commit(group, member_id)
+        self._changes.release(group, member_id)
         queues = self._queues(group, member_id)
         turn = session.turn % len(queues) if queues else 0
         session.turn += 1
         room = Room(self._room(group, member_id, bounds), bounds.max_bytes)
         attempt = Attempt(group, member_id, session, room, deque(queues[turn:] + queues[:turn]))
         try:
-            if not is_stream and self._shards.is_mixed(group, self._taking.share(group, member_id)):
-                await self._serving.serve(attempt)
+            if not is_stream and self._shards.is_mixed(group, self._fetch.share(group, member_id)):
+                await self._lane_fetch.serve(attempt)
             else:
                 await self._in_order(attempt, is_stream=is_stream)
             if attempt.found and not is_stream:
@@ -189,7 +200,7 @@ class Polling:
             visit = Visit(attempt.group, queue, where[0], where[1], attempt.member_id, attempt.room)
             if is_stream:
                 before = session.positions.get(queue.key)
-                await attempt.harvest(self._taking.take_in_order(visit, session))
+                await attempt.harvest(self._fetch.take_in_order(visit, session))
                 attempt.steps[queue.key] = before, session.positions.get(queue.key)
             else:
                 await attempt.harvest(self._visit(visit))
@@ -205,7 +216,7 @@ class Polling:
         if group is not None:
             # If that cannot be written either, their visibility timeout brings them back.
             with suppress(GoQueueError):
-                self._shards.change(name, self._settling.give_back_unseen(group, member_id, is_unseen))
+                self._shards.change(name, self._returns.of_unseen(group, member_id, is_unseen))
 
     def _give_back_from(self, visit: Visit, first_lease: int) -> None:
         """Of one queue, what was taken by this lease and later ones."""
@@ -217,14 +228,14 @@ class Polling:
         runtime = self._shards.runtime(group.name)
         if queue.key in runtime.reading:
             return []
-        self._settling.tend(queue)
-        self._taking.drop_expired(queue, visit.partition)
+        self._returns.tend(queue)
+        self._fetch.drop_expired(queue, visit.partition)
         if not self._shards.has_something(group, queue):
             return []
         runtime.reading.add(queue.key)
         first_lease = lease_in(queue.next_lease, 0)
         try:
-            return await self._taking.take(visit)
+            return await self._fetch.take(visit)
         except BaseException:
             self._give_back_from(visit, first_lease)
             raise

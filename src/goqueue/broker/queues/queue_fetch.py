@@ -9,22 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from goqueue.broker.coordinator.backlog import is_plain, left_behind, next_of_lane
-from goqueue.broker.coordinator.dead_letter_topics import moving
+from goqueue.broker.coordinator.dead_letter_topics import target_for
 from goqueue.broker.coordinator.group_runtime import Served, Session, Share
 from goqueue.broker.coordinator.group_shards import GroupShards, partition_name
-from goqueue.broker.coordinator.retry_policy import timing_of
 from goqueue.broker.partitions.frame_selection import pick
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.queues.deliverable_frames import Sight, expired_places, look, passed_by
 from goqueue.broker.queues.key_index import learn_keys as learn
 from goqueue.broker.queues.poll_attempt import Delivery, Visit
-from goqueue.broker.queues.settlement import Settling
+from goqueue.broker.queues.stream_commits import StreamCommits
+from goqueue.broker.queues.tally import Tally
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent
+from goqueue.delivery.dead_letters import decide_dead_letters
 from goqueue.delivery.events import Acked, Delivered, Dropped, Redelivered
 from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
 from goqueue.delivery.lane import lease_in
 from goqueue.delivery.queue import Queue
+from goqueue.delivery.retry import retry_policy
 from goqueue.model.errors import TopicNotFound
 from goqueue.model.logging import get_logger
 from goqueue.model.runs import Offsets, ascending_to_runs, bits_to_runs, lowest, packed, to_bits, to_runs
@@ -41,10 +43,11 @@ _READ_AHEAD = 256
 _NOTHING = Share({}, frozenset())
 
 
-class Taking:
-    def __init__(self, shards: GroupShards, settling: Settling) -> None:
+class QueueFetch:
+    def __init__(self, shards: GroupShards, commits: StreamCommits, tally: Tally) -> None:
         self._shards = shards
-        self._settling = settling
+        self._commits = commits
+        self._tally = tally
         self._clock = shards.clock
 
     # Who may take from where
@@ -205,7 +208,7 @@ class Taking:
                 Redelivered(queue.key, [(batch.lease, packed(first, again))], visit.member_id, self.until_ns(visit))
             )
         made = self._apply(visit, events)
-        self._settling.tally.redeliveries += again.bit_count()
+        self._tally.redeliveries += again.bit_count()
         if picked.run is None or not again:
             return []
         places = [place for place, offset in enumerate(picked.offsets) if again >> (offset - first) & 1]
@@ -264,10 +267,11 @@ class Taking:
         self._count_expired(visit.queue, offsets)
         if not offsets or visit.topic.settings.expired_messages != "dead_letter":
             return []
-        return moving(self._shards.host, visit.queue, visit.topic, [], to_runs(offsets), OVER_AGE, visit.lane)
+        target = target_for(self._shards.host, visit.queue, visit.topic)
+        return decide_dead_letters(visit.queue.key, [], to_runs(offsets), OVER_AGE, target, visit.lane)
 
     def _count_expired(self, queue: Queue, offsets: Sequence[int]) -> None:
-        self._settling.tally.expired += len(offsets)
+        self._tally.expired += len(offsets)
         self._shards.notes.expired(queue, offsets, OVER_AGE)
 
     def _apply(self, visit: Visit, events: Sequence[GroupsEvent]) -> list[int]:
@@ -320,7 +324,9 @@ class Taking:
             runtime.note_end_to_end(len(run), now_ns - first_ns, now_ns - last_ns)
 
     def until_ns(self, visit: Visit) -> int:
-        return self._clock.now_ns() + timing_of(self._shards.settings(visit.group), visit.topic).visibility_ns
+        return (
+            self._clock.now_ns() + retry_policy(self._shards.settings(visit.group), visit.topic.settings).visibility_ns
+        )
 
     # From a stream
 
@@ -330,7 +336,7 @@ class Taking:
         At the end, as long as a transaction may move the group beyond where the member is.
         """
         at = max(_known_position(session, queue), partition.log.start_offset)
-        if self._settling.is_expected(queue.key, at):
+        if self._commits.is_expected(queue.key, at):
             return max(at, partition.stable_end)
         return at
 

@@ -130,15 +130,15 @@ class TransactionEnds:
         offsets = [each for each in ending.offsets if each.group == group]
         try:
             if ending.marker.is_commit:
-                self._groups.settling.settle_for(group, acks, offsets)
+                self._groups.transactional_acks.commit(group, acks, offsets)
                 ending.groups.add(group)
             else:
-                self._groups.settling.thaw(acks, ending.holder, ending.reason, backs_off=ending.backs_off)
+                self._groups.transactional_acks.thaw(acks, ending.holder, ending.reason, backs_off=ending.backs_off)
                 self._groups.read_again(offsets)
         except GoQueueError as error:
             if not self._is_for_good(ending, error):
                 return
-        self._groups.settling.expect_no_more(offsets, ending.holder)
+        self._groups.stream_commits.expect_no_more(offsets, ending.holder)
         ending.acks = [each for each in ending.acks if each.group != group]
         ending.offsets = [each for each in ending.offsets if each.group != group]
 
@@ -295,7 +295,7 @@ class TransactionEnds:
     def thaw_others(self, holders: Callable[[], set[str]]) -> None:
         """Whatever groups hold for transactions is to be delivered again, but for what is held for these."""
         try:
-            self._groups.settling.thaw_unless(holders() | {each.holder for each in self._unended})
+            self._groups.transactional_acks.thaw_unless(holders() | {each.holder for each in self._unended})
         except StorageFailed:
             raise
         except GoQueueError as error:

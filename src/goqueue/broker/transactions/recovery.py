@@ -37,7 +37,7 @@ async def take_up(
         transaction = _prepared(record, topic_by_id)
         open_transactions.add(transaction)
         for offset in transaction.offsets.values():
-            groups.settling.expect(offset, transaction.holder)
+            groups.stream_commits.expect(offset, transaction.holder)
     kept = {(partition, each.producer_id) for each in open_transactions.all() for partition in each.touched}
     unknown = ends.abort_unknown(topics, kept)
     ends.thaw_others(lambda: {each.holder for each in open_transactions.all()})

@@ -10,10 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from goqueue.broker.coordinator.dead_letter_topics import MAX_REASON_LENGTH
 from goqueue.broker.groups.group_service import GroupService, Offsets
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.queues.settlement_requests import LeaseClaim
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.runtime.timer_service import Clockwork
 from goqueue.broker.transactions.aborting import ASKED, Aborting
@@ -29,6 +27,8 @@ from goqueue.broker.transactions.producer_ids import ProducerIdentity, ProducerI
 from goqueue.broker.transactions.recovery import TopicById, take_up
 from goqueue.broker.transactions.timeouts import TransactionWork
 from goqueue.coordination.transactions import Transactions
+from goqueue.delivery.dead_letters import MAX_REASON_LENGTH
+from goqueue.delivery.settlement_requests import LeaseClaim
 from goqueue.model.config import TransactionsConfig
 from goqueue.model.errors import (
     GoQueueError,
@@ -245,7 +245,7 @@ class TransactionService:
         transaction.check_ongoing()
         before = len(transaction.acks)
         try:
-            self._groups.settling.freeze(receipts, claims, transaction.holder, transaction.acks)
+            self._groups.transactional_acks.freeze(receipts, claims, transaction.holder, transaction.acks)
         except GoQueueError as error:
             if len(transaction.acks) > before:
                 await self.aborting.give_up(transaction, f"it could not ack all of what it was asked to: {error}")

@@ -16,7 +16,7 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
-from goqueue.broker.queues.settlement import Order
+from goqueue.broker.queues.settlement import SettlementRequest, Verb
 from goqueue.model.errors import CorruptData, DiskFull, StorageFailed
 
 
@@ -36,7 +36,7 @@ async def test_a_full_disk_refuses_whatever_would_change_a_group_and_changes_not
         got = await at.poll(1)
         before = state_of(at)
         full(at)
-        order = Order("ack")
+        order = SettlementRequest(Verb.ACK)
         for work in (
             lambda: at.poll(),
             lambda: at.groups.settling.settle_receipts([got[0].receipt], order),
@@ -150,7 +150,7 @@ async def test_rule_1_a_failed_fsync_takes_the_group_back_to_what_is_durable() -
         before = state_of(at)
         at.disk.sync_fault = lambda site, count: "commit" in site
         outcomes = await asyncio.gather(
-            at.groups.settling.settle_receipts([got[0].receipt], Order("ack")),
+            at.groups.settling.settle_receipts([got[0].receipt], SettlementRequest(Verb.ACK)),
             at.poll(),
             at.groups.configure(GROUP, {"max_in_flight": 3}),
             return_exceptions=True,

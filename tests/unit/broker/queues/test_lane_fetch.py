@@ -493,7 +493,7 @@ async def test_a_poll_given_up_in_the_middle_gives_back_what_it_had_and_nothing_
                 await asyncio.Event().wait()
             return found
 
-        it.broker.groups.polling._serving._ahead._kept.clear()
+        it.broker.groups.polling._lane_fetch._ahead._kept.clear()
         with monkeypatch.context() as patched:
             patched.setattr(Partition, "read_lane", stick)
             poll = it.polling(member)

@@ -9,7 +9,7 @@ from doubles.loop import on_a_loop
 
 from goqueue.broker.queues import peek
 from goqueue.broker.queues.peek import Peek, PeekPage
-from goqueue.broker.queues.settlement import Order
+from goqueue.broker.queues.settlement import SettlementRequest, Verb
 from goqueue.model.errors import InvalidRequest
 
 
@@ -120,7 +120,7 @@ async def test_a_look_takes_nothing_and_changes_nothing() -> None:
     async with desk() as at:
         await at.publish(b"1", b"2", b"3")
         [got] = await at.poll(1)
-        await at.groups.settling.settle_receipts([got.receipt], Order("nack", 3_600_000, "later"))
+        await at.groups.settling.settle_receipts([got.receipt], SettlementRequest(Verb.NACK, 3_600_000, "later"))
         await at.poll(1)
         queue = at.groups.shards.queues_of(at.groups.shards.find(GROUP))[0]
         before, ends = queue.dump(), [each.log.end_offset for each in at.groups.shards.journals]

@@ -16,7 +16,7 @@ from doubles.loop import on_a_loop
 from goqueue.broker.coordinator.backlog import NORMAL
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.queues.settlement import LeaseClaim, Order
+from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Verb
 from goqueue.delivery.queue import Queue
 from goqueue.model.config import Config, LimitsConfig, StorageConfig
 from goqueue.model.errors import InvalidReceipt, InvalidRequest, OffsetOutOfRange, StaleReceipt
@@ -556,7 +556,7 @@ async def test_a_claim_that_names_no_offsets_of_a_lease_is_refused_and_costs_not
         await it.publish(b"x")
         (delivery,) = await it.broker.groups.polling.poll("g", member, PollBounds(1, 1_000))
         claim = LeaseClaim("g", "t", 0, delivery.lease, delivery.count, delivery.token, runs)
-        ((refused, why),) = await it.broker.groups.settling.settle_leases([claim], Order("ack"))
+        ((refused, why),) = await it.broker.groups.settling.settle_leases([claim], SettlementRequest(Verb.ACK))
         assert refused == runs and isinstance(why, InvalidRequest)
         assert it.lag() == 1
 
@@ -573,14 +573,14 @@ async def test_a_claim_tells_which_of_its_messages_could_not_be_settled(tmp_path
         def claim(*runs: int) -> LeaseClaim:
             return LeaseClaim("g", "t", 0, delivery.lease, delivery.count, delivery.token, list(runs))
 
-        assert await settling.settle_leases([claim(1, 2)], Order("nack", 0)) == [([], None)]
+        assert await settling.settle_leases([claim(1, 2)], SettlementRequest(Verb.NACK, 0)) == [([], None)]
         await it.poll(member)
-        assert await settling.settle_leases([claim(4, 5)], Order("ack")) == [([], None)]
-        ((refused, why),) = await settling.settle_leases([claim(0, 5)], Order("ack"))
+        assert await settling.settle_leases([claim(4, 5)], SettlementRequest(Verb.ACK)) == [([], None)]
+        ((refused, why),) = await settling.settle_leases([claim(0, 5)], SettlementRequest(Verb.ACK))
         assert refused == [1, 2] and isinstance(why, StaleReceipt)
         assert it.lag() == 1
         forged = LeaseClaim("g", "t", 0, delivery.lease, delivery.count, bytes(len(delivery.token)), [0, 1])
-        ((_, why),) = await settling.settle_leases([forged], Order("ack"))
+        ((_, why),) = await settling.settle_leases([forged], SettlementRequest(Verb.ACK))
         assert isinstance(why, InvalidReceipt)
 
 

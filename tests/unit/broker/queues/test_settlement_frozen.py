@@ -9,7 +9,7 @@ from doubles.loop import on_a_loop
 from doubles.transaction_bench import GROUP, TOPIC, Bench, bench
 
 from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.queues.settlement import LeaseClaim, Order
+from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Verb
 from goqueue.model.errors import StaleReceipt
 
 
@@ -24,7 +24,7 @@ def claim(delivery: Delivery, *runs: int) -> LeaseClaim:
     return LeaseClaim(GROUP, TOPIC, 0, delivery.lease, delivery.count, delivery.token, list(runs))
 
 
-async def settle(it: Bench, order: Order, *claims: LeaseClaim) -> list[Sequence[int]]:
+async def settle(it: Bench, order: SettlementRequest, *claims: LeaseClaim) -> list[Sequence[int]]:
     """Which offsets were refused."""
     return [runs for runs, _ in await it.broker.groups.settling.settle_leases(claims, order)]
 
@@ -36,7 +36,7 @@ async def test_a_lease_settles_nothing_of_what_a_transaction_holds(verb: str) ->
         [delivery] = await joined(it, b"a", b"b")
         transaction = await it.begin()
         await it.transactions.add_acks(transaction, [delivery.receipt(0) or ""])
-        assert await settle(it, Order(verb), claim(delivery, 0, 2)) == [[0, 1]]  # type: ignore[arg-type]
+        assert await settle(it, SettlementRequest(Verb(verb)), claim(delivery, 0, 2)) == [[0, 1]]
         await it.abort(transaction)
         assert b"a" in [each.value for each in await it.poll()]
 
@@ -46,8 +46,8 @@ async def test_a_lease_settles_nothing_of_what_a_transaction_holds(verb: str) ->
 async def test_a_lease_neither_extends_nor_returns_what_was_given_back(verb: str) -> None:
     async with bench() as it:
         [delivery] = await joined(it, b"a", b"b")
-        assert await settle(it, Order("nack", 60_000), claim(delivery, 0, 1)) == [[]]
-        assert await settle(it, Order(verb), claim(delivery, 0, 2)) == [[0, 1]]  # type: ignore[arg-type]
+        assert await settle(it, SettlementRequest(Verb.NACK, 60_000), claim(delivery, 0, 1)) == [[]]
+        assert await settle(it, SettlementRequest(Verb(verb)), claim(delivery, 0, 2)) == [[0, 1]]
         assert b"a" not in [each.value for each in await it.poll()], "its time has not come"
 
 
@@ -55,12 +55,12 @@ async def test_a_lease_neither_extends_nor_returns_what_was_given_back(verb: str
 async def test_a_transaction_takes_a_lease_whole_or_not_at_all() -> None:
     async with bench() as it:
         [delivery] = await joined(it, b"a", b"b")
-        assert await settle(it, Order("nack", 60_000), claim(delivery, 0, 1)) == [[]]
+        assert await settle(it, SettlementRequest(Verb.NACK, 60_000), claim(delivery, 0, 1)) == [[]]
         transaction = await it.begin()
         with pytest.raises(StaleReceipt):
             await it.transactions.add_acks(transaction, [], [claim(delivery, 0, 2)])
         assert transaction.acks == []
-        assert await settle(it, Order("ack"), claim(delivery, 1, 2)) == [[]], "it is still the member's"
+        assert await settle(it, SettlementRequest(Verb.ACK), claim(delivery, 1, 2)) == [[]], "it is still the member's"
 
 
 @on_a_loop

@@ -40,10 +40,10 @@ def cannot_commit(monkeypatch: pytest.MonkeyPatch) -> None:
 def cannot_tell(monkeypatch: pytest.MonkeyPatch, it: Bench) -> None:
     """The same for a group that is to hear what becomes of its acks."""
 
-    def settle_for(*_: object) -> None:
+    def commit(*_: object) -> None:
         raise DiskFull("no room", retry_after_s=1)
 
-    monkeypatch.setattr(type(it.broker.groups.settling), "settle_for", settle_for)
+    monkeypatch.setattr(type(it.broker.groups.transactional_acks), "commit", commit)
 
 
 @on_a_loop

@@ -8,8 +8,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from goqueue.api.http.bodies.fields import CodeField, ErrorField, ReceiptField, RetriableField
 from goqueue.api.http.bodies.message_schemas import ConsumeMessage, Request
-from goqueue.broker.coordinator.dead_letter_topics import MAX_REASON_LENGTH
 from goqueue.broker.dead_letters.redrive import MAX_AT_ONCE, MAX_RATE
+from goqueue.delivery.dead_letters import MAX_REASON_LENGTH
 
 MAX_RECEIPTS = 10_000
 MAX_NAMED_LETTERS = 10_000

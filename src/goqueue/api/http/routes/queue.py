@@ -25,7 +25,7 @@ from goqueue.api.http.bodies.queue_schemas import (
 )
 from goqueue.broker.broker import Broker
 from goqueue.broker.coordinator.dead_letter_topics import dead_letter_topic
-from goqueue.broker.queues.settlement import Order
+from goqueue.broker.queues.settlement import SettlementRequest, Verb
 from goqueue.delivery.receipts import MAX_RECEIPT_LENGTH, parse_receipt
 from goqueue.model.errors import GoQueueError, InvalidRequest, TopicNotFound
 from goqueue.model.ports import NANOS_PER_MS
@@ -39,7 +39,7 @@ _MAX_BODY_BYTES = MAX_RECEIPTS * (MAX_RECEIPT_LENGTH + len('"",')) + (64 << 10)
 def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
     settling = broker.groups.settling
 
-    async def settle(data: SettleRequest, order: Order) -> list[SettleResult] | UnsetType:
+    async def settle(data: SettleRequest, order: SettlementRequest) -> list[SettleResult] | UnsetType:
         """One receipt raises what is wrong with it; many have a result each."""
         if (data.receipt_handle is None) == (data.receipt_handles is None):
             raise InvalidRequest("give either receipt_handle or receipt_handles")
@@ -51,7 +51,7 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
         receipts = data.receipt_handles or []
         outcomes = await settling.settle_many_receipts(receipts, order)
         results = [_result(outcome) for outcome in outcomes]
-        if order.verb == "reject":
+        if order.verb == Verb.REJECT:
             _tell_dead_letter_topics(broker, receipts, results)
         return results
 
@@ -65,7 +65,7 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
     )
     async def ack(data: JSONBody[AckRequest]) -> AckResponse:
         """This group never gets it again."""
-        results = await settle(data, Order("ack"))
+        results = await settle(data, SettlementRequest(Verb.ACK))
         return AckResponse(_all_ok(results), results)
 
     @post(
@@ -79,7 +79,7 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
     async def nack(data: JSONBody[NackRequest]) -> NackResponse:
         """After max_retries it becomes a dead letter instead."""
         delay_ms = None if data.delay is None else bounded_ms("delay", data.delay, MAX_VISIBILITY_MS)
-        results = await settle(data, Order("nack", delay_ms, data.reason or ""))
+        results = await settle(data, SettlementRequest(Verb.NACK, delay_ms, data.reason or ""))
         return NackResponse(_all_ok(results), results)
 
     @post(
@@ -92,7 +92,7 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
     )
     async def reject(data: JSONBody[RejectRequest]) -> RejectResponse:
         """It is not tried again; a dead letter that is rejected stays where it lies."""
-        results = await settle(data, Order("reject", reason=data.reason or ""))
+        results = await settle(data, SettlementRequest(Verb.REJECT, reason=data.reason or ""))
         dead = UNSET if data.receipt_handle is None else _dead_letter_topic(broker, data.receipt_handle)
         return RejectResponse(_all_ok(results), dead, results)
 
@@ -109,7 +109,7 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
         timeout_ms = bounded_ms("timeout", data.timeout, MAX_VISIBILITY_MS)
         # The broker counts from a moment later: what is answered is never too late.
         deadline = format_instant_ns(broker.clock.now_ns() + timeout_ms * NANOS_PER_MS)
-        results = await settle(data, Order("extend", timeout_ms))
+        results = await settle(data, SettlementRequest(Verb.EXTEND, timeout_ms))
         return ExtendVisibilityResponse(_all_ok(results), deadline, results)
 
     @get("/reliability/stats", tags=_TAGS, responses=documented(), summary="How many messages were settled, and how")

@@ -1,21 +1,33 @@
-"""What a consumer can ask for after a delivery."""
+"""Requests of consumers about messages that were delivered to them: ack, nack, reject, extend, release, freeze."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from operator import lt
-from typing import Literal
 
-from goqueue.broker.coordinator.dead_letter_topics import MAX_REASON_LENGTH
+from goqueue.delivery.dead_letters import MAX_REASON_LENGTH
 from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.runs import Runs
 from goqueue.model.settings import MAX_VISIBILITY_MS
 
-Verb = Literal["ack", "nack", "reject", "extend", "release", "freeze"]
-_OF_THOSE_IN_FLIGHT = {"extend", "release", "freeze"}
-"""What makes no sense for a message that waits for its next delivery."""
+
+class Verb(StrEnum):
+    """What is to be done with a delivered message."""
+
+    ACK = "ack"
+    NACK = "nack"
+    REJECT = "reject"
+    EXTEND = "extend"
+    RELEASE = "release"
+    FREEZE = "freeze"
+    """Ack it when a transaction is committed."""
+
+
+_NEEDS_FLIGHT = frozenset({Verb.EXTEND, Verb.RELEASE, Verb.FREEZE})
+"""What cannot be done with a message that waits for a retry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +53,12 @@ class LeaseClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What is to be done with the messages claimed. ``delay_ms``: of a nack, or the new timeout of an extension."""
+class SettlementRequest:
+    """What is to be done with the messages claimed."""
 
     verb: Verb
     delay_ms: int | None = None
+    """Of a nack: the time until the retry. Of an extension: the new visibility timeout."""
     reason: str = ""
     holder: str = ""
     """Which transaction a message is frozen for."""
@@ -56,8 +69,8 @@ class Order:
         if len(self.reason) > MAX_REASON_LENGTH:
             raise InvalidRequest(f"the reason has {len(self.reason)} characters; {MAX_REASON_LENGTH} are allowed")
 
-    def fits(self, batch: InFlightBatch) -> bool:
-        """Whether it can be carried out on a message of this batch."""
+    def is_possible_for(self, batch: InFlightBatch) -> bool:
+        """Whether it can be carried out on messages of this batch."""
         if batch.is_frozen:
             return False
-        return batch.member is not None or self.verb not in _OF_THOSE_IN_FLIGHT
+        return batch.member is not None or self.verb not in _NEEDS_FLIGHT

@@ -1,0 +1,65 @@
+"""Committed offsets of stream groups: automatic commits, and commits that open transactions may still make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.coordination.group import Group
+from goqueue.coordination.groups import GroupsEvent
+from goqueue.coordination.transactions import GroupOffset
+from goqueue.delivery.settlement import decide_commit
+from goqueue.model.ports import NANOS_PER_MS
+
+
+class StreamCommits:
+    def __init__(self, shards: GroupShards) -> None:
+        self._shards = shards
+        self._clock = shards.clock
+        self._expected: dict[str, dict[str, GroupOffset]] = {}
+        """Offsets where streams may go on soon: by queue, and by the transaction that may commit them."""
+
+    def auto_commit(self, group: Group, member_id: str, *, now: bool = False) -> None:
+        """Commit what a stream member was delivered by earlier polls, if its interval is over or ``now`` is set."""
+        member = group.member(member_id)
+        session = self._shards.runtime(group.name).sessions.get(member_id)
+        if not member.auto_commit or session is None:
+            return
+        interval_ns = self._shards.settings(group).auto_commit_ms * NANOS_PER_MS
+        if not now and self._clock.monotonic_ns() - session.committed_at_ns < interval_ns and not group.state.handovers:
+            return
+        session.committed_at_ns = self._clock.monotonic_ns()
+        machine = self._shards.journal(group.name).machine
+        events: list[GroupsEvent] = []
+        for key, position in session.positions.items():
+            queue = machine.queue(key)
+            if queue is not None:
+                events += decide_commit(queue, position)
+        self._shards.change(group.name, events)
+
+    def expect(self, offset: GroupOffset, holder: str) -> None:
+        """A transaction may let a stream go on at this offset: until it has ended, no poll reads what lies below.
+
+        A member that read it again, be it the same one that does not know whether its commit succeeded, would do the
+        same work once more, and both might be committed.
+        """
+        expected = self._expected.setdefault(offset.queue, {})
+        before = expected.get(holder)
+        if before is None or before.offset < offset.offset:
+            expected[holder] = offset
+
+    def expect_no_more(self, offsets: Sequence[GroupOffset], holder: str) -> None:
+        """The transaction has ended: polls that wait look again."""
+        for each in offsets:
+            expected = self._expected.get(each.queue, {})
+            expected.pop(holder, None)
+            if not expected:
+                self._expected.pop(each.queue, None)
+        for name in {each.group for each in offsets}:
+            if self._shards.journal(name).machine.get(name) is not None:
+                self._shards.runtime(name).wake_all()
+
+    def is_expected(self, queue: str, offset: int) -> bool:
+        """Whether a transaction may move a stream beyond an offset."""
+        expected = self._expected.get(queue)
+        return expected is not None and any(each.offset > offset for each in expected.values())

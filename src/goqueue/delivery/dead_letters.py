@@ -1,0 +1,27 @@
+"""Decision on messages that are not delivered again: move them to the dead-letter topic, or give them up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from goqueue.delivery.events import Acked, AnyQueueEvent, Moved, Moving, Parts, Target
+from goqueue.model.message import Priority
+from goqueue.model.runs import Runs
+
+MAX_REASON_LENGTH = 1_000
+
+FindTarget = Callable[[], Target | None]
+"""Where dead letters of a queue go as of now; ``None`` if they stay where they are, as dead letters themselves do.
+
+A function, because finding it looks at every topic and few decisions need it.
+"""
+
+
+def decide_dead_letters(
+    key: str, parts: Parts, fresh: Runs, reason: str, target: Target | None, lane: int = int(Priority.NORMAL)
+) -> list[AnyQueueEvent]:
+    """``parts`` were delivered; ``fresh`` are messages of ``lane`` that never were."""
+    reason = reason[:MAX_REASON_LENGTH]
+    if target is None:
+        return [Acked(key, parts, reason), Moved(key, fresh, lane)]
+    return [Moving(key, parts, fresh, reason, target, lane)]

@@ -1,0 +1,54 @@
+"""Decisions on delivered messages: ack, nack, reject, extend, release, freeze, and the commit of an offset."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from goqueue.delivery.claims import Claimed, to_parts
+from goqueue.delivery.dead_letters import decide_dead_letters
+from goqueue.delivery.events import Acked, AnyQueueEvent, Committed, Extended, Frozen, Released, total
+from goqueue.delivery.queue import Queue
+from goqueue.delivery.retry import Terms, decide_return
+from goqueue.delivery.settlement_requests import SettlementRequest, Verb
+from goqueue.model.ports import NANOS_PER_MS
+
+
+class Settled(NamedTuple):
+    """The events of a decision, and how many messages they are about; each counts once."""
+
+    events: list[AnyQueueEvent]
+    messages: int
+
+
+def decide_settlement(queue: Queue, claimed: Claimed, request: SettlementRequest, terms: Terms) -> Settled:
+    """Settle messages of one queue as a request asks."""
+    key, parts = queue.key, to_parts(claimed)
+    events: list[AnyQueueEvent]
+    match request.verb:
+        case Verb.ACK:
+            events = [Acked(key, parts)]
+        case Verb.EXTEND:
+            more_ns = terms.retry.visibility_ns if request.delay_ms is None else request.delay_ms * NANOS_PER_MS
+            events = [Extended(key, parts, terms.now_ns + more_ns)]
+        case Verb.RELEASE:
+            events = [Released(key, parts)]
+        case Verb.REJECT:
+            events = decide_dead_letters(key, parts, [], request.reason or "rejected", terms.find_target())
+        case Verb.FREEZE:
+            events = [Frozen(key, parts, request.holder)]
+        case Verb.NACK:
+            reason = request.reason or "nacked"
+            events = decide_return(queue, claimed, reason, terms, delay_ms=request.delay_ms, backs_off=True)
+    return Settled(events, total(parts))
+
+
+def decide_release_unseen(queue: Queue, member: str, unseen: Collection[int]) -> list[AnyQueueEvent]:
+    """Leases that their member never received are ready for the next poll, and the delivery does not count."""
+    held = [(batch, batch.bits) for batch in queue.batches() if batch.member == member and batch.lease in unseen]
+    return [Released(queue.key, to_parts(held))] if held else []
+
+
+def decide_commit(queue: Queue, offset: int, since: int = 0) -> list[AnyQueueEvent]:
+    """A stream group goes on at ``offset``, unless it is there or further, or was set back behind ``since``."""
+    return [Committed(queue.key, offset)] if since <= queue.committed < offset else []
