@@ -9,6 +9,8 @@ from goqueue.model.message import Priority
 from goqueue.model.runs import Runs
 
 MAX_REASON_LENGTH = 1_000
+EXPIRED_REASON = "its time to live was over"
+"""Of a dead letter that was never delivered."""
 
 FindTarget = Callable[[], Target | None]
 """Where dead letters of a queue go as of now; ``None`` if they stay where they are, as dead letters themselves do.

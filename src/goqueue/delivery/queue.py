@@ -171,6 +171,11 @@ class Queue:
         found = self.lanes.get(lane)
         return None if found is None else found.first_ready()
 
+    def has_only_new(self, lane: int) -> bool:
+        """Whether a lane has neither retries that are ready nor messages beyond its cursor that are done."""
+        found = self.lanes.get(lane)
+        return found is None or (found.first_ready() is None and found.acked.end <= found.cursor)
+
     @property
     def has_ready(self) -> bool:
         waits_for_a_poll = any(lane.ready and lane.first_ready() for lane in self.lanes.values())

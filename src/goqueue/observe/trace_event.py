@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import msgspec
 
+from goqueue.delivery.dead_letters import EXPIRED_REASON
 from goqueue.model.runs import Offsets, Runs, bits_to_runs, packed, pairs, to_bits, unpacked
 
 PUBLISH = "publish"
@@ -27,7 +28,7 @@ NACK = "nack"
 REJECT = "reject"
 EXPIRED = "expired"
 """Not settled in time, or not delivered within its time to live."""
-OVER_AGE = "its time to live was over"
+OVER_AGE = EXPIRED_REASON
 """Why a message expired that nobody got; any other reason is that of a delivery, after which it comes again."""
 RELEASED = "released"
 EXTENDED = "extended"

@@ -18,7 +18,6 @@ from goqueue.broker.queues.lane_stats import PartitionLanes, lane_stats
 from goqueue.broker.queues.peek import Peeking
 from goqueue.broker.queues.polling import Polling
 from goqueue.broker.queues.queue_changes import QueueChanges
-from goqueue.broker.queues.queue_fetch import QueueFetch
 from goqueue.broker.queues.returns import Returns
 from goqueue.broker.queues.settlement import Settlement
 from goqueue.broker.queues.stream_commits import StreamCommits
@@ -57,8 +56,7 @@ class GroupService:
         self.stream_commits = StreamCommits(shards)
         self.transactional_acks = TransactionalAcks(shards, changes, tally)
         self._returns = Returns(shards, changes, tally)
-        fetch = QueueFetch(shards, self.stream_commits, tally)
-        self.polling = Polling(shards, changes, self._returns, self.stream_commits, fetch)
+        self.polling = Polling(shards, changes, self._returns, self.stream_commits, tally)
         self.peeking = Peeking(shards)
         self._subscriptions = Subscriptions(shards, changes)
         self._membership = Membership(shards, self._returns, self.stream_commits, self._subscriptions)

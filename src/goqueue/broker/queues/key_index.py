@@ -1,4 +1,4 @@
-"""Which keys are taken: after a start only the log knows."""
+"""Reads the keys of messages that are not done from the log: after a start key order knows none of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from goqueue.broker.partitions.frame_validation import unsound_places
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.queues.deliverable_frames import keys_of
 from goqueue.delivery.key_order import KeyOrder, lane_key
+from goqueue.delivery.key_recovery import recover_keys
 from goqueue.delivery.queue import Queue
 
 _AT_ONCE_BYTES = 1 << 20
@@ -13,31 +14,12 @@ _AT_ONCE = 4_096
 
 
 async def learn_keys(queue: Queue, partition: Partition) -> tuple[KeyOrder, dict[int, list[int]]]:
-    """The order of keys by the log, and by lane offsets that wait for their key although the log has them no more."""
+    """The order of keys by the log, and by lane the parked offsets that the log does not have any more."""
     found: dict[int, dict[int, bytes]] = {}
     for number in list(queue.lanes):
         found[number] = await _read_keys(queue, partition, number)
-    # What follows goes by the queue as it is now: messages may have been settled meanwhile.
-    keys = KeyOrder()
-    held = queue.held()
-    lost: dict[int, list[int]] = {}
-    for number, lane in queue.lanes.items():
-        known = found.get(number, {})
-        parked: list[int] = []
-        for first, end in lane.acked.gaps(lane.cursor):
-            for offset in range(first, end):
-                if offset not in held:
-                    parked.append(offset)
-                elif offset in known:
-                    keys.hold(offset, known[offset])
-        for offset in parked:
-            if offset not in known:
-                lost.setdefault(number, []).append(offset)
-            elif keys.is_busy(known[offset]):
-                keys.park(offset, known[offset])
-            else:
-                keys.make_ready(offset, known[offset], number)
-    return keys, lost
+    # This goes by the queue as it is now: messages may have been settled meanwhile.
+    return recover_keys(queue, found)
 
 
 async def _read_keys(queue: Queue, partition: Partition, number: int) -> dict[int, bytes]:
@@ -56,7 +38,7 @@ async def _read_keys(queue: Queue, partition: Partition, number: int) -> dict[in
             columns = run.columns()
             damaged = unsound_places(partition, run, columns)
             at = following
-            for place, (offset, key) in enumerate(zip(columns["offset"].tolist(), keys_of(run), strict=True)):
-                if place not in damaged and offset not in lane.acked:
+            for index, (offset, key) in enumerate(zip(columns["offset"].tolist(), keys_of(run), strict=True)):
+                if index not in damaged and offset not in lane.acked:
                     found[offset] = lane_key(number, key)
     return found

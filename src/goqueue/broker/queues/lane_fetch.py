@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 
 from goqueue.broker.coordinator.backlog import LANES, at_most_waiting, left_behind, next_of_lane, stranded
 from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.queues.assigned_queues import AssignedQueues
 from goqueue.broker.queues.poll_attempt import Attempt, Delivery, Visit
 from goqueue.broker.queues.queue_fetch import QueueFetch
 from goqueue.broker.queues.read_ahead import Ahead, ReadAhead
 from goqueue.broker.queues.returns import Returns
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.events import Delivered
+from goqueue.delivery.fetch import decide_skip
 from goqueue.delivery.lane import lane_of, lease_in
 from goqueue.delivery.lane_scheduler import LaneTurns
 from goqueue.model.errors import GoQueueError
@@ -51,9 +53,17 @@ class _Job:
 
 
 class LaneFetch:
-    def __init__(self, shards: GroupShards, returns: Returns, fetch: QueueFetch, give_back: GiveBack) -> None:
+    def __init__(
+        self,
+        shards: GroupShards,
+        assigned: AssignedQueues,
+        fetch: QueueFetch,
+        returns: Returns,
+        give_back: GiveBack,
+    ) -> None:
         self._shards = shards
         self._returns = returns
+        self._assigned = assigned
         self._fetch = fetch
         self._give_back = give_back
         self._clock = shards.clock
@@ -87,7 +97,7 @@ class LaneFetch:
             if where is not None and queue.key not in reading:
                 found.append(Visit(attempt.group, queue, where[0], where[1], attempt.member_id, attempt.room))
                 self._returns.tend(queue)
-                self._fetch.drop_expired(queue, where[1])
+                self._assigned.drop_expired(queue, where[1])
         return found
 
     async def _serve(self, attempt: Attempt, visits: Sequence[Visit], turns: LaneTurns) -> None:
@@ -128,7 +138,7 @@ class LaneFetch:
         waits: list[tuple[Visit, Backlog]] = []
         short = dict.fromkeys(LANES, most)
         for visit in visits:
-            if visit.partition.closed or not self._fetch.may_take(visit):
+            if visit.partition.closed or not self._assigned.may_take(visit):
                 continue
             there = at_most_waiting(visit.queue, visit.partition, most)
             self._catch_up(visit, there)
@@ -179,13 +189,12 @@ class LaneFetch:
         queue, settings = visit.queue, self._shards.settings(visit.group)
         if settings.ordering == "key" or queue.moving or visit.topic.settings.message_ttl_ms is not None:
             return False
-        known = queue.lanes.get(lane)
-        return known is None or (known.first_ready() is None and known.acked.end <= known.cursor)
+        return queue.has_only_new(lane)
 
     def _hand_out(self, visit: Visit, jobs: Sequence[_Job]) -> list[Delivery]:
         """From what was read ahead, all in one event; nothing else runs meanwhile."""
         queue, room = visit.queue, visit.room
-        if not jobs or visit.partition.closed or not self._fetch.may_take(visit):
+        if not jobs or visit.partition.closed or not self._assigned.may_take(visit):
             return []
         until_ns = self._fetch.until_ns(visit)
         handed: list[tuple[_Job, FrameRun]] = []
@@ -230,19 +239,19 @@ class LaneFetch:
         queue = visit.queue
         late = stranded(queue, there)
         if late:
-            events = [Delivered(queue.key, [], None, queue.front, visit.member_id, 0, lane) for lane in late]
-            self._shards.change(queue.group, events)
+            skips = [decide_skip(queue, lane, queue.front, visit.member_id) for lane in late]
+            self._shards.change(queue.group, skips)
 
     def _pass_over(self, visit: Visit) -> None:
         """What lies next in the partition is for nobody: it is delayed, the system's own, or was aborted."""
         queue, partition = visit.queue, visit.partition
-        if partition.closed or partition.stable_end <= queue.front or not self._fetch.may_take(visit):
+        if partition.closed or partition.stable_end <= queue.front or not self._assigned.may_take(visit):
             return
         if any(lane.cursor < queue.front for lane in queue.lanes.values()):
             return
         upto = partition.next_visible(max(queue.front, partition.log.start_offset), _STEPS)
         if upto > queue.front:
-            self._shards.change(queue.group, [Delivered(queue.key, [], None, upto, visit.member_id, 0, visit.lane)])
+            self._shards.change(queue.group, [decide_skip(queue, visit.lane, upto, visit.member_id)])
 
 
 def _total(waits: Sequence[tuple[Visit, Backlog]]) -> Backlog:

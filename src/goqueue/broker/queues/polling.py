@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from goqueue.broker.coordinator.group_runtime import Session, Waiter
 from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.queues.assigned_queues import AssignedQueues
 from goqueue.broker.queues.lane_fetch import LaneFetch
 from goqueue.broker.queues.poll_attempt import Attempt, Delivery, Room, Visit
 from goqueue.broker.queues.queue_changes import QueueChanges
 from goqueue.broker.queues.queue_fetch import QueueFetch
 from goqueue.broker.queues.returns import Returns
 from goqueue.broker.queues.stream_commits import StreamCommits
+from goqueue.broker.queues.stream_fetch import StreamFetch
+from goqueue.broker.queues.tally import Tally
 from goqueue.coordination.group import Group
 from goqueue.delivery.lane import lease_in
 from goqueue.delivery.queue import Queue
@@ -51,19 +54,21 @@ class Polling:
         changes: QueueChanges,
         returns: Returns,
         commits: StreamCommits,
-        fetch: QueueFetch,
+        tally: Tally,
     ) -> None:
         self._shards = shards
         self._changes = changes
         self._returns = returns
         self._commits = commits
-        self._fetch = fetch
-        self._lane_fetch = LaneFetch(shards, returns, fetch, self._give_back_from)
+        self._assigned = AssignedQueues(shards)
+        self._queue_fetch = QueueFetch(shards, self._assigned, tally)
+        self._lane_fetch = LaneFetch(shards, self._assigned, self._queue_fetch, returns, self._give_back_from)
+        self._stream_fetch = StreamFetch(shards, self._assigned, commits, tally)
         self._clock = shards.clock
 
     def drop_expired(self, queue: Queue, partition: Partition) -> None:
         """What lies below the beginning of the partition leaves the queue, be it in flight or not."""
-        self._fetch.drop_expired(queue, partition)
+        self._assigned.drop_expired(queue, partition)
 
     async def poll(self, name: str, member_id: str, bounds: PollBounds) -> list[Delivery]:
         """Messages for a member; none if none came in time, or if the broker stops."""
@@ -99,7 +104,7 @@ class Polling:
             await asyncio.sleep(0)
             return True
         woken = asyncio.get_running_loop().create_future()
-        waiter = Waiter(member_id, self._fetch.share(group, member_id).partitions, has_room, woken)
+        waiter = Waiter(member_id, self._assigned.share(group, member_id).partitions, has_room, woken)
         runtime.wait(waiter)
         try:
             async with asyncio.timeout_at(deadline):
@@ -127,10 +132,10 @@ class Polling:
             return self._shards.has_something(group, queue)
         place = self._shards.place(queue)
         session = self._shards.runtime(group.name).sessions.get(member_id)
-        return place is not None and place[1].stable_end > self._fetch.position(session, queue, place[1])
+        return place is not None and place[1].stable_end > self._stream_fetch.position(session, queue, place[1])
 
     def _queues(self, group: Group, member_id: str) -> list[Queue]:
-        return self._fetch.queues(group, member_id)
+        return self._assigned.queues(group, member_id)
 
     def _room(self, group: Group, member_id: str, bounds: PollBounds) -> int:
         """How many messages the member may get now."""
@@ -171,7 +176,7 @@ class Polling:
         room = Room(self._room(group, member_id, bounds), bounds.max_bytes)
         attempt = Attempt(group, member_id, session, room, deque(queues[turn:] + queues[:turn]))
         try:
-            if not is_stream and self._shards.is_mixed(group, self._fetch.share(group, member_id)):
+            if not is_stream and self._shards.is_mixed(group, self._assigned.share(group, member_id)):
                 await self._lane_fetch.serve(attempt)
             else:
                 await self._in_order(attempt, is_stream=is_stream)
@@ -200,7 +205,7 @@ class Polling:
             visit = Visit(attempt.group, queue, where[0], where[1], attempt.member_id, attempt.room)
             if is_stream:
                 before = session.positions.get(queue.key)
-                await attempt.harvest(self._fetch.take_in_order(visit, session))
+                await attempt.harvest(self._stream_fetch.take(visit, session))
                 attempt.steps[queue.key] = before, session.positions.get(queue.key)
             else:
                 await attempt.harvest(self._visit(visit))
@@ -229,13 +234,13 @@ class Polling:
         if queue.key in runtime.reading:
             return []
         self._returns.tend(queue)
-        self._fetch.drop_expired(queue, visit.partition)
+        self._assigned.drop_expired(queue, visit.partition)
         if not self._shards.has_something(group, queue):
             return []
         runtime.reading.add(queue.key)
         first_lease = lease_in(queue.next_lease, 0)
         try:
-            return await self._fetch.take(visit)
+            return await self._queue_fetch.take(visit)
         except BaseException:
             self._give_back_from(visit, first_lease)
             raise

@@ -1,7 +1,7 @@
-"""Taking: what one poll gets from one queue.
+"""What one poll gets from one lane of a queue: retries, parked messages whose key is free, new messages.
 
 Messages are read first and decided on afterwards, in one step with the journal. Nothing here waits for news, and
-nobody else may take from the queue meanwhile.
+no other poll fetches from the queue meanwhile.
 """
 
 from __future__ import annotations
@@ -10,26 +10,31 @@ from collections.abc import Sequence
 
 from goqueue.broker.coordinator.backlog import is_plain, left_behind, next_of_lane
 from goqueue.broker.coordinator.dead_letter_topics import target_for
-from goqueue.broker.coordinator.group_runtime import Served, Session, Share
-from goqueue.broker.coordinator.group_shards import GroupShards, partition_name
+from goqueue.broker.coordinator.group_runtime import Served
+from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.partitions.frame_selection import pick
-from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.queues.deliverable_frames import Sight, expired_places, look, passed_by
+from goqueue.broker.queues.assigned_queues import AssignedQueues
+from goqueue.broker.queues.deliverable_frames import GroupView, candidates, expired_frames
 from goqueue.broker.queues.key_index import learn_keys as learn
 from goqueue.broker.queues.poll_attempt import Delivery, Visit
-from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.broker.queues.tally import Tally
-from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent
-from goqueue.delivery.dead_letters import decide_dead_letters
-from goqueue.delivery.events import Acked, Delivered, Dropped, Redelivered
-from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
+from goqueue.delivery.fetch import (
+    FetchTerms,
+    decide_lost,
+    decide_new,
+    decide_parked,
+    decide_redelivery,
+    decide_skip,
+)
+from goqueue.delivery.in_flight_batch import InFlightBatch
+from goqueue.delivery.key_order import KeyOrder
 from goqueue.delivery.lane import lease_in
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.retry import retry_policy
-from goqueue.model.errors import TopicNotFound
+from goqueue.delivery.selection import SelectionRules, select
 from goqueue.model.logging import get_logger
-from goqueue.model.runs import Offsets, ascending_to_runs, bits_to_runs, lowest, packed, to_bits, to_runs
+from goqueue.model.runs import bits_to_runs, lowest, to_runs
 from goqueue.observe.trace_event import LOST, OVER_AGE
 from goqueue.wire.batch import FrameRun, select_frames
 from goqueue.wire.frame import timestamp_of
@@ -37,57 +42,17 @@ from goqueue.wire.frame import timestamp_of
 log = get_logger(__name__)
 
 _LOOKS = 64
-"""How often one poll looks on in a queue whose next messages are for nobody."""
+"""How often one poll looks on in a queue whose next messages are not for its group."""
 _READ_AHEAD = 256
 """Under key order more is read than can be delivered: much of it may have to wait."""
-_NOTHING = Share({}, frozenset())
 
 
 class QueueFetch:
-    def __init__(self, shards: GroupShards, commits: StreamCommits, tally: Tally) -> None:
+    def __init__(self, shards: GroupShards, assigned: AssignedQueues, tally: Tally) -> None:
         self._shards = shards
-        self._commits = commits
+        self._assigned = assigned
         self._tally = tally
         self._clock = shards.clock
-
-    # Who may take from where
-
-    def share(self, group: Group, member_id: str) -> Share:
-        """What a member may take messages from."""
-        shares = self._shards.runtime(group.name).shares
-        if member_id not in shares:
-            if self._shards.settings(group).kind == "shared":
-                shares[member_id] = _share(group, self._partitions(group.member(member_id).topics))
-            else:
-                # One look at who owns what tells everyone's.
-                shares.update((each, _share(group, names)) for each, names in group.owned().items())
-        return shares.get(member_id, _NOTHING)
-
-    def queues(self, group: Group, member_id: str) -> list[Queue]:
-        machine = self._shards.journal(group.name).machine
-        return [queue for key in self.share(group, member_id).queues if (queue := machine.queue(key)) is not None]
-
-    def _partitions(self, topics: Sequence[str]) -> list[str]:
-        found: list[str] = []
-        for name in topics:
-            try:
-                topic = self._shards.host.topic(name)
-            except TopicNotFound:
-                continue
-            found += (partition_name(topic.record.topic_id, number) for number in range(len(topic.partitions)))
-        return found
-
-    def may_take(self, visit: Visit) -> bool:
-        """Asked after every await: the member may have left, the partition have been taken from it, or the state been
-        loaded again."""
-        group, queue = visit.group, visit.queue
-        return (
-            self._shards.journal(queue.group).machine.queue(queue.key) is queue
-            and visit.member_id in group.state.members
-            and queue.key in self.share(group, visit.member_id).queues
-        )
-
-    # From a queue
 
     async def take(self, visit: Visit) -> list[Delivery]:
         """Retries first, then what waited for its key, then new messages."""
@@ -107,7 +72,11 @@ class QueueFetch:
             if keys.parked_count == parked:
                 break
         for _ in range(_LOOKS):
-            if not room.is_left or not self._shards.may_scan(queue, visit.partition) or not self.may_take(visit):
+            if (
+                not room.is_left
+                or not self._shards.may_scan(queue, visit.partition)
+                or not self._assigned.may_take(visit)
+            ):
                 break
             if is_keyed and queue.keys is None:
                 # A reset came in between: the next poll begins with learning them again.
@@ -119,100 +88,78 @@ class QueueFetch:
         return found
 
     async def learn_keys(self, visit: Visit) -> list[Delivery]:
-        """Which messages wait for their key, and which keys are taken. Nothing is delivered by that."""
+        """Read from the log which messages wait for their key, and which keys are taken. Nothing is delivered."""
         queue = visit.queue
         keys, lost = await learn(queue, visit.partition)
-        if self.may_take(visit):
+        if self._assigned.may_take(visit):
             queue.keys = keys
             for lane, offsets in lost.items():
-                gone = Delivered(queue.key, [], to_runs(offsets), queue.cursor(lane), visit.member_id, 0, lane)
-                self._apply(visit, [gone])
+                self._apply(visit, [decide_lost(queue, lane, offsets, visit.member_id)])
         return []
-
-    def drop_expired(self, queue: Queue, partition: Partition) -> None:
-        """What retention took leaves the queue."""
-        start = partition.log.start_offset
-        if start > queue.committed:
-            self._shards.change(queue.group, [Dropped(queue.key, start)])
-            # Whoever had some of it in hand has room again.
-            self._shards.runtime(queue.group).wake_all()
 
     async def _deliver_new(self, visit: Visit) -> list[Delivery]:
         queue, partition, room = visit.queue, visit.partition, visit.room
-        self.drop_expired(queue, partition)
+        self._assigned.drop_expired(queue, partition)
         lane, keys = visit.lane, queue.keys
         cursor, reads_all = queue.cursor(lane), is_plain(queue, partition)
         if cursor >= partition.stable_end:
             return []
         # As of now: a compaction that ends while the old files are read forgets what it has removed.
-        sight = self._sight(visit)
+        view = self._view(visit)
         count = room.messages if queue.keys is None else max(room.messages, _READ_AHEAD)
         if reads_all:
             run, upto = await partition.read(cursor, max(room.size, 1), count)
         else:
             run, upto = await partition.read_lane(lane, cursor, max(room.size, 1), count)
-        if cursor != queue.cursor(lane) or keys is not queue.keys or not self.may_take(visit):
+        if cursor != queue.cursor(lane) or keys is not queue.keys or not self._assigned.may_take(visit):
             return []
+        left: list[tuple[int, int]] = []
         if run is None:
-            # What is left there is for nobody, and must not be looked at again and again.
-            left = [] if reads_all else left_behind(partition, lane, queue.front, upto)
-            self._apply(visit, [Delivered(queue.key, [], None, upto, visit.member_id, 0, lane, left)])
+            # What is left there is for no group, and must not be looked at again and again.
+            if not reads_all:
+                left = left_behind(partition, lane, queue.front, upto)
+            self._apply(visit, [decide_skip(queue, lane, upto, visit.member_id, left)])
             return []
-        looked = look(queue, lane, partition, run, upto, sight)
-        looked.keep_within(room.messages)
-        until_ns = self.until_ns(visit)
-        left = []
+        terms = self._terms(visit)
+        selection = select(queue, lane, candidates(queue, partition, run, upto, view), terms.rules)
+        selection.keep_within(room.messages)
         if not reads_all:
-            looked.go_on_to(next_of_lane(partition, lane, looked.upto, queue.front))
-            left = left_behind(partition, lane, queue.front, looked.upto)
-        events: list[GroupsEvent] = [
-            Delivered(queue.key, looked.runs, looked.skipped, looked.upto, visit.member_id, until_ns, lane, left)
-        ]
-        events += self._gone_bad(visit, looked.expired)
-        made = self._apply(visit, events)
+            selection.go_on_to(next_of_lane(partition, lane, selection.upto, queue.front))
+            left = left_behind(partition, lane, queue.front, selection.upto)
+        self._count_expired(queue, selection.expired)
+        made = self._apply(visit, decide_new(queue, selection, left, terms))
         if queue.keys is not None:
-            for offset, key in looked.keys.items():
-                queue.keys.hold(offset, key)
-            for offset, key in looked.parked:
-                queue.keys.park(offset, key)
-            if looked.is_stopped:
-                queue.keys.stopped.add(lane)
-            if looked.parked and queue.keys.parked_count >= self._shards.host.config.limits.max_parked:
-                log.warning(
-                    "a partition waits: as many messages as limits.max_parked allows wait for their keys",
-                    group=visit.group.name,
-                    topic=visit.topic.name,
-                    partition=queue.partition,
-                    parked=queue.keys.parked_count,
-                )
-        if not looked.offsets:
+            selection.note_keys(queue.keys, lane)
+            if selection.parked:
+                self._warn_if_full(visit, queue.keys)
+        if not selection.offsets:
             return []
-        chosen = run if looked.places is None else select_frames(run, looked.places)
-        return self.deliveries(visit, visit.lane, made, chosen)
+        chosen = run if selection.indexes is None else select_frames(run, selection.indexes)
+        return self.deliveries(visit, lane, made, chosen)
+
+    def _warn_if_full(self, visit: Visit, keys: KeyOrder) -> None:
+        if keys.parked_count >= self._shards.host.config.limits.max_parked:
+            log.warning(
+                "a partition waits: as many messages as limits.max_parked allows wait for their keys",
+                group=visit.group.name,
+                topic=visit.topic.name,
+                partition=visit.queue.partition,
+                parked=keys.parked_count,
+            )
 
     async def _redeliver(self, visit: Visit, batch: InFlightBatch) -> list[Delivery]:
-        queue, first = visit.queue, batch.first
         wanted = lowest(batch.bits, visit.room.messages)
-        picked = await pick(visit.partition, bits_to_runs(first, wanted), visit.room.size)
-        if not self.may_take(visit):
+        picked = await pick(visit.partition, bits_to_runs(batch.first, wanted), visit.room.size)
+        if not self._assigned.may_take(visit):
             return []
-        # What was settled meanwhile is not to be delivered; what the log does not have any more is done.
-        there = wanted & batch.among([first, picked.upto])
-        again = there & to_bits(to_runs(picked.offsets), first, SPAN)
-        events: list[GroupsEvent] = []
-        if there != again:
-            gone = Acked(queue.key, [(batch.lease, packed(first, there & ~again))], gone=True)
-            self._shards.change(queue.group, [gone], LOST)
-        if again:
-            events.append(
-                Redelivered(queue.key, [(batch.lease, packed(first, again))], visit.member_id, self.until_ns(visit))
-            )
-        made = self._apply(visit, events)
-        self._tally.redeliveries += again.bit_count()
-        if picked.run is None or not again:
+        redelivery = decide_redelivery(visit.queue, batch, wanted, picked.offsets, picked.upto, self._terms(visit))
+        if redelivery.gone:
+            self._shards.change(visit.queue.group, redelivery.gone, LOST)
+        made = self._apply(visit, redelivery.again)
+        self._tally.redeliveries += len(redelivery.indexes)
+        if picked.run is None or not redelivery.indexes:
             return []
-        places = [place for place, offset in enumerate(picked.offsets) if again >> (offset - first) & 1]
-        return self.deliveries(visit, visit.lane, made, select_frames(picked.run, places))
+        return self.deliveries(visit, visit.lane, made, select_frames(picked.run, redelivery.indexes))
 
     async def _deliver_parked(self, visit: Visit) -> list[Delivery]:
         queue, room = visit.queue, visit.room
@@ -221,54 +168,31 @@ class QueueFetch:
         wanted = sorted(queue.keys.ready(room.messages, visit.lane))
         picked = await pick(visit.partition, to_runs(wanted), room.size)
         keys = queue.keys
-        if keys is None or not self.may_take(visit):
+        if keys is None or not self._assigned.may_take(visit):
             return []
-        expired = set() if picked.run is None else expired_places(picked.run, self._sight(visit))
-        turn = [(place, offset) for place, offset in enumerate(picked.offsets) if keys.is_ready(offset)]
-        places = [place for place, _ in turn if place not in expired]
-        taken = [picked.offsets[place] for place in places]
-        late = [offset for place, offset in turn if place in expired]
-        found = set(picked.offsets)
-        gone = [each for each in wanted if each < picked.upto and each not in found and keys.is_ready(each)]
-        skipped = gone if visit.topic.settings.expired_messages == "dead_letter" else sorted(gone + late)
-        runs = to_runs(taken)
-        events: list[GroupsEvent] = [
-            Delivered(
-                queue.key,
-                runs,
-                to_runs(skipped),
-                queue.cursor(visit.lane),
-                visit.member_id,
-                self.until_ns(visit),
-                visit.lane,
-            )
-        ]
-        made = self._apply(visit, [*events, *self._gone_bad(visit, late)])
-        for offset in [*taken, *late, *gone]:
-            if keys.is_ready(offset):
-                keys.take(offset)
-        if picked.run is None or not taken:
+        expired = set() if picked.run is None else expired_frames(picked.run, self._view(visit))
+        parked = decide_parked(queue, keys, wanted, picked.offsets, picked.upto, expired, self._terms(visit))
+        self._count_expired(queue, parked.expired)
+        made = self._apply(visit, parked.events)
+        parked.note_keys(keys)
+        if picked.run is None or not parked.indexes:
             return []
-        return self.deliveries(visit, visit.lane, made, select_frames(picked.run, places))
+        return self.deliveries(visit, visit.lane, made, select_frames(picked.run, parked.indexes))
 
-    def _sight(self, visit: Visit) -> Sight:
-        settings = visit.topic.settings
-        return Sight(
+    def _view(self, visit: Visit) -> GroupView:
+        return GroupView(
             visit.group.name,
             self._clock.now_ns(),
-            settings.message_ttl_ms,
-            settings.expired_messages == "dead_letter",
-            self._shards.host.config.limits.max_parked,
+            visit.topic.settings.message_ttl_ms,
             visit.partition.producers.state.aborted,
         )
 
-    def _gone_bad(self, visit: Visit, offsets: list[int]) -> Sequence[GroupsEvent]:
-        """What becomes of messages whose time to live is over, beyond being passed over."""
-        self._count_expired(visit.queue, offsets)
-        if not offsets or visit.topic.settings.expired_messages != "dead_letter":
-            return []
-        target = target_for(self._shards.host, visit.queue, visit.topic)
-        return decide_dead_letters(visit.queue.key, [], to_runs(offsets), OVER_AGE, target, visit.lane)
+    def _terms(self, visit: Visit) -> FetchTerms:
+        host, queue, topic = self._shards.host, visit.queue, visit.topic
+        rules = SelectionRules(topic.settings.expired_messages == "dead_letter", host.config.limits.max_parked)
+        return FetchTerms(
+            visit.member_id, visit.lane, self.until_ns(visit), rules, lambda: target_for(host, queue, topic)
+        )
 
     def _count_expired(self, queue: Queue, offsets: Sequence[int]) -> None:
         self._tally.expired += len(offsets)
@@ -287,7 +211,7 @@ class QueueFetch:
         found = []
         at = 0
         for lease in leases:
-            for batch in visit.queue.batches(lease):
+            for batch in visit.queue.leases.batches(lease):
                 size = batch.bits.bit_count()
                 part = run.part(at, at + size)
                 at += size
@@ -324,60 +248,6 @@ class QueueFetch:
             runtime.note_end_to_end(len(run), now_ns - first_ns, now_ns - last_ns)
 
     def until_ns(self, visit: Visit) -> int:
-        return (
-            self._clock.now_ns() + retry_policy(self._shards.settings(visit.group), visit.topic.settings).visibility_ns
-        )
-
-    # From a stream
-
-    def position(self, session: Session | None, queue: Queue, partition: Partition) -> int:
-        """Where a member is in a partition: nothing is delivered twice to one who does not commit at once.
-
-        At the end, as long as a transaction may move the group beyond where the member is.
-        """
-        at = max(_known_position(session, queue), partition.log.start_offset)
-        if self._commits.is_expected(queue.key, at):
-            return max(at, partition.stable_end)
-        return at
-
-    async def take_in_order(self, visit: Visit, session: Session) -> list[Delivery]:
-        queue, partition = visit.queue, visit.partition
-        if _known_position(session, queue) < partition.log.start_offset:
-            self.drop_expired(queue, partition)
-        at = self.position(session, queue, partition)
-        if partition.stable_end <= at:
-            return []
-        first, sight = partition.next_visible(at), self._sight(visit)
-        run, following = await partition.read(first, max(visit.room.size, 1), visit.room.messages)
-        if not self.may_take(visit) or self.position(session, queue, partition) != at:
-            # A reset, or another poll of this member, came in between.
-            return []
-        session.positions[queue.key] = following
-        if run is None:
-            return []
-        seen: Offsets = [first, following]
-        hidden, expired = passed_by(run, sight)
-        if expired:
-            offsets = run.columns()["offset"]
-            self._count_expired(queue, [int(offsets[place]) for place in expired])
-        if hidden or expired:
-            places = [place for place in range(len(run)) if place not in hidden and place not in expired]
-            if not places:
-                return []
-            run = select_frames(run, places)
-            seen = ascending_to_runs(run.columns()["offset"].tolist())
-        visit.room.take(run)
-        self._shards.notes.streamed(queue, seen, visit.member_id)
-        now_ns = self._clock.now_ns()
-        waits_ns = now_ns - timestamp_of(run.frames), now_ns - timestamp_of(run.frames[int(run.positions[-1]) :])
-        self._shards.runtime(visit.group.name).note_end_to_end(len(run), *waits_ns)
-        return [Delivery(visit.topic.name, queue.partition, run, 0, 0, None, following, 0)]
-
-
-def _known_position(session: Session | None, queue: Queue) -> int:
-    return queue.committed if session is None else session.positions.get(queue.key, queue.committed)
-
-
-def _share(group: Group, partitions: list[str]) -> Share:
-    queues = dict.fromkeys(f"{group.state.identity}/{partition}" for partition in partitions)
-    return Share(queues, frozenset(partitions))
+        """When the visibility timeout of a delivery made now ends."""
+        policy = retry_policy(self._shards.settings(visit.group), visit.topic.settings)
+        return self._clock.now_ns() + policy.visibility_ns

@@ -1,0 +1,69 @@
+"""The queues that a member may fetch from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from goqueue.broker.coordinator.group_runtime import Share
+from goqueue.broker.coordinator.group_shards import GroupShards, partition_name
+from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.queues.poll_attempt import Visit
+from goqueue.coordination.group import Group
+from goqueue.delivery.fetch import decide_drop
+from goqueue.delivery.queue import Queue
+from goqueue.model.errors import TopicNotFound
+
+_NOTHING = Share({}, frozenset())
+
+
+class AssignedQueues:
+    def __init__(self, shards: GroupShards) -> None:
+        self._shards = shards
+
+    def share(self, group: Group, member_id: str) -> Share:
+        """The queues and partitions of a member, kept until the next rebalance."""
+        shares = self._shards.runtime(group.name).shares
+        if member_id not in shares:
+            if self._shards.settings(group).kind == "shared":
+                shares[member_id] = _share(group, self._partitions(group.member(member_id).topics))
+            else:
+                # One pass over the owners gives all members' shares.
+                shares.update((each, _share(group, names)) for each, names in group.owned().items())
+        return shares.get(member_id, _NOTHING)
+
+    def queues(self, group: Group, member_id: str) -> list[Queue]:
+        machine = self._shards.journal(group.name).machine
+        return [queue for key in self.share(group, member_id).queues if (queue := machine.queue(key)) is not None]
+
+    def _partitions(self, topics: Sequence[str]) -> list[str]:
+        found: list[str] = []
+        for name in topics:
+            try:
+                topic = self._shards.host.topic(name)
+            except TopicNotFound:
+                continue
+            found += (partition_name(topic.record.topic_id, number) for number in range(len(topic.partitions)))
+        return found
+
+    def may_take(self, visit: Visit) -> bool:
+        """Asked after every await: the member may have left, the partition have been taken from it, or the state been
+        loaded again."""
+        group, queue = visit.group, visit.queue
+        return (
+            self._shards.journal(queue.group).machine.queue(queue.key) is queue
+            and visit.member_id in group.state.members
+            and queue.key in self.share(group, visit.member_id).queues
+        )
+
+    def drop_expired(self, queue: Queue, partition: Partition) -> None:
+        """Remove from the queue what retention has removed from the log."""
+        dropped = decide_drop(queue, partition.log.start_offset)
+        if dropped:
+            self._shards.change(queue.group, dropped)
+            # Members that had some of it in flight have room again.
+            self._shards.runtime(queue.group).wake_all()
+
+
+def _share(group: Group, partitions: list[str]) -> Share:
+    queues = dict.fromkeys(f"{group.state.identity}/{partition}" for partition in partitions)
+    return Share(queues, frozenset(partitions))
