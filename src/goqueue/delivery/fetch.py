@@ -8,25 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from goqueue.delivery.dead_letters import EXPIRED_REASON, FindTarget, decide_dead_letters
+from goqueue.delivery.dead_letters import EXPIRED_REASON, decide_dead_letters
 from goqueue.delivery.events import Acked, AnyQueueEvent, Delivered, Dropped, Redelivered
 from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
 from goqueue.delivery.key_order import KeyOrder
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.selection import Selection, SelectionRules
+from goqueue.delivery.selection import FetchTerms, Selection
 from goqueue.model.runs import packed, to_bits, to_runs
-
-
-@dataclass(frozen=True, slots=True)
-class FetchTerms:
-    """Who fetches from which lane, and what the decision goes by beside the queue."""
-
-    member: str
-    lane: int
-    until_ns: int
-    """When the visibility timeout of a delivery ends."""
-    rules: SelectionRules
-    find_target: FindTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +97,7 @@ def decide_parked(
     late = [offset for index, offset in ready if index in expired]
     there = set(found)
     gone = [each for each in wanted if each < upto and each not in there and keys.is_ready(each)]
-    skipped = gone if terms.rules.keeps_expired else sorted(gone + late)
+    skipped = gone if terms.keeps_expired else sorted(gone + late)
     delivered = Delivered(
         queue.key, to_runs(taken), to_runs(skipped), queue.cursor(terms.lane), terms.member, terms.until_ns, terms.lane
     )
@@ -128,6 +116,6 @@ def decide_drop(queue: Queue, log_start: int) -> list[AnyQueueEvent]:
 
 def _decide_expired(queue: Queue, offsets: Sequence[int], terms: FetchTerms) -> list[AnyQueueEvent]:
     """Dead letters of messages that were never delivered, unless the selection has skipped them."""
-    if not offsets or not terms.rules.keeps_expired:
+    if not offsets or not terms.keeps_expired:
         return []
     return decide_dead_letters(queue.key, [], to_runs(offsets), EXPIRED_REASON, terms.find_target(), terms.lane)

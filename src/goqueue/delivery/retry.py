@@ -39,15 +39,21 @@ class RetryPolicy:
 def retry_policy(group: GroupSettings, topic: TopicSettings) -> RetryPolicy:
     """The group's own settings, and the topic's where it has none."""
 
-    def chosen(own: int | None, otherwise: int) -> int:
-        return otherwise if own is None else own
-
     return RetryPolicy(
-        chosen(group.visibility_timeout_ms, topic.visibility_timeout_ms) * NANOS_PER_MS,
-        chosen(group.max_retries, topic.max_retries),
-        chosen(group.retry_backoff_ms, topic.retry_backoff_ms) * NANOS_PER_MS,
-        chosen(group.max_retry_backoff_ms, topic.max_retry_backoff_ms) * NANOS_PER_MS,
+        visibility_ns(group, topic),
+        _chosen(group.max_retries, topic.max_retries),
+        _chosen(group.retry_backoff_ms, topic.retry_backoff_ms) * NANOS_PER_MS,
+        _chosen(group.max_retry_backoff_ms, topic.max_retry_backoff_ms) * NANOS_PER_MS,
     )
+
+
+def visibility_ns(group: GroupSettings, topic: TopicSettings) -> int:
+    """The visibility timeout of a delivery, which is a part of the policy that every poll needs."""
+    return _chosen(group.visibility_timeout_ms, topic.visibility_timeout_ms) * NANOS_PER_MS
+
+
+def _chosen(own: int | None, otherwise: int) -> int:
+    return otherwise if own is None else own
 
 
 class Terms(msgspec.Struct, frozen=True):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
+from goqueue.delivery.dead_letters import FindTarget
 from goqueue.delivery.key_order import KeyOrder, lane_key
 from goqueue.delivery.queue import Queue
 from goqueue.model.runs import Runs, add_run, ascending_to_runs, below
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(msgspec.Struct, frozen=True):
     """What a lane has from its cursor on to before ``upto``, in the order of offsets; sets and lists go by index."""
 
     offsets: list[int]
@@ -23,14 +25,18 @@ class Candidates:
     """Under key order, the key of each message; empty for none."""
 
 
-@dataclass(frozen=True, slots=True)
-class SelectionRules:
-    """What a selection goes by."""
+class FetchTerms(msgspec.Struct, frozen=True):
+    """Who fetches from which lane, and what the decision goes by beside the queue."""
 
+    member: str
+    lane: int
+    until_ns: int
+    """When the visibility timeout of a delivery ends."""
     keeps_expired: bool
     """Whether expired messages become dead letters; else they are skipped."""
     max_parked: int
     """How many messages of the queue may be parked at most."""
+    find_target: FindTarget
 
 
 @dataclass(slots=True)
@@ -88,8 +94,9 @@ class Selection:
             keys.stopped.add(lane)
 
 
-def select(queue: Queue, lane: int, candidates: Candidates, rules: SelectionRules) -> Selection:
+def select(queue: Queue, candidates: Candidates, terms: FetchTerms) -> Selection:
     """Sort a lane's next messages by what is to be done with them."""
+    lane = terms.lane
     cursor, offsets, hidden = queue.cursor(lane), candidates.offsets, candidates.hidden
     known = queue.lanes.get(lane)
     if queue.moving or (known is not None and known.acked.end > cursor):
@@ -99,10 +106,11 @@ def select(queue: Queue, lane: int, candidates: Candidates, rules: SelectionRule
         }
     if not hidden and not candidates.expired and queue.keys is None:
         return Selection(candidates.upto, offsets)
-    return _sort(queue, lane, candidates, hidden, rules)
+    return _sort(queue, candidates, hidden, terms)
 
 
-def _sort(queue: Queue, lane: int, candidates: Candidates, hidden: set[int], rules: SelectionRules) -> Selection:
+def _sort(queue: Queue, candidates: Candidates, hidden: set[int], terms: FetchTerms) -> Selection:
+    lane = terms.lane
     indexes: list[int] = []
     skipped: Runs = []
     selection = Selection(candidates.upto, [], indexes, skipped)
@@ -121,12 +129,12 @@ def _sort(queue: Queue, lane: int, candidates: Candidates, hidden: set[int], rul
             continue
         if index in candidates.expired:
             selection.expired.append(offset)
-            if not rules.keeps_expired:
+            if not terms.keeps_expired:
                 add_run(skipped, offset, at)
             continue
         if queue.keys is not None and keys is not None and (key := lane_key(lane, keys[index])):
             if key in taken or queue.keys.is_busy(key):
-                if queue.keys.parked_count + len(selection.parked) >= rules.max_parked:
+                if queue.keys.parked_count + len(selection.parked) >= terms.max_parked:
                     # No more room for parked messages: this is how far the scan of this lane goes.
                     selection.upto = offset
                     selection.is_stopped = True

@@ -19,7 +19,6 @@ from goqueue.delivery.events import (
 )
 from goqueue.delivery.expiry import expired_indexes
 from goqueue.delivery.fetch import (
-    FetchTerms,
     decide_drop,
     decide_lost,
     decide_new,
@@ -31,7 +30,7 @@ from goqueue.delivery.in_flight_batch import READY
 from goqueue.delivery.key_order import KeyOrder, lane_key
 from goqueue.delivery.key_recovery import recover_keys
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.selection import Candidates, Selection, SelectionRules, select
+from goqueue.delivery.selection import Candidates, FetchTerms, Selection, select
 from goqueue.model.ports import NANOS_PER_MS
 
 UNTIL_NS = NOW_NS + 30
@@ -39,13 +38,9 @@ OVER = "its time to live was over"
 A, B = lane_key(NORMAL, b"a"), lane_key(NORMAL, b"b")
 
 
-def rules(*, keeps_expired: bool = False, max_parked: int = 100) -> SelectionRules:
-    return SelectionRules(keeps_expired, max_parked)
-
-
-def terms(*, keeps_expired: bool = False, has_target: bool = True) -> FetchTerms:
+def terms(*, keeps_expired: bool = False, max_parked: int = 100, has_target: bool = True) -> FetchTerms:
     target = TARGET if has_target else None
-    return FetchTerms(MEMBER, NORMAL, UNTIL_NS, rules(keeps_expired=keeps_expired), lambda: target)
+    return FetchTerms(MEMBER, NORMAL, UNTIL_NS, keeps_expired, max_parked, lambda: target)
 
 
 def candidates(
@@ -92,7 +87,7 @@ def test_a_message_expires_by_its_own_time_to_live_or_else_by_the_topics(
 
 def test_an_expired_message_is_skipped() -> None:
     queue = a_queue()
-    selection = select(queue, NORMAL, candidates(0, 1, 2, expired={1}), rules())
+    selection = select(queue, candidates(0, 1, 2, expired={1}), terms())
     assert selection.offsets == [0, 2] and selection.indexes == [0, 2] and selection.expired == [1]
     assert delivered(queue, selection) == [Delivered(Q, [0, 1, 2, 3], [1, 2], 3, MEMBER, UNTIL_NS)]
     assert queue.is_done(1, NORMAL)
@@ -100,7 +95,7 @@ def test_an_expired_message_is_skipped() -> None:
 
 def test_an_expired_message_becomes_a_dead_letter_if_the_topic_keeps_them() -> None:
     queue = a_queue()
-    selection = select(queue, NORMAL, candidates(0, 1, expired={1}), rules(keeps_expired=True))
+    selection = select(queue, candidates(0, 1, expired={1}), terms(keeps_expired=True))
     assert delivered(queue, selection, terms(keeps_expired=True)) == [
         Delivered(Q, [0, 1], [], 2, MEMBER, UNTIL_NS),
         Moving(Q, [], [1, 2], OVER, TARGET),
@@ -110,7 +105,7 @@ def test_an_expired_message_becomes_a_dead_letter_if_the_topic_keeps_them() -> N
 
 def test_an_expired_dead_letter_is_done() -> None:
     queue = a_queue()
-    selection = select(queue, NORMAL, candidates(0, expired={0}), rules(keeps_expired=True))
+    selection = select(queue, candidates(0, expired={0}), terms(keeps_expired=True))
     events = delivered(queue, selection, terms(keeps_expired=True, has_target=False))
     assert events[1:] == [Acked(Q, [], OVER), Moved(Q, [0, 1])]
     assert queue.committed == 1
@@ -121,7 +116,7 @@ def test_an_expired_dead_letter_is_done() -> None:
 
 def test_messages_that_need_no_closer_look_are_delivered_as_they_come() -> None:
     queue = a_queue()
-    selection = select(queue, NORMAL, candidates(0, 1, 5), rules())
+    selection = select(queue, candidates(0, 1, 5), terms())
     assert selection.indexes is None and selection.skipped is None
     assert delivered(queue, selection) == [Delivered(Q, [0, 2, 5, 6], None, 6, MEMBER, UNTIL_NS)]
     assert queue.is_done(3, NORMAL) and queue.in_hand(MEMBER) == 3
@@ -129,7 +124,7 @@ def test_messages_that_need_no_closer_look_are_delivered_as_they_come() -> None:
 
 def test_hidden_messages_and_gaps_are_done_without_a_delivery() -> None:
     queue = a_queue()
-    selection = select(queue, NORMAL, Candidates([0, 1, 4], 6, {1}, set()), rules())
+    selection = select(queue, Candidates([0, 1, 4], 6, {1}, set()), terms())
     assert selection.skipped == [1, 4, 5, 6] and selection.runs == [0, 1, 4, 5]
     delivered(queue, selection)
     apply(queue, [Acked(Q, [(FIRST, [0, 1, 4, 5])])])
@@ -139,7 +134,7 @@ def test_hidden_messages_and_gaps_are_done_without_a_delivery() -> None:
 def test_after_a_reset_what_is_on_its_way_to_the_dead_letters_is_not_delivered() -> None:
     queue = a_queue(2)
     apply(queue, [Moving(Q, [(FIRST, [0, 1])], [], "no", TARGET), ResetTo(Q, 0)])
-    selection = select(queue, NORMAL, candidates(0, 1), rules())
+    selection = select(queue, candidates(0, 1), terms())
     assert selection.offsets == [1] and selection.skipped == []
     delivered(queue, selection)
     assert not queue.is_done(0, NORMAL)
@@ -164,18 +159,18 @@ def test_what_retention_removed_leaves_the_queue() -> None:
 
 def test_a_key_is_held_back_while_one_of_its_messages_is_outstanding() -> None:
     queue = keyed()
-    selection = select(queue, NORMAL, candidates(0, 1, 2, 3, keys=[b"a", b"a", b"b", b""]), rules())
+    selection = select(queue, candidates(0, 1, 2, 3, keys=[b"a", b"a", b"b", b""]), terms())
     assert selection.offsets == [0, 2, 3] and selection.parked == [(1, A)]
     assert selection.keys == {0: A, 2: B}
     delivered(queue, selection)
     assert queue.keys is not None and queue.keys.parked_count == 1
-    again = select(queue, NORMAL, candidates(4, 5, keys=[b"b", b"c"]), rules())
+    again = select(queue, candidates(4, 5, keys=[b"b", b"c"]), terms())
     assert again.offsets == [5] and again.parked == [(4, B)]
 
 
 def test_the_scan_stops_where_there_is_no_more_room_for_parked_messages() -> None:
     queue = keyed()
-    selection = select(queue, NORMAL, candidates(0, 1, 2, 3, keys=[b"a", b"a", b"a", b"b"]), rules(max_parked=1))
+    selection = select(queue, candidates(0, 1, 2, 3, keys=[b"a", b"a", b"a", b"b"]), terms(max_parked=1))
     assert selection.offsets == [0] and selection.parked == [(1, A)]
     assert selection.is_stopped and selection.upto == 2
     delivered(queue, selection)
@@ -185,7 +180,7 @@ def test_the_scan_stops_where_there_is_no_more_room_for_parked_messages() -> Non
 def test_what_there_is_no_room_for_is_left_for_the_next_fetch() -> None:
     queue = keyed()
     found = candidates(0, 1, 2, 3, expired={3}, keys=[b"a", b"b", b"b", b"c"])
-    selection = select(queue, NORMAL, found, rules())
+    selection = select(queue, found, terms())
     selection.keep_within(1)
     assert selection.offsets == [0] and selection.upto == 1
     assert (selection.parked, selection.expired, selection.keys) == ([], [], {0: A})
@@ -193,7 +188,7 @@ def test_what_there_is_no_room_for_is_left_for_the_next_fetch() -> None:
 
 def test_a_parked_message_is_delivered_when_its_key_is_free() -> None:
     queue = keyed()
-    delivered(queue, select(queue, NORMAL, candidates(0, 1, 2, keys=[b"a"] * 3), rules()))
+    delivered(queue, select(queue, candidates(0, 1, 2, keys=[b"a"] * 3), terms()))
     keys = queue.keys
     assert keys is not None and not keys.has_ready
     apply(queue, [Acked(Q, [(FIRST, [0, 1])])])
@@ -208,7 +203,7 @@ def test_a_parked_message_is_delivered_when_its_key_is_free() -> None:
 def test_a_parked_message_that_has_expired_or_left_the_log_frees_its_key(*, keeps_expired: bool) -> None:
     queue = keyed()
     found = candidates(0, 1, 2, 3, keys=[b"a", b"b", b"a", b"b"])
-    delivered(queue, select(queue, NORMAL, found, rules()))
+    delivered(queue, select(queue, found, terms()))
     keys = queue.keys
     assert keys is not None
     apply(queue, [Acked(Q, [(FIRST, [0, 2])])])

@@ -20,7 +20,6 @@ from goqueue.broker.queues.poll_attempt import Delivery, Visit
 from goqueue.broker.queues.tally import Tally
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.fetch import (
-    FetchTerms,
     decide_lost,
     decide_new,
     decide_parked,
@@ -31,8 +30,8 @@ from goqueue.delivery.in_flight_batch import InFlightBatch
 from goqueue.delivery.key_order import KeyOrder
 from goqueue.delivery.lane import lease_in
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.retry import retry_policy
-from goqueue.delivery.selection import SelectionRules, select
+from goqueue.delivery.retry import visibility_ns
+from goqueue.delivery.selection import FetchTerms, select
 from goqueue.model.logging import get_logger
 from goqueue.model.runs import bits_to_runs, lowest, to_runs
 from goqueue.observe.trace_event import LOST, OVER_AGE
@@ -121,7 +120,7 @@ class QueueFetch:
             self._apply(visit, [decide_skip(queue, lane, upto, visit.member_id, left)])
             return []
         terms = self._terms(visit)
-        selection = select(queue, lane, candidates(queue, partition, run, upto, view), terms.rules)
+        selection = select(queue, candidates(queue, partition, run, upto, view), terms)
         selection.keep_within(room.messages)
         if not reads_all:
             selection.go_on_to(next_of_lane(partition, lane, selection.upto, queue.front))
@@ -189,9 +188,13 @@ class QueueFetch:
 
     def _terms(self, visit: Visit) -> FetchTerms:
         host, queue, topic = self._shards.host, visit.queue, visit.topic
-        rules = SelectionRules(topic.settings.expired_messages == "dead_letter", host.config.limits.max_parked)
         return FetchTerms(
-            visit.member_id, visit.lane, self.until_ns(visit), rules, lambda: target_for(host, queue, topic)
+            visit.member_id,
+            visit.lane,
+            self.until_ns(visit),
+            topic.settings.expired_messages == "dead_letter",
+            host.config.limits.max_parked,
+            lambda: target_for(host, queue, topic),
         )
 
     def _count_expired(self, queue: Queue, offsets: Sequence[int]) -> None:
@@ -249,5 +252,4 @@ class QueueFetch:
 
     def until_ns(self, visit: Visit) -> int:
         """When the visibility timeout of a delivery made now ends."""
-        policy = retry_policy(self._shards.settings(visit.group), visit.topic.settings)
-        return self._clock.now_ns() + policy.visibility_ns
+        return self._clock.now_ns() + visibility_ns(self._shards.settings(visit.group), visit.topic.settings)
