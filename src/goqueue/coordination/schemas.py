@@ -1,14 +1,11 @@
-"""Which schemas there are, under which subjects and versions, and what is allowed of them.
+"""What is allowed of schemas: decisions on registering, deleting, and settings of subjects.
 
-Pure: ``decide_*`` look at the state and return events or raise; ``apply`` changes the state. What schemas mean is not
-known here: texts come in canonical form, and whether they fit together was found out before.
-
-An id stands for one schema for good. A schema that no version refers to any more keeps its id and cannot be found.
+Pure: ``decide_*`` look at the state and return events or raise. Texts come in canonical form, and whether they fit
+together was found out before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -23,15 +20,11 @@ from goqueue.coordination.schema_records import (
     SchemaAdded,
     SchemaRecord,
     SchemasEvent,
-    Setting,
-    Subject,
-    Version,
     VersionAdded,
     VersionsDeleted,
-    context_of,
     quoted,
 )
-from goqueue.coordination.sorted_set import SortedSet
+from goqueue.coordination.schema_state import SchemaState, size_of
 from goqueue.model.config import SchemasConfig
 from goqueue.model.errors import (
     GoQueueError,
@@ -39,8 +32,6 @@ from goqueue.model.errors import (
     InvalidSchema,
     SchemaIdTaken,
     SchemaIsReferenced,
-    SchemaNotFound,
-    SubjectNotFound,
     SubjectNotSoftDeleted,
     SubjectReadOnly,
     SubjectSoftDeleted,
@@ -49,156 +40,13 @@ from goqueue.model.errors import (
     VersionSoftDeleted,
 )
 
-_SETTINGS = "settings "
-_SCHEMA = "schema "
-_SUBJECT = "subject "
-_IDS = "ids"
 _SOFT_DELETED = "was soft deleted.Set permanent=true to delete permanently"
 """Word for word as registries say it, for clients that look for it."""
 _NOT_DELETED = "was not deleted first before being permanently deleted"
-_RECORD_BYTES = 500
-"""What a schema takes beside its text."""
 
 
-class Schemas:
+class Schemas(SchemaState):
     """The state machine of ``__schemas``."""
-
-    def __init__(self) -> None:
-        self.records: dict[int, SchemaRecord] = {}
-        self.subjects: dict[str, Subject] = {}
-        self.configs: dict[str, dict[str, Any]] = {}
-        self.modes: dict[str, str] = {}
-        """By subject, as the configs; ``GLOBAL`` for the registry's own."""
-        self.size = 0
-        """How many bytes all schemas have, those included that no version refers to any more."""
-        self._ids: dict[str, int] = {}
-        """By fingerprint."""
-        self._guids: dict[str, int] = {}
-        self._last_id = 0
-        self._skipped_to = 0
-        self._referrers: dict[tuple[str, int], set[int]] = {}
-        """Which schemas refer to a version of a subject, in use or not."""
-        self._uses: dict[int, SortedSet[tuple[str, int]]] = {}
-        """Which subjects and versions are a schema, deleted or not."""
-        self._names: SortedSet[str] = SortedSet()
-        self._live_names: SortedSet[str] = SortedSet()
-
-    # Looking
-
-    def names(self, *, deleted: bool = False) -> list[str]:
-        """Subjects that have a version; ``deleted``: also those whose versions are all softly deleted."""
-        return (self._names if deleted else self._live_names).ordered()
-
-    def subject(self, name: str, *, deleted: bool = False) -> Subject:
-        found = self.subjects.get(name)
-        if found is None or not (deleted or name in self._live_names):
-            raise SubjectNotFound(
-                f"Subject {quoted(name)} not found. Nothing is registered under it, or all of it is deleted"
-            )
-        return found
-
-    def versions(self, name: str, *, deleted: bool = False) -> list[Version]:
-        """In ascending order."""
-        subject = self.subject(name, deleted=deleted)
-        return [
-            subject.versions[number]
-            for number in sorted(subject.versions)
-            if deleted or not subject.versions[number].deleted
-        ]
-
-    def version(self, name: str, version: int | None, *, deleted: bool = False) -> Version:
-        """``None``: the latest."""
-        versions = self.versions(name, deleted=deleted)
-        if version is None:
-            return versions[-1]
-        for each in versions:
-            if each.version == version:
-                return each
-        there = "" if deleted else " that is not deleted"
-        raise VersionNotFound(f"Version {version} not found. Subject {quoted(name)} has no such version{there}")
-
-    def record(self, schema_id: int) -> SchemaRecord:
-        """A schema that some version refers to, be it softly deleted."""
-        found = self.records.get(schema_id)
-        if found is None or schema_id not in self._uses:
-            raise SchemaNotFound(f"Schema not found: there is none with id {schema_id}")
-        return found
-
-    def record_by_guid(self, guid: str) -> SchemaRecord:
-        schema_id = self._guids.get(guid.lower())
-        if schema_id is None:
-            raise SchemaNotFound(f"Schema not found: there is none with guid {guid[:100]!r}")
-        return self.record(schema_id)
-
-    @property
-    def last_id(self) -> int:
-        """The largest that was given, or may have been."""
-        return self._last_id
-
-    def contexts(self) -> list[str]:
-        """Subjects of the form ``:.context:subject`` have one; all others are in the one called ``.``."""
-        return sorted({".", *(context_of(name) for name in self.names())})
-
-    def used_by(self, schema_id: int, *, deleted: bool = False) -> Iterator[tuple[str, int]]:
-        """Subjects and versions that are this schema, in order."""
-        known = self._uses.get(schema_id)
-        for name, version in () if known is None else known.ordered():
-            if deleted or not self.subjects[name].versions[version].deleted:
-                yield name, version
-
-    def is_used(self, schema_id: int, *, deleted: bool = False) -> bool:
-        """Whether some version is this schema."""
-        known = self._uses.get(schema_id)
-        if known is None or deleted:
-            return known is not None
-        return any(not self.subjects[name].versions[version].deleted for name, version in known.unordered())
-
-    def same_as(
-        self, name: str, record: SchemaRecord, version: int | None = None, *, deleted: bool = False
-    ) -> Version | None:
-        """The latest version of a subject that is this very schema, or a certain one if it is."""
-        schema_id = self._ids.get(record.fingerprint)
-        if schema_id is None or name not in self.subjects:
-            return None
-        found = [
-            each
-            for each in self.subjects[name].versions.values()
-            if each.schema_id == schema_id and (deleted or not each.deleted) and version in (None, each.version)
-        ]
-        return max(found, key=lambda each: each.version, default=None)
-
-    def referencing(self, name: str, version: int, *, deleted: bool = False) -> list[int]:
-        """Ids of schemas, used by some version, that refer to this one."""
-        found = self._referrers.get((name, version), ())
-        return sorted(each for each in found if self.is_used(each, deleted=deleted))
-
-    def own_config(self, name: str) -> dict[str, Any] | None:
-        """What is set for a subject itself."""
-        return self.configs.get(name)
-
-    def config(self, name: str) -> dict[str, Any]:
-        """What holds for a subject: what it does not set itself is as it is set for its context, or for all."""
-        found: dict[str, Any] = {"compatibilityLevel": "BACKWARD"}
-        for each in _scopes(name):
-            found |= self.configs.get(each, {})
-        return found
-
-    def compatibility(self, name: str) -> str:
-        return str(self.config(name)["compatibilityLevel"])
-
-    def own_mode(self, name: str) -> str | None:
-        return self.modes.get(name)
-
-    def mode(self, name: str) -> str:
-        """What holds for a subject."""
-        found = "READWRITE"
-        for each in _scopes(name):
-            found = self.modes.get(each, found)
-            if found == "READONLY_OVERRIDE":
-                break
-        return found
-
-    # Deciding
 
     def decide_register(
         self, name: str, record: SchemaRecord, version: int | None = None, *, limits: SchemasConfig
@@ -307,9 +155,9 @@ class Schemas:
             raise InvalidRequest(
                 f"there are {len(self.subjects)} subjects; schemas.max_schemas allows {limits.max_schemas}"
             )
-        if schema_id is None and self.size + _size(record) > limits.max_bytes:
+        if schema_id is None and self.size + size_of(record) > limits.max_bytes:
             raise InvalidRequest(
-                f"all schemas have {self.size} bytes, and this one {_size(record)}; schemas.max_bytes allows "
+                f"all schemas have {self.size} bytes, and this one {size_of(record)}; schemas.max_bytes allows "
                 f"{limits.max_bytes}. Those that were deleted for good count as well: their ids are not given again"
             )
 
@@ -358,131 +206,3 @@ class Schemas:
                     )
             except GoQueueError as error:
                 raise InvalidSchema(f"reference {each.name[:300]!r}: {error}") from None
-
-    # Applying
-
-    def apply(self, event: SchemasEvent) -> None:
-        match event:
-            case SchemaAdded(record):
-                self.records[record.schema_id] = record
-                self._ids[record.fingerprint] = self._guids[record.guid] = record.schema_id
-                self._last_id = max(self._last_id, record.schema_id)
-                self.size += _size(record)
-                for each in record.references:
-                    self._referrers.setdefault((each.subject, each.version), set()).add(record.schema_id)
-            case VersionAdded(name, version, schema_id):
-                subject = self.subjects.setdefault(name, Subject())
-                subject.versions[version] = Version(version, schema_id)
-                subject.last_version = max(subject.last_version, version)
-                self._note_use(schema_id, name, version)
-                self._note_name(name)
-            case VersionsDeleted(name, versions, permanent):
-                self._delete(name, versions, permanent=permanent)
-            case ConfigSet(name, config):
-                _set(self.configs, name, config)
-            case ModeSet(name, mode):
-                _set(self.modes, name, mode)
-            case IdsSkipped(last_id):
-                self._skipped_to = last_id
-                self._last_id = max(self._last_id, last_id)
-
-    def _delete(self, name: str, versions: list[int], *, permanent: bool) -> None:
-        subject = self.subjects[name]
-        for version in versions:
-            if permanent:
-                self._forget_use(subject.versions.pop(version).schema_id, name, version)
-            else:
-                subject.versions[version] = msgspec.structs.replace(subject.versions[version], deleted=True)
-        if not subject.versions:
-            del self.subjects[name]
-        self._note_name(name)
-
-    def _note_name(self, name: str) -> None:
-        subject = self.subjects.get(name)
-        for names, belongs in (
-            (self._names, subject is not None),
-            (self._live_names, bool(subject and subject.live())),
-        ):
-            if belongs:
-                names.add(name)
-            else:
-                names.discard(name)
-
-    def _note_use(self, schema_id: int, name: str, version: int) -> None:
-        known = self._uses.get(schema_id)
-        if known is None:
-            known = self._uses[schema_id] = SortedSet()
-        known.add((name, version))
-
-    def _forget_use(self, schema_id: int, name: str, version: int) -> None:
-        self._uses[schema_id].discard((name, version))
-        if not self._uses[schema_id]:
-            del self._uses[schema_id]
-
-    # Snapshots
-
-    def parts(self) -> list[str]:
-        return [
-            *([_IDS] if self._skipped_to else []),
-            *(f"{_SETTINGS}{name}" for name in {**self.configs, **self.modes}),
-            *(f"{_SCHEMA}{schema_id}" for schema_id in self.records),
-            *(f"{_SUBJECT}{name}" for name in self.subjects),
-        ]
-
-    def part_of(self, event: SchemasEvent) -> str:
-        match event:
-            case SchemaAdded(record):
-                return f"{_SCHEMA}{record.schema_id}"
-            case VersionAdded(name, _, _) | VersionsDeleted(name, _, _):
-                return f"{_SUBJECT}{name}"
-            case ConfigSet(name, _) | ModeSet(name, _):
-                return f"{_SETTINGS}{name}"
-            case IdsSkipped():
-                return _IDS
-
-    def dump(self, part: str) -> bytes | None:
-        if part == _IDS:
-            return msgspec.json.encode(self._skipped_to)
-        if part.startswith(_SETTINGS):
-            name = part.removeprefix(_SETTINGS)
-            setting = Setting(self.configs.get(name), self.modes.get(name))
-            return None if setting == Setting() else msgspec.json.encode(setting)
-        if part.startswith(_SCHEMA):
-            return msgspec.json.encode(self.records[int(part.removeprefix(_SCHEMA))])
-        subject = self.subjects.get(part.removeprefix(_SUBJECT))
-        return None if subject is None else msgspec.json.encode(subject)
-
-    def restore(self, part: str, payload: bytes) -> None:
-        if part == _IDS:
-            self.apply(IdsSkipped(msgspec.json.decode(payload, type=int)))
-        elif part.startswith(_SETTINGS):
-            name = part.removeprefix(_SETTINGS)
-            setting = msgspec.json.decode(payload, type=Setting)
-            _set(self.configs, name, setting.config)
-            _set(self.modes, name, setting.mode)
-        elif part.startswith(_SCHEMA):
-            self.apply(SchemaAdded(msgspec.json.decode(payload, type=SchemaRecord)))
-        else:
-            name = part.removeprefix(_SUBJECT)
-            subject = self.subjects[name] = msgspec.json.decode(payload, type=Subject)
-            for each in subject.versions.values():
-                self._note_use(each.schema_id, name, each.version)
-            self._note_name(name)
-
-
-def _set(table: dict[str, Any], name: str, value: object | None) -> None:
-    if value is None:
-        table.pop(name, None)
-    else:
-        table[name] = value
-
-
-def _scopes(name: str) -> list[str]:
-    """Where settings for a subject are looked for, the strongest last."""
-    context = context_of(name)
-    return [GLOBAL, name] if context == "." else [GLOBAL, f":{context}:", name]
-
-
-def _size(record: SchemaRecord) -> int:
-    extra = [record.references, record.metadata, record.rule_set]
-    return len(record.text.encode()) + len(msgspec.json.encode(extra)) + _RECORD_BYTES

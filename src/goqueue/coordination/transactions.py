@@ -13,7 +13,20 @@ from zlib import crc32
 import msgspec
 
 from goqueue.coordination.issued_ids import IdKeyMade, IdsReserved, IdsSkipped, IssuedIds, is_for_a_name
-from goqueue.delivery.events import Parts
+from goqueue.coordination.transaction_records import (
+    Aborted,
+    Decided,
+    Ended,
+    KeysForgotten,
+    KeyUsed,
+    NamedProducer,
+    NamesForgotten,
+    Prepared,
+    ProducerNamed,
+    TransactionRecord,
+    TransactionsEvent,
+    UsedKey,
+)
 from goqueue.model.errors import Overloaded, ProducerFenced, UnknownProducer
 from goqueue.model.fields import shown
 from goqueue.model.sequences import MAX_EPOCH
@@ -25,143 +38,6 @@ _SHARDS = 16
 _NUMBERED = re.compile(r"(.*#)(0|[1-9][0-9]{0,17})", re.DOTALL)
 _IDS = "ids"
 _TRANSACTIONS = "transactions"
-
-
-class NamedProducer(msgspec.Struct, frozen=True, array_like=True):
-    """A producer with a transactional id."""
-
-    producer_id: int
-    epoch: int
-    timeout_ms: int
-    used_ns: int
-    instance: str = ""
-    """Which of those that ask for the name has it."""
-
-
-class Touched(msgspec.Struct, frozen=True, array_like=True):
-    """Where a transaction has written, and from where to where."""
-
-    topic_id: str
-    partition: int
-    first: int
-    end: int
-
-
-class GroupAcks(msgspec.Struct, frozen=True, array_like=True):
-    """Messages of a group's queue that are done when a transaction is committed."""
-
-    group: str
-    queue: str
-    parts: Parts
-
-
-class GroupOffset(msgspec.Struct, frozen=True, array_like=True):
-    """Where a stream group goes on when a transaction is committed."""
-
-    group: str
-    queue: str
-    offset: int
-    since: int = 0
-    """What was committed when this was asked for. Who has set the group back further since then has the last word."""
-    member: str = ""
-    """Who reads on from there, and must go back if the transaction is aborted."""
-
-
-class TransactionRecord(msgspec.Struct, frozen=True):
-    """All of a transaction that is needed to end it."""
-
-    transaction_id: str
-    producer_id: int
-    epoch: int
-    name: str
-    started_ns: int
-    deadline_ns: int
-    touched: list[Touched] = []
-    acks: list[GroupAcks] = []
-    offsets: list[GroupOffset] = []
-    messages: int = 0
-    for_key: str = ""
-    """The application key that it is to be committed under, if it was begun for one."""
-
-
-class UsedKey(msgspec.Struct, frozen=True, array_like=True):
-    """What was committed under an application key."""
-
-    transactions: list[str]
-    at_ns: int
-    messages: int = 0
-    number: int = -1
-    """Of a key in a series."""
-
-    @property
-    def cost(self) -> int:
-        """How many keys it counts for: many transactions take room."""
-        return 1 + len(self.transactions) // 10
-
-
-class ProducerNamed(msgspec.Struct, frozen=True, tag="producer_named"):
-    """Whoever has this transactional id has this id and epoch from now on; others are fenced."""
-
-    name: str
-    producer: NamedProducer
-
-
-class NamesForgotten(msgspec.Struct, frozen=True, tag="names_forgotten"):
-    """Nobody has used these for long. All are of one part."""
-
-    names: list[str]
-
-
-class Prepared(msgspec.Struct, frozen=True, tag="prepared"):
-    """Everything that a transaction has written is durable; someone else will say how it ends."""
-
-    transaction: TransactionRecord
-
-
-class Decided(msgspec.Struct, frozen=True, tag="decided"):
-    """A transaction is committed. What is left to do is done again after every start until it is ``Ended``."""
-
-    transaction: TransactionRecord
-
-
-class Aborted(msgspec.Struct, frozen=True, tag="aborted"):
-    """A prepared transaction is aborted."""
-
-    transaction_id: str
-
-
-class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """Everything that follows from the decision is durable."""
-
-    transaction_ids: list[str]
-
-
-class KeyUsed(msgspec.Struct, frozen=True, tag="key_used"):
-    """These were committed under a key, for good."""
-
-    key: str
-    used: UsedKey
-
-
-class KeysForgotten(msgspec.Struct, frozen=True, tag="keys_forgotten"):
-    """It is not remembered any more what was committed under these. All are of one part."""
-
-    keys: list[str]
-
-
-TransactionsEvent = (
-    IdsReserved
-    | IdsSkipped
-    | IdKeyMade
-    | ProducerNamed
-    | NamesForgotten
-    | Prepared
-    | Decided
-    | Aborted
-    | Ended
-    | KeyUsed
-    | KeysForgotten
-)
 
 
 class _Unended(msgspec.Struct):

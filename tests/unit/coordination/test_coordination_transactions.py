@@ -7,9 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
-from goqueue.coordination.transactions import (
-    MAX_EPOCH,
-    REMEMBERED,
+from goqueue.coordination.transaction_records import (
     Aborted,
     Decided,
     Ended,
@@ -21,11 +19,10 @@ from goqueue.coordination.transactions import (
     ProducerNamed,
     Touched,
     TransactionRecord,
-    Transactions,
     TransactionsEvent,
     UsedKey,
-    series_of,
 )
+from goqueue.coordination.transactions import MAX_EPOCH, REMEMBERED, Transactions, series_of
 from goqueue.model.errors import Overloaded, ProducerFenced, UnknownProducer
 
 

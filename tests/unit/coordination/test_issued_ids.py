@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from goqueue.coordination.issued_ids import AT_ONCE, NUMBERS, IdsEvent, IdsSkipped, IssuedIds
-from goqueue.coordination.transactions import NamedProducer, ProducerNamed, Transactions, TransactionsEvent
+from goqueue.coordination.transaction_records import NamedProducer, ProducerNamed, TransactionsEvent
+from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import Overloaded, ProducerFenced, UnknownProducer
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))

@@ -16,7 +16,7 @@ from goqueue.broker.queues.transactional_acks import TransactionalAcks
 from goqueue.broker.runtime.time_slices import Stretch
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent, queue_key
-from goqueue.coordination.transactions import GroupAcks, GroupOffset
+from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
 from goqueue.delivery.events import Acked, Committed, ResetTo
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import NotAssigned, OffsetOutOfRange

@@ -24,7 +24,7 @@ from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.broker.queues.tally import Tally
 from goqueue.broker.queues.transactional_acks import TransactionalAcks
 from goqueue.coordination.group import Group, GroupDeleted
-from goqueue.coordination.transactions import GroupAcks, GroupOffset
+from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
 from goqueue.delivery.events import CutTo
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import GoQueueError, GroupConflict, StorageFailed

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent
-from goqueue.coordination.transactions import GroupOffset
+from goqueue.coordination.transaction_records import GroupOffset
 from goqueue.delivery.settlement import decide_commit
 from goqueue.model.ports import NANOS_PER_MS
 

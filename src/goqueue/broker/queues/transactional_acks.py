@@ -11,7 +11,7 @@ from goqueue.broker.queues.queue_changes import QueueChanges
 from goqueue.broker.queues.tally import Tally
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent
-from goqueue.coordination.transactions import GroupAcks, GroupOffset
+from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
 from goqueue.delivery.claims import claim_below, to_parts
 from goqueue.delivery.events import Acked, Frozen, total
 from goqueue.delivery.in_flight_batch import InFlightBatch

@@ -11,7 +11,8 @@ from goqueue.coordination.catalog import Catalog, CatalogEvent
 from goqueue.coordination.groups import Groups, GroupsEvent
 from goqueue.coordination.schema_records import SchemasEvent
 from goqueue.coordination.schemas import Schemas
-from goqueue.coordination.transactions import Transactions, TransactionsEvent
+from goqueue.coordination.transaction_records import TransactionsEvent
+from goqueue.coordination.transactions import Transactions
 
 
 @dataclass(frozen=True, slots=True)

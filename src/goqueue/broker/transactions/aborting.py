@@ -11,7 +11,8 @@ from goqueue.broker.transactions.counters import TransactionTally
 from goqueue.broker.transactions.open_transaction import OpenTransaction, State
 from goqueue.broker.transactions.open_transactions import OpenTransactions
 from goqueue.broker.transactions.timeouts import TransactionWork
-from goqueue.coordination.transactions import Aborted, Transactions
+from goqueue.coordination.transaction_records import Aborted
+from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import GoQueueError, StorageFailed, TransactionAborted, TransactionConflict
 from goqueue.model.logging import get_logger
 

@@ -18,7 +18,8 @@ from goqueue.broker.transactions.committing import Committing
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.broker.transactions.open_transactions import OpenTransactions
 from goqueue.broker.transactions.timeouts import TransactionWork
-from goqueue.coordination.transactions import KeyUsed, Transactions, UsedKey, series_of
+from goqueue.coordination.transaction_records import KeyUsed, UsedKey
+from goqueue.coordination.transactions import Transactions, series_of
 from goqueue.model.config import TransactionsConfig
 from goqueue.model.errors import InvalidRequest, TransactionConflict
 from goqueue.model.fields import shown

@@ -12,7 +12,8 @@ from goqueue.broker.transactions.durability import Known, Safekeeping
 from goqueue.broker.transactions.open_transaction import OpenTransaction, State
 from goqueue.broker.transactions.open_transactions import OpenTransactions
 from goqueue.broker.transactions.timeouts import TransactionWork
-from goqueue.coordination.transactions import Decided, Transactions, TransactionsEvent
+from goqueue.coordination.transaction_records import Decided, TransactionsEvent
+from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import GoQueueError, StorageFailed, TransactionConflict
 from goqueue.model.ports import Clock
 

@@ -17,7 +17,8 @@ from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.file_freeze import Stillness
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.transactions.open_transaction import OpenTransaction, Touch
-from goqueue.coordination.transactions import Ended, GroupAcks, GroupOffset, Transactions
+from goqueue.coordination.transaction_records import Ended, GroupAcks, GroupOffset
+from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import GoQueueError, Overloaded, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.model.runs import below, pairs

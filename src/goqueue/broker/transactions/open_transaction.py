@@ -8,7 +8,7 @@ from typing import Literal
 
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
-from goqueue.coordination.transactions import GroupAcks, GroupOffset, Touched, TransactionRecord
+from goqueue.coordination.transaction_records import GroupAcks, GroupOffset, Touched, TransactionRecord
 from goqueue.delivery.in_flight_batch import HOLDER_PREFIX
 from goqueue.model.errors import TransactionConflict
 from goqueue.wire.internal_headers import ProducerStamp

@@ -10,7 +10,8 @@ from goqueue.broker.transactions.durability import Known, Safekeeping
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.broker.transactions.open_transactions import OpenTransactions
 from goqueue.broker.transactions.timeouts import TransactionWork
-from goqueue.coordination.transactions import Prepared, Transactions
+from goqueue.coordination.transaction_records import Prepared
+from goqueue.coordination.transactions import Transactions
 from goqueue.model.config import TransactionsConfig
 from goqueue.model.errors import GoQueueError, StorageFailed
 from goqueue.model.ports import NANOS_PER_MS, Clock

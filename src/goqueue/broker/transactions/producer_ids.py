@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from goqueue.broker.runtime.journal import Journal
 from goqueue.coordination.issued_ids import KEY_BYTES
-from goqueue.coordination.transactions import NamedProducer, Transactions
+from goqueue.coordination.transaction_records import NamedProducer
+from goqueue.coordination.transactions import Transactions
 from goqueue.model.config import TransactionsConfig
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown

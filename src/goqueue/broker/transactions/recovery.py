@@ -10,7 +10,8 @@ from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.transactions.completion import TransactionEnds
 from goqueue.broker.transactions.open_transaction import OpenTransaction, Touch
 from goqueue.broker.transactions.open_transactions import OpenTransactions
-from goqueue.coordination.transactions import TransactionRecord, Transactions
+from goqueue.coordination.transaction_records import TransactionRecord
+from goqueue.coordination.transactions import Transactions
 from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
