@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goqueue.delivery.lane_scheduler import LaneTurns
+from goqueue.delivery.lane_scheduler import LaneScheduler
 
 LANES = range(5)
 LONG = 10**9
@@ -14,13 +14,13 @@ rooms = st.integers(1, 40) | st.integers(1, 2_000)
 NEVER = 1 << 62
 
 
-def serve(turns: LaneTurns, plan: list[tuple[int, int]], now_ns: int = 0, most: int = NEVER) -> dict[int, int]:
+def serve(turns: LaneScheduler, plan: list[tuple[int, int]], now_ns: int = 0, most: int = NEVER) -> dict[int, int]:
     taken = dict.fromkeys(LANES, 0)
     for lane, planned in plan:
         count = min(planned, most)
         most -= count
         taken[lane] += count
-        turns.served(lane, count, now_ns)
+        turns.note_served(lane, count, now_ns)
     return taken
 
 
@@ -30,7 +30,7 @@ def serve(turns: LaneTurns, plan: list[tuple[int, int]], now_ns: int = 0, most: 
 )
 def test_full_lanes_get_their_weights(weights: tuple[int, ...], sizes: list[tuple[int, int]], lanes: set[int]) -> None:
     """Whatever the rooms, and if answers have less in them than was planned."""
-    turns = LaneTurns()
+    turns = LaneScheduler()
     total = dict.fromkeys(lanes, 0)
     of_round = sum(weights[lane] for lane in lanes)
     widest = max(room for room, _ in sizes)
@@ -51,7 +51,7 @@ def test_full_lanes_get_their_weights(weights: tuple[int, ...], sizes: list[tupl
 @settings(max_examples=60, deadline=None)
 @given(weights_of, st.lists(rooms, min_size=1, max_size=8))
 def test_after_whole_rounds_the_shares_are_exact(weights: tuple[int, ...], sizes: list[int]) -> None:
-    turns = LaneTurns()
+    turns = LaneScheduler()
     total = [0] * 5
     goal = 4 * sum(weights)
     step = 0
@@ -79,7 +79,7 @@ loads = st.lists(
 def test_no_room_stays_empty_and_no_lane_waits_for_ever(
     weights: tuple[int, ...], load: list[tuple[dict[int, int], int, int, int]]
 ) -> None:
-    turns = LaneTurns()
+    turns = LaneScheduler()
     backlog = dict.fromkeys(LANES, 0)
     waiting: dict[int, int] = {}
     now_ns = 0
@@ -114,7 +114,7 @@ def test_a_lane_that_was_empty_does_not_make_up_for_it(
     load: list[tuple[dict[int, int], int, int, int]],
     sizes: list[int],
 ) -> None:
-    turns = LaneTurns()
+    turns = LaneScheduler()
     backlog = dict.fromkeys(LANES, 0)
     for arrives, room, _, _ in load:
         for lane, count in arrives.items():

@@ -58,7 +58,7 @@ class Redelivered(QueueEvent, frozen=True, tag="redelivered"):
 class Acked(QueueEvent, frozen=True, tag="acked", omit_defaults=True):
     """Done; or given up, if there is an ``error``: dead letters have no dead letters.
 
-    ``gone``: nobody acked them, the log does not have them any more.
+    ``gone``: they were not acked; the log does not have them any more.
     """
 
     parts: Parts
@@ -118,7 +118,7 @@ class Moving(QueueEvent, frozen=True, tag="moving"):
 
 
 class Moved(QueueEvent, frozen=True, tag="moved"):
-    """The copies are durable: done. ``lane`` is that of messages that nobody had decided to move."""
+    """The copies are durable: done. ``lane`` is that of messages without a ``Moving`` event."""
 
     runs: Runs
     lane: int = 2

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from goqueue.delivery.dead_letters import EXPIRED_REASON, decide_dead_letters
 from goqueue.delivery.events import Acked, AnyQueueEvent, Delivered, Dropped, Redelivered
 from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
 from goqueue.delivery.key_order import KeyOrder
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.selection import FetchTerms, Selection
-from goqueue.model.runs import packed, to_bits, to_runs
+from goqueue.model.runs import offset_bits, packed, to_bits, to_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,19 @@ def decide_skip(
 ) -> Delivered:
     """The lane has nothing to deliver before ``upto``."""
     return Delivered(queue.key, [], None, upto, member, 0, lane, left or [])
+
+
+def decide_read_ahead(
+    queue: Queue,
+    lane: int,
+    offsets: NDArray[np.int64],
+    upto: int,
+    left: list[tuple[int, int]],
+    member: str,
+    until_ns: int,
+) -> Delivered:
+    """Deliver messages that were read ahead and need no closer look; the lane has nothing else before ``upto``."""
+    return Delivered(queue.key, packed(int(offsets[0]), offset_bits(offsets)), None, upto, member, until_ns, lane, left)
 
 
 def decide_redelivery(

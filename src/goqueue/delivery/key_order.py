@@ -1,7 +1,7 @@
-"""One message of a key at a time, in the order of their offsets.
+"""Key order: one message of a key in flight at a time, in the order of offsets.
 
 Messages of different lanes do not wait for each other: the lane is part of what is called a key here (``lane_key``).
-Derived: which offsets are outstanding is the queue's to know, which keys they have is in the log.
+Derived state: which offsets are outstanding is known to the queue, which keys they have is in the log.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import islice
 
 
 def lane_key(lane: int, key: bytes) -> bytes:
-    """What messages of one key and lane have in common; nothing, if they have no key."""
+    """Identifies the key within its lane; empty for messages without a key."""
     return bytes((lane,)) + key if key else b""
 
 
@@ -20,13 +20,13 @@ class KeyOrder:
 
     def __init__(self) -> None:
         self._keys: dict[int, bytes] = {}
-        """Of every offset that is outstanding or parked and has a key."""
+        """The key of every offset that is outstanding or parked and has one."""
         self._busy: dict[bytes, int] = {}
         self._parked: dict[bytes, deque[int]] = {}
         self._ready: dict[int, dict[int, None]] = {}
         """By lane, parked offsets whose key is free, in the order in which it became so; the key is theirs already."""
         self._lanes: dict[int, int] = {}
-        """Of the same offsets."""
+        """The lane of each offset in ``_ready``."""
         self.parked_count = 0
         self.stopped: set[int] = set()
         """Lanes whose next message would have to be parked, when there is no more room for that."""
@@ -36,7 +36,7 @@ class KeyOrder:
         return bool(self._lanes)
 
     def is_busy(self, key: bytes) -> bool:
-        """Whether the key is another message's now."""
+        """Whether a message of this key is outstanding."""
         return key in self._busy
 
     def hold(self, offset: int, key: bytes) -> None:
@@ -46,13 +46,13 @@ class KeyOrder:
             self._busy[key] = offset
 
     def park(self, offset: int, key: bytes) -> None:
-        """This one has to wait for the one that holds its key. Offsets of a key come in ascending order."""
+        """This message waits for the one that holds its key. Offsets of a key come in ascending order."""
         self._keys[offset] = key
         self._parked.setdefault(key, deque()).append(offset)
         self.parked_count += 1
 
     def make_ready(self, offset: int, key: bytes, lane: int) -> None:
-        """Not outstanding, and its key is free: it is its turn."""
+        """Not outstanding, and its key is free: it is to be delivered next."""
         self.hold(offset, key)
         self._add_ready(offset, lane)
         self.parked_count += 1
@@ -62,7 +62,7 @@ class KeyOrder:
         self._ready.setdefault(lane, {})[offset] = None
 
     def ready(self, most: int, lane: int) -> list[int]:
-        """The first of those whose turn it is."""
+        """The first parked messages whose key is free."""
         return list(islice(self._ready.get(lane, ()), most))
 
     def ready_count(self, lane: int) -> int:
@@ -72,13 +72,13 @@ class KeyOrder:
         return offset in self._lanes
 
     def take(self, offset: int) -> None:
-        """A parked message whose turn has come is delivered."""
+        """A parked message whose key is free is delivered."""
         del self._ready[self._lanes.pop(offset)][offset]
         self.parked_count -= 1
         self.stopped.clear()
 
     def release(self, first: int, end: int, lane: int | None = None) -> None:
-        """These are done, or those of them that are of a lane: the next of their keys has its turn."""
+        """These are done, or those of them that are of a lane: the next messages of their keys become ready."""
         if end - first > len(self._keys):
             offsets = [offset for offset in self._keys if first <= offset < end]
         else:

@@ -13,7 +13,7 @@ _LANES_PER_LEASE = 8
 
 
 def lane_of(lease: int) -> int:
-    """A lease is of one lane, and its number tells which: what is delivered again stays in its lane."""
+    """The lane of a lease, which is part of its number: a message that is delivered again stays in its lane."""
     return lease % _LANES_PER_LEASE
 
 

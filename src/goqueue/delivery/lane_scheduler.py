@@ -1,9 +1,9 @@
-"""Whose turn it is: lanes share deliveries by weight, in rounds.
+"""Deficit round robin over priority lanes: each lane gets deliveries in proportion to its weight.
 
-In a round every lane may take as many messages as its weight says, the more urgent lane first. The round ends when no
-lane that has something to give may take any more; then the next begins with full weights. Nothing is saved up: a lane
-that was empty for long gets one weight in a round like any other. And no lane waits for ever: one that has had
-something to give for long while others were served goes first.
+In a round every lane may deliver as many messages as its weight, the more urgent lane first. The round ends when no
+lane with a backlog may deliver any more; then the next begins with full weights. Nothing is saved up: a lane that was
+empty for long gets one weight in a round like any other. No lane starves: one that has had a backlog for long while
+others were served goes first.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ _LANES = len(PRIORITY_LABELS)
 _ENDLESS = 1 << 62
 
 
-class LaneTurns:
-    """Deficit round robin. It counts what was really served, so a plan that is not kept does no harm."""
+class LaneScheduler:
+    """Plans how many messages a poll takes from each lane.
+
+    It counts what was really served, so a plan that is not kept does no harm.
+    """
 
     __slots__ = ("_left", "_used", "_weights", "last_served_ns", "waiting_since")
 
@@ -26,45 +29,45 @@ class LaneTurns:
         self._used = [0] * _LANES
         """Served in this round. More than a lane's weight if a plan reached into rounds to come."""
         self._left: dict[int, int] = {}
-        """By lane: what it had to give when the last plan was made, less what was served since."""
+        """By lane: its backlog when the last plan was made, less what was served since."""
         self.last_served_ns: dict[int, int] = {}
         self.waiting_since: dict[int, int] = {}
-        """Lanes with something to give: since when, or when they were last served."""
+        """Lanes with a backlog: since when they have one, or when they were last served."""
 
     def plan(
         self, backlog: Mapping[int, int], room: int, weights: Sequence[int], starvation_ns: int, now_ns: int
     ) -> list[tuple[int, int]]:
         """How many to take from which lane, in this order; as many as there is room for, if there are as many.
 
-        A lane may come twice: with what it may take in this round, and with what it may take in rounds to come. So who
-        stops in the middle has not passed anyone over. A count in ``backlog`` need not be more than ``room``. Planning
-        serves nothing: say ``served`` afterwards.
+        A lane may come twice: with what it may take in this round, and with what it may take in rounds to come. A poll
+        that stops in the middle has therefore passed over no lane. A count in ``backlog`` need not be more than
+        ``room``. Planning serves nothing: call ``note_served`` afterwards.
         """
         left = {lane: count for lane, count in sorted(backlog.items()) if count > 0}
-        self._see(left, now_ns)
+        self._note_waiting(left, now_ns)
         if not left or room <= 0:
             return []
-        self._weigh(weights)
+        self._adopt_weights(weights)
         self._end_rounds(left, weights)
-        # A count may have been cut at the room: then nobody knows how many there are.
+        # A count may have been cut at the room: then the backlog is at least that.
         self._left = {lane: count if count < room else _ENDLESS for lane, count in left.items()}
         if len(left) == 1:
             return [(lane, min(count, room)) for lane, count in left.items()]
-        # After a time in which nobody was served nobody was passed over, and what is urgent comes first.
+        # After a time in which no lane was served none was passed over, and what is urgent comes first.
         is_idle = now_ns - max(self.last_served_ns.values(), default=now_ns) >= starvation_ns
         hungry = [lane for lane in left if not is_idle and now_ns - self.waiting_since[lane] >= starvation_ns]
         hungry.sort(key=self.waiting_since.__getitem__)
         order = [*hungry, *(lane for lane in left if lane not in hungry)]
-        share = _Share(left, room, list(self._used), weights)
+        plan = _PlanBuilder(left, room, list(self._used), weights)
         for lane in hungry:
-            share.take(lane, 1)
-        share.fill_round(order)
-        of_this_round = list(share.taken.items())
-        share.taken.clear()
-        share.fill_rounds_to_come(order)
-        return _joined(of_this_round, list(share.taken.items()))
+            plan.take(lane, 1)
+        plan.fill_round(order)
+        of_this_round = list(plan.taken.items())
+        plan.taken.clear()
+        plan.fill_rounds_to_come(order)
+        return _joined(of_this_round, list(plan.taken.items()))
 
-    def served(self, lane: int, count: int, now_ns: int) -> None:
+    def note_served(self, lane: int, count: int, now_ns: int) -> None:
         """So many were really taken from a lane."""
         if count <= 0:
             return
@@ -75,14 +78,14 @@ class LaneTurns:
         if lane in self.waiting_since:
             self.waiting_since[lane] = now_ns
 
-    def _see(self, left: Mapping[int, int], now_ns: int) -> None:
+    def _note_waiting(self, left: Mapping[int, int], now_ns: int) -> None:
         for lane in [lane for lane in self.waiting_since if lane not in left]:
             del self.waiting_since[lane]
         for lane in left:
             self.waiting_since.setdefault(lane, now_ns)
 
-    def _weigh(self, weights: Sequence[int]) -> None:
-        """Weights that have changed hold from now on: who had used half of a round has used half of one."""
+    def _adopt_weights(self, weights: Sequence[int]) -> None:
+        """Changed weights hold from now on: a lane that had used half of its round has used half of the new one."""
         if self._weights and list(weights) != list(self._weights):
             both = zip(self._used, weights, self._weights, strict=True)
             self._used = [used * new // old for used, new, old in both]
@@ -91,8 +94,8 @@ class LaneTurns:
     def _end_rounds(self, left: Mapping[int, int], weights: Sequence[int]) -> None:
         """Close the rounds that what was served has filled.
 
-        Only a lane that had more to give, and still has, can have kept a round open. So one that was alone, and took
-        the turns of all others, owes them nothing.
+        Only a lane that had a backlog, and still has, can have kept a round open. A lane that was alone and used the
+        shares of all others therefore owes them nothing.
         """
         waited = [lane for lane, count in self._left.items() if count > 0 and lane in left]
         full = [self._used[lane] // weights[lane] for lane in waited]
@@ -101,7 +104,7 @@ class LaneTurns:
             self._used = _after_rounds(self._used, weights, ended)
 
 
-class _Share:
+class _PlanBuilder:
     """Divides the room of one plan, on a copy of what the lanes have used."""
 
     __slots__ = ("_left", "_room", "_used", "_weights", "taken")
@@ -112,7 +115,7 @@ class _Share:
         self._used = used
         self._weights = weights
         self.taken: dict[int, int] = {}
-        """By lane, in the order in which they had their first turn."""
+        """By lane, in the order in which lanes were first served."""
 
     def take(self, lane: int, most: int) -> None:
         count = min(most, self._left.get(lane, 0), self._room)

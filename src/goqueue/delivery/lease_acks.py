@@ -1,6 +1,6 @@
-"""What the latest leases have acked: by it an ack that is repeated is told from one that comes too late.
+"""What the latest leases have acked, to tell an ack that is repeated from one that comes too late.
 
-That a message is done does not say who did it: another delivery, a rejection, or this lease. So each queue keeps which
+That a message is done may be the work of another delivery, of a rejection, or of this lease. So each queue keeps which
 messages its leases have acked. The queues of one journal share a bound; what goes beyond it is forgotten, the oldest
 lease first, and an ack by a lease that is forgotten counts as late. Forgetting is therefore always safe.
 """
@@ -54,7 +54,7 @@ class Recent:
 
 
 class LeaseAcks:
-    """Of one queue."""
+    """What the leases of one queue have acked."""
 
     __slots__ = ("_leases", "_recent")
 

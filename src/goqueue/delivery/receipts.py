@@ -37,7 +37,10 @@ class Receipt(NamedTuple):
 
 
 class Seal:
-    """Makes and proves receipts of one group on one partition. ``identity`` tells this group from any namesake."""
+    """Makes and proves receipts of one group on one partition.
+
+    ``identity`` distinguishes the group from earlier ones of the same name.
+    """
 
     def __init__(self, key: bytes, topic: str, partition: int, group: str, identity: str) -> None:
         self._keyed = blake2b(f"{identity}\0".encode(), key=key, digest_size=_HASH_BYTES)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from goqueue.delivery.lane_scheduler import LaneTurns
+from goqueue.delivery.lane_scheduler import LaneScheduler
 
 WEIGHTS = (50, 25, 15, 7, 3)
 CRITICAL, HIGH, NORMAL, LOW, BACKGROUND = range(5)
@@ -18,7 +18,7 @@ class Taker:
     """Plans and takes all that was planned, or as many as it is told."""
 
     def __init__(self) -> None:
-        self.turns = LaneTurns()
+        self.turns = LaneScheduler()
         self.now_ns = 0
 
     def plan(self, backlog: Mapping[int, int], room: int) -> list[tuple[int, int]]:
@@ -35,7 +35,7 @@ class Taker:
         for lane, planned in self.plan(backlog, room):
             count = min(planned, most)
             most -= count
-            self.turns.served(lane, count, self.now_ns)
+            self.turns.note_served(lane, count, self.now_ns)
             taken.append((lane, count))
         return taken
 
@@ -112,7 +112,7 @@ def test_plans_made_at_the_same_time_are_made_up_for() -> None:
     plans = [taker.plan(FULL, 50) for _ in range(4)]
     assert plans == [[(CRITICAL, 50)]] * 4
     for _ in plans:
-        taker.turns.served(CRITICAL, 50, 0)
+        taker.turns.note_served(CRITICAL, 50, 0)
     assert taker.total(FULL, 150) == {CRITICAL: 0, HIGH: 75, NORMAL: 45, LOW: 21, BACKGROUND: 9}
 
 
@@ -131,7 +131,7 @@ def test_the_one_that_waits_longest_goes_first() -> None:
     taker.take({CRITICAL: 100, BACKGROUND: 100}, 1)
     taker.now_ns = 5
     taker.take({CRITICAL: 100, BACKGROUND: 100, LOW: 100}, 1)
-    taker.turns.served(HIGH, 1, LONG)
+    taker.turns.note_served(HIGH, 1, LONG)
     taker.now_ns = LONG + 5
     plan = taker.plan({CRITICAL: 9, BACKGROUND: 9, LOW: 9}, 27)
     assert [lane for lane, _ in plan][:3] == [BACKGROUND, CRITICAL, LOW]
@@ -148,8 +148,8 @@ def test_a_lane_that_waits_for_long_needs_no_credit() -> None:
     taker = Taker()
     both = {CRITICAL: 100, BACKGROUND: 100}
     taker.plan(both, 10)
-    taker.turns.served(BACKGROUND, 3, 0)
-    taker.turns.served(CRITICAL, 1, LONG - 1)
+    taker.turns.note_served(BACKGROUND, 3, 0)
+    taker.turns.note_served(CRITICAL, 1, LONG - 1)
     assert taker.plan(both, 1) == [(CRITICAL, 1)]
     taker.now_ns = LONG
     assert taker.plan(both, 1) == [(BACKGROUND, 1)]
@@ -175,11 +175,11 @@ def test_the_wait_is_counted_from_when_there_was_something() -> None:
 
 @pytest.mark.parametrize(("backlog", "room"), [({}, 10), ({CRITICAL: 0}, 10), (FULL, 0)])
 def test_there_is_no_plan_without_room_or_messages(backlog: dict[int, int], room: int) -> None:
-    assert LaneTurns().plan(backlog, room, WEIGHTS, LONG, 0) == []
+    assert LaneScheduler().plan(backlog, room, WEIGHTS, LONG, 0) == []
 
 
 def test_nothing_is_known_of_lanes_without_messages_or_weights() -> None:
-    assert LaneTurns().plan({}, 10, [], 0, 0) == []
+    assert LaneScheduler().plan({}, 10, [], 0, 0) == []
 
 
 def test_weights_may_change_in_the_middle_of_a_round() -> None:

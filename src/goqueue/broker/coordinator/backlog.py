@@ -1,4 +1,4 @@
-"""What of a partition a queue has yet to deliver, lane by lane."""
+"""Backlog of a queue: how many messages of its partition it has yet to deliver, lane by lane; its lag."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def _to_try_again(queue: Queue, number: int, most: int) -> int:
 
 
 def next_of_lane(partition: Partition, number: int, upto: int, front: int) -> int:
-    """Where a lane that has come to ``upto`` goes on, if others are further: else it would hold back what counts as
-    done by all."""
+    """Where a lane that has come to ``upto`` goes on, if others are further: else it would hold back the committed
+    offset of all."""
     if upto >= front:
         return upto
     first = lanes.first(partition.log, number, upto, front)
@@ -103,7 +103,7 @@ def next_of_lane(partition: Partition, number: int, upto: int, front: int) -> in
 def stranded(queue: Queue, there: Collection[int]) -> list[int]:
     """Lanes that are not at the front although nothing waits ``there`` for them: retention or compaction took it.
 
-    Nobody would serve them, and they would hold back what counts as done by all.
+    They would never be served, and would hold back the committed offset of all lanes.
     """
     return [number for number, lane in queue.lanes.items() if lane.cursor < queue.front and number not in there]
 

@@ -1,4 +1,4 @@
-"""Where a topic's dead letters go."""
+"""Dead-letter topics: their names, their creation, and the partition that a dead letter goes to."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def is_there(host: Host, name: str) -> bool:
 
 
 async def find_or_make(host: Host, create: CreateTopic, source: Topic, name: str) -> Topic:
-    """The topic for dead letters of ``source``. Whatever the defaults are: they stay until someone sees to them."""
+    """The topic for dead letters of ``source``. Whatever the defaults are, dead letters do not expire."""
     settings: dict[str, object] = {
         "partitions": len(source.partitions),
         "cleanup": "delete",
@@ -105,6 +105,6 @@ def _target(host: Host, name: str, partition: int) -> Target:
 
 
 def target_in(topic: Topic, number: int) -> Target:
-    """A partition as it is now. Its end may be lost in a crash, and copies would lie where nobody looks for them; what
-    is durable stays."""
+    """A partition as it is now. Its durable end: what lies behind may be lost in a crash, and a copy would then lie
+    below the offset from which copies are searched."""
     return Target(topic.name, topic.record.topic_id, number, topic.partitions[number].durable_end)

@@ -1,4 +1,4 @@
-"""What a broker remembers of a group only while it runs: who was heard of, who waits, where streams are."""
+"""What a broker keeps of a group in memory only: sessions of members, waiting polls, positions in streams."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from goqueue.broker.runtime.spread_calls import Rounds
-from goqueue.delivery.lane_scheduler import LaneTurns
+from goqueue.delivery.lane_scheduler import LaneScheduler
 from goqueue.delivery.receipts import Seal
 from goqueue.model.group_settings import GroupSettings
 from goqueue.model.message import HIDDEN
@@ -39,7 +39,7 @@ class Waiter:
 
 @dataclass(slots=True)
 class Session:
-    """When a member was heard of. One that has a call open is there, however long that takes."""
+    """When a member was last heard of. A member with a call open is alive, however long the call takes."""
 
     heard_ns: int
     calls: int = 0
@@ -50,8 +50,8 @@ class Session:
     """How many messages the member wants in flight for now; ``None``: as many as it may."""
     positions: dict[str, int] = field(default_factory=dict)
     """Of a stream member: the next offset to read, by queue."""
-    turns: LaneTurns = field(default_factory=LaneTurns)
-    """Which lane's turn it is. In a shared group all members take turns together."""
+    lane_scheduler: LaneScheduler = field(default_factory=LaneScheduler)
+    """Of this member; members of a shared group have one together."""
 
     def go_back(self, steps: dict[str, tuple[int | None, int | None]]) -> None:
         """Undo steps (from, to) by queue, where nothing else has happened since."""
@@ -64,7 +64,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a member may take messages from, under two names: of queues and of partitions."""
+    """What a member may fetch from, by the keys of queues and the names of partitions."""
 
     queues: dict[str, None]
     partitions: frozenset[str]
@@ -105,7 +105,8 @@ class GroupRuntime:
         """By member; worked out when asked for, void when who owns what changes."""
         self.settings: tuple[dict[str, Any], GroupSettings] | None = None
         """Worked out from the overrides beside them."""
-        self.turns = LaneTurns()
+        self.lane_scheduler = LaneScheduler()
+        """Of all members of a shared group."""
         self.served: dict[str, dict[int, Served]] = {}
         """What was delivered, by queue and lane."""
         self.lane_delivered = [0] * HIDDEN
@@ -115,7 +116,7 @@ class GroupRuntime:
         """From the timestamps of messages to their delivery."""
         self._changed: dict[asyncio.Future[None], None] = {}
         self._told_s = -float("inf")
-        """When members were last told of a change, by the loop's clock."""
+        """When members were last notified of a change, by the loop's clock."""
         self._telling: asyncio.TimerHandle | None = None
 
     def note_end_to_end(self, count: int, first_ns: int, last_ns: int) -> None:
@@ -138,10 +139,10 @@ class GroupRuntime:
         return found
 
     def changed(self) -> None:
-        """Someone owns something else now: polls look again, and streams tell their members.
+        """Partitions have other owners now: polls look again, and streams notify their members.
 
-        All members have to hear of it. If many join one after the other, each of these would be told of each of those:
-        so members of a large group are told of several changes at once, with a pause that is as long as they are many.
+        If many members join one after the other, each of them would be notified of each join. So members of a large
+        group are notified of several changes at once, with a pause that grows with their number.
         """
         self.version += 1
         self.shares.clear()
@@ -157,7 +158,7 @@ class GroupRuntime:
         self._tell()
 
     def ended(self) -> None:
-        """There is no such group any more, or the broker stops: nobody waits here any longer."""
+        """The group was deleted, or the broker stops: end all waits."""
         self.version += 1
         self.shares.clear()
         self._tell()
@@ -201,18 +202,18 @@ class GroupRuntime:
 
     @property
     def has_takers(self) -> bool:
-        """Whether anyone waits who can take something and was not woken yet."""
+        """Whether a poll waits that has room and was not woken yet."""
         return any(waiter.has_room and not waiter.woken.done() for waiter in self.waiters)
 
     def wake_one(self, partition: str) -> None:
-        """The one who has waited longest for this partition, and can take something."""
+        """Wake the poll that has room and has waited longest for this partition."""
         for waiter in self.waiters:
             if waiter.has_room and partition in waiter.partitions and not waiter.woken.done():
                 waiter.wake()
                 return
 
     def wake_member(self, member: str) -> None:
-        """It has room again."""
+        """Wake the polls of a member that has room again."""
         for waiter in self.waiters:
             if waiter.member == member:
                 waiter.wake()

@@ -1,7 +1,7 @@
-"""Groups at work: their journals, and everything that must happen when one of them has changed.
+"""Shards of consumer groups: their journals, and what must happen when a group has changed.
 
-A group belongs to one shard of ``__groups``, by its name. Whoever changes a group does it through ``change``: what was
-decided is appended, applied, and its consequences (alarms, those who wait) are seen to, in one step.
+A group belongs to one shard of ``__groups``, by its name. All changes of a group go through ``change``: events are
+appended and applied, timers are set and waiting polls are woken, in one step.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class GroupShards:
         self._receipt_key = receipt_key
         self._runtimes: dict[str, GroupRuntime] = {}
         self._takers: dict[str, GroupRuntime] = {}
-        """By group, where someone waits who can take something."""
+        """Groups with a waiting poll that has room."""
         self._waking: Rounds[asyncio.Future[None]] = Rounds(wake)
         self._told: Rounds[tuple[str, str]] = Rounds(self._tell)
         """Groups that are to hear of the news of a partition."""
@@ -127,7 +127,7 @@ class GroupShards:
         return found
 
     def runtime(self, name: str) -> GroupRuntime:
-        """Of a group that there is: a name that anyone may ask for is not worth remembering."""
+        """Raises ``GroupNotFound`` for a name without a group, so that requests for any name use no memory."""
         found = self._runtimes.get(name)
         if found is None:
             self.journal(name).machine.find(name)
@@ -168,14 +168,14 @@ class GroupShards:
         return False
 
     def has_something(self, group: Group, queue: Queue) -> bool:
-        """Whether a poll of a queue would find something to do, now that nobody else is at it."""
+        """Whether a poll of a queue would find something to do; not while another poll reads it."""
         place = self.place(queue)
         if place is None or queue.key in self.runtime(group.name).reading:
             return False
         return queue.has_ready or self.may_scan(queue, place[1]) or self.must_learn_keys(group, queue)
 
     def must_learn_keys(self, group: Group, queue: Queue) -> bool:
-        """After a start nobody knows which keys the messages have that waited for theirs; it may be free."""
+        """Whether key order has to be read from the log: after a start the keys of parked messages are not known."""
         return queue.keys is None and self.settings(group).ordering == "key" and queue.parked > 0
 
     def seal(self, group: Group, queue: Queue) -> Seal | None:
@@ -192,9 +192,9 @@ class GroupShards:
     # Changing
 
     def change(self, name: str, events: Sequence[GroupsEvent], cause: str = "") -> None:
-        """Append and apply. Nobody may be told before the journal has ``settled``.
+        """Append and apply. No answer may leave before the journal has ``settled``.
 
-        ``cause`` tells those who trace a message why it came back or went to the dead letters.
+        ``cause`` is what traces show as the reason for a retry or a dead letter.
         """
         journal = self.journal(name)
         machine = journal.machine
@@ -229,7 +229,7 @@ class GroupShards:
             self.offer(name, queue)
 
     def offer(self, name: str, queue: Queue) -> None:
-        """If there is something in a queue that someone waits for, it is the turn of whoever waits longest."""
+        """If there is something in a queue to fetch, wake the poll that has waited longest for it."""
         runtime = self._runtimes.get(name)
         if runtime is None or not runtime.waiters:
             return
@@ -238,7 +238,7 @@ class GroupShards:
             runtime.wake_one(partition_name(queue.topic_id, queue.partition))
 
     def offer_all(self, name: str, queues: Iterable[Queue]) -> None:
-        """The same for several, as long as there is someone to take anything."""
+        """The same for several queues, as long as a poll waits that has room."""
         runtime = self._runtimes.get(name)
         for queue in queues:
             if runtime is None or not runtime.has_takers:
@@ -250,7 +250,7 @@ class GroupShards:
         if runtime is not None:
             runtime.seals.pop(key, None)
             runtime.served.pop(key, None)
-            # Whoever had messages of it in flight has room again.
+            # Members that had messages of it in flight have room again.
             runtime.wake_all()
 
     def _group_changed(self, name: str, event: AnyGroupEvent) -> None:

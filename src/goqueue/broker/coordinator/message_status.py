@@ -1,4 +1,4 @@
-"""Where every group is with messages, right now: what no trace has to remember, since the groups know it."""
+"""Each group's state of a message, as of now. Traces do not keep it, since the queues have it."""
 
 from __future__ import annotations
 

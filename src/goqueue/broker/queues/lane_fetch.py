@@ -1,8 +1,8 @@
-"""Serving several lanes: from each what is its due, over all of a member's queues together.
+"""What one poll gets from several priority lanes, by weight, over all of a member's queues together.
 
-How much each lane has to give is known before anything is read. So a poll plans first, reads each lane ahead, and hands
-out what it has read in one step for each queue. If all of it will not fit into the answer, the most urgent lane has its
-turn in every queue before the next lane has any.
+The backlog of each lane is known before anything is read. So a poll plans first, reads each lane ahead, and delivers
+what it has read in one step for each queue. If not all of it fits into the answer, the most urgent lane is served from
+every queue before the next lane.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from goqueue.broker.queues.queue_fetch import QueueFetch
 from goqueue.broker.queues.read_ahead import Ahead, ReadAhead
 from goqueue.broker.queues.returns import Returns
 from goqueue.coordination.groups import GroupsEvent
-from goqueue.delivery.events import Delivered
-from goqueue.delivery.fetch import decide_skip
+from goqueue.delivery.fetch import decide_read_ahead, decide_skip
 from goqueue.delivery.lane import lane_of, lease_in
-from goqueue.delivery.lane_scheduler import LaneTurns
+from goqueue.delivery.lane_scheduler import LaneScheduler
 from goqueue.model.errors import GoQueueError
 from goqueue.model.ports import NANOS_PER_MS
-from goqueue.model.runs import offset_bits, packed
 from goqueue.wire.batch import FrameRun
 
 Backlog = dict[int, int]
@@ -76,7 +74,7 @@ class LaneFetch:
         runtime.reading.update(visit.queue.key for visit in visits)
         is_shared = self._shards.settings(attempt.group).kind == "shared"
         try:
-            await self._serve(attempt, visits, runtime.turns if is_shared else attempt.session.turns)
+            await self._serve(attempt, visits, runtime.lane_scheduler if is_shared else attempt.session.lane_scheduler)
         except BaseException:
             for visit, first_lease in zip(visits, first_leases, strict=True):
                 self._give_back(visit, first_lease)
@@ -100,11 +98,11 @@ class LaneFetch:
                 self._assigned.drop_expired(queue, where[1])
         return found
 
-    async def _serve(self, attempt: Attempt, visits: Sequence[Visit], turns: LaneTurns) -> None:
+    async def _serve(self, attempt: Attempt, visits: Sequence[Visit], scheduler: LaneScheduler) -> None:
         room = attempt.room
         for visit in visits:
             if self._shards.must_learn_keys(attempt.group, visit.queue):
-                # Until then nobody knows what its lanes have to give.
+                # The backlog of its lanes is not known before.
                 await attempt.harvest(self._fetch.learn_keys(visit))
         barren: set[tuple[str, int]] = set()
         while room.is_left:
@@ -114,7 +112,7 @@ class LaneFetch:
                 (visit, {lane: count for lane, count in there.items() if (visit.queue.key, lane) not in barren})
                 for visit, there in waits
             ]
-            plan = turns.plan(_total(open_waits), room.messages, *_rules(open_waits), now_ns)
+            plan = scheduler.plan(_total(open_waits), room.messages, *_rules(open_waits), now_ns)
             if not plan:
                 break
             jobs = await self._read_jobs(_spread(_whole(plan), open_waits))
@@ -125,7 +123,7 @@ class LaneFetch:
             else:
                 _limit(jobs, plan)
                 await self._lane_by_lane(attempt, jobs)
-            served = _note_served(attempt.found[begun:], turns, now_ns)
+            served = _note_served(attempt.found[begun:], scheduler, now_ns)
             barren |= {job.place for job in jobs if job.count and not served[_named(job)]}
             order = list(_whole(plan))
             attempt.found[begun:] = sorted(attempt.found[begun:], key=lambda each: order.index(lane_of(each.lease)))
@@ -214,8 +212,7 @@ class LaneFetch:
             upto = next_of_lane(visit.partition, lane, end, front) if following is None else min(following, front)
             upto = max(upto, end)
             left = left_behind(visit.partition, lane, front, upto)
-            runs = packed(int(offsets[0]), offset_bits(offsets))
-            events.append(Delivered(queue.key, runs, None, upto, visit.member_id, until_ns, lane, left))
+            events.append(decide_read_ahead(queue, lane, offsets, upto, left, visit.member_id, until_ns))
             handed.append((job, run))
             front = max(front, upto)
         if not handed:
@@ -243,7 +240,7 @@ class LaneFetch:
             self._shards.change(queue.group, skips)
 
     def _pass_over(self, visit: Visit) -> None:
-        """What lies next in the partition is for nobody: it is delayed, the system's own, or was aborted."""
+        """Skip what lies next in the partition if no group sees it: it is delayed, the system's own, or was aborted."""
         queue, partition = visit.queue, visit.partition
         if partition.closed or partition.stable_end <= queue.front or not self._assigned.may_take(visit):
             return
@@ -306,11 +303,11 @@ def _named(job: _Job) -> tuple[str, int, int]:
     return job.visit.topic.name, job.visit.queue.partition, job.lane
 
 
-def _note_served(found: Sequence[Delivery], turns: LaneTurns, now_ns: int) -> Counter[tuple[str, int, int]]:
+def _note_served(found: Sequence[Delivery], scheduler: LaneScheduler, now_ns: int) -> Counter[tuple[str, int, int]]:
     """How many came of each topic, partition and lane."""
     served: Counter[tuple[str, int, int]] = Counter()
     for each in found:
         lane = lane_of(each.lease)
         served[each.topic, each.partition, lane] += len(each.run)
-        turns.served(lane, len(each.run), now_ns)
+        scheduler.note_served(lane, len(each.run), now_ns)
     return served

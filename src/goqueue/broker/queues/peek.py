@@ -1,4 +1,4 @@
-"""What a group still has to do, message by message, without taking anything."""
+"""Peek: the messages that a group is not done with, and the state of each, without delivering any."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Peeked:
     until_ns: int
     """In flight: until when. To be tried again: when; 0 is now."""
     error: str
-    """Why it was not done the last time, if anyone said so."""
+    """Reason of the last nack or timeout, if there was one."""
 
 
 @dataclass(slots=True)

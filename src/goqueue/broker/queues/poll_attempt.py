@@ -1,4 +1,4 @@
-"""One look at a member's queues: where it looks, how much it may take, and what comes of it."""
+"""One attempt of a poll at a member's queues: where it looks, how much it may fetch, and what it has found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Delivery:
     seal: Seal | None
     next_offset: int
     until_ns: int
-    """When the messages are anyone's again."""
+    """When the visibility timeout of the messages ends."""
 
     def receipt(self, offset: int) -> str | None:
         return None if self.seal is None else self.seal.receipt(offset, self.count, self.lease)
@@ -88,7 +88,7 @@ class Attempt:
     session: Session
     room: Room
     to_visit: deque[Queue]
-    """Queues that nobody has looked at yet."""
+    """Queues that the attempt has not come to yet."""
     found: list[Delivery] = field(default_factory=list)
     steps: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     """Of a stream: from where to where each queue was read."""

@@ -1,8 +1,8 @@
-"""Polling: the next messages of a group for one of its members, waiting for some if there are none.
+"""Poll: the next messages of a group for one of its members, waiting for some if there are none.
 
-A queue that one poll is reading is left alone by others. What was decided is durable before anyone sees a message, so
-delivery counts survive a crash. Whoever waits is woken by name, one for each thing that there is to take: a poll that
-leaves something behind, or goes without having taken what it was woken for, wakes the next.
+A queue that one poll is reading is skipped by others. Deliveries are durable before the answer leaves, so delivery
+counts survive a crash. Waiting polls are woken one by one, one for each thing that there is to fetch: a poll that
+leaves something behind, or ends without having fetched what it was woken for, wakes the next.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Polling:
                     return found
                 if not await self._wait(name, member_id, bounds, deadline):
                     return []
-            # Whoever asks again and again must let others stop the broker meanwhile.
+            # A client that polls in a loop must not keep the broker from stopping.
             await asyncio.sleep(0)
             return []
         finally:
@@ -110,7 +110,7 @@ class Polling:
             async with asyncio.timeout_at(deadline):
                 await woken
         except TimeoutError:
-            # Both may come at once: whoever was woken must look, or nobody will.
+            # Both may come at once: a poll that was woken must look, since no other was.
             return woken.done() and not woken.cancelled()
         except asyncio.CancelledError:
             runtime.waits_no_more(waiter)
@@ -122,7 +122,7 @@ class Polling:
         return True
 
     def _pass_on(self, name: str) -> None:
-        """It was someone's turn, and they are gone: another must have it."""
+        """Wake another poll for what this one was woken for, and did not fetch."""
         group = self._shards.journal(name).machine.get(name)
         if group is not None:
             self._shards.offer_all(name, self._shards.queues_of(group))
@@ -211,7 +211,7 @@ class Polling:
                 await attempt.harvest(self._visit(visit))
 
     def give_back(self, name: str, member_id: str, found: Sequence[Delivery]) -> None:
-        """These never reached their member: whoever asked is gone."""
+        """Release deliveries that never reached their member, because its connection is gone."""
         unseen = {(each.topic, each.partition, each.lease) for each in found if each.lease}
         if unseen:
             self._give_back(name, member_id, unseen.__contains__)

@@ -23,7 +23,7 @@ _SPECIAL = re.compile(f"{FOR_GROUP}|{TTL}".encode())
 _MESSAGES = 2_000
 _LANE_BYTES = 256 << 10
 _MOST_BYTES = 32 << 20
-"""What all groups may keep together; who was served longest ago reads again."""
+"""What all groups may keep together; the lane that was served longest ago is evicted."""
 
 Place = tuple[str, int]
 """Of a queue and a lane."""
