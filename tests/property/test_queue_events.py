@@ -358,7 +358,7 @@ class Script:
 
     def check_acks(self) -> None:
         """Of each lease exactly what it has acked itself is known as acked by it, whoever else has done the rest."""
-        for number in range(1, self.queue.next_lease):
+        for number in range(1, self.queue.leases.next_number):
             for lease in (lease_in(number, lane) for lane in range(HIDDEN)):
                 for offset in range(self.table.end):
                     assert self.queue.was_acked(lease, offset) == ((lease, offset) in self.table.acked)

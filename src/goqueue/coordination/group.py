@@ -117,13 +117,10 @@ class Group:
 
     def __init__(self, state: GroupState, in_flight: dict[str, int]) -> None:
         self.state = state
+        self.name = state.name
         self.in_flight = in_flight
         """How many messages each member has in flight; kept by the group's queues."""
         self._owned: tuple[Mapping[str, str], Mapping[str, Handover], dict[str, list[str]]] | None = None
-
-    @property
-    def name(self) -> str:
-        return self.state.name
 
     def member(self, member_id: str) -> Member:
         found = self.state.members.get(member_id)

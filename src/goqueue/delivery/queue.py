@@ -99,11 +99,6 @@ class Queue:
         return max([self._cursors.known_end, *(offset + 1 for offset in self.moving)])
 
     @property
-    def next_lease(self) -> int:
-        """The number of the next lease, before its lane is added."""
-        return self.leases.next_number
-
-    @property
     def outstanding(self) -> int:
         """How many messages are in batches: in flight, or waiting for a retry."""
         return self.leases.outstanding
@@ -154,9 +149,6 @@ class Queue:
             if (lane := self.lanes.get(move.lane)) is not None
         )
         return undone - self.outstanding - moving
-
-    def has_lease(self, lease: int) -> bool:
-        return self.leases.has(lease)
 
     def batches(self, lease: int | None = None) -> Iterator[InFlightBatch]:
         """The in-flight batches of one lease, or of all."""
@@ -331,7 +323,7 @@ class Queue:
             self.topic_id,
             self.partition,
             self.front,
-            self.next_lease,
+            self.leases.next_number,
             [lane.dump(number) for number, lane in sorted(self.lanes.items())],
             self.leases.dump(),
             dict(self.moving),

@@ -49,6 +49,12 @@ def decide_release_unseen(queue: Queue, member: str, unseen: Collection[int]) ->
     return [Released(queue.key, to_parts(held))] if held else []
 
 
+def decide_acks_below(queue: Queue, offset: int) -> list[AnyQueueEvent]:
+    """A member of a queue commits ``offset``: what was delivered below it is done, and nothing else."""
+    parts = queue.delivered_below(offset)
+    return [Acked(queue.key, parts)] if parts else []
+
+
 def decide_commit(queue: Queue, offset: int, since: int = 0) -> list[AnyQueueEvent]:
     """A stream group goes on at ``offset``, unless it is there or further, or was set back behind ``since``."""
     return [Committed(queue.key, offset)] if since <= queue.committed < offset else []

@@ -9,7 +9,7 @@ from goqueue.delivery.claims import claim_below, claim_lease, claim_message, to_
 from goqueue.delivery.events import Acked, Committed, Extended, Frozen, Moving, Redelivered, Released, Returned
 from goqueue.delivery.in_flight_batch import READY, SPAN
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.settlement import decide_commit, decide_release_unseen, decide_settlement
+from goqueue.delivery.settlement import decide_acks_below, decide_commit, decide_release_unseen, decide_settlement
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
 from goqueue.model.errors import InvalidRequest, StaleReceipt
 from goqueue.model.ports import NANOS_PER_MS
@@ -106,6 +106,15 @@ def test_a_commit_of_before_a_reset_is_void() -> None:
     queue = a_queue()
     queue.apply(Committed(Q, 1))
     assert decide_commit(queue, 5, since=3) == []
+
+
+def test_a_commit_in_a_queue_acks_what_was_delivered_below_it_but_for_what_is_frozen() -> None:
+    queue = a_queue(4)
+    assert decide_acks_below(queue, 0) == []
+    apply(queue, [Frozen(Q, [(FIRST, [1, 2])], "transaction 1")])
+    events = decide_acks_below(queue, 3)
+    apply(queue, events)
+    assert queue.committed == 1 and queue.in_hand(MEMBER) == 1 and queue.find(FIRST, 1) is not None
 
 
 # Claims

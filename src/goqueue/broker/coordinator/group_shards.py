@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from goqueue.broker.coordinator.backlog import has_new, is_plain
@@ -37,6 +38,8 @@ from goqueue.wire.routing import partition_of
 
 log = get_logger(__name__)
 
+_SHARDS_KNOWN = 10_000
+"""So many names of groups are hashed once."""
 _SWEEPING = (Committed, Dropped, CutTo, ResetTo)
 """Events that do not name the messages one by one that they are about."""
 
@@ -77,6 +80,8 @@ class GroupShards:
         self.journals = journals
         self.clock = host.clock
         self.notes = host.notes
+        # A request asks for its group's shard many times.
+        self._shard_of = lru_cache(_SHARDS_KNOWN)(lambda name: partition_of(name.encode(), len(journals)))
         self._receipt_key = receipt_key
         self._runtimes: dict[str, GroupRuntime] = {}
         self._takers: dict[str, GroupRuntime] = {}
@@ -98,7 +103,7 @@ class GroupShards:
     # Finding
 
     def journal(self, name: str) -> Journal[Groups]:
-        return self.journals[partition_of(name.encode(), len(self.journals))]
+        return self.journals[self._shard_of(name)]
 
     def find(self, name: str) -> Group:
         """A user's group, not one of the broker's own."""
@@ -218,7 +223,7 @@ class GroupShards:
                     self.notes.swept(queue, to_come.get(place, ()))
                 else:
                     self.notes.changed(queue, event, cause)
-                self._queue_times.set(_scoped(name, event.q), queue.next_time_ns())
+                self._queue_times.set(_scoped(name, event.q), queue.leases.next_time_ns())
                 if isinstance(event, ResetTo):
                     self.forget_positions(name, event.q)
                 if queue.moving:
@@ -297,7 +302,7 @@ class GroupShards:
             session.positions.pop(key, None)
 
     def rearm(self, queue: Queue) -> None:
-        self._queue_times.set(_scoped(queue.group, queue.key), queue.next_time_ns())
+        self._queue_times.set(_scoped(queue.group, queue.key), queue.leases.next_time_ns())
 
     def look_again(self, queue: Queue, in_ns: int) -> None:
         """Something of the queue's is due and could not be seen to."""

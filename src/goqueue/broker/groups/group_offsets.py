@@ -17,8 +17,9 @@ from goqueue.broker.runtime.time_slices import Stretch
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent, queue_key
 from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
-from goqueue.delivery.events import Acked, Committed, ResetTo
+from goqueue.delivery.events import ResetTo
 from goqueue.delivery.queue import Queue
+from goqueue.delivery.settlement import decide_acks_below, decide_commit
 from goqueue.model.errors import NotAssigned, OffsetOutOfRange
 from goqueue.model.fields import shown
 from goqueue.model.logging import get_logger
@@ -66,11 +67,7 @@ class GroupOffsets:
         events: list[GroupsEvent] = []
         is_stream = self._shards.settings(group).mode == "stream"
         for queue, offset in self._checked(group, member_id, offsets, generation):
-            if is_stream:
-                if offset > queue.committed:
-                    events.append(Committed(queue.key, offset))
-            elif parts := queue.delivered_below(offset):
-                events.append(Acked(queue.key, parts))
+            events += decide_commit(queue, offset) if is_stream else decide_acks_below(queue, offset)
         self._shards.change(name, events)
         self._changes.release(group, member_id)
         self._shards.runtime(name).wake_all()

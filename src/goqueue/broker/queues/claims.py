@@ -54,7 +54,7 @@ class Claims:
         seal.check(receipt)
         batch = claim_message(found.queue, receipt.lease, receipt.offset, self._request)
         if batch is not None:
-            if found.topic.name in self._refused:
+            if self._refused and found.topic.name in self._refused:
                 raise self._refused[found.topic.name]
             found.claimed.append((batch, 1 << (receipt.offset - batch.first)))
 
@@ -66,7 +66,7 @@ class Claims:
             raise StaleReceipt("the lease is void: its topic was deleted")
         seal.check_token(claim.token, claim.count, claim.lease)
         claim.check()
-        if found.topic.name in self._refused:
+        if self._refused and found.topic.name in self._refused:
             raise self._refused[found.topic.name]
         outcome = claim_lease(found.queue, claim.lease, claim.runs, self._request)
         found.claimed += outcome.claimed

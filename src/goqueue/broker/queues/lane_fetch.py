@@ -70,7 +70,7 @@ class LaneFetch:
     async def serve(self, attempt: Attempt) -> None:
         runtime = self._shards.runtime(attempt.group.name)
         visits = self._visits(attempt, runtime.reading)
-        first_leases = [lease_in(visit.queue.next_lease, 0) for visit in visits]
+        first_leases = [lease_in(visit.queue.leases.next_number, 0) for visit in visits]
         runtime.reading.update(visit.queue.key for visit in visits)
         is_shared = self._shards.settings(attempt.group).kind == "shared"
         try:
@@ -217,13 +217,13 @@ class LaneFetch:
             front = max(front, upto)
         if not handed:
             return []
-        number = queue.next_lease
+        number = queue.leases.next_number
         self._shards.change(visit.group.name, events)
         found: list[Delivery] = []
         for job, run in handed:
             self._ahead.taken(job.place, job.ahead, len(run), queue.cursor(job.lane))
             leases = []
-            while queue.has_lease(lease_in(number, job.lane)):
+            while queue.leases.has(lease_in(number, job.lane)):
                 leases.append(lease_in(number, job.lane))
                 number += 1
             found += self._fetch.deliveries(visit, job.lane, leases, run)

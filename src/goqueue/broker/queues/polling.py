@@ -238,7 +238,7 @@ class Polling:
         if not self._shards.has_something(group, queue):
             return []
         runtime.reading.add(queue.key)
-        first_lease = lease_in(queue.next_lease, 0)
+        first_lease = lease_in(queue.leases.next_number, 0)
         try:
             return await self._queue_fetch.take(visit)
         except BaseException:

@@ -203,9 +203,9 @@ class QueueFetch:
 
     def _apply(self, visit: Visit, events: Sequence[GroupsEvent]) -> list[int]:
         """The leases that came of it."""
-        before = visit.queue.next_lease
+        before = visit.queue.leases.next_number
         self._shards.change(visit.group.name, events)
-        return [lease_in(number, visit.lane) for number in range(before, visit.queue.next_lease)]
+        return [lease_in(number, visit.lane) for number in range(before, visit.queue.leases.next_number)]
 
     def deliveries(self, visit: Visit, lane: int, leases: list[int], run: FrameRun) -> list[Delivery]:
         """What leases of a lane are for the member: the frames of all of them are in ``run``."""

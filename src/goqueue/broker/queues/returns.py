@@ -35,7 +35,7 @@ class Returns:
     def tend(self, queue: Queue) -> None:
         """Make due retries ready, and give back messages whose visibility timeout is over."""
         now_ns = self._clock.now_ns()
-        at_ns = queue.next_time_ns()
+        at_ns = queue.leases.next_time_ns()
         if at_ns is None or at_ns > now_ns:
             # The alarm may have been for a message that was settled since, and know of no later one.
             self._shards.rearm(queue)
@@ -43,7 +43,7 @@ class Returns:
         place = self._shards.place(queue)
         if place is None:
             return
-        expired = queue.ripen(now_ns)
+        expired = queue.leases.ripen(now_ns)
         if expired:
             claimed = whole(expired)
             self._tally.visibility_timeouts += sum(bits.bit_count() for _, bits in claimed)

@@ -89,14 +89,15 @@ class Settlement:
         return lacking
 
     async def _carry_out(self, claims: Claims, request: SettlementRequest) -> None:
-        for each in claims.queues:
+        queues = claims.queues
+        for each in queues:
             if each.claimed:
                 terms = self._changes.terms(each.group, each.queue, each.topic)
                 settled = decide_settlement(each.queue, each.claimed, request, terms)
                 self._count(request.verb, settled.messages)
                 self._changes.apply(each.group, [each.claimed], settled.events, _CAUSES.get(request.verb, ""))
         # A request that repeats another one may change nothing, and yet what it asks for may not be durable.
-        for name in {each.group.name for each in claims.queues}:
+        for name in {each.group.name for each in queues}:
             await self._shards.journal(name).settled()
 
     def _count(self, verb: Verb, messages: int) -> None:
