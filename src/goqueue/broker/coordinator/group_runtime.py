@@ -115,9 +115,9 @@ class GroupRuntime:
         self.end_to_end = Histogram(_END_TO_END_BOUNDS_S)
         """From the timestamps of messages to their delivery."""
         self._changed: dict[asyncio.Future[None], None] = {}
-        self._told_s = -float("inf")
+        self._notified_s = -float("inf")
         """When members were last notified of a change, by the loop's clock."""
-        self._telling: asyncio.TimerHandle | None = None
+        self._notification: asyncio.TimerHandle | None = None
 
     def note_end_to_end(self, count: int, first_ns: int, last_ns: int) -> None:
         """So many messages were delivered at once: how long the first and the last of them had been on their way."""
@@ -138,7 +138,7 @@ class GroupRuntime:
             found = self.sessions[member] = Session(now_ns)
         return found
 
-    def changed(self) -> None:
+    def notify_change(self) -> None:
         """Partitions have other owners now: polls look again, and streams notify their members.
 
         If many members join one after the other, each of them would be notified of each join. So members of a large
@@ -146,27 +146,27 @@ class GroupRuntime:
         """
         self.version += 1
         self.shares.clear()
-        if self._telling is not None:
+        if self._notification is not None:
             return
         if len(self.sessions) > _FEW_MEMBERS:
             loop = asyncio.get_running_loop()
-            next_s = self._told_s + len(self.sessions) * _PAUSE_S_EACH
+            next_s = self._notified_s + len(self.sessions) * _PAUSE_S_EACH
             if next_s > loop.time():
-                self._telling = loop.call_at(next_s, self._tell)
+                self._notification = loop.call_at(next_s, self._notify)
                 return
-            self._told_s = loop.time()
-        self._tell()
+            self._notified_s = loop.time()
+        self._notify()
 
-    def ended(self) -> None:
+    def end(self) -> None:
         """The group was deleted, or the broker stops: end all waits."""
         self.version += 1
         self.shares.clear()
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
-            self._told_s, self._telling = self._telling.when(), None
+    def _notify(self) -> None:
+        if self._notification is not None:
+            self._notification.cancel()
+            self._notified_s, self._notification = self._notification.when(), None
         self.wake_all()
         changed, self._changed = self._changed, {}
         self._waking.add(changed)
@@ -183,20 +183,20 @@ class GroupRuntime:
         return self.version
 
     def wait(self, waiter: Waiter) -> None:
-        """It hears of news from now on, until ``waits_no_more``."""
+        """Wake this poll when there is news, until ``stop_waiting``."""
         self.waiters[waiter] = None
         if waiter.has_room:
             self._waiting_takers += 1
             self._takers[self._name] = self
 
-    def waits_no_more(self, waiter: Waiter) -> None:
-        """Said twice is as good as once."""
+    def stop_waiting(self, waiter: Waiter) -> None:
+        """Calling it twice is harmless."""
         if waiter not in self.waiters:
             return
         del self.waiters[waiter]
         if waiter.has_room:
             self._waiting_takers -= 1
-            # A group that was deleted may have been made again meanwhile: that one speaks for itself.
+            # A group that was deleted may have been made again meanwhile: that one has its own entry.
             if not self._waiting_takers and self._takers.get(self._name) is self:
                 del self._takers[self._name]
 

@@ -87,7 +87,7 @@ class GroupShards:
         self._takers: dict[str, GroupRuntime] = {}
         """Groups with a waiting poll that has room."""
         self._waking: Rounds[asyncio.Future[None]] = Rounds(wake)
-        self._told: Rounds[tuple[str, str]] = Rounds(self._tell)
+        self._news_rounds: Rounds[tuple[str, str]] = Rounds(self._pass_news)
         """Groups that are to hear of the news of a partition."""
         self._watched: set[Partition] = set()
         self._special: set[str] = set()
@@ -229,7 +229,7 @@ class GroupShards:
                 if queue.moving:
                     self.on_moving(queue)
             else:
-                self._group_changed(name, event)
+                self._note_group_change(name, event)
         for queue in touched.values():
             self.offer(name, queue)
 
@@ -258,13 +258,13 @@ class GroupShards:
             # Members that had messages of it in flight have room again.
             runtime.wake_all()
 
-    def _group_changed(self, name: str, event: AnyGroupEvent) -> None:
+    def _note_group_change(self, name: str, event: AnyGroupEvent) -> None:
         group = self.journal(name).machine.get(name)
         if group is None:
             self.notes.forget_group(name)
             gone = self._runtimes.pop(name, None)
             if gone is not None:
-                gone.ended()
+                gone.end()
             for watching in self._groups_on.values():
                 watching.discard(name)
             return
@@ -283,7 +283,7 @@ class GroupShards:
             for member in [each for each in runtime.sessions if each not in members]:
                 del runtime.sessions[member]
             self._prune_positions(group, runtime)
-            runtime.changed()
+            runtime.notify_change()
             for handover in group.state.handovers.values():
                 self.group_times.set(name, handover.deadline_ns)
 
@@ -323,7 +323,7 @@ class GroupShards:
 
     def stop(self) -> None:
         for runtime in self._runtimes.values():
-            runtime.ended()
+            runtime.end()
 
     # News from partitions
 
@@ -355,9 +355,9 @@ class GroupShards:
         if partition.log.special_end and name not in self._special:
             self._special.add(name)
         # As many steps as the fewer of the two have: groups that only exist cost a publish nothing.
-        self._told.add([(group, name) for group in self._groups_on.get(name, set()) & self._takers.keys()])
+        self._news_rounds.add([(group, name) for group in self._groups_on.get(name, set()) & self._takers.keys()])
 
-    def _tell(self, group_and_partition: tuple[str, str]) -> None:
+    def _pass_news(self, group_and_partition: tuple[str, str]) -> None:
         group, name = group_and_partition
         taker = self._takers.get(group)
         if taker is not None:

@@ -88,7 +88,7 @@ class Subscriptions:
                 group = journal.machine.find(name)
                 if any(topic.name in member.topics for member in group.state.members.values()):
                     self.keep_up(name)
-                    self._shards.runtime(name).changed()
+                    self._shards.runtime(name).notify_change()
 
     def topic_deleted(self, topic: Topic) -> None:
         """Nothing is left of it, in any group."""
@@ -131,5 +131,5 @@ class Subscriptions:
         self._shards.change(group.name, events)
         if settings.kind == "shared" and events:
             # Nobody owns anything, and yet there is something else to take from.
-            self._shards.runtime(group.name).changed()
+            self._shards.runtime(group.name).notify_change()
         self.watch(group, topics)

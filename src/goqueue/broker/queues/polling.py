@@ -113,12 +113,12 @@ class Polling:
             # Both may come at once: a poll that was woken must look, since no other was.
             return woken.done() and not woken.cancelled()
         except asyncio.CancelledError:
-            runtime.waits_no_more(waiter)
+            runtime.stop_waiting(waiter)
             if woken.done() and not woken.cancelled():
                 self._pass_on(name)
             raise
         finally:
-            runtime.waits_no_more(waiter)
+            runtime.stop_waiting(waiter)
         return True
 
     def _pass_on(self, name: str) -> None:

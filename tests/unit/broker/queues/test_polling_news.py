@@ -150,9 +150,9 @@ async def test_the_last_wait_of_a_deleted_group_does_not_end_those_of_one_that_h
     old, new = _waiter(loop), _waiter(loop)
     deleted.wait(old)
     again.wait(new)
-    deleted.waits_no_more(old)
+    deleted.stop_waiting(old)
     assert takers == {"g": again}
-    again.waits_no_more(new)
+    again.stop_waiting(new)
     assert takers == {}
 
 
@@ -166,10 +166,10 @@ async def test_a_wait_that_ends_twice_does_not_end_another() -> None:
     runtime.wait(first)
     runtime.wait(second)
     for _ in range(2):
-        runtime.waits_no_more(first)
-        runtime.waits_no_more(full)
+        runtime.stop_waiting(first)
+        runtime.stop_waiting(full)
         assert takers == {"g": runtime}
-    runtime.waits_no_more(second)
+    runtime.stop_waiting(second)
     assert takers == {}
 
 

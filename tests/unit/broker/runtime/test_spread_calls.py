@@ -88,8 +88,8 @@ async def test_a_message_for_many_groups_wakes_a_few_of_them_in_each_round(tmp_p
             await it.waiting(1, f"g{number}")
         shards = it.broker.groups.shards
         woken: list[str] = []
-        told = shards._tell
-        shards._told._do = lambda each: (woken.append(each[0]), told(each))[1]
+        told = shards._pass_news
+        shards._news_rounds._do = lambda each: (woken.append(each[0]), told(each))[1]
         it.broker.topic("t").partition(0).wake()
         assert len(woken) == AT_A_ROUND
         await asyncio.sleep(0)
@@ -115,21 +115,21 @@ async def test_members_of_a_large_group_hear_of_many_changes_at_once(monkeypatch
     await asyncio.sleep(0)
     for number in range(MANY):
         runtime.session(f"m{number}", 0)
-        runtime.changed()
+        runtime.notify_change()
         for _ in range(20):
             await asyncio.sleep(0)
     before = group_runtime._FEW_MEMBERS
     # One by one while they were few, once more when they had become many, and then with a pause.
     assert set(told) == {before + 1}
-    assert runtime._telling is not None
-    runtime._tell()
+    assert runtime._notification is not None
+    runtime._notify()
     await until(lambda: set(last) == {runtime.version})
     assert set(told) == {before + 2} and runtime.version == MANY
     # The end of a group waits for no pause.
-    runtime.changed()
-    runtime.ended()
+    runtime.notify_change()
+    runtime.end()
     await until(lambda: set(last) == {MANY + 2})
-    assert runtime._telling is None
+    assert runtime._notification is None
     for each in members:
         each.cancel()
     await asyncio.gather(*members, return_exceptions=True)
