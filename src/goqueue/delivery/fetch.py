@@ -127,7 +127,7 @@ def decide_lost(queue: Queue, lane: int, offsets: Sequence[int], member: str) ->
 
 def decide_drop(queue: Queue, log_start: int) -> list[AnyQueueEvent]:
     """What retention has removed from the log leaves the queue."""
-    return [Dropped(queue.key, log_start)] if log_start > queue.committed else []
+    return [Dropped(queue.key, log_start)] if log_start > queue.cursors.committed else []
 
 
 def _decide_expired(queue: Queue, offsets: Sequence[int], terms: FetchTerms) -> list[AnyQueueEvent]:

@@ -72,10 +72,10 @@ class Queue:
         self.group = opened.group
         self.topic_id = opened.topic_id
         self.partition = opened.partition
-        self._cursors = LaneCursors(opened.start)
-        self.lanes = self._cursors.by_number
+        self.cursors = LaneCursors(opened.start)
+        self.lanes = self.cursors.by_number
         """Lanes with something that is not done, or done beyond the front."""
-        self.leases = Leases(self._cursors, in_flight)
+        self.leases = Leases(self.cursors, in_flight)
         self.moving: dict[int, Move] = {}
         """By offset."""
         self.keys: KeyOrder | None = None
@@ -86,17 +86,17 @@ class Queue:
     @property
     def front(self) -> int:
         """The highest offset that any lane has come to."""
-        return self._cursors.front
+        return self.cursors.front
 
     @property
     def committed(self) -> int:
         """The end of the prefix that is done, in every lane."""
-        return self._cursors.committed
+        return self.cursors.committed
 
     @property
     def known_end(self) -> int:
         """Nothing is known of any message from here on."""
-        return max([self._cursors.known_end, *(offset + 1 for offset in self.moving)])
+        return max([self.cursors.known_end, *(offset + 1 for offset in self.moving)])
 
     @property
     def outstanding(self) -> int:
@@ -115,11 +115,11 @@ class Queue:
     def cursor(self, lane: int) -> int:
         """Where to look for the lane's next messages."""
         found = self.lanes.get(lane)
-        return self._cursors.front if found is None else found.cursor
+        return self.cursors.front if found is None else found.cursor
 
     def is_done(self, offset: int, lane: int) -> bool:
         """Of an offset that is known to be of this lane."""
-        return self._cursors.is_done(offset, lane)
+        return self.cursors.is_done(offset, lane)
 
     def was_acked(self, lease: int, offset: int) -> bool:
         """Whether a message is known to have been acked by this very delivery."""
@@ -236,16 +236,16 @@ class Queue:
             case Moved(_, runs, lane):
                 self._moved(runs, lane)
             case Committed(_, offset):
-                self._cursors.restart(offset)
+                self.cursors.restart(offset)
             case Dropped(_, start):
                 leases.forget(0, start)
-                self._cursors.drop_below(start)
+                self.cursors.drop_below(start)
                 if self.keys is not None:
                     self.keys.release(0, start)
                     self.keys.stopped.clear()
             case ResetTo(_, offset):
                 self.close()
-                self._cursors.restart(offset)
+                self.cursors.restart(offset)
                 self.keys = None
             case CutTo(_, end):
                 self._cut(end)
@@ -256,7 +256,7 @@ class Queue:
         self.acks.clear()
 
     def _deliver(self, event: Delivered) -> None:
-        lane = self._cursors.open(event.lane)
+        lane = self.cursors.open(event.lane)
         if isinstance(event.runs, str):
             first, bits = unpacked(event.runs)
             if event.skipped is None:
@@ -270,7 +270,7 @@ class Queue:
             self.leases.add(event.runs, 1, event.member, event.until_ns, event.lane)
         for first, end in pairs(event.skipped or []):
             self._add(event.lane, lane, first, end)
-        self._cursors.advance(event.lane, lane, event.upto, event.left)
+        self.cursors.advance(event.lane, lane, event.upto, event.left)
 
     def _move(self, event: Moving) -> None:
         for taken in self.leases.take(event.parts):
@@ -288,26 +288,26 @@ class Queue:
             move = self.moving.pop(offset, None)
             by_lane.setdefault(otherwise if move is None else move.lane, []).append(offset)
         for number, offsets in by_lane.items():
-            lane = self._cursors.open(number)
+            lane = self.cursors.open(number)
             for first, end in pairs(to_runs(offsets)):
                 self._add(number, lane, first, end)
-            self._cursors.tidy(number, lane)
+            self.cursors.tidy(number, lane)
 
     def _cut(self, end: int) -> None:
         self.leases.forget(end, None)
         self.acks.cut(end)
         for offset in [each for each in self.moving if each >= end]:
             del self.moving[offset]
-        self._cursors.cut(end)
+        self.cursors.cut(end)
         self.keys = None
 
     def _done(self, number: int, taken: InFlightBatch) -> None:
-        lane = self._cursors.open(number)
+        lane = self.cursors.open(number)
         lane.acked.add_bits(taken.first, taken.bits)
         if self.keys is not None:
             for first, end in pairs(taken.runs):
                 self.keys.release(first, end)
-        self._cursors.tidy(number, lane)
+        self.cursors.tidy(number, lane)
 
     def _add(self, number: int, lane: Lane, first: int, end: int) -> None:
         lane.acked.add(first, end)

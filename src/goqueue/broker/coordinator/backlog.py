@@ -16,24 +16,25 @@ LANES = range(HIDDEN)
 
 def is_plain(queue: Queue, partition: Partition) -> bool:
     """Whether everything that is left is of lane normal, so that it is served in the order of its offsets."""
-    if partition.log.special_end > queue.front:
+    if partition.log.special_end > queue.cursors.front:
         return False
     if not queue.lanes:
         return True
     only = queue.lanes.get(NORMAL)
-    return only is not None and len(queue.lanes) == 1 and only.cursor == queue.front
+    return only is not None and len(queue.lanes) == 1 and only.cursor == queue.cursors.front
 
 
 def has_new(queue: Queue, partition: Partition) -> bool:
     """Whether there is something that no poll has looked at yet, and that one may look at."""
+    front = queue.cursors.front
     if queue.keys is not None and queue.keys.stopped:
         going = [number for number in LANES if number not in queue.keys.stopped]
         end = partition.stable_end
         return any(lanes.first(partition.log, number, queue.cursor(number), end) is not None for number in going)
-    if partition.stable_end > queue.front:
+    if partition.stable_end > front:
         return True
     return any(
-        lane.cursor < queue.front and lanes.first(partition.log, number, lane.cursor, queue.front) is not None
+        lane.cursor < front and lanes.first(partition.log, number, lane.cursor, front) is not None
         for number, lane in queue.lanes.items()
     )
 

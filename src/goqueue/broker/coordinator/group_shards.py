@@ -158,7 +158,7 @@ class GroupShards:
     def may_scan(self, queue: Queue, partition: Partition) -> bool:
         """Whether there is something new, and room to deliver it."""
         limits = self.host.config.limits
-        is_full = queue.outstanding + len(queue.moving) >= limits.max_outstanding
+        is_full = queue.leases.outstanding + len(queue.moving) >= limits.max_outstanding
         return not is_full and has_new(queue, partition)
 
     def is_mixed(self, group: Group, share: Share) -> bool:

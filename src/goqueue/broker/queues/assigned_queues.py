@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from goqueue.broker.coordinator.group_runtime import Share
 from goqueue.broker.coordinator.group_shards import GroupShards, partition_name
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.queues.poll_attempt import Visit
+from goqueue.broker.queues.poll_attempt import Poller, Visit
 from goqueue.coordination.group import Group
 from goqueue.delivery.fetch import decide_drop
 from goqueue.delivery.queue import Queue
@@ -20,20 +20,24 @@ class AssignedQueues:
     def __init__(self, shards: GroupShards) -> None:
         self._shards = shards
 
-    def share(self, group: Group, member_id: str) -> Share:
+    def share(self, poller: Poller) -> Share:
         """The queues and partitions of a member, kept until the next rebalance."""
-        shares = self._shards.runtime(group.name).shares
-        if member_id not in shares:
-            if self._shards.settings(group).kind == "shared":
-                shares[member_id] = _share(group, self._partitions(group.member(member_id).topics))
-            else:
-                # One pass over the owners gives all members' shares.
-                shares.update((each, _share(group, names)) for each, names in group.owned().items())
-        return shares.get(member_id, _NOTHING)
+        shares, member_id = poller.runtime.shares, poller.member_id
+        found = shares.get(member_id)
+        return found if found is not None else self._work_out(poller, shares).get(member_id, _NOTHING)
 
-    def queues(self, group: Group, member_id: str) -> list[Queue]:
-        machine = self._shards.journal(group.name).machine
-        return [queue for key in self.share(group, member_id).queues if (queue := machine.queue(key)) is not None]
+    def _work_out(self, poller: Poller, shares: dict[str, Share]) -> dict[str, Share]:
+        group = poller.group
+        if poller.settings.kind == "shared":
+            shares[poller.member_id] = _share(group, self._partitions(group.member(poller.member_id).topics))
+        else:
+            # One pass over the owners gives all members' shares.
+            shares.update((each, _share(group, names)) for each, names in group.owned().items())
+        return shares
+
+    def queues(self, poller: Poller) -> list[Queue]:
+        machine = self._shards.journal(poller.group.name).machine
+        return [queue for key in self.share(poller).queues if (queue := machine.queue(key)) is not None]
 
     def _partitions(self, topics: Sequence[str]) -> list[str]:
         found: list[str] = []
@@ -48,11 +52,11 @@ class AssignedQueues:
     def may_take(self, visit: Visit) -> bool:
         """Asked after every await: the member may have left, the partition have been taken from it, or the state been
         loaded again."""
-        group, queue = visit.group, visit.queue
+        poller, queue = visit.poller, visit.queue
         return (
             self._shards.journal(queue.group).machine.queue(queue.key) is queue
-            and visit.member_id in group.state.members
-            and queue.key in self.share(group, visit.member_id).queues
+            and poller.member_id in poller.group.state.members
+            and queue.key in self.share(poller).queues
         )
 
     def drop_expired(self, queue: Queue, partition: Partition) -> None:

@@ -68,13 +68,13 @@ class LaneFetch:
         self._ahead = ReadAhead()
 
     async def serve(self, attempt: Attempt) -> None:
-        runtime = self._shards.runtime(attempt.group.name)
+        poller, runtime = attempt.poller, attempt.poller.runtime
         visits = self._visits(attempt, runtime.reading)
         first_leases = [lease_in(visit.queue.leases.next_number, 0) for visit in visits]
         runtime.reading.update(visit.queue.key for visit in visits)
-        is_shared = self._shards.settings(attempt.group).kind == "shared"
+        is_shared = poller.settings.kind == "shared"
         try:
-            await self._serve(attempt, visits, runtime.lane_scheduler if is_shared else attempt.session.lane_scheduler)
+            await self._serve(attempt, visits, runtime.lane_scheduler if is_shared else poller.session.lane_scheduler)
         except BaseException:
             for visit, first_lease in zip(visits, first_leases, strict=True):
                 self._give_back(visit, first_lease)
@@ -83,7 +83,7 @@ class LaneFetch:
             for visit in visits:
                 runtime.reading.discard(visit.queue.key)
             # Others left them alone meanwhile, and may be waiting for what is left.
-            self._shards.offer_all(attempt.group.name, [visit.queue for visit in visits])
+            self._shards.offer_all(attempt.poller.group.name, [visit.queue for visit in visits])
         if attempt.room.is_left:
             # Everything was looked at: there is nothing to offer to others.
             attempt.to_visit.clear()
@@ -93,7 +93,7 @@ class LaneFetch:
         for queue in attempt.to_visit:
             where = self._shards.place(queue)
             if where is not None and queue.key not in reading:
-                found.append(Visit(attempt.group, queue, where[0], where[1], attempt.member_id, attempt.room))
+                found.append(Visit(attempt.poller, queue, where[0], where[1], attempt.room))
                 self._returns.tend(queue)
                 self._assigned.drop_expired(queue, where[1])
         return found
@@ -101,7 +101,7 @@ class LaneFetch:
     async def _serve(self, attempt: Attempt, visits: Sequence[Visit], scheduler: LaneScheduler) -> None:
         room = attempt.room
         for visit in visits:
-            if self._shards.must_learn_keys(attempt.group, visit.queue):
+            if self._shards.must_learn_keys(attempt.poller.group, visit.queue):
                 # The backlog of its lanes is not known before.
                 await attempt.harvest(self._fetch.learn_keys(visit))
         barren: set[tuple[str, int]] = set()
@@ -184,7 +184,7 @@ class LaneFetch:
 
     def _has_only_new(self, visit: Visit, lane: int) -> bool:
         """Whether there is nothing to try again, to wait for or to leave out in a lane."""
-        queue, settings = visit.queue, self._shards.settings(visit.group)
+        queue, settings = visit.queue, visit.poller.settings
         if settings.ordering == "key" or queue.moving or visit.topic.settings.message_ttl_ms is not None:
             return False
         return queue.has_only_new(lane)
@@ -212,13 +212,13 @@ class LaneFetch:
             upto = next_of_lane(visit.partition, lane, end, front) if following is None else min(following, front)
             upto = max(upto, end)
             left = left_behind(visit.partition, lane, front, upto)
-            events.append(decide_read_ahead(queue, lane, offsets, upto, left, visit.member_id, until_ns))
+            events.append(decide_read_ahead(queue, lane, offsets, upto, left, visit.poller.member_id, until_ns))
             handed.append((job, run))
             front = max(front, upto)
         if not handed:
             return []
         number = queue.leases.next_number
-        self._shards.change(visit.group.name, events)
+        self._shards.change(visit.poller.group.name, events)
         found: list[Delivery] = []
         for job, run in handed:
             self._ahead.taken(job.place, job.ahead, len(run), queue.cursor(job.lane))
@@ -236,7 +236,7 @@ class LaneFetch:
         queue = visit.queue
         late = stranded(queue, there)
         if late:
-            skips = [decide_skip(queue, lane, queue.front, visit.member_id) for lane in late]
+            skips = [decide_skip(queue, lane, queue.front, visit.poller.member_id) for lane in late]
             self._shards.change(queue.group, skips)
 
     def _pass_over(self, visit: Visit) -> None:
@@ -248,7 +248,7 @@ class LaneFetch:
             return
         upto = partition.next_visible(max(queue.front, partition.log.start_offset), _STEPS)
         if upto > queue.front:
-            self._shards.change(queue.group, [decide_skip(queue, visit.lane, upto, visit.member_id)])
+            self._shards.change(queue.group, [decide_skip(queue, visit.lane, upto, visit.poller.member_id)])
 
 
 def _total(waits: Sequence[tuple[Visit, Backlog]]) -> Backlog:

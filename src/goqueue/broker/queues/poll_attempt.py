@@ -7,13 +7,14 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 from goqueue.broker.coordinator.backlog import NORMAL
-from goqueue.broker.coordinator.group_runtime import Session
+from goqueue.broker.coordinator.group_runtime import GroupRuntime, Session
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.coordination.group import Group
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal
 from goqueue.model.errors import GoQueueError, TopicNotFound
+from goqueue.model.group_settings import GroupSettings
 from goqueue.wire.batch import FrameRun
 
 
@@ -67,14 +68,27 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
+class Poller:
+    """A member that polls, and what is looked up of its group once for each attempt.
+
+    All of it is as of the attempt's begin. If the group is gone after an await, so are its queues.
+    """
+
+    group: Group
+    settings: GroupSettings
+    runtime: GroupRuntime
+    member_id: str
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
 class Visit:
     """One member at one lane of a queue."""
 
-    group: Group
+    poller: Poller
     queue: Queue
     topic: Topic
     partition: Partition
-    member_id: str
     room: Room
     lane: int = NORMAL
 
@@ -83,9 +97,7 @@ class Visit:
 class Attempt:
     """What one look at a member's queues has come to."""
 
-    group: Group
-    member_id: str
-    session: Session
+    poller: Poller
     room: Room
     to_visit: deque[Queue]
     """Queues that the attempt has not come to yet."""

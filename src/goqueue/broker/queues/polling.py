@@ -18,7 +18,7 @@ from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.queues.assigned_queues import AssignedQueues
 from goqueue.broker.queues.lane_fetch import LaneFetch
-from goqueue.broker.queues.poll_attempt import Attempt, Delivery, Room, Visit
+from goqueue.broker.queues.poll_attempt import Attempt, Delivery, Poller, Room, Visit
 from goqueue.broker.queues.queue_changes import QueueChanges
 from goqueue.broker.queues.queue_fetch import QueueFetch
 from goqueue.broker.queues.returns import Returns
@@ -81,10 +81,10 @@ class Polling:
             while not self._shards.host.is_stopping:
                 group = self._shards.find(name)
                 group.member(member_id)
-                found = await self._attempt(group, member_id, session, bounds)
+                found = await self._attempt(self._poller(group, member_id, session), bounds)
                 if found or loop.time() >= deadline:
                     return found
-                if not await self._wait(name, member_id, bounds, deadline):
+                if not await self._wait(name, member_id, session, bounds, deadline):
                     return []
             # A client that polls in a loop must not keep the broker from stopping.
             await asyncio.sleep(0)
@@ -93,18 +93,21 @@ class Polling:
             session.calls -= 1
             session.heard_ns = self._clock.monotonic_ns()
 
+    def _poller(self, group: Group, member_id: str, session: Session) -> Poller:
+        return Poller(group, self._shards.settings(group), self._shards.runtime(group.name), member_id, session)
+
     # Waiting
 
-    async def _wait(self, name: str, member_id: str, bounds: PollBounds, deadline: float) -> bool:
+    async def _wait(self, name: str, member_id: str, session: Session, bounds: PollBounds, deadline: float) -> bool:
         """Return as soon as there may be something to take; ``False`` if it is too late."""
-        group = self._shards.find(name)
-        runtime = self._shards.runtime(name)
-        has_room = self._room(group, member_id, bounds) > 0
-        if has_room and any(self._is_worth_a_look(group, queue, member_id) for queue in self._queues(group, member_id)):
+        poller = self._poller(self._shards.find(name), member_id, session)
+        runtime = poller.runtime
+        has_room = self._room(poller, bounds) > 0
+        if has_room and any(self._is_worth_a_look(poller, queue) for queue in self._assigned.queues(poller)):
             await asyncio.sleep(0)
             return True
         woken = asyncio.get_running_loop().create_future()
-        waiter = Waiter(member_id, self._assigned.share(group, member_id).partitions, has_room, woken)
+        waiter = Waiter(member_id, self._assigned.share(poller).partitions, has_room, woken)
         runtime.wait(waiter)
         try:
             async with asyncio.timeout_at(deadline):
@@ -127,28 +130,22 @@ class Polling:
         if group is not None:
             self._shards.offer_all(name, self._shards.queues_of(group))
 
-    def _is_worth_a_look(self, group: Group, queue: Queue, member_id: str) -> bool:
-        if self._shards.settings(group).mode == "queue":
-            return self._shards.has_something(group, queue)
+    def _is_worth_a_look(self, poller: Poller, queue: Queue) -> bool:
+        if poller.settings.mode == "queue":
+            return self._shards.has_something(poller.group, queue)
         place = self._shards.place(queue)
-        session = self._shards.runtime(group.name).sessions.get(member_id)
-        return place is not None and place[1].stable_end > self._stream_fetch.position(session, queue, place[1])
+        return place is not None and place[1].stable_end > self._stream_fetch.position(poller.session, queue, place[1])
 
-    def _queues(self, group: Group, member_id: str) -> list[Queue]:
-        return self._assigned.queues(group, member_id)
-
-    def _room(self, group: Group, member_id: str, bounds: PollBounds) -> int:
+    def _room(self, poller: Poller, bounds: PollBounds) -> int:
         """How many messages the member may get now."""
-        settings = self._shards.settings(group)
-        if settings.mode == "stream":
+        if poller.settings.mode == "stream":
             return bounds.max_messages
-        most = settings.max_in_flight
+        most = poller.settings.max_in_flight
         if bounds.max_in_flight is not None:
             most = min(most, bounds.max_in_flight)
-        session = self._shards.runtime(group.name).sessions.get(member_id)
-        if session is not None and session.window is not None:
-            most = min(most, session.window)
-        return min(bounds.max_messages, most - group.in_flight.get(member_id, 0))
+        if poller.session.window is not None:
+            most = min(most, poller.session.window)
+        return min(bounds.max_messages, most - poller.group.in_flight.get(poller.member_id, 0))
 
     def pause_s(self, name: str, member_id: str, bounds: PollBounds) -> float:
         """How long a member that has plenty in flight can do without more, if there is room for little.
@@ -159,24 +156,26 @@ class Polling:
         if group is None:
             return 0.0
         in_flight = group.in_flight.get(member_id, 0)
-        room = self._room(group, member_id, bounds)
+        session = self._shards.runtime(name).sessions.get(member_id)
+        room = self._room(self._poller(group, member_id, session or Session(0)), bounds)
         return in_flight * _LEAST_S_EACH if 0 < room < in_flight // 2 else 0.0
 
     # One attempt
 
-    async def _attempt(self, group: Group, member_id: str, session: Session, bounds: PollBounds) -> list[Delivery]:
+    async def _attempt(self, poller: Poller, bounds: PollBounds) -> list[Delivery]:
         """From each of the member's queues in turn, beginning with another every time."""
-        is_stream = self._shards.settings(group).mode == "stream"
+        group, member_id, session = poller.group, poller.member_id, poller.session
+        is_stream = poller.settings.mode == "stream"
         if is_stream:
             self._commits.auto_commit(group, member_id)
         self._changes.release(group, member_id)
-        queues = self._queues(group, member_id)
+        queues = self._assigned.queues(poller)
         turn = session.turn % len(queues) if queues else 0
         session.turn += 1
-        room = Room(self._room(group, member_id, bounds), bounds.max_bytes)
-        attempt = Attempt(group, member_id, session, room, deque(queues[turn:] + queues[:turn]))
+        room = Room(self._room(poller, bounds), bounds.max_bytes)
+        attempt = Attempt(poller, room, deque(queues[turn:] + queues[:turn]))
         try:
-            if not is_stream and self._shards.is_mixed(group, self._assigned.share(group, member_id)):
+            if not is_stream and self._shards.is_mixed(group, self._assigned.share(poller)):
                 await self._lane_fetch.serve(attempt)
             else:
                 await self._in_order(attempt, is_stream=is_stream)
@@ -196,16 +195,16 @@ class Polling:
 
     async def _in_order(self, attempt: Attempt, *, is_stream: bool) -> None:
         """Everything is of lane normal, or it is a stream and lanes do not matter."""
-        session = attempt.session
+        session = attempt.poller.session
         while attempt.to_visit and attempt.room.is_left:
             queue = attempt.to_visit.popleft()
             where = self._shards.place(queue)
             if where is None:
                 continue
-            visit = Visit(attempt.group, queue, where[0], where[1], attempt.member_id, attempt.room)
+            visit = Visit(attempt.poller, queue, where[0], where[1], attempt.room)
             if is_stream:
                 before = session.positions.get(queue.key)
-                await attempt.harvest(self._stream_fetch.take(visit, session))
+                await attempt.harvest(self._stream_fetch.take(visit))
                 attempt.steps[queue.key] = before, session.positions.get(queue.key)
             else:
                 await attempt.harvest(self._visit(visit))
@@ -226,11 +225,12 @@ class Polling:
     def _give_back_from(self, visit: Visit, first_lease: int) -> None:
         """Of one queue, what was taken by this lease and later ones."""
         here = visit.topic.name, visit.queue.partition
-        self._give_back(visit.group.name, visit.member_id, lambda lease: lease[:2] == here and lease[2] >= first_lease)
+        self._give_back(
+            visit.poller.group.name, visit.poller.member_id, lambda lease: lease[:2] == here and lease[2] >= first_lease
+        )
 
     async def _visit(self, visit: Visit) -> list[Delivery]:
-        group, queue = visit.group, visit.queue
-        runtime = self._shards.runtime(group.name)
+        group, runtime, queue = visit.poller.group, visit.poller.runtime, visit.queue
         if queue.key in runtime.reading:
             return []
         self._returns.tend(queue)

@@ -56,7 +56,7 @@ class QueueFetch:
     async def take(self, visit: Visit) -> list[Delivery]:
         """Retries first, then what waited for its key, then new messages."""
         queue, room, lane = visit.queue, visit.room, visit.lane
-        is_keyed = self._shards.settings(visit.group).ordering == "key"
+        is_keyed = visit.poller.settings.ordering == "key"
         if is_keyed and queue.keys is None:
             await self.learn_keys(visit)
         found: list[Delivery] = []
@@ -93,7 +93,7 @@ class QueueFetch:
         if self._assigned.may_take(visit):
             queue.keys = keys
             for lane, offsets in lost.items():
-                self._apply(visit, [decide_lost(queue, lane, offsets, visit.member_id)])
+                self._apply(visit, [decide_lost(queue, lane, offsets, visit.poller.member_id)])
         return []
 
     async def _deliver_new(self, visit: Visit) -> list[Delivery]:
@@ -117,7 +117,7 @@ class QueueFetch:
             # What is left there is for no group, and must not be looked at again and again.
             if not reads_all:
                 left = left_behind(partition, lane, queue.front, upto)
-            self._apply(visit, [decide_skip(queue, lane, upto, visit.member_id, left)])
+            self._apply(visit, [decide_skip(queue, lane, upto, visit.poller.member_id, left)])
             return []
         terms = self._terms(visit)
         selection = select(queue, candidates(queue, partition, run, upto, view), terms)
@@ -140,7 +140,7 @@ class QueueFetch:
         if keys.parked_count >= self._shards.host.config.limits.max_parked:
             log.warning(
                 "a partition waits: as many messages as limits.max_parked allows wait for their keys",
-                group=visit.group.name,
+                group=visit.poller.group.name,
                 topic=visit.topic.name,
                 partition=visit.queue.partition,
                 parked=keys.parked_count,
@@ -180,7 +180,7 @@ class QueueFetch:
 
     def _view(self, visit: Visit) -> GroupView:
         return GroupView(
-            visit.group.name,
+            visit.poller.group.name,
             self._clock.now_ns(),
             visit.topic.settings.message_ttl_ms,
             visit.partition.producers.state.aborted,
@@ -189,7 +189,7 @@ class QueueFetch:
     def _terms(self, visit: Visit) -> FetchTerms:
         host, queue, topic = self._shards.host, visit.queue, visit.topic
         return FetchTerms(
-            visit.member_id,
+            visit.poller.member_id,
             visit.lane,
             self.until_ns(visit),
             topic.settings.expired_messages == "dead_letter",
@@ -204,13 +204,13 @@ class QueueFetch:
     def _apply(self, visit: Visit, events: Sequence[GroupsEvent]) -> list[int]:
         """The leases that came of it."""
         before = visit.queue.leases.next_number
-        self._shards.change(visit.group.name, events)
+        self._shards.change(visit.poller.group.name, events)
         return [lease_in(number, visit.lane) for number in range(before, visit.queue.leases.next_number)]
 
     def deliveries(self, visit: Visit, lane: int, leases: list[int], run: FrameRun) -> list[Delivery]:
         """What leases of a lane are for the member: the frames of all of them are in ``run``."""
         visit.room.take(run)
-        seal = self._shards.seal(visit.group, visit.queue)
+        seal = self._shards.seal(visit.poller.group, visit.queue)
         found = []
         at = 0
         for lease in leases:
@@ -234,7 +234,7 @@ class QueueFetch:
         return found
 
     def _note_served(self, visit: Visit, lane: int, run: FrameRun, *, is_first: bool) -> None:
-        runtime = self._shards.runtime(visit.group.name)
+        runtime, count = visit.poller.runtime, len(run)
         by_lane = runtime.served.setdefault(visit.queue.key, {})
         served = by_lane.get(lane)
         if served is None:
@@ -242,14 +242,14 @@ class QueueFetch:
         now_ns = self._clock.now_ns()
         # The first and the last stand for those between: looking at each would cost more than it is worth.
         first_ns, last_ns = timestamp_of(run.frames), timestamp_of(run.frames[int(run.positions[-1]) :])
-        waited_ns = max(0, len(run) * (now_ns - (first_ns + last_ns) // 2))
-        served.add(len(run), waited_ns, now_ns)
-        runtime.lane_delivered[lane] += len(run)
+        waited_ns = max(0, count * (now_ns - (first_ns + last_ns) // 2))
+        served.add(count, waited_ns, now_ns)
+        runtime.lane_delivered[lane] += count
         runtime.lane_wait_ns[lane] += waited_ns
         if is_first:
             # What is tried again has waited for its time, which says nothing of how fast messages get here.
-            runtime.note_end_to_end(len(run), now_ns - first_ns, now_ns - last_ns)
+            runtime.note_end_to_end(count, now_ns - first_ns, now_ns - last_ns)
 
     def until_ns(self, visit: Visit) -> int:
         """When the visibility timeout of a delivery made now ends."""
-        return self._clock.now_ns() + visibility_ns(self._shards.settings(visit.group), visit.topic.settings)
+        return self._clock.now_ns() + visibility_ns(visit.poller.settings, visit.topic.settings)

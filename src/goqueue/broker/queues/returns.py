@@ -36,8 +36,10 @@ class Returns:
         """Make due retries ready, and give back messages whose visibility timeout is over."""
         now_ns = self._clock.now_ns()
         at_ns = queue.leases.next_time_ns()
-        if at_ns is None or at_ns > now_ns:
-            # The alarm may have been for a message that was settled since, and know of no later one.
+        if at_ns is None:
+            return
+        if at_ns > now_ns:
+            # The timer may have been for a message that was settled since, and not be set for a later one.
             self._shards.rearm(queue)
             return
         place = self._shards.place(queue)

@@ -35,8 +35,8 @@ class StreamFetch:
             return max(at, partition.stable_end)
         return at
 
-    async def take(self, visit: Visit, session: Session) -> list[Delivery]:
-        queue, partition = visit.queue, visit.partition
+    async def take(self, visit: Visit) -> list[Delivery]:
+        queue, partition, session = visit.queue, visit.partition, visit.poller.session
         if _known_position(session, queue) < partition.log.start_offset:
             self._assigned.drop_expired(queue, partition)
         at = self.position(session, queue, partition)
@@ -44,7 +44,7 @@ class StreamFetch:
             return []
         first = partition.next_visible(at)
         view = GroupView(
-            visit.group.name,
+            visit.poller.group.name,
             self._clock.now_ns(),
             visit.topic.settings.message_ttl_ms,
             partition.producers.state.aborted,
@@ -69,10 +69,10 @@ class StreamFetch:
             run = select_frames(run, indexes)
             seen = ascending_to_runs(run.columns()["offset"].tolist())
         visit.room.take(run)
-        self._shards.notes.streamed(queue, seen, visit.member_id)
+        self._shards.notes.streamed(queue, seen, visit.poller.member_id)
         now_ns = self._clock.now_ns()
         waits_ns = now_ns - timestamp_of(run.frames), now_ns - timestamp_of(run.frames[int(run.positions[-1]) :])
-        self._shards.runtime(visit.group.name).note_end_to_end(len(run), *waits_ns)
+        visit.poller.runtime.note_end_to_end(len(run), *waits_ns)
         return [Delivery(visit.topic.name, queue.partition, run, 0, 0, None, following, 0)]
 
 
