@@ -1,6 +1,6 @@
 """Who works on which partitions. Pure functions of who there is and who has what now.
 
-``partitions`` are by topic; ``subscribed`` tells each member's topics, and its order is the order of the members.
+``partitions`` are by topic; ``subscribed`` has each member's topics, and its order is the order of the members.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def assign_sticky(
 ) -> Owners:
     """As even as the subscriptions allow, moving as few partitions from their owners as that takes.
 
-    ``before`` tells who has what, or is to have it; ``in_hand`` tells who still has it, if that is another.
+    ``before`` has the owner, or the next owner, of each partition; ``in_hand`` its present owner, if that is another.
     """
     members_of = _members_by_topic(partitions, subscribed)
     held: _Held = {member: {} for member in subscribed}
@@ -55,7 +55,7 @@ def assign_sticky(
                 load[owner] += 1
             elif interested:
                 homeless.setdefault(topic, []).append(partition)
-    # After all the others: whoever gets one must not have to give one of its own away for it.
+    # After all the others: a member that gets one must not have to give one of its own away for it.
     for topic, listed in homeless.items():
         by_load = [(load[member], rank[member], member) for member in members_of[topic]]
         heapq.heapify(by_load)
@@ -84,7 +84,7 @@ def _members_by_topic(
 def _even_out(
     held: _Held, load: dict[str, int], members_of: Mapping[str, list[str]], in_hand: Mapping[str, str]
 ) -> None:
-    """Move partitions from those who have much until nobody can be given any without getting too much."""
+    """Move partitions from members that have much until none can be given any without getting too much."""
     stuck: set[str] = set()
     while True:
         least = min(load.values(), default=0)

@@ -39,7 +39,7 @@ class GroupEvent(msgspec.Struct, frozen=True):
 
 
 class GroupMade(GroupEvent, frozen=True, tag="group_made"):
-    """A group exists from now on. ``identity`` tells it from groups that had the name before.
+    """A group exists from now on. ``identity`` distinguishes it from groups that had the name before.
 
     ``fixed`` are the settings that never change, also where they were the defaults of that day.
     """
@@ -229,7 +229,7 @@ class Group:
                 now[partition] = member
                 continue
             now[partition] = owner
-            # Whoever it goes to in the end: its owner was told once, and has that long.
+            # Whichever member gets it in the end: its owner was notified once, and has that long.
             deadline_ns = begun[partition].deadline_ns if partition in begun else rules.handover_deadline_ns
             handovers[partition] = Handover(member, deadline_ns)
         return Rebalanced(self.name, generation, now, handovers)

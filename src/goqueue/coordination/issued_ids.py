@@ -1,13 +1,13 @@
-"""Which producer ids were given out, told by the id itself.
+"""Producer ids that show by themselves whether they were issued.
 
 An id is a number that is encrypted with a key of the data folder's own::
 
-    bit 52        1: tells it from plain ids, which folders gave out before there was a key
+    bit 52        1: distinguishes it from plain ids, which folders gave out before there was a key
     bits 44-51    the shard that gave it, 0 where there is only one
     bits 0-43     the number, encrypted
 
 Ids stay below 2^53, the largest whole numbers that every reader of JSON keeps exactly. Numbers count up and are never
-given twice; encryption is a permutation, so ids are not either. Whoever has an id learns nothing of the next one, and a
+given twice; encryption is a permutation, so ids are not either. An id reveals nothing of the next one, and a
 guess decrypts to a number that was not given yet, and so is known for what it is.
 """
 

@@ -81,20 +81,20 @@ class UsedKey(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ProducerNamed(msgspec.Struct, frozen=True, tag="producer_named"):
-    """Whoever has this transactional id has this id and epoch from now on; others are fenced."""
+    """The process with this transactional id has this producer id and epoch from now on; others are fenced."""
 
     name: str
     producer: NamedProducer
 
 
 class NamesForgotten(msgspec.Struct, frozen=True, tag="names_forgotten"):
-    """Nobody has used these for long. All are of one part."""
+    """These were not used for long. All are of one part."""
 
     names: list[str]
 
 
 class Prepared(msgspec.Struct, frozen=True, tag="prepared"):
-    """Everything that a transaction has written is durable; someone else will say how it ends."""
+    """Everything that a transaction has written is durable; another process decides how it ends."""
 
     transaction: TransactionRecord
 

@@ -103,7 +103,7 @@ class Transactions:
     ) -> list[TransactionsEvent]:
         """A producer begins under a name. The epoch after the last is its own again only with another id.
 
-        ``again``: one that had the name before and goes on with it. Whoever was fenced must not take it back.
+        ``again``: one that had the name before and goes on with it. A producer that was fenced must not take it back.
         """
         known = self.producer(name)
         if again and known is not None and known.instance != instance:
@@ -119,7 +119,7 @@ class Transactions:
         return [ProducerNamed(name, taken_over)]
 
     def check_producer(self, producer_id: int, epoch: int) -> str:
-        """Raises for an id that nobody has, and for a producer that was fenced; returns its transactional id."""
+        """Raises for an id that no producer has, and for a producer that was fenced; returns its transactional id."""
         number = self.ids.number_of(producer_id)
         if number is None:
             raise UnknownProducer(f"producer id {shown(producer_id)} was never given to anyone")
@@ -150,9 +150,9 @@ class Transactions:
     def decide_forget(
         self, names_before_ns: int, keys_before_ns: int, most_keys: int, in_use: Collection[str]
     ) -> list[TransactionsEvent]:
-        """What nobody has used for long goes; of keys also the oldest beyond ``most_keys``.
+        """Forget what was not used for long; of keys also the oldest beyond ``most_keys``.
 
-        The last of a series stays for as long as there is room: whoever comes back to it may come late.
+        The last of a series stays for as long as there is room: a writer that comes back to it may come late.
         """
         events: list[TransactionsEvent] = []
         for names in self._names:
@@ -273,7 +273,7 @@ def series_of(key: str) -> tuple[str, int]:
     """A key that ends in ``#`` and a number is one of a series, in which only the last is remembered: the name of the
     series, and the number. Any other key is itself, and has none."""
     found = _NUMBERED.fullmatch(key)
-    # A name that nobody would give to a key.
+    # A name that no key has.
     return (f"{found[1]}\0", int(found[2])) if found is not None else (key, -1)
 
 
