@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "goqueue"
@@ -32,6 +33,7 @@ _WAIT = re.compile(r"reached|durable|settled|acknowledge|on_disk")
 _WHEN_AWAITED = "acknowledged"
 _WHERE_IS_WAITED = ("storage/", "broker/", "api/")
 _WITHOUT_A_DISK = "client/"
+_PARSING = Lock()
 _HEAD = """\
 # Every place that brings something to the disk or waits for it: module, function, call, which one of its kind there,
 # and what shows that it is needed: a suite of tests/crash that takes it out in turn, or a file of tests.
@@ -102,7 +104,9 @@ class _Finder(ast.NodeVisitor):
 
 @cache
 def _places(module: str) -> list[Place]:
-    return places_in(module, (SOURCE / module).read_text())
+    # The threads of fsync ask as well, and Python 3.11 fails if two threads parse at once.
+    with _PARSING:
+        return places_in(module, (SOURCE / module).read_text())
 
 
 @cache
