@@ -405,7 +405,7 @@ async def _let_one_come_between(stage: Stage) -> None:
     await stage.pass_time(2 * MINUTE_MS)
     shown = await stage.look()
     stage.told.may_vanish |= set(shown.values)
-    loop, file = asyncio.get_running_loop(), stage.broker._checkpoints._file
+    loop, file = asyncio.get_running_loop(), stage.broker.checkpoints._file
     save = file.save
 
     def then_pass_time(points: Any) -> None:

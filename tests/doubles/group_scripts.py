@@ -279,7 +279,7 @@ async def tell_what_others_have_decided(stage: Stage) -> None:
         await asyncio.sleep(0)
     with pytest.raises(TopicExists):
         # Not in a task of its own: the fsync would be over before its turn.
-        await stage.broker._topic_commands.create("x", {})
+        await stage.broker.topic_commands.create("x", {})
     stage.told.topics.add("x")
     await creating
     await stage.topic()

@@ -1,13 +1,14 @@
 """The broker: everything put together, with no network.
 
 All state is touched by one event loop. ``start`` recovers, ``close`` leaves a folder that starts without a scan.
+``Broker`` is the in-process face of ``operations``, as HTTP and gRPC are its faces on the network.
 """
 
 from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -18,15 +19,15 @@ from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.delays.delays import Delays
 from goqueue.broker.events.event_recorder import Notes
 from goqueue.broker.groups.group_service import GroupService
+from goqueue.broker.in_process import InProcessFace
 from goqueue.broker.metrics.health import Health
 from goqueue.broker.metrics.metrics import Metrics
-from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.partitions.read import Bounds, FramesRead, MessagesRead, read_frames, read_messages, start_of
+from goqueue.broker.operations import Gate, Operations
 from goqueue.broker.partitions.running_topics import RunningTopics
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.publishing.appending import Appended, Appender
+from goqueue.broker.publishing.appending import Appender
 from goqueue.broker.publishing.publish import Publisher
-from goqueue.broker.publishing.schema_rejects import ALL_FIT, Refusals, Refused
+from goqueue.broker.publishing.schema_rejects import Refusals
 from goqueue.broker.registry.schema_check import SchemaCheck
 from goqueue.broker.registry.schema_registry import SchemaRegistry
 from goqueue.broker.runtime.checkpoints import Checkpoints
@@ -42,24 +43,18 @@ from goqueue.broker.tracing.message_traces import Traces
 from goqueue.broker.tracing.trace_export import Tracing
 from goqueue.broker.tracing.trace_search import TraceSearch
 from goqueue.broker.transactions.completion import TransactionEnds
-from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.broker.upkeep.backups import Backups
-from goqueue.broker.upkeep.damage import Loss, acknowledge, losses
 from goqueue.broker.upkeep.producer_files import ProducerFiles
-from goqueue.broker.upkeep.purge import PurgedPartition, purge
 from goqueue.broker.upkeep.restore_fencing import RECEIPT_KEY_BYTES, take_distance
 from goqueue.broker.upkeep.upkeep import Upkeep
 from goqueue.coordination.catalog import Catalog
 from goqueue.coordination.schemas import Schemas
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.config import Config, StorageConfig
-from goqueue.model.errors import InvalidRequest, LinkInDataFolder, ShuttingDown
-from goqueue.model.fields import shown
+from goqueue.model.errors import LinkInDataFolder
 from goqueue.model.message import Message
 from goqueue.model.ports import Clock, Randomness, SystemClock, SystemRandomness
-from goqueue.model.publishing import NewMessage, Outcome
-from goqueue.model.sequences import SEQUENCES
 from goqueue.storage.files.checkpoint import CheckpointFile
 from goqueue.storage.files.files import Files, OsFiles
 from goqueue.storage.files.folder import TRACES, DataFolder
@@ -67,12 +62,11 @@ from goqueue.storage.files.unusable_folder import unusable
 from goqueue.storage.log.commit import CommitScheduler
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.open_files import OpenFiles
-from goqueue.wire.batch import FrameRun
 
 Result = TypeVar("Result")
 
 
-class Broker:
+class Broker(InProcessFace):
     """``async with Broker("./data") as broker:`` or ``start`` and ``close``; a ``Config`` sets more than the path."""
 
     def __init__(
@@ -94,8 +88,10 @@ class Broker:
         self._commands: set[asyncio.Task[Any]] = set()
         self._started_ns = self.clock.monotonic_ns()
         self.metrics = Metrics(self)
+        self._gate = Gate()
+        self.operations = Operations(self, self._gate)
+        """The front door: all that can be asked of this broker."""
         self._running = False
-        self._closing = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -149,13 +145,13 @@ class Broker:
         self._commits = CommitScheduler(self._files, root, self.clock.monotonic_ns)
         self._commits.on_round = self.metrics.note_fsync
         checkpoint_file = CheckpointFile(self._files, self._folder.checkpoint)
-        self._stillness = Stillness()
-        self._checkpoints = Checkpoints(self._files, root, checkpoint_file, self._commits, self._stillness)
+        self.stillness = Stillness()
+        self.checkpoints = Checkpoints(self._files, root, checkpoint_file, self._commits, self.stillness)
         self.disk: DiskGuard = DiskGuard(self._files, root, storage.min_free_bytes, self.clock)
 
     def _open_journals(self) -> None:
         self._journals = Journals(
-            self._folder, self._open_files, self._commits, self._checkpoints, self.config, self.clock, self._stillness
+            self._folder, self._open_files, self._commits, self.checkpoints, self.config, self.clock, self.stillness
         )
         self._catalog: Journal[Catalog] = self._journals.open(CATALOG)
         self._schema_journal: Journal[Schemas] = self._journals.open(SCHEMAS)
@@ -188,8 +184,8 @@ class Broker:
             self.config.limits.max_producers_per_partition,
             self.clock,
         )
-        self.producer_files = ProducerFiles(self._stillness, self.clock, self.config)
-        self._publisher = Publisher(
+        self.producer_files = ProducerFiles(self.stillness, self.clock, self.config)
+        self.publisher = Publisher(
             self.disk, self.clock, self.delays, self._refusals, self._appender, self.metrics.publish
         )
 
@@ -198,25 +194,25 @@ class Broker:
             self._folder,
             self._journals,
             self._commits,
-            self._checkpoints,
+            self.checkpoints,
             self.delays,
             self.notes,
             self.config,
             self.clock,
         )
         await opener.open_all(self._catalog.machine.state.topics.values(), self._topics)
-        self._topic_commands = TopicCommands(
+        self.topic_commands = TopicCommands(
             self._topics,
             self._catalog,
             opener,
             self._folder,
-            self._stillness,
+            self.stillness,
             self.disk.check,
             self.config,
             self.clock,
             self.randomness,
         )
-        await self._topic_commands.settle_folders()
+        await self.topic_commands.settle_folders()
 
     async def _open_groups(self) -> None:
         key = self.randomness.random_bytes(RECEIPT_KEY_BYTES)
@@ -224,13 +220,13 @@ class Broker:
         journals = self._journals.open_shards(GROUPS)
         shards = GroupShards(self, journals, self._catalog.machine.state.receipt_key, self.clockwork)
         self.groups: GroupService = GroupService(shards, self._create_to_the_end, self.disk.check)
-        self._topic_commands.on_created = self.groups.topic_created
-        self._topic_commands.on_deleted = self.groups.topic_deleted
+        self.topic_commands.on_created = self.groups.topic_created
+        self.topic_commands.on_deleted = self.groups.topic_deleted
 
     async def _open_transactions(self) -> None:
         """Before anyone reads or polls: what was committed is seen, and what was not is not."""
         journal = self._transaction_journal
-        ends = TransactionEnds(journal, self.groups, self._stillness)
+        ends = TransactionEnds(journal, self.groups, self.stillness)
         await self.transactions.start(self.groups, ends, self.running_topics(), self._topics.by_id.get)
 
     def _begin(self) -> None:
@@ -240,10 +236,10 @@ class Broker:
         self.trace_search = TraceSearch(self.traces, trace.search_bytes)
         self.delays.start()
         self.tracing.start()
-        self._upkeep = Upkeep(self, storage, self._commits, self._checkpoints, self.disk, self._stillness)
+        self._upkeep = Upkeep(self, storage, self._commits, self.checkpoints, self.disk, self.stillness)
         self._upkeep.start()
         self.backups = Backups(
-            self._files, self._folder, self.logs, self._checkpoints, self._stillness, self.clock, self.node_id
+            self._files, self._folder, self.logs, self.checkpoints, self.stillness, self.clock, self.node_id
         )
         self.health = Health(self, self._commits, self._open_files, self._upkeep, self._journals.by_what_stands_still())
         self.metrics.start()
@@ -251,7 +247,7 @@ class Broker:
 
     def stop_accepting(self) -> None:
         """Refuse new publishes and wake every reader that waits."""
-        self._closing = True
+        self._gate.stop_accepting()
         self.backups.stop_accepting()
         self.groups.shards.stop()
         for topic in self.running_topics():
@@ -263,6 +259,7 @@ class Broker:
         if not self._running:
             return
         self._running = False
+        self._gate.close()
         self.stop_accepting()
         await asyncio.gather(*self._commands, return_exceptions=True)
         await self.backups.stop()
@@ -278,7 +275,7 @@ class Broker:
         await self.delays.save(everything=True)
         await self.producer_files.save(self.running_topics(), everything=True)
         logs = list(self.logs())
-        await self._checkpoints.save(logs)
+        await self.checkpoints.save(logs)
         await self._commits.close()
         await self.tracing.stop()
         for each in logs:
@@ -305,42 +302,11 @@ class Broker:
             for partition in topic.partitions:
                 yield partition.log
 
-    async def create_topic(self, name: str, raw_settings: dict[str, object] | None = None) -> Topic:
-        """Make a topic; it is durable when this returns."""
-        self.check_open()
-        return await self._create_to_the_end(name, raw_settings or {})
-
     async def _create_to_the_end(self, name: str, raw_settings: dict[str, object]) -> Topic:
-        return await self._to_the_end(self._topic_commands.create(name, raw_settings))
+        return await self.to_the_end(self.topic_commands.create(name, raw_settings))
 
-    async def change_topic(self, name: str, raw_settings: dict[str, object], unset: Sequence[str] = ()) -> Topic:
-        """Change a topic's settings while it is in use; those in ``unset`` follow the broker's defaults again."""
-        self.check_open()
-        return await self._to_the_end(self._topic_commands.change(name, raw_settings, unset))
-
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic and its messages. If this is interrupted after it was decided, the next start finishes it."""
-        self.check_open()
-        await self._to_the_end(self._topic_commands.delete(name))
-
-    async def purge_topic(
-        self, name: str, partition: int | None = None, before_ns: int | None = None
-    ) -> list[PurgedPartition]:
-        """Remove the messages that are there now, or those before an instant; they are gone for good afterwards."""
-        self.check_open()
-        return await self._to_the_end(purge(self, self._checkpoints, name, partition, before_ns))
-
-    def losses(self, name: str | None = None, partition: int | None = None) -> list[Loss]:
-        """What was found to be lost, acknowledged or not; of one topic or partition, or of all."""
-        return losses(self, name, partition)
-
-    async def acknowledge_losses(self, name: str, partition: int | None = None) -> list[Loss]:
-        """Accept what a topic or one of its partitions has lost: readers step over it, and it is no damage any more."""
-        self.check_open()
-        return await self._to_the_end(acknowledge(self, self._stillness, name, partition))
-
-    async def _to_the_end(self, command: Coroutine[Any, Any, Result]) -> Result:
-        """Carry a command out whole even if the one who asked goes away: it may already be decided."""
+    async def to_the_end(self, command: Coroutine[Any, Any, Result]) -> Result:
+        """Carry a command out whole even if its caller is cancelled: it may already be decided."""
         task = asyncio.create_task(command)
         self._commands.add(task)
         task.add_done_callback(self._commands.discard)
@@ -350,46 +316,6 @@ class Broker:
         await self._journals.snapshot_if_due()
 
     # Messages
-
-    async def publish(
-        self,
-        name: str,
-        messages: Sequence[NewMessage],
-        transaction: OpenTransaction | None = None,
-        sequence: int | None = None,
-    ) -> list[Outcome]:
-        """Store messages; one outcome for each, in order. In a transaction nobody sees them before it is committed."""
-        self.check_open()
-        if sequence is not None and (transaction is None or len(messages) != 1 or not 0 <= sequence < SEQUENCES):
-            raise InvalidRequest(
-                f"sequence is {shown(sequence)}; it is a number from 0 to {SEQUENCES - 1}, for one message of a "
-                "transaction"
-            )
-        return await self._publisher.publish(self._topics.find(name), messages, transaction, sequence)
-
-    async def publish_frames(self, name: str, partition: int, run: FrameRun) -> int:
-        """Store a batch that a client has encoded, whole or not at all; return its first offset."""
-        self.check_open()
-        return await self._publisher.publish_frames(self._topics.find(name), partition, run)
-
-    async def refused_frames(self, name: str, run: FrameRun, *, in_transaction: bool = False) -> Refused:
-        """What of a batch does not fit its topic's schema; raises unless the topic makes that dead letters."""
-        return await self._publisher.refused_frames(self._topics.find(name), run, in_transaction=in_transaction)
-
-    def append_frames(
-        self,
-        name: str,
-        partition: int,
-        run: FrameRun,
-        refused: Refused = ALL_FIT,
-        transaction: OpenTransaction | None = None,
-    ) -> Appended:
-        """Like ``publish_frames`` without waiting: where the batch is, and a future for the acknowledgement.
-
-        ``refused`` is what ``refused_frames`` found in the batch just before.
-        """
-        self.check_open()
-        return self._publisher.append_frames(self._topics.find(name), partition, run, refused, transaction)
 
     async def is_misfit(self, name: str, message: Message) -> bool:
         """Whether a topic would refuse the message for its schema."""
@@ -401,28 +327,6 @@ class Broker:
         if name is None:
             return None
         return self._topics.by_name.get(name) or await find_or_make(self, self._create_to_the_end, topic, name)
-
-    async def read(
-        self, name: str, number: int, bounds: Bounds, *, offset: int | None = None, from_time_ns: int | None = None
-    ) -> MessagesRead:
-        partition = self._readable(name, number)
-        found = await read_messages(partition, start_of(partition, offset, from_time_ns), bounds)
-        partition.note_read(len(found.messages), found.size_bytes)
-        return found
-
-    async def read_frames(
-        self, name: str, number: int, bounds: Bounds, *, offset: int | None = None, from_time_ns: int | None = None
-    ) -> FramesRead:
-        partition = self._readable(name, number)
-        found = await read_frames(partition, start_of(partition, offset, from_time_ns), bounds)
-        if found.run is not None:
-            partition.note_read(len(found.run), len(found.run.frames))
-        return found
-
-    def _readable(self, name: str, number: int) -> Partition:
-        if not self._running and self._closing:
-            raise ShuttingDown("the broker has stopped", retry_after_s=1)
-        return self._topics.find(name).partition(number)
 
     # Itself
 
@@ -441,18 +345,10 @@ class Broker:
     def uptime_ms(self) -> int:
         return (self.clock.monotonic_ns() - self._started_ns) // 1_000_000
 
-    def problems(self) -> dict[str, str]:
-        """What keeps the broker from doing all of its work, by part."""
-        return self.health.problems()
-
     @property
     def is_stopping(self) -> bool:
-        return self._closing
-
-    def damage(self) -> list[str]:
-        """What was found to be damaged or gone, a line for each partition."""
-        return self.health.damage()
+        return self._gate.is_stopping
 
     def check_open(self) -> None:
-        if self._closing:
-            raise ShuttingDown("the broker is stopping and takes nothing new", retry_after_s=1)
+        """For work under way that must not go on once the broker begins to stop."""
+        self._gate.check_open()

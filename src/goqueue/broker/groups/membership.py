@@ -55,6 +55,7 @@ class Assignment:
     """The first among the members; nothing depends on it."""
     version: int
     settings: GroupSettings
+    session_timeout_ms: int
 
 
 class Membership:
@@ -246,6 +247,7 @@ class Membership:
             next(iter(group.state.members)),
             self._shards.runtime(name).version,
             settings,
+            member.session_timeout_ms,
         )
 
     def _named(self, partitions: Sequence[str]) -> list[tuple[str, int]]:

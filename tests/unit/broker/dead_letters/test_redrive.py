@@ -196,14 +196,14 @@ async def test_a_rejection_goes_on_its_way_if_the_topic_for_it_can_be_made_later
     async with desk() as at:
         await at.publish(b"v")
         full = [True]
-        create = at.broker._topic_commands._check_room
+        create = at.broker.topic_commands._check_room
 
         def no_room() -> None:
             if full:
                 raise DiskFull("no room", retry_after_s=1)
             create()
 
-        at.broker._topic_commands._check_room = no_room
+        at.broker.topic_commands._check_room = no_room
         await at.settle("reject", await at.poll())
         full.clear()
         await settled(at.broker)

@@ -41,7 +41,7 @@ async def test_recovery_points_that_cannot_be_written_are_told_and_a_second_try_
                 await broker.purge_topic("t")
         (again,) = await broker.purge_topic("t")
         assert (again.earliest_before, again.earliest, again.removed) == (2, 2, 0)
-        point = broker._checkpoints.point(broker.topic("t").partitions[0].log.folder)
+        point = broker.checkpoints.point(broker.topic("t").partitions[0].log.folder)
         assert point is not None and point.start_offset == 2
 
 
@@ -72,13 +72,13 @@ async def test_a_partition_that_takes_no_more_writes_is_told_before_anything_cha
 async def test_a_topic_that_is_deleted_meanwhile_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async with Broker(config(), files=PowerLossDisk()) as broker:
         await filled(broker)
-        save = broker._checkpoints.save
+        save = broker.checkpoints.save
 
         async def delete_then_save(logs: list[Log]) -> None:
             monkeypatch.undo()
             await broker.delete_topic("t")
             await save(logs)
 
-        monkeypatch.setattr(broker._checkpoints, "save", delete_then_save)
+        monkeypatch.setattr(broker.checkpoints, "save", delete_then_save)
         with pytest.raises(TopicNotFound):
             await broker.purge_topic("t")

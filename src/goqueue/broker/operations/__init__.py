@@ -1,0 +1,128 @@
+"""The front door: one method for each thing that a protocol can ask of the broker, grouped by resource.
+
+HTTP, gRPC and the in-process ``Broker`` come in here and import no other room. Each operation takes a ``Caller`` first
+and passes the gate, where the broker's being open is checked and where permission, quota and audit belong. Types that
+operations take and return are exported here.
+"""
+
+from __future__ import annotations
+
+from goqueue.broker.dead_letters.redrive import DeadLetter, Filter, Redriven
+from goqueue.broker.delays.delays import DelayedMessage, DelayedPage, DelayStats
+from goqueue.broker.groups.group_service import Assignment, GroupStateName, Join, PartitionLag
+from goqueue.broker.metrics.health import Check
+from goqueue.broker.operations.all_operations import Operations
+from goqueue.broker.operations.caller import ANONYMOUS, IN_PROCESS, Caller, CallerProtocol
+from goqueue.broker.operations.gate import OPERATIONS, Gate, Operation, Resource, ResourceOperations, Served
+from goqueue.broker.operations.groups import GroupDescription, MemberDescription
+from goqueue.broker.operations.host import Host
+from goqueue.broker.operations.publishing import AppendedBatch
+from goqueue.broker.operations.reading import PartitionStart, StartAt
+from goqueue.broker.operations.schemas import WHOLE_REGISTRY, RegistryStats, SchemaOperations
+from goqueue.broker.operations.system import BrokerSize, BrokerStats, TopicStats
+from goqueue.broker.operations.topics import PartitionState, TopicDescription, TopicLocation, described
+from goqueue.broker.operations.traces import TracesFound, TracingStats, TransactionsByProducer
+from goqueue.broker.operations.transactions import TransactionRef, TransactionStats, acks_in
+from goqueue.broker.partitions.read import Bounds, FramesRead, MessagesRead, decoded
+from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.queues.lane_stats import GroupLanes, LaneOfGroup, LaneOfPartition, PartitionLanes, average_waits_ns
+from goqueue.broker.queues.peek import Peek, Peeked, PeekPage, PeekState
+from goqueue.broker.queues.polling import Delivery, PollBounds
+from goqueue.broker.queues.settlement import LeaseClaim, Order, Tally, Verb
+from goqueue.broker.registry.schema_registry import Registered, SchemaDraft, Verdict, check_subject
+from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.tracing.trace_search import Criteria
+from goqueue.broker.transactions.commit_keys import ManyCommitted
+from goqueue.broker.transactions.durability import Known
+from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.transactions.open_transaction import State as TransactionState
+from goqueue.broker.upkeep.backups import Backup
+from goqueue.broker.upkeep.damage import Loss
+from goqueue.broker.upkeep.purge import PurgedPartition
+from goqueue.coordination.schema_records import Reference, SchemaRecord, Version, quoted
+from goqueue.schemas.base import KINDS as SCHEMA_KINDS
+
+__all__ = [
+    "ANONYMOUS",
+    "IN_PROCESS",
+    "OPERATIONS",
+    "SCHEMA_KINDS",
+    "WHOLE_REGISTRY",
+    "AppendedBatch",
+    "Assignment",
+    "Backup",
+    "Bounds",
+    "BrokerSize",
+    "BrokerStats",
+    "Caller",
+    "CallerProtocol",
+    "Check",
+    "Criteria",
+    "DeadLetter",
+    "DelayStats",
+    "DelayedMessage",
+    "DelayedPage",
+    "Delivery",
+    "Filter",
+    "FramesRead",
+    "Gate",
+    "GroupDescription",
+    "GroupLanes",
+    "GroupStateName",
+    "Host",
+    "Join",
+    "Known",
+    "LaneOfGroup",
+    "LaneOfPartition",
+    "LeaseClaim",
+    "Loss",
+    "ManyCommitted",
+    "MemberDescription",
+    "MessagesRead",
+    "OpenTransaction",
+    "Operation",
+    "Operations",
+    "Order",
+    "PartitionLag",
+    "PartitionLanes",
+    "PartitionStart",
+    "PartitionState",
+    "Peek",
+    "PeekPage",
+    "PeekState",
+    "Peeked",
+    "PollBounds",
+    "PurgedPartition",
+    "Redriven",
+    "Reference",
+    "Registered",
+    "RegistryStats",
+    "Resource",
+    "ResourceOperations",
+    "SchemaDraft",
+    "SchemaOperations",
+    "SchemaRecord",
+    "Served",
+    "StartAt",
+    "Stretch",
+    "Tally",
+    "Topic",
+    "TopicDescription",
+    "TopicLocation",
+    "TopicStats",
+    "TracesFound",
+    "TracingStats",
+    "TransactionRef",
+    "TransactionState",
+    "TransactionStats",
+    "TransactionsByProducer",
+    "Verb",
+    "Verdict",
+    "Version",
+    "acks_in",
+    "average_waits_ns",
+    "check_subject",
+    "decoded",
+    "described",
+    "quoted",
+]

@@ -1,0 +1,105 @@
+"""What operations need of a broker. What is not there before ``start`` is looked up when an operation runs."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from typing import Any, Protocol, TypeVar
+
+from goqueue.broker.delays.delays import Delays
+from goqueue.broker.groups.group_service import GroupService
+from goqueue.broker.metrics.health import Health
+from goqueue.broker.metrics.metrics import Metrics
+from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.publishing.publish import Publisher
+from goqueue.broker.registry.schema_registry import SchemaRegistry
+from goqueue.broker.runtime.checkpoints import Checkpoints
+from goqueue.broker.runtime.disk_guard import DiskGuard
+from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.topics.topic_commands import TopicCommands
+from goqueue.broker.tracing.message_traces import Traces
+from goqueue.broker.tracing.trace_export import Tracing
+from goqueue.broker.tracing.trace_search import TraceSearch
+from goqueue.broker.transactions.transaction_service import TransactionService
+from goqueue.broker.upkeep.backups import Backups
+from goqueue.broker.upkeep.producer_files import ProducerFiles
+from goqueue.model.config import Config
+from goqueue.model.ports import Clock
+from goqueue.storage.log.log import Log
+
+Result = TypeVar("Result")
+
+
+class Host(Protocol):
+    """A broker as operations see it."""
+
+    config: Config
+    clock: Clock
+
+    @property
+    def backups(self) -> Backups: ...
+
+    @property
+    def checkpoints(self) -> Checkpoints: ...
+
+    @property
+    def delays(self) -> Delays: ...
+
+    @property
+    def disk(self) -> DiskGuard: ...
+
+    @property
+    def groups(self) -> GroupService: ...
+
+    @property
+    def health(self) -> Health: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
+
+    @property
+    def node_id(self) -> str: ...
+
+    @property
+    def producer_files(self) -> ProducerFiles: ...
+
+    @property
+    def publisher(self) -> Publisher: ...
+
+    @property
+    def schemas(self) -> SchemaRegistry: ...
+
+    @property
+    def stillness(self) -> Stillness: ...
+
+    @property
+    def topic_commands(self) -> TopicCommands: ...
+
+    @property
+    def trace_search(self) -> TraceSearch: ...
+
+    @property
+    def traces(self) -> Traces: ...
+
+    @property
+    def tracing(self) -> Tracing: ...
+
+    @property
+    def transactions(self) -> TransactionService: ...
+
+    def fsync_rounds(self) -> int: ...
+
+    def logs(self) -> Iterable[Log]: ...
+
+    def running_topics(self) -> Iterable[Topic]: ...
+
+    def topic(self, name: str) -> Topic:
+        """A topic that is at work; raises ``TopicNotFound``."""
+        ...
+
+    def topic_names(self) -> list[str]: ...
+
+    async def to_the_end(self, command: Coroutine[Any, Any, Result]) -> Result:
+        """Carry a command out whole even if its caller is cancelled: it may already be decided."""
+        ...
+
+    def uptime_ms(self) -> int: ...

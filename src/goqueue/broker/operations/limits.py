@@ -1,0 +1,60 @@
+"""Limits on one request that hold whichever protocol it comes by."""
+
+from __future__ import annotations
+
+from goqueue.broker.coordinator.dead_letter_topics import MAX_REASON_LENGTH
+from goqueue.broker.dead_letters.redrive import MAX_AT_ONCE as MAX_REDRIVEN
+from goqueue.broker.dead_letters.redrive import MAX_RATE as MAX_REDRIVE_RATE
+from goqueue.broker.delays.delays import LATEST_NS as LATEST_DUE_NS
+from goqueue.broker.delays.delays import MAX_PAGE as MAX_DELAYED_PAGE
+from goqueue.broker.groups.membership import MAX_TOPICS as MAX_TOPICS_OF_MEMBER
+from goqueue.broker.partitions.read import UNBOUNDED
+from goqueue.broker.queues.peek import MAX_LIMIT as MAX_PEEKED
+from goqueue.broker.registry.schema_registry import MAX_REFERENCES
+from goqueue.broker.tracing.trace_search import MAX_LIMIT as MAX_TRACES
+from goqueue.broker.tracing.trace_search import MAX_SLOWER_MS
+from goqueue.broker.transactions.commit_keys import MAX_AT_ONCE as MAX_COMMITTED_TOGETHER
+from goqueue.broker.transactions.commit_keys import MAX_KEY_LENGTH as MAX_COMMIT_KEY_LENGTH
+from goqueue.broker.transactions.producer_ids import MAX_NAME_LENGTH as MAX_TRANSACTIONAL_ID_LENGTH
+from goqueue.delivery.receipts import MAX_RECEIPT_LENGTH
+from goqueue.model.config import LimitsConfig
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.fields import shown
+from goqueue.schemas.base import MAX_SCHEMA_BYTES
+
+__all__ = [
+    "LATEST_DUE_NS",
+    "MAX_COMMITTED_TOGETHER",
+    "MAX_COMMIT_KEY_LENGTH",
+    "MAX_DELAYED_PAGE",
+    "MAX_PEEKED",
+    "MAX_REASON_LENGTH",
+    "MAX_RECEIPT_LENGTH",
+    "MAX_REDRIVEN",
+    "MAX_REDRIVE_RATE",
+    "MAX_REFERENCES",
+    "MAX_SCHEMA_BYTES",
+    "MAX_SLOWER_MS",
+    "MAX_TOPICS_OF_MEMBER",
+    "MAX_TRACES",
+    "MAX_TRANSACTIONAL_ID_LENGTH",
+    "UNBOUNDED",
+    "check_poll_messages",
+    "heartbeat_interval_ms",
+]
+
+_HEARTBEAT_MS = 3_000
+_HEARTBEATS_A_SESSION = 3
+
+
+def check_poll_messages(limits: LimitsConfig, max_messages: int) -> None:
+    """Raise if a poll, or a subscription, asks for more messages at once than a broker gives."""
+    if max_messages > limits.max_poll_messages:
+        raise InvalidRequest(
+            f"max_messages is {shown(max_messages)}; limits.max_poll_messages allows at most {limits.max_poll_messages}"
+        )
+
+
+def heartbeat_interval_ms(session_timeout_ms: int) -> int:
+    """How often a member is asked to send a heartbeat: often enough that two may be lost within a session timeout."""
+    return min(_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS_A_SESSION)

@@ -1,0 +1,148 @@
+"""Operations that publish: messages that the broker encodes, and batches of frames that a client has encoded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from goqueue.broker.delays.delays import Delays
+from goqueue.broker.operations.caller import Caller
+from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
+from goqueue.broker.operations.transactions import TransactionRef, find_ongoing
+from goqueue.broker.partitions.dedup_ids import FirstOne
+from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.publishing.appending import Appended
+from goqueue.broker.publishing.schema_rejects import ALL_FIT, Refused
+from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.model.fields import shown
+from goqueue.model.publishing import NewMessage, Outcome
+from goqueue.model.sequences import SEQUENCES
+from goqueue.wire.batch import FrameRun
+from goqueue.wire.frame import FLAGS_AT, Flag
+
+_DELAYED = int(Flag.DELAYED)
+
+
+class AppendedBatch:
+    """A batch that is written and may not be durable yet."""
+
+    __slots__ = ("_appended", "_delays", "_number", "_run", "_topic", "incarnation")
+
+    def __init__(
+        self, appended: Appended, run: FrameRun, topic: Topic, number: int, delays: Delays, incarnation: int
+    ) -> None:
+        self._appended = appended
+        self._run = run
+        self._topic = topic
+        self._number = number
+        self._delays = delays
+        self.incarnation = incarnation
+        """Which start of the broker knows the batch's transaction; 0 without one."""
+
+    @property
+    def first_offset(self) -> int:
+        """Where those of its messages that are no duplicates begin."""
+        return self._appended.first
+
+    @property
+    def duplicates(self) -> Mapping[int, FirstOne]:
+        """By their index in the batch: messages that were not stored again, and where they are."""
+        return self._appended.duplicates
+
+    async def durable(self) -> None:
+        """Return when the batch is as durable as its topic promises; raise if it never will be."""
+        try:
+            await self._appended.acknowledged
+        except GoQueueError as error:
+            # A deleted topic is no disk failure; the partition knows.
+            raise self._topic.partition(self._number).reason(error) from None
+
+    def forget(self) -> None:
+        """No one waits for the batch: why it could not be made durable is only logged where that was found."""
+        self._appended.acknowledged.add_done_callback(_retrieve)
+
+    def due_times(self) -> list[int]:
+        """When each message is due, 0 for one that is not delayed; empty if none is. To be asked right after."""
+        run, number = self._run, self._number
+        if not (run.flags() & _DELAYED).any() if len(run) > 1 else not run.frames[FLAGS_AT] & _DELAYED:
+            return []
+        places = (self._appended.place_of(at, number) for at in range(len(run)))
+        found = [self._delays.due(self._topic.partitions[at], offset) or 0 for at, offset in places]
+        return found if any(found) else []
+
+
+class PublishingOperations(ResourceOperations):
+    """In a transaction readers see what was published once it is committed."""
+
+    @operation("messages.publish", Resource.TOPIC, Served.WHILE_ACCEPTING)
+    async def publish(
+        self,
+        caller: Caller,
+        topic: str,
+        messages: Sequence[NewMessage],
+        transaction: OpenTransaction | None = None,
+        sequence: int | None = None,
+    ) -> list[Outcome]:
+        """Store messages: one outcome for each, in order, when those that were stored are durable.
+
+        ``sequence`` numbers the only message of a transactional publish, so that a retry is not stored again.
+        """
+        if sequence is not None and (transaction is None or len(messages) != 1 or not 0 <= sequence < SEQUENCES):
+            raise InvalidRequest(
+                f"sequence is {shown(sequence)}; it is a number from 0 to {SEQUENCES - 1}, for one message of a "
+                "transaction"
+            )
+        found = self._host.topic(topic)
+        return await self._host.publisher.publish(found, messages, transaction, sequence) if messages else []
+
+    @operation("messages.check_target", Resource.TOPIC, Served.WHILE_ACCEPTING)
+    def check_target(self, caller: Caller, topic: str, partition: int) -> None:
+        """Raise unless there is such a partition: to be asked before the body of a batch is read."""
+        self._host.topic(topic).partition(partition)
+
+    @operation("messages.append", Resource.TOPIC, Served.WHILE_ACCEPTING)
+    async def append(
+        self, caller: Caller, topic: str, partition: int, run: FrameRun, transaction: TransactionRef | None = None
+    ) -> AppendedBatch:
+        """Write a batch that a client has encoded, whole or not at all, without waiting until it is durable."""
+        host = self._host
+        ongoing = None if transaction is None else find_ongoing(host.transactions, transaction)
+        publisher, found = host.publisher, host.topic(topic)
+        refused = await publisher.refused_frames(found, run, in_transaction=ongoing is not None)
+        # Found anew: it may have been deleted meanwhile, and another may have its name.
+        found = host.topic(topic)
+        appended = publisher.append_frames(found, partition, run, refused, ongoing)
+        incarnation = 0 if ongoing is None else host.transactions.incarnation
+        return AppendedBatch(appended, run, found, partition, host.delays, incarnation)
+
+    @operation("messages.publish_frames", Resource.TOPIC, Served.WHILE_ACCEPTING)
+    def publish_frames(self, caller: Caller, topic: str, partition: int, run: FrameRun) -> Coroutine[Any, Any, int]:
+        """Store a batch that a client has encoded, whole or not at all; return its first offset when it is durable."""
+        return self._host.publisher.publish_frames(self._host.topic(topic), partition, run)
+
+    @operation("messages.validate_frames", Resource.TOPIC)
+    def validate_frames(
+        self, caller: Caller, topic: str, run: FrameRun, *, in_transaction: bool = False
+    ) -> Coroutine[Any, Any, Refused]:
+        """What of a batch violates its topic's schema; raises unless the topic makes that dead letters."""
+        return self._host.publisher.refused_frames(self._host.topic(topic), run, in_transaction=in_transaction)
+
+    @operation("messages.append_validated", Resource.TOPIC, Served.WHILE_ACCEPTING)
+    def append_validated(
+        self,
+        caller: Caller,
+        topic: str,
+        partition: int,
+        run: FrameRun,
+        refused: Refused = ALL_FIT,
+        transaction: OpenTransaction | None = None,
+    ) -> Appended:
+        """Write a batch without waiting; ``refused`` is what ``validate_frames`` has found in it just before."""
+        return self._host.publisher.append_frames(self._host.topic(topic), partition, run, refused, transaction)
+
+
+def _retrieve(acknowledged: asyncio.Future[None]) -> None:
+    if not acknowledged.cancelled():
+        acknowledged.exception()
