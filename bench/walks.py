@@ -159,7 +159,7 @@ async def _measure(folder: Path) -> Mapping[str, Measured]:
         grpc=dataclasses.replace(config.grpc, port=0),
     )
     broker = Broker(config)
-    grpc = GrpcServer(broker, config.grpc)
+    grpc = GrpcServer(broker.operations, config.grpc)
     with closing(bind(config.http)) as listener:
         grpc.bind()
         async with broker:

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from behaviour.delays import DelayCounts, Delays, LaneOfGroup, LanesOfPartition, Waiting, WaitingPage
 from behaviour.groups_in_process import refused
 from behaviour.host import Host
-from goqueue.broker.delays.delays import DelayedMessage
-from goqueue.broker.queues.lane_stats import PartitionLanes
+from goqueue.broker.operations import IN_PROCESS, DelayedMessage, PartitionLanes
 from goqueue.model.errors import GoQueueError
 from goqueue.model.message import PRIORITY_LABELS
 
@@ -27,14 +26,16 @@ class DelaysInProcess(Delays):
             raise refused(error) from error
 
     def page(self, topic: str, limit: int = 100, after: str | None = None) -> WaitingPage:
-        found = self._run(self._host.broker.delays.page(topic, limit, after))
+        found = self._run(self._host.broker.operations.delays.page(IN_PROCESS, topic, limit, after))
         return WaitingPage([_waiting(each, with_value=False) for each in found.messages], found.next, found.total)
 
     def get(self, topic: str, partition: int, offset: int) -> Waiting:
-        return _waiting(self._run(self._host.broker.delays.get(topic, partition, offset)), with_value=True)
+        return _waiting(
+            self._run(self._host.broker.operations.delays.get(IN_PROCESS, topic, partition, offset)), with_value=True
+        )
 
     def cancel(self, topic: str, partition: int, offset: int) -> None:
-        self._run(self._host.broker.delays.cancel(topic, partition, offset))
+        self._run(self._host.broker.operations.delays.cancel(IN_PROCESS, topic, partition, offset))
 
     def reschedule(
         self,
@@ -45,14 +46,14 @@ class DelaysInProcess(Delays):
         delay_ms: int | None = None,
         deliver_at_ns: int | None = None,
     ) -> int:
-        work = self._host.broker.delays.reschedule(
-            topic, partition, offset, delay_ms=delay_ms, deliver_at_ns=deliver_at_ns
+        work = self._host.broker.operations.delays.reschedule(
+            IN_PROCESS, topic, partition, offset, delay_ms=delay_ms, deliver_at_ns=deliver_at_ns
         )
         return self._run(work).deliver_at_ns
 
     def counts(self) -> DelayCounts:
         async def look() -> DelayCounts:
-            stats = self._host.broker.delays.stats()
+            stats = self._host.broker.operations.delays.stats(IN_PROCESS)
             tally = stats.tally
             return DelayCounts(
                 stats.pending, tally.delivered, tally.cancelled, tally.rescheduled, tally.lost, stats.next_due_ns
@@ -61,7 +62,7 @@ class DelaysInProcess(Delays):
         return self._run(look())
 
     def lanes(self, topic: str) -> list[LanesOfPartition]:
-        return [_lanes(each) for each in self._run(self._host.broker.groups.lane_stats(topic))]
+        return [_lanes(each) for each in self._run(self._host.broker.operations.queues.lane_stats(IN_PROCESS, topic))]
 
 
 def _waiting(found: DelayedMessage, *, with_value: bool) -> Waiting:

@@ -23,12 +23,19 @@ from behaviour.groups import (
     Wanted,
 )
 from behaviour.host import Host
-from goqueue.broker.dead_letters.redrive import DeadLetter, Filter
-from goqueue.broker.groups.group_service import Assignment, GroupService, Join
-from goqueue.broker.partitions.read import start_of
-from goqueue.broker.queues import settlement
-from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.queues.settlement import SettlementRequest
+from goqueue.broker.operations import (
+    IN_PROCESS,
+    Assignment,
+    DeadLetter,
+    Delivery,
+    Filter,
+    GroupDescription,
+    Join,
+    Operations,
+    PollBounds,
+    SettlementRequest,
+    StartAt,
+)
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.wire.decoding import decode_run
@@ -56,8 +63,8 @@ class GroupsInProcess(Groups):
         return self._run(looking())
 
     @property
-    def _groups(self) -> GroupService:
-        return self._host.broker.groups
+    def _operations(self) -> Operations:
+        return self._host.broker.operations
 
     def join(
         self,
@@ -71,19 +78,19 @@ class GroupsInProcess(Groups):
         **settings: Any,
     ) -> Assigned:
         request = Join(client_id, list(topics), settings, session_timeout_ms, instance_id, auto_commit)
-        return _assigned(self._run(self._groups.join(group, request)))
+        return _assigned(self._run(self._operations.groups.join(IN_PROCESS, group, request)))
 
     def heartbeat(self, group: str, member_id: str, generation: int) -> Assigned:
-        return _assigned(self._run(self._groups.heartbeat(group, member_id, generation)))
+        return _assigned(self._run(self._operations.groups.heartbeat(IN_PROCESS, group, member_id, generation)))
 
     def leave(self, group: str, member_id: str) -> None:
-        self._run(self._groups.leave(group, member_id))
+        self._run(self._operations.groups.leave(IN_PROCESS, group, member_id))
 
     def poll(self, group: str, member_id: str, max_messages: int = 100, wait_ms: int = 0) -> list[Polled]:
         bounds = PollBounds(max_messages, _MAX_BYTES, wait_ms)
         return [
             message
-            for delivery in self._run(self._groups.polling.poll(group, member_id, bounds))
+            for delivery in self._run(self._operations.queues.poll(IN_PROCESS, group, member_id, bounds))
             for message in _polled(delivery)
         ]
 
@@ -92,7 +99,9 @@ class GroupsInProcess(Groups):
     ) -> list[Refused | None]:
         receipts = [each for each in handles if isinstance(each, str)]
         outcomes = self._run(
-            self._groups.settling.settle_receipts(receipts, SettlementRequest(settlement.Verb(verb), delay_ms, reason))
+            self._operations.queues.settle_receipts(
+                IN_PROCESS, receipts, SettlementRequest(Verb(verb), delay_ms, reason)
+            )
         )
         return [None if outcome is None else refused(outcome) for outcome in outcomes]
 
@@ -100,10 +109,10 @@ class GroupsInProcess(Groups):
         return altered_receipts(handle)
 
     def commit(self, group: str, member_id: str, offsets: Offsets, generation: int | None = None) -> None:
-        self._run(self._groups.commit(group, member_id, offsets, generation))
+        self._run(self._operations.offsets.commit(IN_PROCESS, group, member_id, offsets, generation))
 
     def offsets(self, group: str, topic: str | None = None) -> dict[str, dict[int, int]]:
-        return self._run(self._groups.offsets(group, topic))
+        return self._run(self._operations.offsets.committed(IN_PROCESS, group, topic))
 
     def reset(
         self,
@@ -115,67 +124,28 @@ class GroupsInProcess(Groups):
         instant_ns: int | None = None,
         partitions: Sequence[int] | None = None,
     ) -> dict[int, int]:
-        def place(number: int) -> int:
-            partition = self._host.broker.topic(topic).partition(number)
-            if offset is not None:
-                return offset
-            if instant_ns is not None:
-                return start_of(partition, None, instant_ns)
-            return partition.high_watermark if to == "latest" else partition.log.start_offset
-
-        def places() -> dict[int, int]:
-            count = len(self._host.broker.topic(topic).partitions)
-            return {number: place(number) for number in (range(count) if partitions is None else partitions)}
-
-        found = self._look(places)
-        self._run(self._groups.reset(group, {topic: found}))
-        return found
+        start: StartAt | int = StartAt(from_time_ns=instant_ns, latest=to == "latest") if offset is None else offset
+        return self._run(self._operations.offsets.reset(IN_PROCESS, group, topic, partitions, start))[topic]
 
     def names(self) -> list[str]:
-        return self._look(self._groups.shards.names)
+        return self._look(lambda: self._operations.groups.names(IN_PROCESS))
 
     def describe(self, group: str) -> GroupInfo:
-        return self._look(lambda: self._describe(group))
-
-    def _describe(self, name: str) -> GroupInfo:
-        groups = self._groups
-        lag = groups.lag(name)
-        group = groups.shards.find(name)
-        members = [
-            InGroup(
-                member_id,
-                member.client_id,
-                member.instance_id,
-                member.topics,
-                groups.assignment(name, member_id).assigned,
-                group.in_flight.get(member_id, 0),
-            )
-            for member_id, member in group.state.members.items()
-        ]
-        return GroupInfo(
-            name,
-            groups.state(name) == "rebalancing",
-            group.state.generation,
-            members,
-            dataclasses.asdict(groups.shards.settings(group)),
-            sorted(group.state.overrides),
-            [Lag(**dataclasses.asdict(each)) for each in lag],
-        )
+        return _info(self._run(self._operations.groups.describe(IN_PROCESS, group)))
 
     def configure(self, group: str, **settings: Any) -> GroupInfo:
-        self._run(self._groups.configure(group, settings))
-        return self.describe(group)
+        return _info(self._run(self._operations.groups.configure(IN_PROCESS, group, settings)))
 
     def delete(self, group: str) -> None:
-        self._run(self._groups.delete(group))
+        self._run(self._operations.groups.delete(IN_PROCESS, group))
 
     def stats(self) -> dict[str, int]:
-        return dataclasses.asdict(self._groups.settling.tally)
+        return dataclasses.asdict(self._look(lambda: self._operations.queues.settlement_stats(IN_PROCESS)))
 
     def dead_letters(
         self, topic: str, wanted: Wanted = ALL, *, limit: int = 100, after: tuple[int, int] = (0, 0)
     ) -> list[Letter]:
-        found = self._run(self._groups.dead_letters.browse(topic, _filter(wanted), limit, after))
+        found = self._run(self._operations.dead_letters.browse(IN_PROCESS, topic, _filter(wanted), limit, after))
         return [_letter(letter) for letter in found]
 
     def redrive(
@@ -189,7 +159,9 @@ class GroupsInProcess(Groups):
         after: tuple[int, int] = (0, 0),
     ) -> Redriven:
         most = 1_000 if limit is None else limit
-        work = self._groups.dead_letters.redrive(topic, _filter(wanted), most, rate, after, dry_run=dry_run)
+        work = self._operations.dead_letters.redrive(
+            IN_PROCESS, topic, _filter(wanted), most, rate, after, dry_run=dry_run
+        )
         return Redriven(**dataclasses.asdict(self._run(work)))
 
 
@@ -213,6 +185,21 @@ def altered_receipts(handle: Handle) -> Mapping[str, Handle]:
 
 def _assigned(assignment: Assignment) -> Assigned:
     return Assigned(assignment.member_id, assignment.generation, assignment.assigned, assignment.revoking)
+
+
+def _info(group: GroupDescription) -> GroupInfo:
+    return GroupInfo(
+        group.name,
+        group.state == "rebalancing",
+        group.generation,
+        [
+            InGroup(each.member_id, each.client_id, each.instance_id, each.topics, each.assigned, each.in_flight)
+            for each in group.members
+        ],
+        dataclasses.asdict(group.settings),
+        group.overrides,
+        [Lag(**dataclasses.asdict(each)) for each in group.lag],
+    )
 
 
 def _polled(delivery: Delivery) -> list[Polled]:

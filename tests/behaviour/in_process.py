@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from behaviour.delays_in_process import DelaysInProcess
 from behaviour.driver import Described, Driver, Got, Page, Purged, Result, Stored
 from behaviour.groups_in_process import GroupsInProcess, refused
-from goqueue.broker.partitions.read import Bounds
+from goqueue.broker.operations import IN_PROCESS, Bounds
 from goqueue.model.errors import GoQueueError
 from goqueue.model.message import PRIORITY_LABELS, Message
 from goqueue.model.publishing import NewMessage, Outcome
@@ -33,17 +33,16 @@ class InProcessDriver(Driver):
         return len(self._run(self.host.broker.create_topic(name, settings)).partitions)
 
     def list_topics(self) -> list[str]:
-        return self.host.broker.topic_names()
+        return self.host.broker.operations.topics.names(IN_PROCESS)
 
     def describe(self, name: str) -> Described:
         return self._run(self._describe(name))
 
     async def _describe(self, name: str) -> Described:
-        topic = self.host.broker.topic(name)
-        bounds = {number: (each.log.start_offset, each.high_watermark) for number, each in enumerate(topic.partitions)}
+        topic = self.host.broker.operations.topics.describe(IN_PROCESS, name)
+        bounds = {number: (each.earliest, each.latest) for number, each in enumerate(topic.partitions)}
         total = sum(latest - earliest for earliest, latest in bounds.values())
-        settings = dataclasses.asdict(topic.settings)
-        return Described(topic.record.topic_id, len(topic.partitions), total, bounds, settings)
+        return Described(topic.topic_id, len(topic.partitions), total, bounds, dataclasses.asdict(topic.settings))
 
     def change_topic(self, name: str, **settings: Any) -> None:
         self._run(self.host.broker.change_topic(name, settings))

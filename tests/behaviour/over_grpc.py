@@ -47,7 +47,7 @@ class GrpcHost(Host):
         self._grpc_port = self.grpc.port
 
     async def _serve(self) -> GrpcServer:
-        server = GrpcServer(self.broker, GrpcConfig(port=self._grpc_port))
+        server = GrpcServer(self.broker.operations, GrpcConfig(port=self._grpc_port))
         await server.start()
         return server
 

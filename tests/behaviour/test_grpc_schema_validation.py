@@ -11,6 +11,7 @@ import pytest
 from behaviour.over_grpc import GrpcDriver
 from behaviour.waiting import until
 from goqueue import AsyncClient
+from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.schema_rejects import Refused
 from goqueue.broker.registry.schema_registry import SchemaDraft
 from goqueue.client.connection.connection import to_error
@@ -64,13 +65,13 @@ def test_only_those_deliveries_fail_that_do_not_fit(driver: GrpcDriver, topic: s
 
 def test_however_many_do_not_fit_the_others_are_soon_stored(driver: GrpcDriver, topic: str) -> None:
     """The broker tells which ones, a thousand at a time."""
-    broker = driver.host.broker
+    publisher = driver.host.broker.publisher
     asked: list[int] = []
-    look = broker.refused_frames
+    look = publisher.refused_frames
 
-    async def counted(name: str, run: FrameRun, *, in_transaction: bool) -> Refused:
+    async def counted(of: Topic, run: FrameRun, *, in_transaction: bool) -> Refused:
         asked.append(len(run))
-        return await look(name, run, in_transaction=in_transaction)
+        return await look(of, run, in_transaction=in_transaction)
 
     async def send() -> list[object]:
         async with AsyncClient(driver.host.address) as client:
@@ -80,7 +81,7 @@ def test_however_many_do_not_fit_the_others_are_soon_stored(driver: GrpcDriver, 
             return await asyncio.gather(*sent, return_exceptions=True)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(broker, "refused_frames", counted)
+        patch.setattr(publisher, "refused_frames", counted)
         outcomes = asyncio.run(send())
     assert [number for number, each in enumerate(outcomes) if isinstance(each, Published)] == [0, 1_000, 2_000, 3_000]
     assert driver.read(topic).values == [b"1"] * 4

@@ -212,7 +212,7 @@ def test_a_request_that_fails_is_logged_with_the_trace_that_it_belongs_to(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("why")
 
-    monkeypatch.setattr(broker.host.broker, "publish", fail)
+    monkeypatch.setattr(broker.host.broker.publisher, "publish", fail)
     monkeypatch.setattr(broker.host.broker, "topic_names", fail)
     if path == "/topics":
         answer = broker.client.get(path, headers=headers)

@@ -118,7 +118,7 @@ async def check(data: Path, before: Known, after: Known) -> None:
     config = Config(storage=StorageConfig(path=str(data), min_free_bytes=0), grpc=GrpcConfig(port=0))
     async with Broker(config) as broker:
         assert broker.damage() == []
-        server = GrpcServer(broker, config.grpc)
+        server = GrpcServer(broker.operations, config.grpc)
         server.bind()
         await server.start()
         try:

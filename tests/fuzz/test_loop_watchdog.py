@@ -59,7 +59,7 @@ class Watched:
     async def _start(self) -> None:
         self.broker = Broker(self.config)
         await self.broker.start()
-        self.grpc = GrpcServer(self.broker, self.config.grpc)
+        self.grpc = GrpcServer(self.broker.operations, self.config.grpc)
         await self.grpc.start()
         self.listener = bind(self.config.http)
         self.port = self.listener.getsockname()[1]

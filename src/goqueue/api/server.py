@@ -21,6 +21,7 @@ from goqueue.api.http.server.connection import Connection, sweep
 from goqueue.api.http.server.connection_limits import Crowd
 from goqueue.api.listening import listening_socket
 from goqueue.broker.broker import Broker
+from goqueue.broker.operations import CallerProtocol
 from goqueue.model.config import Config, HttpConfig
 from goqueue.model.logging import get_logger
 
@@ -44,7 +45,7 @@ def serve(config: Config) -> int:
 
 async def _serve(config: Config) -> None:
     broker = Broker(config)
-    grpc = GrpcServer(broker, config.grpc)
+    grpc = GrpcServer(broker.operations, config.grpc)
     with closing(bind(config.http)) as listener:
         if config.grpc.enabled:
             grpc.bind()
@@ -82,12 +83,12 @@ class HttpServer(uvicorn.Server):
         self, broker: Broker, config: HttpConfig, on_stop: Callable[[], None] = lambda: None, grpc_port: int = 0
     ) -> None:
         self.crowd = Crowd(config)
-        bound = {"limits": config, "requests": broker.metrics.http, "crowd": self.crowd}
+        bound = {"limits": config, "requests": broker.operations.requests(CallerProtocol.HTTP), "crowd": self.crowd}
         protocol = type("BoundConnection", (Connection,), bound)
         super().__init__(
             uvicorn.Config(
                 # uvicorn's types for ASGI and Litestar's describe the same thing.
-                cast("uvicorn._types.ASGI3Application", create_app(broker, config, grpc_port, self.crowd)),
+                cast("uvicorn._types.ASGI3Application", create_app(broker.operations, config, grpc_port, self.crowd)),
                 http=protocol,
                 ws="none",
                 lifespan="off",
@@ -102,7 +103,7 @@ class HttpServer(uvicorn.Server):
         )
         self._broker = broker
         self._on_stop = on_stop
-        broker.metrics.connections["http"] = lambda: len(self.server_state.connections)
+        broker.operations.count_connections(CallerProtocol.HTTP, lambda: len(self.server_state.connections))
 
     def take_signals(self) -> None:
         """Before anyone is told that the server listens: whoever is told may send one at once.

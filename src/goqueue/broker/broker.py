@@ -84,7 +84,7 @@ class Broker(InProcessFace):
         self._root = Path(config.storage.path).absolute()
         self._files: Files = files or OsFiles(self._root)
         self.randomness: Randomness = randomness or SystemRandomness()
-        self._topics = RunningTopics()
+        self.topics = RunningTopics()
         self._commands: set[asyncio.Task[Any]] = set()
         self._started_ns = self.clock.monotonic_ns()
         self.metrics = Metrics(self)
@@ -121,7 +121,7 @@ class Broker(InProcessFace):
                 self._root / TRACES,
                 self.clock,
                 self.node_id,
-                self._topics.find,
+                self.topics.find,
                 self.disk.is_full,
             )
             undo.push_async_callback(self.tracing.stop)
@@ -160,15 +160,15 @@ class Broker(InProcessFace):
     def _make_publishing(self) -> None:
         """Everything that has a part in a publish, but for the topics themselves."""
         self.clockwork = Clockwork(self.clock)
-        self.notes = Notes(self.tracing.tracer, self.clock, self._topics.by_id.get)
+        self.notes = Notes(self.tracing.tracer, self.clock, self.topics.by_id.get)
         self.delays = Delays(
             self.clockwork,
             self.clock,
             self.disk.check,
-            self._topics,
+            self.topics,
             self.config.limits.max_delayed,
         )
-        self.schemas = SchemaRegistry(self._schema_journal, self.config.schemas, self.check_open)
+        self.schemas = SchemaRegistry(self._schema_journal, self.config.schemas)
         self._schema_check = SchemaCheck(self.schemas)
         self._refusals = Refusals(self._schema_check, self.notes, self._dead_letter_topic)
         self.transactions = TransactionService(
@@ -200,9 +200,9 @@ class Broker(InProcessFace):
             self.config,
             self.clock,
         )
-        await opener.open_all(self._catalog.machine.state.topics.values(), self._topics)
+        await opener.open_all(self._catalog.machine.state.topics.values(), self.topics)
         self.topic_commands = TopicCommands(
-            self._topics,
+            self.topics,
             self._catalog,
             opener,
             self._folder,
@@ -227,7 +227,7 @@ class Broker(InProcessFace):
         """Before anyone reads or polls: what was committed is seen, and what was not is not."""
         journal = self._transaction_journal
         ends = TransactionEnds(journal, self.groups, self.stillness)
-        await self.transactions.start(self.groups, ends, self.running_topics(), self._topics.by_id.get)
+        await self.transactions.start(self.groups, ends, self.running_topics(), self.topics.by_id.get)
 
     def _begin(self) -> None:
         """Everything is recovered: from here on things are done without being asked for."""
@@ -285,16 +285,16 @@ class Broker(InProcessFace):
     # Topics
 
     def topic(self, name: str) -> Topic:
-        return self._topics.find(name)
+        return self.topics.find(name)
 
     def topic_by_id(self, topic_id: str) -> Topic | None:
-        return self._topics.by_id.get(topic_id)
+        return self.topics.by_id.get(topic_id)
 
     def topic_names(self) -> list[str]:
-        return sorted(self._topics.by_name)
+        return sorted(self.topics.by_name)
 
     def running_topics(self) -> Iterable[Topic]:
-        return self._topics.by_name.values()
+        return self.topics.by_name.values()
 
     def logs(self) -> Iterable[Log]:
         yield from self._journals.logs()
@@ -319,14 +319,14 @@ class Broker(InProcessFace):
 
     async def is_misfit(self, name: str, message: Message) -> bool:
         """Whether a topic would refuse the message for its schema."""
-        return bool((await self._refusals.among_messages(self._topics.find(name), [message])).reasons)
+        return bool((await self._refusals.among_messages(self.topics.find(name), [message])).reasons)
 
     async def _dead_letter_topic(self, topic: Topic) -> Topic | None:
         """Made when it is first needed; ``None`` if the topic is one itself."""
         name = dead_letter_topic(self, topic)
         if name is None:
             return None
-        return self._topics.by_name.get(name) or await find_or_make(self, self._create_to_the_end, topic, name)
+        return self.topics.by_name.get(name) or await find_or_make(self, self._create_to_the_end, topic, name)
 
     # Itself
 

@@ -54,7 +54,7 @@ async def test_what_is_being_registered_is_told_when_it_is_on_the_disk(
         # What is known already is being used once more.
         using = asyncio.create_task(broker.schemas.register("second", SchemaDraft('"int"')))
         await until(lambda: "second" in broker.schemas.state.names(deleted=False))
-        transport: Any = httpx.ASGITransport(create_app(broker, HttpConfig()))
+        transport: Any = httpx.ASGITransport(create_app(broker.operations, HttpConfig()))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             looks = {path: asyncio.create_task(client.get(path)) for path in PATHS}
             try:

@@ -30,7 +30,7 @@ def serve(tmp_path: Path) -> Serve:
         )
         async with Broker(config, files=files, clock=clock) as broker:
             await broker.create_topic("t", {"partitions": 1} | (topic or {}))
-            server = GrpcServer(broker, config.grpc)
+            server = GrpcServer(broker.operations, config.grpc)
             await server.start()
             served = Served(broker, server)
             try:

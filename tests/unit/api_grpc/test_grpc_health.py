@@ -60,7 +60,7 @@ async def test_a_look_that_fails_is_followed_by_another(
 
         watch = health_pb2_grpc.HealthStub(served.channel).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == SERVING
-        monkeypatch.setattr(served.broker, "problems", problems)
+        monkeypatch.setattr(served.broker.health, "problems", problems)
         assert (await watch.read()).status == NOT_SERVING
         watch.cancel()
     assert "the health could not be told" in caplog.text

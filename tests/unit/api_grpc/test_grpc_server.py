@@ -73,7 +73,7 @@ async def test_the_api_can_be_explored_when_it_was_asked_for(serve: Serve) -> No
 
 async def test_a_port_that_is_in_use_is_a_clear_error(serve: Serve) -> None:
     async with serve() as served:
-        second = GrpcServer(served.broker, GrpcConfig(port=served.server.port))
+        second = GrpcServer(served.broker.operations, GrpcConfig(port=served.server.port))
         with pytest.raises(InvalidConfiguration, match=f"127.0.0.1:{served.server.port}.*--grpc-port"):
             await second.start()
         await second.stop(1)
@@ -81,16 +81,16 @@ async def test_a_port_that_is_in_use_is_a_clear_error(serve: Serve) -> None:
 
 async def test_a_port_is_taken_before_the_broker_is_ready(serve: Serve) -> None:
     async with serve() as served:
-        second = GrpcServer(served.broker, GrpcConfig(port=0))
+        second = GrpcServer(served.broker.operations, GrpcConfig(port=0))
         second.bind()
-        third = GrpcServer(served.broker, GrpcConfig(port=second.port))
+        third = GrpcServer(served.broker.operations, GrpcConfig(port=second.port))
         with pytest.raises(InvalidConfiguration, match=f"127.0.0.1:{second.port}.*--grpc-port"):
             third.bind()
 
 
 async def test_a_call_that_comes_before_the_broker_is_ready_waits_for_it(serve: Serve) -> None:
     async with serve() as served:
-        second = GrpcServer(served.broker, GrpcConfig(port=0))
+        second = GrpcServer(served.broker.operations, GrpcConfig(port=0))
         second.bind()
         early = Served(served.broker, second)
         listing = asyncio.ensure_future(early.topics.ListTopics(pb.ListTopicsRequest(), wait_for_ready=True))
@@ -114,7 +114,7 @@ async def test_the_health_is_bad_as_soon_as_the_stop_begins_while_calls_are_stil
 
 async def test_a_server_that_was_never_started_stops(serve: Serve) -> None:
     async with serve() as served:
-        await GrpcServer(served.broker, GrpcConfig()).stop(1)
+        await GrpcServer(served.broker.operations, GrpcConfig()).stop(1)
 
 
 async def test_ipv6_works(serve: Serve) -> None:

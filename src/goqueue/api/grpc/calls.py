@@ -16,8 +16,8 @@ from goqueue.api.grpc.errors import Context, abort, unexpected
 from goqueue.api.grpc.stream_room import StreamRoom
 from goqueue.api.grpc.unread import Unread
 from goqueue.api.grpc.unreadable import check_readable
+from goqueue.broker.operations import Endpoint, Requests
 from goqueue.model.errors import GoQueueError, RequestTimeout, ShuttingDown
-from goqueue.observe.requests import Endpoint, Requests
 
 Reply = TypeVar("Reply", bound=Message)
 

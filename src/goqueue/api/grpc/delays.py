@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from goqueue.api.grpc.caller import caller_of
 from goqueue.api.grpc.calls import Calls, answered
 from goqueue.api.grpc.errors import Context
-from goqueue.broker.broker import Broker
-from goqueue.broker.delays.delays import DelayedMessage
+from goqueue.broker.operations import DelayedMessage, Operations
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import InvalidRequest
 from goqueue.wire.batch import join_frames
@@ -19,8 +19,8 @@ _LISTED = 100
 class DelaysService(pb_grpc.DelaysServicer):
     """Thin: decodes, asks the broker, encodes."""
 
-    def __init__(self, broker: Broker, config: GrpcConfig, calls: Calls) -> None:
-        self._broker = broker
+    def __init__(self, operations: Operations, config: GrpcConfig, calls: Calls) -> None:
+        self._operations = operations
         self._max_list_bytes = min(config.max_batch_bytes, config.max_message_bytes // 2)
         self.calls = calls
 
@@ -28,7 +28,9 @@ class DelaysService(pb_grpc.DelaysServicer):
     async def ListDelayed(  # noqa: N802
         self, request: pb.ListDelayedRequest, context: Context
     ) -> pb.ListDelayedResponse:
-        page = await self._broker.delays.page(request.topic, request.limit or _LISTED, request.after or None)
+        page = await self._operations.delays.page(
+            caller_of(context), request.topic, request.limit or _LISTED, request.after or None
+        )
         response = pb.ListDelayedResponse(next=page.next or "", total=page.total)
         left = self._max_list_bytes
         for each in page.messages:
@@ -42,13 +44,15 @@ class DelaysService(pb_grpc.DelaysServicer):
 
     @answered
     async def GetDelayed(self, request: pb.GetDelayedRequest, context: Context) -> pb.DelayedMessage:  # noqa: N802
-        return _to_delayed(await self._broker.delays.get(request.topic, request.partition, request.offset))
+        return _to_delayed(
+            await self._operations.delays.get(caller_of(context), request.topic, request.partition, request.offset)
+        )
 
     @answered
     async def CancelDelayed(  # noqa: N802
         self, request: pb.CancelDelayedRequest, context: Context
     ) -> pb.CancelDelayedResponse:
-        await self._broker.delays.cancel(request.topic, request.partition, request.offset)
+        await self._operations.delays.cancel(caller_of(context), request.topic, request.partition, request.offset)
         return pb.CancelDelayedResponse()
 
     @answered
@@ -58,7 +62,8 @@ class DelaysService(pb_grpc.DelaysServicer):
         when = request.WhichOneof("when")
         if when is None:
             raise InvalidRequest("say when the message is to be seen: delay_ms or deliver_at_ns")
-        moved = await self._broker.delays.reschedule(
+        moved = await self._operations.delays.reschedule(
+            caller_of(context),
             request.topic,
             request.partition,
             request.offset,
@@ -69,7 +74,7 @@ class DelaysService(pb_grpc.DelaysServicer):
 
     @answered
     async def DelayStats(self, request: pb.DelayStatsRequest, context: Context) -> pb.DelayStatsResponse:  # noqa: N802
-        stats = self._broker.delays.stats()
+        stats = self._operations.delays.stats(caller_of(context))
         tally = stats.tally
         return pb.DelayStatsResponse(
             pending=stats.pending,

@@ -7,9 +7,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from goqueue.broker.operations.failures import disk_failure
 from goqueue.model.errors import GoQueueError, InternalError, SchemaViolation
 from goqueue.model.logging import get_logger, tracing
-from goqueue.storage.files.disk_errors import is_of_the_disk, told
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.trace_context import TRACEPARENT, parse_traceparent
 
@@ -51,9 +51,9 @@ async def abort(context: Context, error: GoQueueError) -> None:
 def unexpected(error: Exception, method: str, context: Context) -> GoQueueError:
     """A failing disk is told as such; all else is a defect: the log has the story, the caller gets no internals."""
     with tracing(_trace_id(context)):
-        if isinstance(error, OSError) and is_of_the_disk(error):
-            log.error("the disk failed a call", error=error.strerror or str(error), method=method)
-            return told(error, "reading or writing")
+        if (failed := disk_failure(error)) is not None:
+            log.error("the disk failed a call", error=getattr(error, "strerror", None) or str(error), method=method)
+            return failed
         log.error("call failed", exc_info=error, method=method)
     return InternalError("the broker could not answer; its log tells why")
 

@@ -10,14 +10,31 @@ from typing import cast
 
 from goqueue.api.grpc.errors import to_error
 from goqueue.api.grpc.settings import settings_of
-from goqueue.broker.broker import Broker
-from goqueue.broker.dead_letters.redrive import DeadLetter, Filter, Redriven
-from goqueue.broker.groups.group_service import Assignment, Join
-from goqueue.broker.groups.membership import MAX_TOPICS
-from goqueue.broker.queues.peek import Peek, PeekPage, PeekState
-from goqueue.broker.queues.polling import Delivery
-from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Verb
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.operations import (
+    Assignment,
+    Caller,
+    DeadLetter,
+    Delivery,
+    Filter,
+    GroupDescription,
+    Join,
+    LeaseClaim,
+    Operations,
+    Peek,
+    PeekPage,
+    PeekState,
+    Redriven,
+    SettlementRequest,
+    Stretch,
+    Verb,
+)
+from goqueue.broker.operations.limits import (
+    MAX_NAMED_LETTERS,
+    MAX_NAMED_PARTITIONS,
+    MAX_SETTLED_AT_ONCE,
+    MAX_TOPICS_OF_MEMBER,
+    heartbeat_interval_ms,
+)
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import specs
 from goqueue.model.group_settings import GroupSettings
@@ -26,11 +43,8 @@ from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import encode_message
 from goqueue.wire.proto import goqueue_pb2 as pb
 
-MAX_CLAIMED = 10_000
-"""Leases, runs or receipts in one request."""
 _MAX_MESSAGES = 100_000
 """In one request: as many as a member can have in flight."""
-MOST_HEARTBEAT_MS = 3_000
 _PEEKED = 100
 _VERBS: dict[int, Verb] = {
     pb.VERB_ACK: Verb.ACK,
@@ -49,8 +63,8 @@ def shown_settings(settings: GroupSettings) -> Mapping[str, str]:
 
 
 def to_join(request: pb.JoinRequest) -> Join:
-    if len(request.topics) > MAX_TOPICS:
-        raise InvalidRequest(f"topics must name 1 to {MAX_TOPICS} topics")
+    if len(request.topics) > MAX_TOPICS_OF_MEMBER:
+        raise InvalidRequest(f"topics must name 1 to {MAX_TOPICS_OF_MEMBER} topics")
     return Join(
         request.client_id,
         list(request.topics),
@@ -62,16 +76,15 @@ def to_join(request: pb.JoinRequest) -> Join:
     )
 
 
-def to_assignment(broker: Broker, assignment: Assignment) -> pb.Assignment:
-    member = broker.groups.shards.find(assignment.group).member(assignment.member_id)
+def to_assignment(assignment: Assignment) -> pb.Assignment:
     return pb.Assignment(
         member_id=assignment.member_id,
         generation=assignment.generation,
         leader=assignment.leader_id == assignment.member_id,
         assigned=_places(assignment.assigned),
         revoking=_places(assignment.revoking),
-        session_timeout_ms=member.session_timeout_ms,
-        heartbeat_interval_ms=min(MOST_HEARTBEAT_MS, member.session_timeout_ms // 3),
+        session_timeout_ms=assignment.session_timeout_ms,
+        heartbeat_interval_ms=heartbeat_interval_ms(assignment.session_timeout_ms),
         settings=shown_settings(assignment.settings),
     )
 
@@ -96,19 +109,19 @@ def put_deliveries(response: pb.PollResponse, found: Sequence[Delivery]) -> pb.P
     return response
 
 
-async def settle(broker: Broker, request: pb.SettleRequest) -> pb.SettleResponse:
+async def settle(operations: Operations, caller: Caller, request: pb.SettleRequest) -> pb.SettleResponse:
     """Carry out what can be carried out; refusals name the rest."""
     order = _order(request)
     claims = to_claims(request)
-    settling = broker.groups.settling
+    queues = operations.queues
     response = pb.SettleResponse(correlation_id=request.correlation_id)
     if claims:
-        for place, (runs, error) in enumerate(await settling.settle_leases(claims, order)):
+        for place, (runs, error) in enumerate(await queues.settle_leases(caller, request.group, claims, order)):
             if error is not None:
                 response.refusals.append(pb.Refusal(lease=place, runs=runs, error=to_error(error)))
     if request.receipts:
         stretch = Stretch()
-        for place, problem in enumerate(await settling.settle_many_receipts(list(request.receipts), order)):
+        for place, problem in enumerate(await queues.settle_receipts(caller, list(request.receipts), order)):
             if problem is not None:
                 response.refusals.append(pb.Refusal(receipt=place, error=to_error(problem)))
             if stretch.is_over:
@@ -130,9 +143,9 @@ def _order(request: pb.SettleRequest) -> SettlementRequest:
 
 def to_claims(request: pb.SettleRequest | pb.AddAcksRequest) -> list[LeaseClaim]:
     """The leases that are meant, which are none too many."""
-    too_many = len(request.leases) + len(request.receipts) > MAX_CLAIMED
-    if too_many or sum(len(each.runs) for each in request.leases) > 2 * MAX_CLAIMED:
-        raise InvalidRequest(f"a request settles at most {MAX_CLAIMED} leases, runs and receipts")
+    too_many = len(request.leases) + len(request.receipts) > MAX_SETTLED_AT_ONCE
+    if too_many or sum(len(each.runs) for each in request.leases) > 2 * MAX_SETTLED_AT_ONCE:
+        raise InvalidRequest(f"a request settles at most {MAX_SETTLED_AT_ONCE} leases, runs and receipts")
     claims = [_claim(request.group, each) for each in request.leases]
     if sum(size_of(each.runs) for each in claims) > _MAX_MESSAGES:
         raise InvalidRequest(f"a request settles at most {_MAX_MESSAGES} messages")
@@ -149,13 +162,13 @@ def _check_runs(runs: Runs) -> None:
     is_whole = len(runs) % 2 == 0 and len(runs) > 0 and runs[0] >= 0
     if not is_whole or any(end <= first for first, end in pairwise(runs)):
         raise InvalidRequest("runs must be pairs of first and end, each greater than the one before")
-    if runs[-1] - runs[0] > MAX_CLAIMED:
-        raise InvalidRequest(f"the runs of one lease lie within {MAX_CLAIMED} offsets")
+    if runs[-1] - runs[0] > MAX_SETTLED_AT_ONCE:
+        raise InvalidRequest(f"the runs of one lease lie within {MAX_SETTLED_AT_ONCE} offsets")
 
 
 def to_offsets(listed: Sequence[pb.PartitionOffset]) -> dict[str, dict[int, int]]:
-    if len(listed) > MAX_CLAIMED:
-        raise InvalidRequest(f"a request names {len(listed)} partitions; {MAX_CLAIMED} are allowed")
+    if len(listed) > MAX_NAMED_PARTITIONS:
+        raise InvalidRequest(f"a request names {len(listed)} partitions; {MAX_NAMED_PARTITIONS} are allowed")
     found: dict[str, dict[int, int]] = {}
     for each in listed:
         found.setdefault(each.topic, {})[each.partition] = each.offset
@@ -172,28 +185,24 @@ def from_offsets(offsets: Mapping[str, Mapping[int, int]]) -> pb.FetchOffsetsRes
     )
 
 
-async def describe(broker: Broker, name: str) -> pb.Group:
-    groups = broker.groups
-    lags = await groups.lag_in_stretches(name)
-    group = groups.shards.find(name)
-    state = group.state
+def to_group(group: GroupDescription) -> pb.Group:
     return pb.Group(
-        name=name,
-        state=groups.state(name),
-        generation=state.generation,
+        name=group.name,
+        state=group.state,
+        generation=group.generation,
         members=[
             pb.GroupMember(
                 member_id=member.member_id,
                 client_id=member.client_id,
                 instance_id=member.instance_id,
                 topics=member.topics,
-                assigned=_places(groups.assignment(name, member.member_id).assigned),
-                in_flight=group.in_flight.get(member.member_id, 0),
+                assigned=_places(member.assigned),
+                in_flight=member.in_flight,
             )
-            for member in state.members.values()
+            for member in group.members
         ],
-        settings=shown_settings(groups.shards.settings(group)),
-        overrides=sorted(state.overrides),
+        settings=shown_settings(group.settings),
+        overrides=group.overrides,
         partitions=[
             pb.PartitionLag(
                 topic=each.topic,
@@ -205,9 +214,9 @@ async def describe(broker: Broker, name: str) -> pb.Group:
                 waiting=each.waiting,
                 owner=each.owner or "",
             )
-            for each in lags
+            for each in group.lag
         ],
-        created_at_ns=state.created_at_ns,
+        created_at_ns=group.created_at_ns,
     )
 
 
@@ -240,8 +249,8 @@ def to_peek_response(page: PeekPage) -> pb.PeekGroupResponse:
 
 
 def to_filter(given: pb.DeadLetterFilter) -> Filter:
-    if len(given.messages) > MAX_CLAIMED:
-        raise InvalidRequest(f"the filter names {len(given.messages)} messages; {MAX_CLAIMED} are allowed")
+    if len(given.messages) > MAX_NAMED_LETTERS:
+        raise InvalidRequest(f"the filter names {len(given.messages)} messages; {MAX_NAMED_LETTERS} are allowed")
     places = frozenset((each.partition, each.offset) for each in given.messages)
     return Filter(
         given.group or None, given.error or None, given.since_ns or None, given.until_ns or None, places or None

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from goqueue.api.grpc.caller import caller_of
 from goqueue.api.grpc.calls import Calls, answered, streamed
 from goqueue.api.grpc.errors import Context
 from goqueue.api.grpc.group_messages import (
-    MAX_CLAIMED,
-    describe,
     from_offsets,
     put_deliveries,
     settle,
     to_assignment,
     to_dead_letter,
     to_filter,
+    to_group,
     to_join,
     to_offsets,
     to_peek,
@@ -23,12 +23,11 @@ from goqueue.api.grpc.group_messages import (
     to_redrive_response,
 )
 from goqueue.api.grpc.lane_messages import to_lane_stats
-from goqueue.api.grpc.messages import find_offset
+from goqueue.api.grpc.messages import start_at
 from goqueue.api.grpc.settings import settings_of
 from goqueue.api.grpc.subscription import Subscription
-from goqueue.broker.broker import Broker
-from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.operations import Operations, PollBounds
+from goqueue.broker.operations.limits import MAX_NAMED_PARTITIONS
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import InvalidRequest, Overloaded
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -43,8 +42,8 @@ _REDRIVEN_AT_ONCE = 1_000
 class GroupsService(pb_grpc.GroupsServicer):
     """Thin: decodes, asks the broker, encodes."""
 
-    def __init__(self, broker: Broker, config: GrpcConfig, calls: Calls) -> None:
-        self._broker = broker
+    def __init__(self, operations: Operations, config: GrpcConfig, calls: Calls) -> None:
+        self._operations = operations
         self._config = config
         self.calls = calls
         self._subscribed = 0
@@ -62,53 +61,57 @@ class GroupsService(pb_grpc.GroupsServicer):
             )
         self._subscribed += 1
         try:
-            await Subscription(self._broker, self._config, context, self.calls.stream_room).run(self._streams)
+            await Subscription(self._operations, self._config, context, self.calls.stream_room).run(self._streams)
         finally:
             self._subscribed -= 1
 
     @answered
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.Assignment:  # noqa: N802
-        return to_assignment(self._broker, await self._broker.groups.join(request.group, to_join(request)))
+        return to_assignment(await self._operations.groups.join(caller_of(context), request.group, to_join(request)))
 
     @answered
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.Assignment:  # noqa: N802
         generation = request.generation or None
-        found = await self._broker.groups.heartbeat(request.group, request.member_id, generation)
-        return to_assignment(self._broker, found)
+        found = await self._operations.groups.heartbeat(
+            caller_of(context), request.group, request.member_id, generation
+        )
+        return to_assignment(found)
 
     @answered
     async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:  # noqa: N802
-        await self._broker.groups.leave(request.group, request.member_id)
+        await self._operations.groups.leave(caller_of(context), request.group, request.member_id)
         return pb.LeaveResponse()
 
     @answered
     async def Poll(self, request: pb.PollRequest, context: Context) -> pb.PollResponse:  # noqa: N802
-        limit = self._broker.config.limits.max_poll_messages
-        if request.max_messages > limit:
-            raise InvalidRequest(f"max_messages is {request.max_messages}; limits.max_poll_messages allows {limit}")
+        limit = self._operations.config.limits.max_poll_messages
         if request.wait_ms > _MAX_WAIT_MS:
             raise InvalidRequest(f"wait_ms is {request.wait_ms}; at most {_MAX_WAIT_MS} is allowed")
         bounds = PollBounds(request.max_messages or limit, self._config.max_batch_bytes, request.wait_ms)
-        polling = self._broker.groups.polling
-        found = await polling.poll(request.group, request.member_id, bounds)
+        caller, queues = caller_of(context), self._operations.queues
+        found = await queues.poll(caller, request.group, request.member_id, bounds)
         try:
             # Many may have waited for messages when there still was room.
             self.calls.unread.check_room("Poll", sum(len(each.run.frames) for each in found))
         except Overloaded:
-            polling.give_back(request.group, request.member_id, found)
+            queues.give_back(caller, request.group, request.member_id, found)
             raise
         return put_deliveries(pb.PollResponse(), found)
 
     @answered
     async def Settle(self, request: pb.SettleRequest, context: Context) -> pb.SettleResponse:  # noqa: N802
-        return await settle(self._broker, request)
+        return await settle(self._operations, caller_of(context), request)
 
     @answered
     async def CommitOffsets(  # noqa: N802
         self, request: pb.CommitOffsetsRequest, context: Context
     ) -> pb.CommitOffsetsResponse:
-        await self._broker.groups.commit(
-            request.group, request.member_id, to_offsets(request.offsets), request.generation or None
+        await self._operations.offsets.commit(
+            caller_of(context),
+            request.group,
+            request.member_id,
+            to_offsets(request.offsets),
+            request.generation or None,
         )
         return pb.CommitOffsetsResponse(correlation_id=request.correlation_id)
 
@@ -116,53 +119,54 @@ class GroupsService(pb_grpc.GroupsServicer):
     async def FetchOffsets(  # noqa: N802
         self, request: pb.FetchOffsetsRequest, context: Context
     ) -> pb.FetchOffsetsResponse:
-        return from_offsets(await self._broker.groups.offsets(request.group, request.topic or None))
+        return from_offsets(
+            await self._operations.offsets.committed(caller_of(context), request.group, request.topic or None)
+        )
 
     @answered
     async def ResetOffsets(  # noqa: N802
         self, request: pb.ResetOffsetsRequest, context: Context
     ) -> pb.FetchOffsetsResponse:
-        topic = self._broker.topic(request.topic)
-        if len(request.partitions) > MAX_CLAIMED:
-            raise InvalidRequest(f"a request names {len(request.partitions)} partitions; {MAX_CLAIMED} are allowed")
-        places: dict[int, int] = {}
-        stretch = Stretch()
-        for number in dict.fromkeys(request.partitions) or range(len(topic.partitions)):
-            places[number] = find_offset(self._broker, request.topic, number, request.start)
-            if stretch.is_over:
-                await stretch.rest()
-        offsets = {request.topic: places}
-        await self._broker.groups.reset(request.group, offsets)
-        return from_offsets(offsets)
+        if len(request.partitions) > MAX_NAMED_PARTITIONS:
+            raise InvalidRequest(
+                f"a request names {len(request.partitions)} partitions; {MAX_NAMED_PARTITIONS} are allowed"
+            )
+        partitions = list(dict.fromkeys(request.partitions)) or None
+        return from_offsets(
+            await self._operations.offsets.reset(
+                caller_of(context), request.group, request.topic, partitions, start_at(request.start)
+            )
+        )
 
     @answered
     async def ListGroups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:  # noqa: N802
-        return pb.ListGroupsResponse(names=self._broker.groups.shards.names())
+        return pb.ListGroupsResponse(names=self._operations.groups.names(caller_of(context)))
 
     @answered
     async def DescribeGroup(self, request: pb.DescribeGroupRequest, context: Context) -> pb.Group:  # noqa: N802
-        return await describe(self._broker, request.name)
+        return to_group(await self._operations.groups.describe(caller_of(context), request.name))
 
     @answered
     async def PeekGroup(self, request: pb.PeekGroupRequest, context: Context) -> pb.PeekGroupResponse:  # noqa: N802
         max_bytes = min(self._config.max_batch_bytes, self._config.max_message_bytes // 2)
-        return to_peek_response(await self._broker.groups.peeking.page(request.group, to_peek(request, max_bytes)))
+        wanted = to_peek(request, max_bytes)
+        return to_peek_response(await self._operations.queues.peek(caller_of(context), request.group, wanted))
 
     @answered
     async def ConfigureGroup(self, request: pb.ConfigureGroupRequest, context: Context) -> pb.Group:  # noqa: N802
-        await self._broker.groups.configure(request.name, settings_of(request.settings))
-        return await describe(self._broker, request.name)
+        settings = settings_of(request.settings)
+        return to_group(await self._operations.groups.configure(caller_of(context), request.name, settings))
 
     @answered
     async def DeleteGroup(self, request: pb.DeleteGroupRequest, context: Context) -> pb.DeleteGroupResponse:  # noqa: N802
-        await self._broker.groups.delete(request.name)
+        await self._operations.groups.delete(caller_of(context), request.name)
         return pb.DeleteGroupResponse()
 
     @answered
     async def ReliabilityStats(  # noqa: N802
         self, request: pb.ReliabilityStatsRequest, context: Context
     ) -> pb.ReliabilityStatsResponse:
-        tally = self._broker.groups.settling.tally
+        tally = self._operations.queues.settlement_stats(caller_of(context))
         return pb.ReliabilityStatsResponse(
             acks=tally.acks,
             nacks=tally.nacks,
@@ -182,14 +186,15 @@ class GroupsService(pb_grpc.GroupsServicer):
         if request.limit > _MAX_LETTERS:
             raise InvalidRequest(f"limit is {request.limit}; at most {_MAX_LETTERS} is allowed")
         after = (request.from_partition, request.from_offset)
-        found = await self._broker.groups.dead_letters.browse(
-            request.topic, to_filter(request.filter), request.limit or _LETTERS, after
+        found = await self._operations.dead_letters.browse(
+            caller_of(context), request.topic, to_filter(request.filter), request.limit or _LETTERS, after
         )
         return pb.ListDeadLettersResponse(dead_letters=[to_dead_letter(letter) for letter in found])
 
     @answered
     async def Redrive(self, request: pb.RedriveRequest, context: Context) -> pb.RedriveResponse:  # noqa: N802
-        report = await self._broker.groups.dead_letters.redrive(
+        report = await self._operations.dead_letters.redrive(
+            caller_of(context),
             request.topic,
             to_filter(request.filter),
             request.limit or _REDRIVEN_AT_ONCE,
@@ -202,4 +207,6 @@ class GroupsService(pb_grpc.GroupsServicer):
 
     @answered
     async def LaneStats(self, request: pb.LaneStatsRequest, context: Context) -> pb.LaneStatsResponse:  # noqa: N802
-        return to_lane_stats(await self._broker.groups.lane_stats(request.topic or None), request)
+        return to_lane_stats(
+            await self._operations.queues.lane_stats(caller_of(context), request.topic or None), request
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goqueue.broker.queues.lane_stats import LaneOfGroup, LaneOfPartition, PartitionLanes
+from goqueue.broker.operations import LaneOfGroup, LaneOfPartition, PartitionLanes
 from goqueue.model.errors import InvalidRequest
 from goqueue.wire.proto import goqueue_pb2 as pb
 

@@ -8,27 +8,21 @@ from typing import NamedTuple
 
 import grpc.aio
 
+from goqueue.api.grpc.caller import caller_of
 from goqueue.api.grpc.calls import Calls, answered, shutting_down, streamed
 from goqueue.api.grpc.errors import Context, to_error, unexpected
 from goqueue.api.grpc.stream_room import Turn
 from goqueue.api.grpc.unreadable import check_readable
-from goqueue.broker.broker import Broker
-from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.partitions.read import Bounds, note_damage_in, start_of
-from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.publishing.appending import Appended
-from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.operations import AppendedBatch, Bounds, Caller, Operations, StartAt, TransactionRef
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidRequest, Overloaded
 from goqueue.wire.batch import FrameRun, parse_batch
 from goqueue.wire.batch_envelope import FETCH_RESPONSE, PUBLISH_REQUEST, Piece
-from goqueue.wire.frame import FLAGS_AT, Flag
 from goqueue.wire.producer_frames import stamp_of
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
 _WAIT_MS = 30_000
-_DELAYED = int(Flag.DELAYED)
 _MAX_OFFSET = (1 << 63) - 1
 
 
@@ -36,24 +30,20 @@ class _Accepted(NamedTuple):
     """A request that is written and not answered yet."""
 
     response: pb.PublishResponse
-    partition: Partition | None = None
-    acknowledged: asyncio.Future[None] | None = None
+    batch: AppendedBatch | None = None
+    """To be waited for; ``None`` if there is nothing to wait for."""
 
     async def answer(self) -> pb.PublishResponse:
-        if self.acknowledged is not None:
-            try:
-                await self.acknowledged
-            except GoQueueError as error:
-                # A deleted topic is no disk failure; the partition knows.
-                raise error if self.partition is None else self.partition.reason(error) from None
+        if self.batch is not None:
+            await self.batch.durable()
         return self.response
 
 
 class MessagesService(pb_grpc.MessagesServicer):
     """Thin: decodes the envelope, asks the broker, encodes the answer."""
 
-    def __init__(self, broker: Broker, config: GrpcConfig, calls: Calls) -> None:
-        self._broker = broker
+    def __init__(self, operations: Operations, config: GrpcConfig, calls: Calls) -> None:
+        self._operations = operations
         self._config = config
         self.calls = calls
         self._taking: set[asyncio.Task[None]] = set()
@@ -62,7 +52,7 @@ class MessagesService(pb_grpc.MessagesServicer):
 
     @answered
     async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:  # noqa: N802
-        return await (await self._append(request, memoryview(request.batch))).answer()
+        return await (await self._append(caller_of(context), request, memoryview(request.batch))).answer()
 
     @streamed
     async def PublishStream(  # noqa: N802
@@ -90,11 +80,12 @@ class MessagesService(pb_grpc.MessagesServicer):
         self, context: Context, waiting: asyncio.Queue[_Accepted | None], slots: asyncio.Semaphore
     ) -> None:
         """Append in the order of arrival. Nothing is read while every slot waits for its answer: flow control."""
+        caller = caller_of(context)
         try:
             while await slots.acquire() and (read := await context.read()) is not grpc.aio.EOF:
                 request, batch = check_readable(read)
                 try:
-                    entry = await self._append(request, batch)
+                    entry = await self._append(caller, request, batch)
                 except GoQueueError as error:
                     entry = _Accepted(_refusal(request.correlation_id, error))
                 except Exception as error:
@@ -108,47 +99,25 @@ class MessagesService(pb_grpc.MessagesServicer):
         for taking in self._taking:
             taking.cancel()
 
-    async def _append(self, request: pb.PublishRequest, batch: memoryview) -> _Accepted:
+    async def _append(self, caller: Caller, request: pb.PublishRequest, batch: memoryview) -> _Accepted:
         run = parse_batch(batch)
-        transaction = self._transaction_of(request, run) if request.transaction_id else None
-        refused = await self._broker.refused_frames(request.topic, run, in_transaction=transaction is not None)
-        appended = self._broker.append_frames(request.topic, request.partition, run, refused, transaction)
-        topic, acknowledged = self._broker.topic(request.topic), appended.acknowledged
-        partition = topic.partition(request.partition)
+        transaction = _transaction_of(request, run) if request.transaction_id else None
+        appended = await self._operations.publishing.append(caller, request.topic, request.partition, run, transaction)
         stored = pb.Stored(
-            first_offset=appended.first,
+            first_offset=appended.first_offset,
             count=len(run),
-            deliver_at_ns=self._due_times(topic, request.partition, appended, run),
+            deliver_at_ns=appended.due_times(),
             duplicates=[
                 pb.Duplicate(place=place, partition=first.partition, offset=first.offset)
                 for place, first in appended.duplicates.items()
             ],
-            incarnation=0 if transaction is None else self._broker.transactions.incarnation,
+            incarnation=appended.incarnation,
         )
         response = pb.PublishResponse(correlation_id=request.correlation_id, stored=stored)
         if request.acks == pb.ACKS_NONE:
-            # Nobody waits for it, so nobody would see why it failed.
-            acknowledged.add_done_callback(_see)
+            appended.forget()
             return _Accepted(response)
-        return _Accepted(response, partition, acknowledged)
-
-    def _transaction_of(self, request: pb.PublishRequest, run: FrameRun) -> OpenTransaction:
-        end = int(run.positions[1]) if len(run) > 1 else len(run.frames)
-        stamp = stamp_of(bytes(run.frames[:end]))
-        if stamp is None:
-            raise InvalidFrame("a batch of a transaction must begin with its producer's stamp")
-        begin_timeout_ms = request.begin.timeout_ms if request.HasField("begin") else None
-        return self._broker.transactions.joined(
-            request.transaction_id, stamp.producer_id, stamp.epoch, begin_timeout_ms, request.begin.for_key
-        )
-
-    def _due_times(self, topic: Topic, number: int, appended: Appended, run: FrameRun) -> list[int]:
-        """Of what was appended just now; by now the broker has decided what is delayed."""
-        if not (run.flags() & _DELAYED).any() if len(run) > 1 else not run.frames[FLAGS_AT] & _DELAYED:
-            return []
-        places = (appended.place_of(place, number) for place in range(len(run)))
-        found = [self._broker.delays.due(topic.partitions[at], offset) or 0 for at, offset in places]
-        return found if any(found) else []
+        return _Accepted(response, appended)
 
     @streamed
     async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # noqa: N802
@@ -181,10 +150,17 @@ class MessagesService(pb_grpc.MessagesServicer):
             turn.done()
 
     async def _send_batches(self, request: pb.FetchRequest, bounds: Bounds, turn: Turn, context: Context) -> None:
-        offset = find_offset(self._broker, request.topic, request.partition, request.start)
+        caller, reading = caller_of(context), self._operations.reading
+        offset = reading.find_offset(caller, request.topic, request.partition, start_at(request.start))
         while True:
-            now = turn.narrowed(bounds)
-            read = await self._broker.read_frames(request.topic, request.partition, now, offset=offset)
+            read = await reading.read_frames(
+                caller,
+                request.topic,
+                request.partition,
+                turn.narrowed(bounds),
+                offset=offset,
+                verify=request.verify,
+            )
             size = 0 if read.run is None else len(read.run.frames)
             if not turn.take(size):
                 del read
@@ -195,14 +171,11 @@ class MessagesService(pb_grpc.MessagesServicer):
                 next_offset=offset, high_watermark=read.high_watermark, stable_end=read.stable_end
             )
             if read.run is not None:
-                if request.verify:
-                    partition = self._broker.topic(request.topic).partition(request.partition)
-                    note_damage_in(partition, read.run)
                 await context.write((response, read.run.pieces()))
             elif not request.follow:
                 await context.write((response, ()))
                 return
-            elif self._broker.is_stopping:
+            elif self._operations.is_stopping:
                 raise shutting_down()
             turn.done()
 
@@ -235,22 +208,32 @@ def _dump_fetched(answer: tuple[pb.FetchResponse, Sequence[Piece]]) -> bytes:
     return FETCH_RESPONSE.dump(*answer)
 
 
-def find_offset(broker: Broker, topic: str, partition: int, start: pb.Start) -> int:
+def start_at(start: pb.Start) -> StartAt:
     """Where a read begins."""
-    found = broker.topic(topic).partition(partition)
     match start.WhichOneof("at"):
         case "offset" if not 0 <= start.offset <= _MAX_OFFSET:
             raise InvalidRequest(f"start.offset is {start.offset}; it must not be negative")
         case "offset":
-            return start_of(found, start.offset, None)
+            return StartAt(offset=start.offset)
         case "instant_ns":
-            return start_of(found, None, start.instant_ns)
+            return StartAt(from_time_ns=start.instant_ns)
         case "position" if start.position == pb.POSITION_LATEST:
-            return found.stable_end
+            return StartAt(latest=True)
         case "position" if start.position != pb.POSITION_EARLIEST:
             raise InvalidRequest(f"start.position is {start.position}; there are 0 (earliest) and 1 (latest)")
         case _:
-            return found.log.start_offset
+            return StartAt()
+
+
+def _transaction_of(request: pb.PublishRequest, run: FrameRun) -> TransactionRef:
+    end = int(run.positions[1]) if len(run) > 1 else len(run.frames)
+    stamp = stamp_of(bytes(run.frames[:end]))
+    if stamp is None:
+        raise InvalidFrame("a batch of a transaction must begin with its producer's stamp")
+    begin_timeout_ms = request.begin.timeout_ms if request.HasField("begin") else None
+    return TransactionRef(
+        stamp.producer_id, stamp.epoch, request.transaction_id, begin_timeout_ms, request.begin.for_key
+    )
 
 
 def _refusal(correlation_id: int, error: GoQueueError) -> pb.PublishResponse:
@@ -262,8 +245,3 @@ async def _answer(entry: _Accepted) -> pb.PublishResponse:
         return await entry.answer()
     except GoQueueError as error:
         return _refusal(entry.response.correlation_id, error)
-
-
-def _see(acknowledged: asyncio.Future[None]) -> None:
-    if not acknowledged.cancelled():
-        acknowledged.exception()

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+from goqueue.api.grpc.caller import caller_of
 from goqueue.api.grpc.calls import Calls, answered
 from goqueue.api.grpc.errors import Context
-from goqueue.broker.broker import Broker
-from goqueue.broker.registry.schema_registry import MAX_REFERENCES, SchemaDraft, check_subject
-from goqueue.coordination.schema_records import Reference, SchemaRecord, Version
+from goqueue.broker.operations import Operations, Reference, SchemaDraft, SchemaRecord, Version, check_subject
+from goqueue.broker.operations.limits import MAX_REFERENCES
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidSchema
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -50,37 +50,43 @@ def _shortened(text: str) -> str:
 class SchemasService(pb_grpc.SchemasServicer):
     """Thin: decodes, asks the registry, encodes."""
 
-    def __init__(self, broker: Broker, config: GrpcConfig, calls: Calls) -> None:
-        self._registry = broker.schemas
+    def __init__(self, operations: Operations, config: GrpcConfig, calls: Calls) -> None:
+        self._schemas = operations.schemas
         self._max_list_bytes = config.max_message_bytes // 2
         self.calls = calls
 
     @answered
     @_briefly
     async def RegisterSchema(self, request: pb.RegisterSchemaRequest, context: Context) -> pb.SchemaVersion:  # noqa: N802
-        found = await self._registry.register(
-            request.subject, _draft(request.schema, registers=True), normalize=request.normalize
+        found = await self._schemas.register(
+            caller_of(context), request.subject, _draft(request.schema, registers=True), normalize=request.normalize
         )
         return _to_version(request.subject, found.version, found.record)
 
     @answered
     async def GetSchema(self, request: pb.GetSchemaRequest, context: Context) -> pb.Schema:  # noqa: N802
-        return _to_schema(await self._registry.record(request.id))
+        return _to_schema(await self._schemas.get(caller_of(context), request.id))
 
     @answered
     async def GetSchemaVersion(  # noqa: N802
         self, request: pb.GetSchemaVersionRequest, context: Context
     ) -> pb.SchemaVersion:
         check_subject(request.subject)
-        found = await self._registry.version(request.subject, request.version or None, deleted=request.deleted)
+        found = await self._schemas.version(
+            caller_of(context), request.subject, request.version or None, deleted=request.deleted
+        )
         return _to_version(request.subject, found.version, found.record)
 
     @answered
     @_briefly
     async def FindSchema(self, request: pb.FindSchemaRequest, context: Context) -> pb.SchemaVersion:  # noqa: N802
         check_subject(request.subject)
-        found = await self._registry.find(
-            request.subject, _draft(request.schema), normalize=request.normalize, deleted=request.deleted
+        found = await self._schemas.find(
+            caller_of(context),
+            request.subject,
+            _draft(request.schema),
+            normalize=request.normalize,
+            deleted=request.deleted,
         )
         return _to_version(request.subject, found.version, found.record)
 
@@ -93,7 +99,7 @@ class SchemasService(pb_grpc.SchemasServicer):
             raise InvalidRequest(f"limit is {limit}; at most {_MOST_LISTED} are allowed")
         response = pb.ListSubjectsResponse()
         left = self._max_list_bytes
-        names = self._registry.state.names(deleted=request.deleted)
+        names = await self._schemas.names(caller_of(context), deleted=request.deleted)
         for place in range(bisect_right(names, request.after), len(names)):
             name = names[place]
             if not name.startswith(request.prefix):
@@ -103,7 +109,6 @@ class SchemasService(pb_grpc.SchemasServicer):
                 response.more = True
                 break
             response.names.append(name)
-        await self._registry.on_disk()
         return response
 
     @answered
@@ -111,8 +116,7 @@ class SchemasService(pb_grpc.SchemasServicer):
         self, request: pb.ListSchemaVersionsRequest, context: Context
     ) -> pb.ListSchemaVersionsResponse:
         check_subject(request.subject)
-        versions = self._registry.state.versions(request.subject, deleted=request.deleted)
-        await self._registry.on_disk()
+        versions = await self._schemas.versions(caller_of(context), request.subject, deleted=request.deleted)
         return pb.ListSchemaVersionsResponse(versions=[each.version for each in versions])
 
     @answered
@@ -121,7 +125,8 @@ class SchemasService(pb_grpc.SchemasServicer):
         self, request: pb.CheckCompatibilityRequest, context: Context
     ) -> pb.CheckCompatibilityResponse:
         against_all = not request.HasField("version")
-        verdict = await self._registry.verdict(
+        verdict = await self._schemas.verdict(
+            caller_of(context),
             request.subject,
             _draft(request.schema),
             request.version or None,
@@ -145,11 +150,9 @@ class SchemasService(pb_grpc.SchemasServicer):
         self, request: pb.DeleteSchemaVersionRequest, context: Context
     ) -> pb.DeleteSchemasResponse:
         check_subject(request.subject)
-        version = request.version or None
-        if version is None:
-            # The latest of those that are there, or, to be deleted for good, of those that were.
-            version = self._registry.state.version(request.subject, None, deleted=request.permanent).version
-        number = await self._registry.delete_version(request.subject, version, permanent=request.permanent)
+        number = await self._schemas.delete_version(
+            caller_of(context), request.subject, request.version or None, permanent=request.permanent
+        )
         return pb.DeleteSchemasResponse(versions=[number])
 
     @answered
@@ -157,7 +160,7 @@ class SchemasService(pb_grpc.SchemasServicer):
         self, request: pb.DeleteSubjectRequest, context: Context
     ) -> pb.DeleteSchemasResponse:
         check_subject(request.subject)
-        versions = await self._registry.delete_subject(request.subject, permanent=request.permanent)
+        versions = await self._schemas.delete_subject(caller_of(context), request.subject, permanent=request.permanent)
         return pb.DeleteSchemasResponse(versions=versions)
 
 

@@ -23,7 +23,7 @@ from goqueue.api.grpc.transactions import TransactionsService
 from goqueue.api.grpc.unread import Unread
 from goqueue.api.grpc.unreadable import HandOverUnreadable
 from goqueue.api.listening import CannotListen, listening_socket
-from goqueue.broker.broker import Broker
+from goqueue.broker.operations import Caller, CallerProtocol, Operations
 from goqueue.model.config import GrpcConfig
 from goqueue.model.logging import get_logger
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -34,14 +34,15 @@ log = get_logger(__name__)
 _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_name.values())
 _EVERYWHERE = {"0.0.0.0", "::", "[::]"}
 _CUT_AFTER_S = 1.0
+_ITSELF = Caller(protocol=CallerProtocol.GRPC)
 _EXAMINE_EVERY_S = 1.0
 
 
 class GrpcServer:
     """Serves a broker over gRPC, on the broker's own loop."""
 
-    def __init__(self, broker: Broker, config: GrpcConfig) -> None:
-        self._broker = broker
+    def __init__(self, operations: Operations, config: GrpcConfig) -> None:
+        self._operations = operations
         self._config = config
         self._server = grpc.aio.server(
             interceptors=[HandOverUnreadable()],
@@ -52,9 +53,10 @@ class GrpcServer:
         self._unread = Unread(config.max_unread_bytes, config.max_concurrent_calls, self._cut_off)
         most_streams = config.max_fetch_streams + config.max_subscriptions
         self._stream_room = StreamRoom(config.max_unread_bytes, most_streams, self._cut_off)
-        self._calls = Calls(config.max_call_ms / 1_000, broker.metrics.grpc, self._unread, self._stream_room)
-        broker.metrics.connections["grpc"] = lambda: len(self._calls.streaming)
-        self._messages = MessagesService(broker, config, self._calls)
+        requests = operations.requests(CallerProtocol.GRPC)
+        self._calls = Calls(config.max_call_ms / 1_000, requests, self._unread, self._stream_room)
+        operations.count_connections(CallerProtocol.GRPC, lambda: len(self._calls.streaming))
+        self._messages = MessagesService(operations, config, self._calls)
         self._leaving: asyncio.Task[None] | None = None
         self._examining: asyncio.Task[None] | None = None
         self._started = False
@@ -76,24 +78,24 @@ class GrpcServer:
         """Serve; the broker must be ready."""
         if not self.port:
             self.bind()
-        metadata = MetadataService(self._broker, self._advertised(), self._calls)
+        metadata = MetadataService(self._operations, self._advertised(), self._calls)
         self._server.add_generic_rpc_handlers((messages_handler(self._messages),))
-        pb_grpc.add_TopicsServicer_to_server(TopicsService(self._broker, self._calls), self._server)
+        pb_grpc.add_TopicsServicer_to_server(TopicsService(self._operations, self._calls), self._server)
         pb_grpc.add_MetadataServicer_to_server(metadata, self._server)
-        groups = GroupsService(self._broker, self._config, self._calls)
+        groups = GroupsService(self._operations, self._config, self._calls)
         pb_grpc.add_GroupsServicer_to_server(groups, self._server)
-        delays = DelaysService(self._broker, self._config, self._calls)
+        delays = DelaysService(self._operations, self._config, self._calls)
         pb_grpc.add_DelaysServicer_to_server(delays, self._server)
-        transactions = TransactionsService(self._broker, self._calls)
+        transactions = TransactionsService(self._operations, self._calls)
         pb_grpc.add_TransactionsServicer_to_server(transactions, self._server)
-        schemas = SchemasService(self._broker, self._config, self._calls)
+        schemas = SchemasService(self._operations, self._config, self._calls)
         pb_grpc.add_SchemasServicer_to_server(schemas, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if self._config.reflection:
             reflection.enable_server_reflection(
                 [*_SERVICES, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server
             )
-        await self._tell_health(is_ready=not self._broker.problems())
+        await self._tell_health(is_ready=self._is_ready())
         await self._server.start()
         self._examining = asyncio.create_task(self._examine(), name="gRPC examination")
         self._started = True
@@ -104,7 +106,7 @@ class GrpcServer:
         was_ready: bool | None = None
         while True:
             try:
-                is_ready = not self._broker.problems()
+                is_ready = self._is_ready()
                 if is_ready != was_ready:
                     await self._tell_health(is_ready=is_ready)
                     was_ready = is_ready
@@ -116,6 +118,9 @@ class GrpcServer:
             except Exception as error:
                 log.error("clients that do not read could not be cut off", exc_info=error)
             await asyncio.sleep(_EXAMINE_EVERY_S)
+
+    def _is_ready(self) -> bool:
+        return not self._operations.system.problems(_ITSELF)
 
     async def _tell_health(self, *, is_ready: bool) -> None:
         kinds = health_pb2.HealthCheckResponse

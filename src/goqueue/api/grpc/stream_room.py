@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from goqueue.api.grpc.errors import Context
 from goqueue.api.grpc.unread import CutOff, Waiting
-from goqueue.broker.partitions.read import Bounds
-from goqueue.broker.queues.polling import PollBounds
+from goqueue.broker.operations import Bounds, PollBounds
 
 AnyBounds = TypeVar("AnyBounds", Bounds, PollBounds)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc.aio
 
+from goqueue.api.grpc.caller import caller_of
 from goqueue.api.grpc.calls import shutting_down
 from goqueue.api.grpc.errors import Context, to_error, unexpected
 from goqueue.api.grpc.group_messages import (
-    MAX_CLAIMED,
     put_deliveries,
     settle,
     settle_failed,
@@ -21,9 +21,8 @@ from goqueue.api.grpc.group_messages import (
 )
 from goqueue.api.grpc.stream_room import StreamRoom, Turn
 from goqueue.api.grpc.unreadable import check_readable
-from goqueue.broker.broker import Broker
-from goqueue.broker.groups.group_service import Assignment
-from goqueue.broker.queues.polling import PollBounds
+from goqueue.broker.operations import Assignment, Operations, PollBounds
+from goqueue.broker.operations.limits import MAX_SETTLED_AT_ONCE, too_many_polled
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import (
     GoQueueError,
@@ -45,8 +44,9 @@ class Subscription:
     """Three things at once, of which the first that ends is the end: taking requests, pushing messages, telling of
     partitions that come and go."""
 
-    def __init__(self, broker: Broker, config: GrpcConfig, context: Context, room: StreamRoom) -> None:
-        self._broker = broker
+    def __init__(self, operations: Operations, config: GrpcConfig, context: Context, room: StreamRoom) -> None:
+        self._operations = operations
+        self._caller = caller_of(context)
         self._config = config
         self._context = context
         self._turn = Turn(room, context)
@@ -72,12 +72,12 @@ class Subscription:
             raise InvalidRequest("the first request of a subscription must be a join")
         await _end_of(others, (first.join.group, first.join.member_id))
         joined = await self._join(first.join)
-        await self._write(pb.SubscribeResponse(assignment=to_assignment(self._broker, joined)))
+        await self._write(pb.SubscribeResponse(assignment=to_assignment(joined)))
         who = (self._group, self._member)
         # Another may have come as the same member meanwhile.
         await _end_of(others, who)
         task = others[who] = asyncio.create_task(self._serve(first.join, joined))
-        self._broker.groups.attach(*who, 1)
+        self._operations.groups.attach(self._caller, *who, 1)
         try:
             await task
         except asyncio.CancelledError:
@@ -87,33 +87,33 @@ class Subscription:
             await asyncio.gather(task, return_exceptions=True)
             raise
         finally:
-            self._broker.groups.attach(*who, -1)
+            self._operations.groups.attach(self._caller, *who, -1)
             if others.get(who) is task:
                 del others[who]
                 # Whoever polls by himself from now on asks for what he wants each time.
-                self._broker.groups.set_window(*who, None)
+                self._operations.groups.set_window(self._caller, *who, None)
 
     async def _join(self, request: pb.JoinRequest) -> Assignment:
-        limit = self._broker.config.limits.max_poll_messages
-        if request.max_messages > limit:
-            raise InvalidRequest(f"max_messages is {request.max_messages}; limits.max_poll_messages allows {limit}")
-        if len(request.held) > MAX_CLAIMED:
-            raise InvalidRequest(f"{len(request.held)} leases are held; {MAX_CLAIMED} are allowed")
-        groups = self._broker.groups
+        limits = self._operations.config.limits
+        if request.max_messages > limits.max_poll_messages:
+            raise too_many_polled(request.max_messages, limits)
+        if len(request.held) > MAX_SETTLED_AT_ONCE:
+            raise InvalidRequest(f"{len(request.held)} leases are held; {MAX_SETTLED_AT_ONCE} are allowed")
+        groups = self._operations.groups
         self._group = request.group
         joined: Assignment | None = None
         if request.member_id:
             try:
                 held = {(each.topic, each.partition, each.lease) for each in request.held}
-                joined = await groups.resume(request.group, request.member_id, held)
+                joined = await groups.resume(self._caller, request.group, request.member_id, held)
             except (UnknownMember, GroupNotFound):
                 # It was away for too long: it comes as a new one.
                 joined = None
         if joined is None:
-            joined = await groups.join(request.group, to_join(request))
+            joined = await groups.join(self._caller, request.group, to_join(request))
         self._member, self._mode = joined.member_id, joined.settings.mode
         window = request.window if request.HasField("window") else None
-        groups.set_window(self._group, self._member, window)
+        groups.set_window(self._caller, self._group, self._member, window)
         self._give(request.credit)
         return joined
 
@@ -128,7 +128,7 @@ class Subscription:
                 async with self._writing:
                     # Not in the middle of an answer; and before they find out that there is no such member any more.
                     await _end(*going_out)
-                await self._broker.groups.leave(self._group, self._member)
+                await self._operations.groups.leave(self._caller, self._group, self._member)
                 await self._write(pb.SubscribeResponse(left=pb.LeaveResponse()))
         finally:
             await _end(taking, *going_out, *self._answering)
@@ -151,7 +151,7 @@ class Subscription:
                 case "credit":
                     self._give(request.credit.answers)
                 case "window":
-                    self._broker.groups.set_window(self._group, self._member, request.window.messages)
+                    self._operations.groups.set_window(self._caller, self._group, self._member, request.window.messages)
                 case "pause" if request.pause.paused:
                     self._flowing.clear()
                 case "pause":
@@ -188,7 +188,7 @@ class Subscription:
     async def _settle(self, request: pb.SettleRequest) -> None:
         request.group = self._group
         try:
-            response = await settle(self._broker, request)
+            response = await settle(self._operations, self._caller, request)
         except GoQueueError as error:
             response = settle_failed(request.correlation_id, error)
         except Exception as error:
@@ -198,8 +198,8 @@ class Subscription:
     async def _commit(self, request: pb.CommitOffsetsRequest) -> None:
         response = pb.CommitOffsetsResponse(correlation_id=request.correlation_id)
         try:
-            await self._broker.groups.commit(
-                self._group, self._member, to_offsets(request.offsets), request.generation or None
+            await self._operations.offsets.commit(
+                self._caller, self._group, self._member, to_offsets(request.offsets), request.generation or None
             )
         except GoQueueError as error:
             response.error.CopyFrom(to_error(error))
@@ -211,25 +211,25 @@ class Subscription:
 
     async def _push(self, request: pb.JoinRequest) -> None:
         bounds = PollBounds(
-            request.max_messages or self._broker.config.limits.max_poll_messages,
+            request.max_messages or self._operations.config.limits.max_poll_messages,
             self._config.max_batch_bytes,
             _WAIT_MS,
             request.max_in_flight or None,
         )
-        polling = self._broker.groups.polling
+        queues = self._operations.queues
         while True:
             await self._flowing.wait()
             if self._mode == "stream":
                 await self._credit.acquire()
-            elif pause_s := polling.pause_s(self._group, self._member, bounds):
+            elif pause_s := queues.pause_s(self._caller, self._group, self._member, bounds):
                 await asyncio.sleep(pause_s)
-            found = await polling.poll(self._group, self._member, self._turn.narrowed(bounds))
+            found = await queues.poll(self._caller, self._group, self._member, self._turn.narrowed(bounds))
             if found:
                 try:
                     size = sum(len(each.run.frames) for each in found)
                     if not self._turn.take(size):
                         if self._mode != "stream":
-                            polling.give_back(self._group, self._member, found)
+                            queues.give_back(self._caller, self._group, self._member, found)
                             found = []
                             await self._turn.make_room(size)
                             continue
@@ -239,9 +239,9 @@ class Subscription:
                     put_deliveries(response.messages, found)
                     await self._write(response)
                 except BaseException:
-                    polling.give_back(self._group, self._member, found)
+                    queues.give_back(self._caller, self._group, self._member, found)
                     raise
-            elif self._broker.is_stopping:
+            elif self._operations.is_stopping:
                 raise shutting_down()
             elif self._mode == "stream":
                 self._credit.release()
@@ -249,9 +249,9 @@ class Subscription:
 
     async def _tell(self, seen: int) -> None:
         while True:
-            news = await self._broker.groups.next_assignment(self._group, self._member, seen)
+            news = await self._operations.groups.next_assignment(self._caller, self._group, self._member, seen)
             seen = news.version
-            await self._write(pb.SubscribeResponse(assignment=to_assignment(self._broker, news)))
+            await self._write(pb.SubscribeResponse(assignment=to_assignment(news)))
 
 
 async def _end_of(others: dict[tuple[str, str], asyncio.Task[Any]], who: tuple[str, str]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from goqueue.api.grpc.caller import caller_of
 from goqueue.api.grpc.calls import Calls, answered
 from goqueue.api.grpc.errors import Context, to_error
-from goqueue.api.grpc.messages import find_offset
+from goqueue.api.grpc.messages import start_at
 from goqueue.api.grpc.settings import settings_of
-from goqueue.broker.broker import Broker
-from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.operations import Caller, Operations, TopicDescription, described
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import specs
 from goqueue.model.settings import TopicSettings
@@ -24,35 +24,39 @@ _MAX_TOPICS = 1_000
 class TopicsService(pb_grpc.TopicsServicer):
     """Commands to topics, as the broker knows them."""
 
-    def __init__(self, broker: Broker, calls: Calls) -> None:
-        self._broker = broker
+    def __init__(self, operations: Operations, calls: Calls) -> None:
+        self._operations = operations
         self.calls = calls
 
     @answered
     async def CreateTopic(self, request: pb.CreateTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
-        return _describe(await self._broker.create_topic(request.name, settings_of(request.settings)))
+        settings = settings_of(request.settings)
+        return _describe(described(await self._operations.topics.create(caller_of(context), request.name, settings)))
 
     @answered
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:  # noqa: N802
-        return pb.ListTopicsResponse(names=self._broker.topic_names())
+        return pb.ListTopicsResponse(names=self._operations.topics.names(caller_of(context)))
 
     @answered
     async def DescribeTopic(self, request: pb.DescribeTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
-        return _describe(self._broker.topic(request.name))
+        return _describe(self._operations.topics.describe(caller_of(context), request.name))
 
     @answered
     async def ChangeTopic(self, request: pb.ChangeTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
         settings = settings_of(request.settings)
-        return _describe(await self._broker.change_topic(request.name, settings, list(request.unset)))
+        unset = list(request.unset)
+        topic = await self._operations.topics.change(caller_of(context), request.name, settings, unset)
+        return _describe(described(topic))
 
     @answered
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:  # noqa: N802
-        await self._broker.delete_topic(request.name)
+        await self._operations.topics.delete(caller_of(context), request.name)
         return pb.DeleteTopicResponse()
 
     @answered
     async def PurgeTopic(self, request: pb.PurgeTopicRequest, context: Context) -> pb.PurgeTopicResponse:  # noqa: N802
-        purged = await self._broker.purge_topic(
+        purged = await self._operations.topics.purge(
+            caller_of(context),
             request.name,
             request.partition if request.HasField("partition") else None,
             request.before_ns if request.HasField("before_ns") else None,
@@ -74,8 +78,8 @@ class TopicsService(pb_grpc.TopicsServicer):
 class MetadataService(pb_grpc.MetadataServicer):
     """One node leads everything, today."""
 
-    def __init__(self, broker: Broker, address: str, calls: Calls) -> None:
-        self._broker = broker
+    def __init__(self, operations: Operations, address: str, calls: Calls) -> None:
+        self._operations = operations
         self.calls = calls
         self._address = address
 
@@ -85,38 +89,41 @@ class MetadataService(pb_grpc.MetadataServicer):
     ) -> pb.DescribeClusterResponse:
         if len(request.topics) > _MAX_TOPICS:
             raise InvalidRequest(f"the request names {len(request.topics)} topics; at most {_MAX_TOPICS} are allowed")
+        caller = caller_of(context)
         return pb.DescribeClusterResponse(
-            nodes=[pb.Node(id=self._broker.node_id, address=self._address)],
-            topics=[self._leaders(name) for name in dict.fromkeys(request.topics)],
+            nodes=[pb.Node(id=self._operations.node_id, address=self._address)],
+            topics=[self._leaders(caller, name) for name in dict.fromkeys(request.topics)],
             version=__version__,
         )
 
     @answered
     async def FindOffset(self, request: pb.FindOffsetRequest, context: Context) -> pb.FindOffsetResponse:  # noqa: N802
-        return pb.FindOffsetResponse(offset=find_offset(self._broker, request.topic, request.partition, request.start))
+        start = start_at(request.start)
+        offset = self._operations.reading.find_offset(caller_of(context), request.topic, request.partition, start)
+        return pb.FindOffsetResponse(offset=offset)
 
-    def _leaders(self, name: str) -> pb.TopicLeaders:
+    def _leaders(self, caller: Caller, name: str) -> pb.TopicLeaders:
         try:
-            topic = self._broker.topic(name)
+            topic = self._operations.topics.locate(caller, name)
         except GoQueueError as error:
             return pb.TopicLeaders(name=name, error=to_error(error))
-        return pb.TopicLeaders(name=name, id=topic.record.topic_id, leaders=[0] * len(topic.partitions))
+        return pb.TopicLeaders(name=name, id=topic.topic_id, leaders=[0] * topic.partitions)
 
 
-def _describe(topic: Topic) -> pb.Topic:
+def _describe(topic: TopicDescription) -> pb.Topic:
     declared = specs(TopicSettings)
     return pb.Topic(
         name=topic.name,
-        id=topic.record.topic_id,
-        created_at_ns=topic.record.created_at_ns,
+        id=topic.topic_id,
+        created_at_ns=topic.created_at_ns,
         settings={name: declared[name].format(value) for name, value in asdict(topic.settings).items()},
-        overrides=sorted(topic.record.overrides),
+        overrides=topic.overrides,
         partitions=[
             pb.PartitionState(
-                earliest_offset=each.log.start_offset,
-                latest_offset=each.high_watermark,
+                earliest_offset=each.earliest,
+                latest_offset=each.latest,
                 stable_end=each.stable_end,
-                size_bytes=each.log.size_bytes,
+                size_bytes=each.size_bytes,
             )
             for each in topic.partitions
         ],

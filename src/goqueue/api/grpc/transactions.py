@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from goqueue.api.grpc.caller import caller_of
 from goqueue.api.grpc.calls import Calls, answered
 from goqueue.api.grpc.errors import Context
 from goqueue.api.grpc.group_messages import to_claims, to_offsets
-from goqueue.broker.broker import Broker
-from goqueue.broker.transactions.commit_keys import ManyCommitted
-from goqueue.broker.transactions.durability import Known
-from goqueue.broker.transactions.open_transaction import OpenTransaction
-from goqueue.model.errors import TransactionNotFound
+from goqueue.broker.operations import Known, ManyCommitted, OpenTransaction, Operations, TransactionRef
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
@@ -17,17 +14,21 @@ from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 class TransactionsService(pb_grpc.TransactionsServicer):
     """Thin: decodes, asks the broker, encodes."""
 
-    def __init__(self, broker: Broker, calls: Calls) -> None:
-        self._broker = broker
+    def __init__(self, operations: Operations, calls: Calls) -> None:
+        self._transactions = operations.transactions
+        self._producers = operations.producers
         self.calls = calls
 
     @answered
     async def InitProducer(  # noqa: N802
         self, request: pb.InitProducerRequest, context: Context
     ) -> pb.InitProducerResponse:
-        self._broker.check_open()
-        found = await self._broker.transactions.init(
-            request.transactional_id or None, request.timeout_ms or None, request.instance, again=request.again
+        found = await self._producers.init(
+            caller_of(context),
+            request.transactional_id or None,
+            request.timeout_ms or None,
+            request.instance,
+            again=request.again,
         )
         return pb.InitProducerResponse(producer_id=found.producer_id, epoch=found.epoch, timeout_ms=found.timeout_ms)
 
@@ -35,42 +36,34 @@ class TransactionsService(pb_grpc.TransactionsServicer):
     async def HeartbeatProducer(  # noqa: N802
         self, request: pb.HeartbeatProducerRequest, context: Context
     ) -> pb.HeartbeatProducerResponse:
-        self._broker.transactions.heartbeat(request.producer_id, request.epoch)
+        self._producers.heartbeat(caller_of(context), request.producer_id, request.epoch)
         return pb.HeartbeatProducerResponse()
 
     @answered
     async def BeginTransaction(  # noqa: N802
         self, request: pb.BeginTransactionRequest, context: Context
     ) -> pb.BeginTransactionResponse:
-        self._broker.check_open()
-        begun = self._broker.transactions.begin(
-            request.producer_id, request.epoch, request.timeout_ms or None, request.for_key
+        begun = self._transactions.begin(
+            caller_of(context), request.producer_id, request.epoch, request.timeout_ms or None, request.for_key
         )
         return pb.BeginTransactionResponse(transaction_id=begun.transaction_id, deadline_ns=begun.deadline_ns)
 
     @answered
     async def AddAcks(self, request: pb.AddAcksRequest, context: Context) -> pb.TransactionEnd:  # noqa: N802
-        transaction = self._ongoing(request)
         claims = to_claims(request)
-        await self._broker.transactions.add_acks(transaction, request.receipts, claims)
+        await self._transactions.add_acks(caller_of(context), _named(request), request.receipts, claims)
         return self._end()
 
     @answered
     async def AddOffsets(self, request: pb.AddOffsetsRequest, context: Context) -> pb.TransactionEnd:  # noqa: N802
-        transaction = self._ongoing(request)
         offsets = to_offsets(request.offsets)
-        generation = request.generation or None
-        await self._broker.transactions.add_offsets(transaction, request.group, request.member_id, offsets, generation)
+        await self._transactions.add_offsets(
+            caller_of(context), _named(request), request.group, request.member_id, offsets, request.generation or None
+        )
         return self._end()
 
-    def _ongoing(self, request: pb.AddAcksRequest | pb.AddOffsetsRequest | pb.TransactionRequest) -> OpenTransaction:
-        begin_timeout_ms = request.begin.timeout_ms if request.HasField("begin") else None
-        return self._broker.transactions.joined(
-            request.transaction_id, request.producer_id, request.epoch, begin_timeout_ms, request.begin.for_key
-        )
-
     def _end(self) -> pb.TransactionEnd:
-        return pb.TransactionEnd(incarnation=self._broker.transactions.incarnation)
+        return pb.TransactionEnd(incarnation=self._transactions.incarnation)
 
     # Ends
 
@@ -78,49 +71,36 @@ class TransactionsService(pb_grpc.TransactionsServicer):
     async def PrepareTransaction(  # noqa: N802
         self, request: pb.TransactionRequest, context: Context
     ) -> pb.TransactionEnd:
-        self._check(request)
-        if request.HasField("begin"):
-            try:
-                self._broker.transactions.find(request.transaction_id)
-            except TransactionNotFound:
-                # Not when it is asked for again: then it may be prepared by now.
-                self._ongoing(request)
-        await self._broker.transactions.preparing.prepare(request.transaction_id, _known(request))
+        await self._transactions.prepare(caller_of(context), request.transaction_id, _named(request), _known(request))
         return self._end()
 
     @answered
     async def CommitTransaction(  # noqa: N802
         self, request: pb.TransactionRequest, context: Context
     ) -> pb.TransactionEnd:
-        self._check(request)
-        await self._broker.transactions.committing.commit(request.transaction_id, _known(request))
+        await self._transactions.commit(caller_of(context), request.transaction_id, _named(request), _known(request))
         return self._end()
 
     @answered
     async def AbortTransaction(  # noqa: N802
         self, request: pb.TransactionRequest, context: Context
     ) -> pb.TransactionEnd:
-        transactions = self._broker.transactions
         if request.producer_id:
-            await transactions.abort_own(request.transaction_id, request.producer_id, request.epoch, request.reason)
+            await self._transactions.abort_own(caller_of(context), _named(request), request.reason)
         else:
-            await transactions.aborting.abort(request.transaction_id, "an operator asked for it")
+            await self._transactions.abort(caller_of(context), request.transaction_id)
         return self._end()
-
-    def _check(self, request: pb.TransactionRequest) -> None:
-        if request.producer_id:
-            self._broker.transactions.check_owner(request.transaction_id, request.producer_id, request.epoch)
 
     @answered
     async def CommitMany(self, request: pb.CommitManyRequest, context: Context) -> pb.CommittedKey:  # noqa: N802
-        found = await self._broker.transactions.keys.commit_many(request.key, list(request.transaction_ids))
+        found = await self._transactions.commit_many(caller_of(context), request.key, list(request.transaction_ids))
         return _to_key(request.key, found)
 
     @answered
     async def FindCommitted(  # noqa: N802
         self, request: pb.FindCommittedRequest, context: Context
     ) -> pb.CommittedKey:
-        return _to_key(request.key, await self._broker.transactions.keys.committed_under(request.key))
+        return _to_key(request.key, await self._transactions.committed_under(caller_of(context), request.key))
 
     # Looking
 
@@ -129,20 +109,21 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         self, request: pb.ListTransactionsRequest, context: Context
     ) -> pb.ListTransactionsResponse:
         return pb.ListTransactionsResponse(
-            transactions=[_to_transaction(each) for each in self._broker.transactions.open_transactions()]
+            transactions=[_to_transaction(each) for each in self._transactions.all_open(caller_of(context))]
         )
 
     @answered
     async def DescribeTransaction(  # noqa: N802
         self, request: pb.DescribeTransactionRequest, context: Context
     ) -> pb.Transaction:
-        return _to_transaction(self._broker.transactions.find(request.transaction_id))
+        return _to_transaction(self._transactions.describe(caller_of(context), request.transaction_id))
 
     @answered
     async def TransactionStats(  # noqa: N802
         self, request: pb.TransactionStatsRequest, context: Context
     ) -> pb.TransactionStatsResponse:
-        tally, states = self._broker.transactions.tally, self._broker.transactions.states()
+        stats = self._transactions.stats(caller_of(context))
+        tally, states = stats.tally, stats.by_state
         return pb.TransactionStatsResponse(
             active=sum(states.values()),
             prepared=states.get("prepared", 0),
@@ -152,6 +133,13 @@ class TransactionsService(pb_grpc.TransactionsServicer):
             timed_out=tally.timed_out,
             mean_duration_ns=tally.duration_ns // tally.committed if tally.committed else 0,
         )
+
+
+def _named(request: pb.AddAcksRequest | pb.AddOffsetsRequest | pb.TransactionRequest) -> TransactionRef:
+    begin_timeout_ms = request.begin.timeout_ms if request.HasField("begin") else None
+    return TransactionRef(
+        request.producer_id, request.epoch, request.transaction_id, begin_timeout_ms, request.begin.for_key
+    )
 
 
 def _known(request: pb.TransactionRequest) -> Known | None:

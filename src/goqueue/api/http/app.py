@@ -32,40 +32,40 @@ from goqueue.api.http.server.admission import Admission
 from goqueue.api.http.server.connection_limits import Crowd
 from goqueue.api.http.server.metrics import metrics_routes
 from goqueue.api.http.server.openapi import documentation_routes
-from goqueue.broker.broker import Broker
+from goqueue.broker.operations import CallerProtocol, Operations
 from goqueue.model.config import HttpConfig
 
 _SMALL_BODY_BYTES = 1 << 20
 _VERSION = "/v1"
 
 
-def create_app(broker: Broker, config: HttpConfig, grpc_port: int = 0, crowd: Crowd | None = None) -> ASGIApp:
+def create_app(operations: Operations, config: HttpConfig, grpc_port: int = 0, crowd: Crowd | None = None) -> ASGIApp:
     """Every path at the root, and again under ``/v1``. ``grpc_port``: where the same broker serves gRPC, if it does."""
-    admission = Admission(config, broker.metrics.http, crowd)
-    publish = publish_json(broker, config)
+    admission = Admission(config, operations.requests(CallerProtocol.HTTP), crowd)
+    publish = publish_json(operations, config)
     routes = [
-        *system_routes(broker, grpc_port),
-        *metrics_routes(broker),
-        *backup_routes(broker),
-        *topic_routes(broker),
-        *purge_routes(broker),
-        *damage_routes(broker),
-        *message_routes(broker, admission, config, publish),
-        *group_routes(broker),
-        *poll_routes(broker, admission, config),
-        *peek_routes(broker, admission, config),
-        *queue_routes(broker),
-        *dead_letter_routes(broker, admission, config),
-        *delay_routes(broker, config),
-        *lane_routes(broker),
-        *trace_routes(broker),
-        *producer_routes(broker),
-        *transaction_routes(broker),
-        *transaction_control_routes(broker),
-        *registry_routes(broker),
+        *system_routes(operations, grpc_port),
+        *metrics_routes(operations),
+        *backup_routes(operations),
+        *topic_routes(operations),
+        *purge_routes(operations),
+        *damage_routes(operations),
+        *message_routes(operations, admission, config, publish),
+        *group_routes(operations),
+        *poll_routes(operations, admission, config),
+        *peek_routes(operations, admission, config),
+        *queue_routes(operations),
+        *dead_letter_routes(operations, admission, config),
+        *delay_routes(operations, config),
+        *lane_routes(operations),
+        *trace_routes(operations),
+        *producer_routes(operations),
+        *transaction_routes(operations),
+        *transaction_control_routes(operations),
+        *registry_routes(operations),
     ]
     app = Litestar(
-        route_handlers=[*routes, *documentation_routes(routes, broker.config)],
+        route_handlers=[*routes, *documentation_routes(routes, operations.config)],
         before_request=refuse_unknown_parameters,
         exception_handlers=EXCEPTION_HANDLERS,
         openapi_config=None,
@@ -74,7 +74,9 @@ def create_app(broker: Broker, config: HttpConfig, grpc_port: int = 0, crowd: Cr
         logging_config=None,
     )
     framework = keeping_slashes(KEYS, versioned(app))
-    return admission.wrap(PublishPath(publish, config.max_publish_messages, RegistryPath(broker.schemas, framework)))
+    return admission.wrap(
+        PublishPath(publish, config.max_publish_messages, RegistryPath(operations.schemas, framework))
+    )
 
 
 def versioned(app: ASGIApp) -> ASGIApp:

@@ -183,7 +183,6 @@ class Membership:
             raise InvalidRequest(f"topics must name 1 to {MAX_TOPICS} topics")
         if request.session_timeout_ms is not None:
             specs(GroupSettings)["session_timeout_ms"].parse(request.session_timeout_ms)
-        self._host.check_open()
 
     async def heartbeat(self, name: str, member_id: str, generation: int | None) -> Assignment:
         group = self._shards.find(name)

@@ -21,14 +21,14 @@ from goqueue.broker.operations.reading import PartitionStart, StartAt
 from goqueue.broker.operations.schemas import WHOLE_REGISTRY, RegistryStats, SchemaOperations
 from goqueue.broker.operations.system import BrokerSize, BrokerStats, TopicStats
 from goqueue.broker.operations.topics import PartitionState, TopicDescription, TopicLocation, described
-from goqueue.broker.operations.traces import TracesFound, TracingStats, TransactionsByProducer
+from goqueue.broker.operations.traces import Place, TracesFound, TracingStats, TransactionsByProducer
 from goqueue.broker.operations.transactions import TransactionRef, TransactionStats, acks_in
 from goqueue.broker.partitions.read import Bounds, FramesRead, MessagesRead, decoded
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.queues.lane_stats import GroupLanes, LaneOfGroup, LaneOfPartition, PartitionLanes, average_waits_ns
 from goqueue.broker.queues.peek import Peek, Peeked, PeekPage, PeekState
 from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.queues.settlement import LeaseClaim, Order, Tally, Verb
+from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Tally, Verb
 from goqueue.broker.registry.schema_registry import Registered, SchemaDraft, Verdict, check_subject
 from goqueue.broker.runtime.time_slices import Stretch
 from goqueue.broker.tracing.trace_search import Criteria
@@ -40,12 +40,16 @@ from goqueue.broker.upkeep.backups import Backup
 from goqueue.broker.upkeep.damage import Loss
 from goqueue.broker.upkeep.purge import PurgedPartition
 from goqueue.coordination.schema_records import Reference, SchemaRecord, Version, quoted
+from goqueue.observe.exposition import OPENMETRICS_TYPE, PLAIN_TYPE, wants_openmetrics
+from goqueue.observe.requests import Endpoint, Requests
 from goqueue.schemas.base import KINDS as SCHEMA_KINDS
 
 __all__ = [
     "ANONYMOUS",
     "IN_PROCESS",
+    "OPENMETRICS_TYPE",
     "OPERATIONS",
+    "PLAIN_TYPE",
     "SCHEMA_KINDS",
     "WHOLE_REGISTRY",
     "AppendedBatch",
@@ -63,6 +67,7 @@ __all__ = [
     "DelayedMessage",
     "DelayedPage",
     "Delivery",
+    "Endpoint",
     "Filter",
     "FramesRead",
     "Gate",
@@ -82,7 +87,6 @@ __all__ = [
     "OpenTransaction",
     "Operation",
     "Operations",
-    "Order",
     "PartitionLag",
     "PartitionLanes",
     "PartitionStart",
@@ -91,18 +95,21 @@ __all__ = [
     "PeekPage",
     "PeekState",
     "Peeked",
+    "Place",
     "PollBounds",
     "PurgedPartition",
     "Redriven",
     "Reference",
     "Registered",
     "RegistryStats",
+    "Requests",
     "Resource",
     "ResourceOperations",
     "SchemaDraft",
     "SchemaOperations",
     "SchemaRecord",
     "Served",
+    "SettlementRequest",
     "StartAt",
     "Stretch",
     "Tally",
@@ -125,4 +132,5 @@ __all__ = [
     "decoded",
     "described",
     "quoted",
+    "wants_openmetrics",
 ]

@@ -74,8 +74,9 @@ class Operations:
         return self._host.uptime_ms()
 
     def requests(self, protocol: CallerProtocol) -> Requests:
-        """Where the requests of a protocol are counted, for metrics."""
-        return self._host.metrics.http if protocol is CallerProtocol.HTTP else self._host.metrics.grpc
+        """Where the requests of a protocol of the network are counted, for metrics."""
+        metrics = self._host.metrics
+        return {CallerProtocol.HTTP: metrics.http, CallerProtocol.GRPC: metrics.grpc}[protocol]
 
     def count_connections(self, protocol: CallerProtocol, count: Callable[[], int]) -> None:
         """Have metrics ask ``count`` for how many connections of a protocol are open."""
@@ -87,6 +88,6 @@ class Operations:
         The broker's default if the topic was deleted a moment ago: its messages are here all the same.
         """
         try:
-            return self._host.topic(topic).settings.max_message_bytes
+            return self._host.topics.find(topic).settings.max_message_bytes
         except TopicNotFound:
             return self.config.topic.max_message_bytes

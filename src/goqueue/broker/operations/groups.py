@@ -70,7 +70,7 @@ class GroupOperations(ResourceOperations):
         held_back = []
         stretch = Stretch()
         for each in lag:
-            held_back.append(_held_back(self._host.topic(each.topic).partition(each.partition)))
+            held_back.append(_held_back(self._host.topics.find(each.topic).partition(each.partition)))
             if stretch.is_over:
                 await stretch.rest()
         found = groups.shards.find(group)
@@ -96,7 +96,7 @@ class GroupOperations(ResourceOperations):
             place = each.topic, each.partition
             by_topic.setdefault(each.topic, []).append(place)
             if each.owner is not None:
-                named = partition_name(self._host.topic(each.topic).record.topic_id, each.partition)
+                named = partition_name(self._host.topics.find(each.topic).record.topic_id, each.partition)
                 held = revoking if named in group.state.handovers else assigned
                 held.setdefault(each.owner, []).append(place)
         return [

@@ -9,6 +9,7 @@ from goqueue.broker.delays.delays import Delays
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.metrics.health import Health
 from goqueue.broker.metrics.metrics import Metrics
+from goqueue.broker.partitions.running_topics import RunningTopics
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.publish import Publisher
 from goqueue.broker.registry.schema_registry import SchemaRegistry
@@ -75,6 +76,9 @@ class Host(Protocol):
     def topic_commands(self) -> TopicCommands: ...
 
     @property
+    def topics(self) -> RunningTopics: ...
+
+    @property
     def trace_search(self) -> TraceSearch: ...
 
     @property
@@ -92,9 +96,7 @@ class Host(Protocol):
 
     def running_topics(self) -> Iterable[Topic]: ...
 
-    def topic(self, name: str) -> Topic:
-        """A topic that is at work; raises ``TopicNotFound``."""
-        ...
+    def topic(self, name: str) -> Topic: ...
 
     def topic_names(self) -> list[str]: ...
 

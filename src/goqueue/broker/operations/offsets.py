@@ -39,7 +39,7 @@ class OffsetOperations(ResourceOperations):
         An ``int`` is an offset that must be there, 0 included.
         """
         self._host.groups.shards.find(group)
-        found = self._host.topic(topic)
+        found = self._host.topics.find(topic)
         offsets: dict[int, int] = {}
         stretch = Stretch()
         for number in range(len(found.partitions)) if partitions is None else partitions:

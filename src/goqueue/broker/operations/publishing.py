@@ -28,7 +28,7 @@ _DELAYED = int(Flag.DELAYED)
 class AppendedBatch:
     """A batch that is written and may not be durable yet."""
 
-    __slots__ = ("_appended", "_delays", "_number", "_run", "_topic", "incarnation")
+    __slots__ = ("_appended", "_delays", "_number", "_run", "_topic", "duplicates", "first_offset", "incarnation")
 
     def __init__(
         self, appended: Appended, run: FrameRun, topic: Topic, number: int, delays: Delays, incarnation: int
@@ -38,18 +38,12 @@ class AppendedBatch:
         self._topic = topic
         self._number = number
         self._delays = delays
+        self.first_offset = appended.first
+        """Where those of its messages that are no duplicates begin."""
+        self.duplicates: Mapping[int, FirstOne] = appended.duplicates
+        """By their index in the batch: messages that were not stored again, and where they are."""
         self.incarnation = incarnation
         """Which start of the broker knows the batch's transaction; 0 without one."""
-
-    @property
-    def first_offset(self) -> int:
-        """Where those of its messages that are no duplicates begin."""
-        return self._appended.first
-
-    @property
-    def duplicates(self) -> Mapping[int, FirstOne]:
-        """By their index in the batch: messages that were not stored again, and where they are."""
-        return self._appended.duplicates
 
     async def durable(self) -> None:
         """Return when the batch is as durable as its topic promises; raise if it never will be."""
@@ -94,13 +88,13 @@ class PublishingOperations(ResourceOperations):
                 f"sequence is {shown(sequence)}; it is a number from 0 to {SEQUENCES - 1}, for one message of a "
                 "transaction"
             )
-        found = self._host.topic(topic)
+        found = self._host.topics.find(topic)
         return await self._host.publisher.publish(found, messages, transaction, sequence) if messages else []
 
     @operation("messages.check_target", Resource.TOPIC, Served.WHILE_ACCEPTING)
     def check_target(self, caller: Caller, topic: str, partition: int) -> None:
         """Raise unless there is such a partition: to be asked before the body of a batch is read."""
-        self._host.topic(topic).partition(partition)
+        self._host.topics.find(topic).partition(partition)
 
     @operation("messages.append", Resource.TOPIC, Served.WHILE_ACCEPTING)
     async def append(
@@ -109,10 +103,8 @@ class PublishingOperations(ResourceOperations):
         """Write a batch that a client has encoded, whole or not at all, without waiting until it is durable."""
         host = self._host
         ongoing = None if transaction is None else find_ongoing(host.transactions, transaction)
-        publisher, found = host.publisher, host.topic(topic)
+        publisher, found = host.publisher, host.topics.find(topic)
         refused = await publisher.refused_frames(found, run, in_transaction=ongoing is not None)
-        # Found anew: it may have been deleted meanwhile, and another may have its name.
-        found = host.topic(topic)
         appended = publisher.append_frames(found, partition, run, refused, ongoing)
         incarnation = 0 if ongoing is None else host.transactions.incarnation
         return AppendedBatch(appended, run, found, partition, host.delays, incarnation)
@@ -120,14 +112,14 @@ class PublishingOperations(ResourceOperations):
     @operation("messages.publish_frames", Resource.TOPIC, Served.WHILE_ACCEPTING)
     def publish_frames(self, caller: Caller, topic: str, partition: int, run: FrameRun) -> Coroutine[Any, Any, int]:
         """Store a batch that a client has encoded, whole or not at all; return its first offset when it is durable."""
-        return self._host.publisher.publish_frames(self._host.topic(topic), partition, run)
+        return self._host.publisher.publish_frames(self._host.topics.find(topic), partition, run)
 
     @operation("messages.validate_frames", Resource.TOPIC)
     def validate_frames(
         self, caller: Caller, topic: str, run: FrameRun, *, in_transaction: bool = False
     ) -> Coroutine[Any, Any, Refused]:
         """What of a batch violates its topic's schema; raises unless the topic makes that dead letters."""
-        return self._host.publisher.refused_frames(self._host.topic(topic), run, in_transaction=in_transaction)
+        return self._host.publisher.refused_frames(self._host.topics.find(topic), run, in_transaction=in_transaction)
 
     @operation("messages.append_validated", Resource.TOPIC, Served.WHILE_ACCEPTING)
     def append_validated(
@@ -140,7 +132,7 @@ class PublishingOperations(ResourceOperations):
         transaction: OpenTransaction | None = None,
     ) -> Appended:
         """Write a batch without waiting; ``refused`` is what ``validate_frames`` has found in it just before."""
-        return self._host.publisher.append_frames(self._host.topic(topic), partition, run, refused, transaction)
+        return self._host.publisher.append_frames(self._host.topics.find(topic), partition, run, refused, transaction)
 
 
 def _retrieve(acknowledged: asyncio.Future[None]) -> None:

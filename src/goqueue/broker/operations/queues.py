@@ -9,11 +9,11 @@ from typing import Any
 from goqueue.broker.coordinator.dead_letter_topics import dead_letter_topic
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
-from goqueue.broker.operations.limits import check_poll_messages
+from goqueue.broker.operations.limits import too_many_polled
 from goqueue.broker.queues.lane_stats import PartitionLanes
 from goqueue.broker.queues.peek import Peek, PeekPage
 from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.queues.settlement import LeaseClaim, Order, Tally
+from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Tally
 from goqueue.delivery.receipts import parse_receipt
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.runs import Runs
@@ -27,7 +27,9 @@ class QueueOperations(ResourceOperations):
         self, caller: Caller, group: str, member_id: str, bounds: PollBounds
     ) -> Coroutine[Any, Any, list[Delivery]]:
         """The next messages for a member; none if none came in time, or if the broker stops."""
-        check_poll_messages(self._host.config.limits, bounds.max_messages)
+        limits = self._host.config.limits
+        if bounds.max_messages > limits.max_poll_messages:
+            raise too_many_polled(bounds.max_messages, limits)
         return self._host.groups.polling.poll(group, member_id, bounds)
 
     @operation("queues.pace", Resource.GROUP)
@@ -45,11 +47,11 @@ class QueueOperations(ResourceOperations):
         """Messages of a delivery failed their checksum when they were decoded: note it in the partition's health."""
         with suppress(TopicNotFound):
             # It may have been deleted since.
-            self._host.topic(delivery.topic).partition(delivery.partition).note_damage(offsets)
+            self._host.topics.find(delivery.topic).partition(delivery.partition).note_damage(offsets)
 
     @operation("queues.settle_receipts", Resource.RECEIPTS)
     def settle_receipts(
-        self, caller: Caller, receipts: Sequence[str], order: Order
+        self, caller: Caller, receipts: Sequence[str], order: SettlementRequest
     ) -> Coroutine[Any, Any, list[GoQueueError | None]]:
         """One outcome for each receipt; those that hold are carried out whatever becomes of the others."""
         settling = self._host.groups.settling
@@ -59,7 +61,7 @@ class QueueOperations(ResourceOperations):
 
     @operation("queues.settle_leases", Resource.GROUP)
     def settle_leases(
-        self, caller: Caller, group: str, claims: Sequence[LeaseClaim], order: Order
+        self, caller: Caller, group: str, claims: Sequence[LeaseClaim], order: SettlementRequest
     ) -> Coroutine[Any, Any, list[tuple[Runs, GoQueueError | None]]]:
         """The same for messages that are named by their lease; each outcome says which of its offsets were refused."""
         return self._host.groups.settling.settle_leases(claims, order)
@@ -78,7 +80,7 @@ class QueueOperations(ResourceOperations):
 
     def _dead_letter_topic(self, topic: str) -> str | None:
         try:
-            return dead_letter_topic(self._host.groups.shards.host, self._host.topic(topic))
+            return dead_letter_topic(self._host.groups.shards.host, self._host.topics.find(topic))
         except TopicNotFound:
             return None
 

@@ -56,7 +56,7 @@ class ReadingOperations(ResourceOperations):
         from_time_ns: int | None = None,
     ) -> MessagesRead:
         """Decoded messages in offset order."""
-        source = self._host.topic(topic).partition(partition)
+        source = self._host.topics.find(topic).partition(partition)
         found = await read_messages(source, start_of(source, offset, from_time_ns), bounds)
         source.note_read(len(found.messages), found.size_bytes)
         return found
@@ -75,7 +75,7 @@ class ReadingOperations(ResourceOperations):
     ) -> FramesRead:
         """Frames as they lie in the log, in one batch. With ``verify`` their checksums are looked at, and what is
         damaged is reported by the broker's health; the frames are the same."""
-        source = self._host.topic(topic).partition(partition)
+        source = self._host.topics.find(topic).partition(partition)
         found = await read_frames(source, start_of(source, offset, from_time_ns), bounds)
         if found.run is not None:
             source.note_read(len(found.run), len(found.run.frames))
@@ -86,14 +86,14 @@ class ReadingOperations(ResourceOperations):
     @operation("messages.find_offset", Resource.TOPIC)
     def find_offset(self, caller: Caller, topic: str, partition: int, start: StartAt) -> int:
         """The offset at which a read from ``start`` begins."""
-        return start.offset_in(self._host.topic(topic).partition(partition))
+        return start.offset_in(self._host.topics.find(topic).partition(partition))
 
     @operation("messages.find_starts", Resource.TOPIC)
     async def find_starts(self, caller: Caller, topic: str, from_time_ns: int | None = None) -> list[PartitionStart]:
         """Where a read of each partition begins: at an instant, or at the earliest message."""
         starts = []
         stretch = Stretch()
-        for number, each in enumerate(self._host.topic(topic).partitions):
+        for number, each in enumerate(self._host.topics.find(topic).partitions):
             starts.append(PartitionStart(number, start_of(each, None, from_time_ns), each.stable_end))
             if stretch.is_over:
                 await stretch.rest()

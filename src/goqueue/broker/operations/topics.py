@@ -59,12 +59,12 @@ class TopicOperations(ResourceOperations):
     @operation("topics.describe", Resource.TOPIC)
     def describe(self, caller: Caller, topic: str) -> TopicDescription:
         """Settings in effect, and the state of each partition."""
-        return described(self._host.topic(topic))
+        return described(self._host.topics.find(topic))
 
     @operation("topics.locate", Resource.TOPIC)
     def locate(self, caller: Caller, topic: str) -> TopicLocation:
         """Which partitions a topic has: cheap, however many there are."""
-        found = self._host.topic(topic)
+        found = self._host.topics.find(topic)
         return TopicLocation(found.name, found.record.topic_id, len(found.partitions))
 
     @operation("topics.create", Resource.TOPIC, Served.WHILE_ACCEPTING)

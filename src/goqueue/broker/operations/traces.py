@@ -9,7 +9,22 @@ from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, operation
 from goqueue.broker.tracing.trace_search import Criteria, LatencyFigures
 from goqueue.broker.transactions.open_transaction import OpenTransaction
-from goqueue.observe.trace import Trace, TracePage
+from goqueue.observe.trace import GroupStanding, Place, Step, Trace, TracePage, WaitsFor
+
+__all__ = [
+    "Criteria",
+    "GroupStanding",
+    "LatencyFigures",
+    "Place",
+    "Step",
+    "Trace",
+    "TraceOperations",
+    "TracePage",
+    "TracesFound",
+    "TracingStats",
+    "TransactionsByProducer",
+    "WaitsFor",
+]
 
 TransactionsByProducer = Mapping[int, OpenTransaction]
 

@@ -17,7 +17,7 @@ from goqueue.broker.transactions.durability import Known
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.broker.transactions.producer_ids import ProducerIdentity
 from goqueue.broker.transactions.transaction_service import TransactionService
-from goqueue.delivery.queue import total
+from goqueue.delivery.events import total
 from goqueue.model.errors import TransactionConflict, TransactionNotFound
 from goqueue.model.fields import shown
 
@@ -101,7 +101,7 @@ class TransactionOperations(ResourceOperations):
     ) -> OpenTransaction:
         """Raise unless the transaction may write to these partitions; publishing adds them by itself."""
         ongoing = find_ongoing(self._host.transactions, transaction)
-        found = self._host.topic(topic)
+        found = self._host.topics.find(topic)
         for number in partitions:
             found.partition(number)
         return ongoing

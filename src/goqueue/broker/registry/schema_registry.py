@@ -94,10 +94,9 @@ class Verdict:
 
 
 class SchemaRegistry:
-    def __init__(self, journal: Journal[Schemas], config: SchemasConfig, check_open: Callable[[], None]) -> None:
+    def __init__(self, journal: Journal[Schemas], config: SchemasConfig) -> None:
         self._journal = journal
         self._config = config
-        self._check_open = check_open
         self._parsed = ParsedSchemas(lambda schema_id: self.state.records[schema_id], config.parsed_bytes)
         self._levels: dict[int, int] = {}
         self._places = asyncio.Semaphore(_AT_ONCE)
@@ -123,7 +122,6 @@ class SchemaRegistry:
     async def register(self, subject: str, draft: SchemaDraft, *, normalize: bool = False) -> Registered:
         """The same schema again changes nothing and has the same id."""
         check_subject(subject)
-        self._check_open()
         with _in_words_of_registries():
             async with self._places:
                 record, known = await self._fitting(subject, draft, normalize)
@@ -344,20 +342,17 @@ class SchemaRegistry:
     # Settings
 
     async def delete_version(self, subject: str, version: int | None, *, permanent: bool) -> int:
-        self._check_open()
         latest_counts_deleted = permanent or version is not None
         number = self.state.version(subject, version, deleted=latest_counts_deleted).version
         await self._journal.submit(lambda schemas: schemas.decide_delete_version(subject, number, permanent=permanent))
         return number
 
     async def delete_subject(self, subject: str, *, permanent: bool) -> list[int]:
-        self._check_open()
         events = await self._journal.submit(lambda schemas: schemas.decide_delete_subject(subject, permanent=permanent))
         return [version for event in events if isinstance(event, VersionsDeleted) for version in event.versions]
 
     async def configure(self, subject: str, config: dict[str, Any] | None) -> None:
         """``subject`` is empty for the registry itself."""
-        self._check_open()
         if subject:
             check_subject(subject)
         if config is not None:
@@ -372,7 +367,6 @@ class SchemaRegistry:
         await self._journal.submit(lambda schemas: schemas.decide_config(subject, config, limits=self._config))
 
     async def set_mode(self, subject: str, mode: str | None, *, force: bool = False) -> None:
-        self._check_open()
         if subject:
             check_subject(subject)
         if mode is not None and mode not in MODES:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import goqueue.broker
 from goqueue.broker.broker import Broker
 from goqueue.broker.operations import (
     ANONYMOUS,
@@ -28,6 +30,7 @@ from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import ShuttingDown
 from goqueue.model.publishing import NewMessage
 
+ROOT = Path(__file__).parents[4]
 CALLER = Caller("ada", "127.0.0.1:5000", CallerProtocol.HTTP)
 TAKES_NOTHING_NEW = "the broker is stopping and takes nothing new"
 HAS_STOPPED = "the broker has stopped"
@@ -182,3 +185,13 @@ def test_a_caller_is_anonymous_and_in_the_process_unless_it_says_otherwise() -> 
         "",
         CallerProtocol.IN_PROCESS,
     )
+
+
+def test_no_room_of_the_broker_is_open_to_protocols() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (contract,) = [each for each in contracts if each.get("source_modules") == ["goqueue.api"]]
+    folder = Path(next(iter(goqueue.broker.__path__)))
+    rooms = {each.stem for each in folder.iterdir() if each.suffix == ".py" or (each / "__init__.py").is_file()}
+    closed = {each for each in contract["forbidden_modules"] if each.startswith("goqueue.broker.")}
+    assert closed == {f"goqueue.broker.{each}" for each in rooms - {"__init__", "operations"}}
+    assert contract["ignore_imports"] == ["goqueue.api.server -> goqueue.broker.broker"]

@@ -8,12 +8,14 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from goqueue.broker.broker import Broker
+from goqueue.broker.operations import IN_PROCESS
 from goqueue.broker.registry import schema_registry
 from goqueue.broker.registry.schema_registry import SchemaDraft, SchemaRegistry
 from goqueue.coordination.schema_records import Reference
@@ -578,15 +580,16 @@ def test_nothing_changes_in_a_broker_that_stops(tmp_path: Path) -> None:
             await registry.register("s", draft("a"))
             assert threads() > before
             broker.stop_accepting()
+            operations = broker.operations.schemas
             for change in (
-                registry.register("s", draft("a", "b=")),
-                registry.configure("s", {}),
-                registry.set_mode("s", "READONLY"),
-                registry.delete_version("s", 1, permanent=False),
-                registry.delete_subject("s", permanent=False),
+                partial(operations.register, IN_PROCESS, "s", draft("a", "b=")),
+                partial(operations.configure, IN_PROCESS, "s", {}),
+                partial(operations.set_mode, IN_PROCESS, "s", "READONLY"),
+                partial(operations.delete_version, IN_PROCESS, "s", 1, permanent=False),
+                partial(operations.delete_subject, IN_PROCESS, "s", permanent=False),
             ):
                 with pytest.raises(ShuttingDown):
-                    await change
+                    await change()
         assert threads() <= before
         with pytest.raises(ShuttingDown):
             await registry.find("s", draft("a"), normalize=False, deleted=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from goqueue.broker.delays.delays import LATEST_NS
+from goqueue.broker.operations.limits import LATEST_DUE_NS
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.ports import NANOS_PER_MS
@@ -26,7 +26,7 @@ def bounded_ms(field: str, text: str, most_ms: int, least_ms: int = 0) -> int:
 def due(delay: str | None, deliver_at: str | None, now_ns: int) -> tuple[int | None, int | None]:
     """``delay`` in milliseconds and ``deliverAt`` in nanoseconds, as the broker takes them."""
     # To a full day: a bound to the millisecond would be another one each time.
-    most_ms = (LATEST_NS - now_ns) // NANOS_PER_MS // _DAY_MS * _DAY_MS
+    most_ms = (LATEST_DUE_NS - now_ns) // NANOS_PER_MS // _DAY_MS * _DAY_MS
     delay_ms = None if delay is None else bounded_ms("delay", delay, most_ms)
     return delay_ms, None if deliver_at is None else instant_ns("deliverAt", deliver_at)
 

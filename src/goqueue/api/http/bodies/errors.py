@@ -14,6 +14,7 @@ from goqueue.api.http.bodies.allowed_methods import allowed
 from goqueue.api.http.bodies.message_schemas import ErrorResponse
 from goqueue.api.http.bodies.query import LENIENT
 from goqueue.api.http.bodies.registry_media import named
+from goqueue.broker.operations.failures import disk_failure
 from goqueue.model.errors import (
     BodyTooLarge,
     GoQueueError,
@@ -24,7 +25,6 @@ from goqueue.model.errors import (
     UnsupportedMediaType,
 )
 from goqueue.model.logging import get_logger, tracing
-from goqueue.storage.files.disk_errors import is_of_the_disk, told
 from goqueue.wire.trace_context import parse_traceparent
 
 log = get_logger(__name__)
@@ -109,9 +109,10 @@ def answer_unexpected(request: Request[Any, Any, Any], error: Exception) -> Resp
 def unexpected(error: Exception, method: str, path: str, headers: RawHeaders) -> GoQueueError:
     """A failing disk is told as such; all else is a defect: the log has the story, the caller gets no internals."""
     with tracing(_trace_id(headers)):
-        if isinstance(error, OSError) and is_of_the_disk(error):
-            log.error("the disk failed a request", error=error.strerror or str(error), method=method, path=path)
-            return told(error, "reading or writing")
+        if (failed := disk_failure(error)) is not None:
+            reason = getattr(error, "strerror", None) or str(error)
+            log.error("the disk failed a request", error=reason, method=method, path=path)
+            return failed
         log.error("request failed", exc_info=error, method=method, path=path)
     return InternalError("the broker could not answer; its log tells why")
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from litestar import Request
 from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
 from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
 
+from goqueue.api.http.caller import AnyRequest
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.units import parse_instant_ns
 
 FRAMES = "application/octet-stream"
 
 
-def wants_frames(request: Request[Any, Any, Any]) -> bool:
+def wants_frames(request: AnyRequest) -> bool:
     return FRAMES in request.headers.get("accept", "")
 
 

@@ -27,9 +27,8 @@ from goqueue.api.http.bodies.fields import (
     ValueField,
 )
 from goqueue.api.http.bodies.message_schemas import Request
+from goqueue.broker.operations.limits import MAX_NAMED_PARTITIONS
 from goqueue.model.group_settings import GroupKind, GroupMode, Ordering
-
-MAX_NAMED_PARTITIONS = 10_000
 
 StateField = Annotated[GroupStateName, Meta(description="rebalancing: partitions change hands.")]
 GenerationField = Annotated[int, Meta(description="Which assignment of partitions holds; each change has a new one.")]

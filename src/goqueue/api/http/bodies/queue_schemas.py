@@ -8,11 +8,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from goqueue.api.http.bodies.fields import CodeField, ErrorField, ReceiptField, RetriableField
 from goqueue.api.http.bodies.message_schemas import ConsumeMessage, Request
-from goqueue.broker.dead_letters.redrive import MAX_AT_ONCE, MAX_RATE
-from goqueue.delivery.dead_letters import MAX_REASON_LENGTH
+from goqueue.broker.operations.limits import (
+    MAX_NAMED_LETTERS,
+    MAX_REASON_LENGTH,
+    MAX_REDRIVE_RATE,
+    MAX_REDRIVEN,
+    MAX_SETTLED_AT_ONCE,
+)
 
-MAX_RECEIPTS = 10_000
-MAX_NAMED_LETTERS = 10_000
 MAX_OFFSET = (1 << 63) - 1
 ReasonField = Annotated[str, Meta(max_length=MAX_REASON_LENGTH, description="What went wrong; dead letters tell it.")]
 DeadLetterTopicField = Annotated[
@@ -29,7 +32,7 @@ class SettleRequest(Request, kw_only=True):
     receipt_handles: (
         Annotated[
             list[str],
-            Meta(min_length=1, max_length=MAX_RECEIPTS, description="Many at once; each has its own result."),
+            Meta(min_length=1, max_length=MAX_SETTLED_AT_ONCE, description="Many at once; each has its own result."),
         ]
         | None
     ) = None
@@ -169,11 +172,13 @@ class RedriveRequest(Request):
         Annotated[list[NamedLetter], Meta(min_length=1, max_length=MAX_NAMED_LETTERS, description="Only these.")] | None
     ) = None
     limit: (
-        Annotated[int, Meta(ge=1, description=f"The most to send back; {MAX_AT_ONCE:,} if left out, and at most.")]
+        Annotated[int, Meta(ge=1, description=f"The most to send back; {MAX_REDRIVEN:,} if left out, and at most.")]
         | None
     ) = None
     rate: (
-        Annotated[float, Meta(gt=0, description=f"In messages per second, at most {MAX_RATE:,}; for 5 s a call.")]
+        Annotated[
+            float, Meta(gt=0, description=f"In messages per second, at most {MAX_REDRIVE_RATE:,}; for 5 s a call.")
+        ]
         | None
     ) = None
     delay: Annotated[str | None, Meta(description="They wait so long in their topics, as delayed messages do.")] = None

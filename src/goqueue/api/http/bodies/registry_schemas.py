@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from goqueue.coordination.schema_records import Reference, SchemaRecord
-from goqueue.schemas.base import MAX_SCHEMA_BYTES
+from goqueue.broker.operations import Reference, SchemaRecord
+from goqueue.broker.operations.limits import MAX_SCHEMA_BYTES
 
 REGISTRY_JSON = "application/vnd.schemaregistry.v1+json"
 _MOST = 2**31 - 1

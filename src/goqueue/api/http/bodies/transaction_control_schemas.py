@@ -14,8 +14,8 @@ from goqueue.api.http.bodies.transaction_schemas import (
     KeyField,
     TransactionIdTold,
 )
-from goqueue.broker.transactions.commit_keys import MAX_AT_ONCE
-from goqueue.broker.transactions.open_transaction import State
+from goqueue.broker.operations import TransactionState
+from goqueue.broker.operations.limits import MAX_COMMITTED_TOGETHER
 
 MAX_REASON_LENGTH = 1_000
 EndedState = Literal["completed_commit", "completed_abort"]
@@ -49,7 +49,8 @@ class CommitManyRequest(Request):
 
     key: KeyField
     transactions: Annotated[
-        list[TransactionId], Meta(max_length=MAX_AT_ONCE, description="Ids of prepared transactions, all or none.")
+        list[TransactionId],
+        Meta(max_length=MAX_COMMITTED_TOGETHER, description="Ids of prepared transactions, all or none."),
     ]
 
 
@@ -70,7 +71,7 @@ class TransactionInfo(Struct, omit_defaults=True, kw_only=True):
     epoch: EpochTold
     transactional_id: NameTold | UnsetType = UNSET
     for_key: ForKeyTold | UnsetType = UNSET
-    state: Annotated[State, Meta(description="How far it is.")]
+    state: Annotated[TransactionState, Meta(description="How far it is.")]
     started_at: StartedField
     deadline: DeadlineField
     messages: MessagesField
@@ -101,7 +102,7 @@ class TransactionDetails(Struct, omit_defaults=True, kw_only=True):
     epoch: EpochTold
     transactional_id: NameTold | UnsetType = UNSET
     for_key: ForKeyTold | UnsetType = UNSET
-    state: Annotated[State | EndedState, Meta(description="How far it is, or how it ended.")]
+    state: Annotated[TransactionState | EndedState, Meta(description="How far it is, or how it ended.")]
     started_at: StartedField | UnsetType = UNSET
     deadline: DeadlineField | UnsetType = UNSET
     messages: MessagesField | UnsetType = UNSET

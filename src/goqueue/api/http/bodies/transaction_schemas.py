@@ -9,16 +9,18 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from goqueue.api.http.bodies.fields import DueField, PartitionField, PriorityNameField
 from goqueue.api.http.bodies.group_schemas import CommitField, OnlyInField
 from goqueue.api.http.bodies.message_schemas import PublishMessage, Request
-from goqueue.broker.transactions.commit_keys import MAX_KEY_LENGTH
-from goqueue.broker.transactions.producer_ids import MAX_NAME_LENGTH
-from goqueue.delivery.receipts import MAX_RECEIPT_LENGTH
+from goqueue.broker.operations.limits import (
+    MAX_COMMIT_KEY_LENGTH,
+    MAX_NAMED_PARTITIONS,
+    MAX_RECEIPT_LENGTH,
+    MAX_TRANSACTIONAL_ID_LENGTH,
+)
 from goqueue.model.sequences import MAX_EPOCH, SEQUENCES
 
 MAX_TRANSACTION_ID_LENGTH = 64
 """They have 42 characters at most; a little more is read, to say that there is no such transaction."""
 MAX_FROZEN_RECEIPTS = 1_000
 """All or none are taken, and nobody else has a turn meanwhile."""
-MAX_NAMED_PARTITIONS = 10_000
 _MAX_TEXT = 1_000
 _INT64 = (1 << 63) - 1
 
@@ -29,10 +31,14 @@ TimeoutMs = Annotated[
     Meta(ge=1, le=_INT64, description="After so long a transaction is aborted; at most transactions.max_timeout_ms."),
 ]
 TransactionalId = Annotated[
-    str, Meta(max_length=MAX_NAME_LENGTH, description="The name under which a producer comes back after a restart.")
+    str,
+    Meta(
+        max_length=MAX_TRANSACTIONAL_ID_LENGTH,
+        description="The name under which a producer comes back after a restart.",
+    ),
 ]
 OwnTransactionalId = Annotated[
-    str, Meta(max_length=MAX_NAME_LENGTH, description="If it is given it must be the producer's own.")
+    str, Meta(max_length=MAX_TRANSACTIONAL_ID_LENGTH, description="If it is given it must be the producer's own.")
 ]
 TransactionIdField = Annotated[
     str,
@@ -50,13 +56,13 @@ Member = Annotated[str, Meta(max_length=_MAX_TEXT, description="The member, as t
 PartitionNumber = Annotated[int, Meta(ge=0, le=_INT64, description="The partition's number, counted from 0.")]
 Receipt = Annotated[str, Meta(max_length=MAX_RECEIPT_LENGTH)]
 KeyField = Annotated[
-    str, Meta(min_length=1, max_length=MAX_KEY_LENGTH, description="The application's own, such as a job.")
+    str, Meta(min_length=1, max_length=MAX_COMMIT_KEY_LENGTH, description="The application's own, such as a job.")
 ]
 ForKeyField = Annotated[
     str,
     Meta(
         min_length=1,
-        max_length=MAX_KEY_LENGTH,
+        max_length=MAX_COMMIT_KEY_LENGTH,
         description="It is aborted when commit-many has committed others under that key.",
     ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Request, get, post
+from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import UNSET
@@ -12,22 +12,23 @@ from msgspec import UNSET
 from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.registry_parameters import Normalize, SubjectPath, Verbose, VersionPath
 from goqueue.api.http.bodies.registry_schemas import CompatibilityResponse, RegisterSchemaRequest
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.registry.registry_common import DEFAULTS, MAX_BODY, both, draft_of, version_number
 from goqueue.api.http.registry.registry_ids import registry_id_routes
 from goqueue.api.http.registry.registry_settings import registry_settings_routes
 from goqueue.api.http.registry.registry_subjects import registry_subject_routes
-from goqueue.broker.broker import Broker
+from goqueue.broker.operations import Operations
 from goqueue.version import __version__
 
 
-def registry_routes(broker: Broker) -> list[HTTPRouteHandler]:
+def registry_routes(operations: Operations) -> list[HTTPRouteHandler]:
     """Each path twice: as registries have it, and with ``/schemas`` before it."""
     return [
         *_about_routes(),
-        *registry_subject_routes(broker),
-        *registry_id_routes(broker),
-        *_compatibility_routes(broker),
-        *registry_settings_routes(broker),
+        *registry_subject_routes(operations),
+        *registry_id_routes(operations),
+        *_compatibility_routes(operations),
+        *registry_settings_routes(operations),
     ]
 
 
@@ -47,8 +48,8 @@ def _about_routes() -> list[HTTPRouteHandler]:
     return [get_registry_id, get_registry_version]
 
 
-def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:
-    registry = broker.schemas
+def _compatibility_routes(operations: Operations) -> list[HTTPRouteHandler]:
+    schemas = operations.schemas
 
     @post(
         both("/compatibility/subjects/{subject:str}/versions/{version:str}"),
@@ -59,7 +60,7 @@ def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Whether a schema fits to a version",
     )
     async def check_version(
-        request: Request[Any, Any, Any],
+        request: AnyRequest,
         subject: SubjectPath,
         version: VersionPath,
         data: JSONBody[RegisterSchemaRequest],
@@ -67,8 +68,13 @@ def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:
         normalize: Normalize = False,
     ) -> CompatibilityResponse:
         """By the compatibility that holds for the subject, compared with that version alone."""
-        verdict = await registry.verdict(
-            subject, draft_of(request, data), version_number(version), against_all=False, normalize=normalize
+        verdict = await schemas.verdict(
+            caller_of(request),
+            subject,
+            draft_of(request, data),
+            version_number(version),
+            against_all=False,
+            normalize=normalize,
         )
         return CompatibilityResponse(verdict.is_compatible, verdict.messages() if verbose else UNSET)
 
@@ -81,14 +87,16 @@ def _compatibility_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Whether a schema fits to a subject",
     )
     async def check_subject_versions(
-        request: Request[Any, Any, Any],
+        request: AnyRequest,
         subject: SubjectPath,
         data: JSONBody[RegisterSchemaRequest],
         verbose: Verbose = False,
         normalize: Normalize = False,
     ) -> CompatibilityResponse:
         """By the compatibility that holds for the subject, compared with all versions that it asks for."""
-        verdict = await registry.verdict(subject, draft_of(request, data), None, against_all=True, normalize=normalize)
+        verdict = await schemas.verdict(
+            caller_of(request), subject, draft_of(request, data), None, against_all=True, normalize=normalize
+        )
         return CompatibilityResponse(verdict.is_compatible, verdict.messages() if verbose else UNSET)
 
     return [check_version, check_subject_versions]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import Any, TypeVar
 
-from litestar import Request
 from msgspec import UNSET
 
 from goqueue.api.http.bodies.query import LENIENT
@@ -18,12 +15,11 @@ from goqueue.api.http.bodies.registry_schemas import (
     described,
     references_of,
 )
+from goqueue.api.http.caller import AnyRequest
 from goqueue.api.http.registry.registry_path import decoded
-from goqueue.broker.registry.schema_registry import Registered, SchemaDraft, SchemaRegistry
-from goqueue.coordination.schema_records import SchemaRecord, quoted
+from goqueue.broker.operations import Caller, Operations, Registered, SchemaDraft, SchemaRecord, quoted
 from goqueue.model.errors import InvalidSchema, InvalidVersion, NotFound
 from goqueue.model.fields import shown
-from goqueue.schemas.formats import formatted
 
 TAGS = ["Schema registry"]
 MAX_BODY = 8 << 20
@@ -43,7 +39,7 @@ def both(path: str) -> list[str]:
     return [path, f"{_OWN_ROOT}{path}"]
 
 
-def draft_of(request: Request[Any, Any, Any], body: RegisterSchemaRequest) -> SchemaDraft:
+def draft_of(request: AnyRequest, body: RegisterSchemaRequest) -> SchemaDraft:
     if body.schema is UNSET:
         raise InvalidSchema("Invalid schema: the body has no field 'schema'")
     return SchemaDraft(
@@ -57,7 +53,7 @@ def draft_of(request: Request[Any, Any, Any], body: RegisterSchemaRequest) -> Sc
     )
 
 
-def _usual_kind(request: Request[Any, Any, Any]) -> str | None:
+def _usual_kind(request: AnyRequest) -> str | None:
     """Under ``/schemas`` come clients of the earlier server, which knew JSON Schema alone; registries mean Avro."""
     return "JSON" if request.scope["path"].startswith(_OWN_ROOT) else None
 
@@ -86,10 +82,9 @@ def paged(items: list[Item], offset: int, limit: int) -> list[Item]:
     return items[start:] if limit < 0 else items[start : start + limit]
 
 
-def page_of(items: Iterator[Item], offset: int, limit: int) -> list[Item]:
-    """The same of what may be very many: at most ``MOST_IN_A_PAGE``."""
-    start = max(0, offset)
-    return list(islice(items, start, start + (limit if 0 <= limit < MOST_IN_A_PAGE else MOST_IN_A_PAGE)))
+def page_size(limit: int, most: int = MOST_IN_A_PAGE) -> int:
+    """How many of what may be very many are in a page; a negative limit is none."""
+    return limit if 0 <= limit < most else most
 
 
 def begins(name: str, prefix: str) -> bool:
@@ -100,19 +95,25 @@ def begins(name: str, prefix: str) -> bool:
     return name.startswith(prefix)
 
 
-async def text_of(registry: SchemaRegistry, record: SchemaRecord, format: str) -> str:
+async def text_of(operations: Operations, caller: Caller, record: SchemaRecord, format: str) -> str:
     if not format:
         return record.text
-    parsed = await registry.ready(record.schema_id)
-    return await registry.in_thread(formatted, parsed, record.text, format)
+    return await operations.schemas.formatted_text(caller, record, format)
 
 
-async def version_told(registry: SchemaRegistry, subject: str, found: Registered, format: str = "") -> SchemaVersion:
-    """What is told of a version that is on the disk."""
+async def version_told(
+    operations: Operations, caller: Caller, subject: str, found: Registered, format: str
+) -> SchemaVersion:
+    """A version in the format that was asked for."""
+    told = version_as_registered(subject, found)
+    if format:
+        told.schema = await text_of(operations, caller, found.record, format)
+    return told
+
+
+def version_as_registered(subject: str, found: Registered) -> SchemaVersion:
     record, version = found.record, found.version
     told = described(record)
-    if format:
-        told["schema"] = await text_of(registry, record, format)
     return SchemaVersion(
         subject=subject,
         version=version.version,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.registry_parameters import (
@@ -27,58 +25,62 @@ from goqueue.api.http.bodies.registry_parameters import (
     Skip,
 )
 from goqueue.api.http.bodies.registry_schemas import REGISTRY_JSON, SchemaBody, SchemaVersion, SubjectVersion, described
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.registry.registry_common import (
     DEFAULTS,
     begins,
     id_number,
-    page_of,
-    paged,
+    page_size,
     text_of,
+    version_as_registered,
     version_told,
 )
-from goqueue.broker.broker import Broker
-from goqueue.broker.registry.schema_registry import Registered
-from goqueue.coordination.schema_records import Version
-from goqueue.schemas.base import KINDS
+from goqueue.broker.operations import SCHEMA_KINDS, Operations
 
 
-def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
-    registry = broker.schemas
+def registry_id_routes(operations: Operations) -> list[HTTPRouteHandler]:
+    schemas = operations.schemas
 
     @get("/schemas/types", **DEFAULTS, responses=documented(406), summary="Which kinds of schemas there are")
     async def schema_types() -> list[str]:
         """The names that schemaType may have."""
-        return list(KINDS)
+        return list(SCHEMA_KINDS)
 
     @get("/schemas/ids/{schema_id:str}", **DEFAULTS, responses=documented(406, 404, 422), summary="A schema by its id")
     async def get_schema(
+        request: AnyRequest,
         schema_id: SchemaIdPath,
         subject: PassedOver = "",
         format: Format = "",
         fetchMaxId: FetchMaxId = False,  # noqa: N803
     ) -> SchemaBody:
         """Also one whose versions are all softly deleted."""
-        record = await registry.record(id_number(schema_id))
-        biggest = registry.state.last_id if fetchMaxId else UNSET
+        caller, number = caller_of(request), id_number(schema_id)
+        biggest: int | UnsetType = UNSET
         if fetchMaxId:
-            await registry.on_disk()
-        told = described(record) | {"schema": await text_of(registry, record, format)}
+            record, biggest = await schemas.get_with_last_id(caller, number)
+        else:
+            record = await schemas.get(caller, number)
+        told = described(record) | {"schema": await text_of(operations, caller, record, format)}
         return SchemaBody(**told, guid=record.guid, maxId=biggest)
 
     @get("/schemas/guids/{guid:str}", **DEFAULTS, responses=documented(406, 404), summary="A schema by its guid")
-    async def get_schema_by_guid(guid: GuidPath, format: Format = "") -> SchemaVersion:
+    async def get_schema_by_guid(request: AnyRequest, guid: GuidPath, format: Format = "") -> SchemaVersion:
         """As a version of one of the subjects that use it."""
-        record = registry.state.record_by_guid(guid)
-        subject, version = next(registry.state.used_by(record.schema_id, deleted=True))
-        return await version_told(registry, subject, await registry.version(subject, version, deleted=True), format)
+        caller = caller_of(request)
+        subject, found = await schemas.get_by_guid(caller, guid)
+        return await version_told(operations, caller, subject, found, format)
 
     @get(
         "/schemas/ids/{schema_id:str}/schema", **DEFAULTS, responses=documented(406, 404, 422), summary="Its text alone"
     )
-    async def get_schema_text(schema_id: SchemaIdPath, subject: PassedOver = "", format: Format = "") -> Response[Any]:
+    async def get_schema_text(
+        request: AnyRequest, schema_id: SchemaIdPath, subject: PassedOver = "", format: Format = ""
+    ) -> Response[Any]:
         """As it was registered first, unless another format is asked for."""
-        record = await registry.record(id_number(schema_id))
-        return Response((await text_of(registry, record, format)).encode(), media_type=REGISTRY_JSON)
+        caller = caller_of(request)
+        record = await schemas.get(caller, id_number(schema_id))
+        return Response((await text_of(operations, caller, record, format)).encode(), media_type=REGISTRY_JSON)
 
     @get(
         "/schemas/ids/{schema_id:str}/subjects",
@@ -87,6 +89,7 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Where it is used",
     )
     async def subjects_of_schema(
+        request: AnyRequest,
         schema_id: SchemaIdPath,
         subject: OnlySubject = "",
         deleted: Deleted = False,
@@ -94,13 +97,14 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
         limit: LimitOfUses = -1,
     ) -> list[str]:
         """The names of the subjects that have it as a version."""
-        record = await registry.record(id_number(schema_id))
-        uses = registry.state.used_by(record.schema_id, deleted=deleted)
-        # They come in order, and a subject may be there with several versions.
-        names = (name for name, _ in groupby(uses, key=itemgetter(0)) if not subject or name == subject)
-        found = page_of(names, offset, limit)
-        await registry.on_disk()
-        return found
+        return await schemas.subjects_using(
+            caller_of(request),
+            id_number(schema_id),
+            subject=subject,
+            deleted=deleted,
+            start=max(0, offset),
+            count=page_size(limit),
+        )
 
     @get(
         "/schemas/ids/{schema_id:str}/versions",
@@ -109,6 +113,7 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="The versions that it is",
     )
     async def versions_of_schema(
+        request: AnyRequest,
         schema_id: SchemaIdPath,
         subject: OnlySubject = "",
         deleted: Deleted = False,
@@ -116,14 +121,19 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
         limit: LimitOfUses = -1,
     ) -> list[SubjectVersion]:
         """Subjects, and the numbers that it has in them."""
-        record = await registry.record(id_number(schema_id))
-        uses = registry.state.used_by(record.schema_id, deleted=deleted)
-        found = page_of((each for each in uses if not subject or each[0] == subject), offset, limit)
-        await registry.on_disk()
+        found = await schemas.versions_using(
+            caller_of(request),
+            id_number(schema_id),
+            subject=subject,
+            deleted=deleted,
+            start=max(0, offset),
+            count=page_size(limit),
+        )
         return [SubjectVersion(name, version) for name, version in found]
 
     @get("/schemas", **DEFAULTS, responses=documented(406), summary="List versions of all subjects")
     async def list_schemas(
+        request: AnyRequest,
         subjectPrefix: Prefix = "",  # noqa: N803
         deleted: Deleted = False,
         latestOnly: LatestOnly = False,  # noqa: N803
@@ -131,16 +141,15 @@ def registry_id_routes(broker: Broker) -> list[HTTPRouteHandler]:
         limit: LimitOfSchemas = 1_000,
     ) -> list[SchemaVersion]:
         """By subject and version, page by page."""
-        chosen: list[tuple[str, Version]] = []
-        for name in registry.state.names(deleted=deleted):
-            if begins(name, subjectPrefix):
-                found = registry.state.versions(name, deleted=deleted)
-                chosen += ((name, each) for each in (found[-1:] if latestOnly else found))
-        shown = paged(chosen, offset, limit if 0 <= limit < MOST_LISTED else MOST_LISTED)
-        records = registry.state.records
-        told = [(name, Registered(records[each.schema_id], each)) for name, each in shown]
-        await registry.on_disk()
-        return [await version_told(registry, name, each) for name, each in told]
+        found = await schemas.all_versions(
+            caller_of(request),
+            lambda name: begins(name, subjectPrefix),
+            deleted=deleted,
+            latest_only=latestOnly,
+            start=max(0, offset),
+            count=page_size(limit, MOST_LISTED),
+        )
+        return [version_as_registered(name, each) for name, each in found]
 
     return [
         schema_types,

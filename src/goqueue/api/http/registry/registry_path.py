@@ -15,14 +15,14 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from litestar import Request
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from goqueue.api.http.bodies.encoded_path import decode_parameters, decoded_parts, encoded, has_encoded_slash
 from goqueue.api.http.bodies.errors import error_body, error_media_type, unexpected
 from goqueue.api.http.bodies.registry_media import OFFERED, accepted
 from goqueue.api.http.bodies.registry_schemas import REGISTRY_JSON, SchemaBody, described
-from goqueue.broker.registry.schema_registry import SchemaRegistry
+from goqueue.api.http.caller import AnyRequest, caller_in
+from goqueue.broker.operations import SchemaOperations
 from goqueue.model.errors import GoQueueError, NotAcceptable
 
 _IDS = "/schemas/ids/"
@@ -34,8 +34,8 @@ _ENCODER = msgspec.json.Encoder()
 class RegistryPath:
     """``GET /schemas/ids/{id}``; everything else goes on to ``rest``, its path as a route expects it."""
 
-    def __init__(self, registry: SchemaRegistry, rest: ASGIApp) -> None:
-        self._registry = registry
+    def __init__(self, schemas: SchemaOperations, rest: ASGIApp) -> None:
+        self._schemas = schemas
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +58,7 @@ class RegistryPath:
         scope["path_template"] = _TEMPLATE
         status, kind = 200, told
         try:
-            record = await self._registry.record(schema_id)
+            record = await self._schemas.get(caller_in(scope), schema_id)
             content = _ENCODER.encode(SchemaBody(**described(record), guid=record.guid))
         except Exception as error:
             if isinstance(error, GoQueueError):
@@ -131,7 +131,7 @@ def _leave_context(scope: Scope, parts: list[str]) -> None:
     parts[at:] = rest
 
 
-async def decoded(request: Request[Any, Any, Any]) -> None:
+async def decoded(request: AnyRequest) -> None:
     """Runs before every route of the registry."""
     decode_parameters(request)
 

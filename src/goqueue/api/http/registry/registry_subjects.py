@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Request, Response, delete, get, post
+from litestar import Response, delete, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
@@ -32,6 +32,7 @@ from goqueue.api.http.bodies.registry_schemas import (
     SchemaVersion,
     described,
 )
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.registry.registry_common import (
     DEFAULTS,
     MAX_BODY,
@@ -43,18 +44,19 @@ from goqueue.api.http.registry.registry_common import (
     version_number,
     version_told,
 )
-from goqueue.broker.broker import Broker
+from goqueue.broker.operations import Operations
 
 
-def registry_subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
-    return [*_subject_routes(broker), *_version_routes(broker)]
+def registry_subject_routes(operations: Operations) -> list[HTTPRouteHandler]:
+    return [*_subject_routes(operations), *_version_routes(operations)]
 
 
-def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
-    registry = broker.schemas
+def _subject_routes(operations: Operations) -> list[HTTPRouteHandler]:
+    schemas = operations.schemas
 
     @get(both("/subjects"), **DEFAULTS, responses=documented(406), summary="List subjects")
     async def list_subjects(
+        request: AnyRequest,
         subjectPrefix: Prefix = "",  # noqa: N803
         deleted: Deleted = False,
         deletedOnly: DeletedOnly = False,  # noqa: N803
@@ -63,12 +65,7 @@ def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
         limit: Limit = -1,
     ) -> list[str]:
         """Their names, as many as are asked for."""
-        only_deleted = deletedOnly or deleted_only
-        names = registry.state.names(deleted=deleted or only_deleted)
-        await registry.on_disk()
-        if only_deleted:
-            live = set(registry.state.names())
-            names = [name for name in names if name not in live]
+        names = await schemas.names(caller_of(request), deleted=deleted, only_deleted=deletedOnly or deleted_only)
         return paged([name for name in names if begins(name, subjectPrefix)], offset, limit)
 
     @post(
@@ -80,7 +77,7 @@ def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Find the version of a subject that is a schema",
     )
     async def find_schema(
-        request: Request[Any, Any, Any],
+        request: AnyRequest,
         subject: SubjectPath,
         data: JSONBody[RegisterSchemaRequest],
         normalize: Normalize = False,
@@ -88,8 +85,9 @@ def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
         format: Format = "",
     ) -> SchemaVersion:
         """It is an error if there is none. Nothing is registered by it."""
-        found = await registry.find(subject, draft_of(request, data), normalize=normalize, deleted=deleted)
-        return await version_told(registry, subject, found, format)
+        caller = caller_of(request)
+        found = await schemas.find(caller, subject, draft_of(request, data), normalize=normalize, deleted=deleted)
+        return await version_told(operations, caller, subject, found, format)
 
     @delete(
         both("/subjects/{subject:str}"),
@@ -98,34 +96,30 @@ def _subject_routes(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(406, 404, 422),
         summary="Delete a subject",
     )
-    async def delete_subject(subject: SubjectPath, permanent: Permanent = False) -> list[int]:
+    async def delete_subject(request: AnyRequest, subject: SubjectPath, permanent: Permanent = False) -> list[int]:
         """Softly, unless it is to be for good; answers with the versions that were deleted."""
-        return await registry.delete_subject(subject, permanent=permanent)
+        return await schemas.delete_subject(caller_of(request), subject, permanent=permanent)
 
     @get(both("/contexts"), **DEFAULTS, responses=documented(406), summary="List contexts")
-    async def list_contexts(offset: Skip = 0, limit: Limit = -1) -> list[str]:
+    async def list_contexts(request: AnyRequest, offset: Skip = 0, limit: Limit = -1) -> list[str]:
         """Their names, as many as are asked for."""
-        return paged(registry.state.contexts(), offset, limit)
+        return paged(schemas.contexts(caller_of(request)), offset, limit)
 
     @get("/schemas/stats", **DEFAULTS, responses=documented(406), summary="How much is registered")
-    async def schema_stats() -> SchemaStats:
+    async def schema_stats(request: AnyRequest) -> SchemaStats:
         """How many subjects, schemas and versions are not deleted."""
-        state = registry.state
-        live = [subject.live() for subject in state.subjects.values()]
-        return SchemaStats(
-            subjects=sum(bool(each) for each in live),
-            schemas=len({version.schema_id for each in live for version in each}),
-            versions=sum(map(len, live)),
-        )
+        stats = schemas.stats(caller_of(request))
+        return SchemaStats(stats.subjects, stats.schemas, stats.versions)
 
     return [list_subjects, find_schema, delete_subject, list_contexts, schema_stats]
 
 
-def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
-    registry = broker.schemas
+def _version_routes(operations: Operations) -> list[HTTPRouteHandler]:
+    schemas = operations.schemas
 
     @get(both("/subjects/{subject:str}/versions"), **DEFAULTS, responses=documented(406, 404), summary="List versions")
     async def list_versions(
+        request: AnyRequest,
         subject: SubjectPath,
         deleted: Deleted = False,
         deletedOnly: DeletedOnly = False,  # noqa: N803
@@ -135,8 +129,7 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
     ) -> list[int]:
         """Their numbers, as many as are asked for."""
         only_deleted = deletedOnly or deleted_only
-        found = registry.state.versions(subject, deleted=deleted or only_deleted)
-        await registry.on_disk()
+        found = await schemas.versions(caller_of(request), subject, deleted=deleted or only_deleted)
         return paged([each.version for each in found if each.deleted or not only_deleted], offset, limit)
 
     @post(
@@ -148,13 +141,13 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Register a schema",
     )
     async def register_schema(
-        request: Request[Any, Any, Any],
+        request: AnyRequest,
         subject: SubjectPath,
         data: JSONBody[RegisterSchemaRequest],
         normalize: Normalize = False,
     ) -> RegisterSchemaResponse:
         """It must fit to the versions that there are. The same schema again changes nothing and has the same id."""
-        made = await registry.register(subject, draft_of(request, data), normalize=normalize)
+        made = await schemas.register(caller_of(request), subject, draft_of(request, data), normalize=normalize)
         return RegisterSchemaResponse(
             id=made.version.schema_id, version=made.version.version, guid=made.record.guid, **described(made.record)
         )
@@ -166,11 +159,12 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Look at a version",
     )
     async def get_version(
-        subject: SubjectPath, version: VersionPath, deleted: Deleted = False, format: Format = ""
+        request: AnyRequest, subject: SubjectPath, version: VersionPath, deleted: Deleted = False, format: Format = ""
     ) -> SchemaVersion:
         """Its schema, and the id of that."""
-        found = await registry.version(subject, version_number(version), deleted=deleted)
-        return await version_told(registry, subject, found, format)
+        caller = caller_of(request)
+        found = await schemas.version(caller, subject, version_number(version), deleted=deleted)
+        return await version_told(operations, caller, subject, found, format)
 
     @get(
         both("/subjects/{subject:str}/versions/{version:str}/schema"),
@@ -179,11 +173,12 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="The schema of a version, and nothing else",
     )
     async def get_version_text(
-        subject: SubjectPath, version: VersionPath, deleted: Deleted = False, format: Format = ""
+        request: AnyRequest, subject: SubjectPath, version: VersionPath, deleted: Deleted = False, format: Format = ""
     ) -> Response[Any]:
         """As it was registered first, unless another format is asked for."""
-        found = await registry.version(subject, version_number(version), deleted=deleted)
-        return Response((await text_of(registry, found.record, format)).encode(), media_type=REGISTRY_JSON)
+        caller = caller_of(request)
+        found = await schemas.version(caller, subject, version_number(version), deleted=deleted)
+        return Response((await text_of(operations, caller, found.record, format)).encode(), media_type=REGISTRY_JSON)
 
     @get(
         both("/subjects/{subject:str}/versions/{version:str}/referencedby"),
@@ -192,11 +187,10 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Schemas that refer to a version",
     )
     async def referenced_by(
-        subject: SubjectPath, version: VersionPath, offset: Skip = 0, limit: Limit = -1
+        request: AnyRequest, subject: SubjectPath, version: VersionPath, offset: Skip = 0, limit: Limit = -1
     ) -> list[int]:
         """Their ids."""
-        found = await registry.version(subject, version_number(version))
-        return paged(registry.state.referencing(subject, found.version.version), offset, limit)
+        return paged(await schemas.referencing(caller_of(request), subject, version_number(version)), offset, limit)
 
     @delete(
         both("/subjects/{subject:str}/versions/{version:str}"),
@@ -205,9 +199,11 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(406, 404, 422),
         summary="Delete a version",
     )
-    async def delete_version(subject: SubjectPath, version: VersionPath, permanent: Permanent = False) -> int:
+    async def delete_version(
+        request: AnyRequest, subject: SubjectPath, version: VersionPath, permanent: Permanent = False
+    ) -> int:
         """Softly, unless it is to be for good; answers with its number."""
-        return await registry.delete_version(subject, version_number(version), permanent=permanent)
+        return await schemas.delete_version(caller_of(request), subject, version_number(version), permanent=permanent)
 
     @get(
         both("/subjects/{subject:str}/metadata"),
@@ -216,6 +212,7 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="The latest version with this metadata",
     )
     async def latest_with_metadata(
+        request: AnyRequest,
         subject: SubjectPath,
         key: MetadataKeys = None,
         value: MetadataValues = None,
@@ -224,9 +221,9 @@ def _version_routes(broker: Broker) -> list[HTTPRouteHandler]:
     ) -> SchemaVersion:
         """It has all of the properties that are asked for."""
         wanted = dict(zip(key or (), value or (), strict=False))
-        chosen = registry.latest_with(subject, wanted, deleted=deleted)
-        found = await registry.version(subject, chosen.version, deleted=deleted)
-        return await version_told(registry, subject, found, format)
+        caller = caller_of(request)
+        found = await schemas.latest_with(caller, subject, wanted, deleted=deleted)
+        return await version_told(operations, caller, subject, found, format)
 
     return [
         list_versions,

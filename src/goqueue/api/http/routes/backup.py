@@ -10,14 +10,14 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.response import Stream
 
 from goqueue.api.http.bodies.errors import documented
-from goqueue.broker.broker import Broker
-from goqueue.broker.upkeep.backups import Backup
+from goqueue.api.http.caller import AnyRequest, caller_of
+from goqueue.broker.operations import Backup, Operations
 from goqueue.model.errors import RequestTimeout
 
 TAR = "application/x-tar"
 
 
-def backup_routes(broker: Broker) -> list[HTTPRouteHandler]:
+def backup_routes(operations: Operations) -> list[HTTPRouteHandler]:
     @get(
         "/admin/backup",
         tags=["Broker"],
@@ -33,9 +33,9 @@ def backup_routes(broker: Broker) -> list[HTTPRouteHandler]:
         },
         summary="A backup: the state at one instant, while the broker runs",
     )
-    async def backup() -> Stream:
+    async def backup(request: AnyRequest) -> Stream:
         """Everything that the broker holds, for 'goqueue restore'. There is one at a time."""
-        begun = await broker.backups.begin()
+        begun = await operations.maintenance.begin_backup(caller_of(request))
         return Stream(_pieces(begun), media_type=TAR, headers={"GoQueue-Backup-Bytes": str(begun.size_bytes)})
 
     return [backup]

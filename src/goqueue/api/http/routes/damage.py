@@ -13,8 +13,8 @@ from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.fields import PartitionField, TopicField
 from goqueue.api.http.bodies.message_schemas import Request
 from goqueue.api.http.bodies.parameters import TopicPath
-from goqueue.broker.broker import Broker
-from goqueue.broker.upkeep.damage import Loss
+from goqueue.api.http.caller import AnyRequest, caller_of
+from goqueue.broker.operations import Loss, Operations
 from goqueue.model.settings import MAX_PARTITIONS
 from goqueue.model.units import format_instant_ns
 
@@ -49,14 +49,15 @@ class AcknowledgeRequest(Request):
     ) = None
 
 
-def damage_routes(broker: Broker) -> list[HTTPRouteHandler]:
+def damage_routes(operations: Operations) -> list[HTTPRouteHandler]:
     @get("/admin/damage", tags=["Broker"], responses=documented(404), summary="What messages were lost to damage")
     async def list_damage(
+        request: AnyRequest,
         topic: Annotated[str | None, QueryParameter(description="Only of this topic.")] = None,
         all_of_it: Annotated[bool, QueryParameter(name="all", description="Also what was acknowledged.")] = False,
     ) -> DamageResponse:
         """What a start, or an index made anew, has found damaged or gone. Reads list these offsets under damaged."""
-        found = broker.losses(topic)
+        found = operations.maintenance.losses(caller_of(request), topic)
         return _told([each for each in found if all_of_it or not each.range.acknowledged_ns])
 
     @post(
@@ -66,10 +67,12 @@ def damage_routes(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 507),
         summary="Accept that messages of a topic are lost",
     )
-    async def acknowledge_damage(topic_name: TopicPath, data: JSONBody[AcknowledgeRequest]) -> DamageResponse:
+    async def acknowledge_damage(
+        request: AnyRequest, topic_name: TopicPath, data: JSONBody[AcknowledgeRequest]
+    ) -> DamageResponse:
         """From then on readers step over what is lost, and the broker is not degraded by it. Answers with what was
         accepted by this."""
-        return _told(await broker.acknowledge_losses(topic_name, data.partition))
+        return _told(await operations.maintenance.acknowledge_losses(caller_of(request), topic_name, data.partition))
 
     return [list_damage, acknowledge_damage]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
-from litestar import Request, get, post
+from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, QueryParameter
 from msgspec import UNSET
@@ -23,9 +23,10 @@ from goqueue.api.http.bodies.queue_schemas import (
     RedriveRequest,
     RedriveResponse,
 )
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.server.admission import Admission
-from goqueue.broker.broker import Broker
-from goqueue.broker.dead_letters.redrive import MAX_AT_ONCE, DeadLetter, Filter
+from goqueue.broker.operations import DeadLetter, Filter, Operations
+from goqueue.broker.operations.limits import MAX_REDRIVEN
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
@@ -39,7 +40,7 @@ _TAGS = ["Dead letters"]
 _MAX_TEXT = 1_000
 
 
-def dead_letter_routes(broker: Broker, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
+def dead_letter_routes(operations: Operations, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
     @get(
         "/topics/{topic_name:str}/dead-letters",
         tags=_TAGS,
@@ -47,7 +48,7 @@ def dead_letter_routes(broker: Broker, admission: Admission, config: HttpConfig)
         summary="Look at a topic's dead letters",
     )
     async def browse(
-        request: Request[Any, Any, Any],
+        request: AnyRequest,
         topic_name: TopicPath,
         limit: Annotated[
             int,
@@ -71,8 +72,10 @@ def dead_letter_routes(broker: Broker, admission: Admission, config: HttpConfig)
         """With where each came from, which group could not use it, and why."""
         if limit > config.max_read_messages:
             raise InvalidRequest(f"limit is {shown(limit)}; at most {config.max_read_messages} is allowed")
-        topic = broker.groups.dead_letters.topic_of(topic_name)
-        browsing = broker.groups.dead_letters.browse(
+        caller = caller_of(request)
+        dead_letter_topic = operations.dead_letters.topic_of(caller, topic_name)
+        browsing = operations.dead_letters.browse(
+            caller,
             topic_name,
             _filter(group, error, since, until),
             limit,
@@ -82,9 +85,10 @@ def dead_letter_routes(broker: Broker, admission: Admission, config: HttpConfig)
         # A search may take long: when its client leaves, it ends.
         found = await admission.waiting_read(request.receive, browsing)
         page = Page(None, config.max_read_bytes)
-        answer = DeadLettersResponse(topic.name, page.messages)
+        answer = DeadLettersResponse(dead_letter_topic, page.messages)
+        max_message_bytes = operations.max_message_bytes(dead_letter_topic)
         for letter in found:
-            if not page.add(_own(letter.message), topic.settings.max_message_bytes, _maker(letter)):
+            if not page.add(_own(letter.message), max_message_bytes, _maker(letter)):
                 answer.next = LetterPlace(letter.partition, letter.message.offset)
                 return answer
         if found and (len(found) == limit or _size(found) >= config.max_read_bytes):
@@ -98,19 +102,18 @@ def dead_letter_routes(broker: Broker, admission: Admission, config: HttpConfig)
         responses=documented(404, 413),
         summary="Send dead letters back to where they came from",
     )
-    async def redrive(
-        request: Request[Any, Any, Any], topic_name: TopicPath, data: JSONBody[RedriveRequest]
-    ) -> RedriveResponse:
+    async def redrive(request: AnyRequest, topic_name: TopicPath, data: JSONBody[RedriveRequest]) -> RedriveResponse:
         """They go to the end of their topic, for the group that could not use them; each is sent back once."""
         named = None if data.messages is None else frozenset((each.partition, each.offset) for each in data.messages)
-        redriving = broker.groups.dead_letters.redrive(
+        redriving = operations.dead_letters.redrive(
+            caller_of(request),
             topic_name,
             _filter(data.group, data.error, data.since, data.until, named),
-            MAX_AT_ONCE if data.limit is None else data.limit,
+            MAX_REDRIVEN if data.limit is None else data.limit,
             data.rate,
             (data.from_partition, data.from_offset),
             dry_run=data.dry_run,
-            delay_ms=due(data.delay, None, broker.clock.now_ns())[0],
+            delay_ms=due(data.delay, None, operations.clock.now_ns())[0],
         )
         report = await admission.waiting_read(request.receive, redriving)
         return RedriveResponse(

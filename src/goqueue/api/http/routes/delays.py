@@ -30,10 +30,11 @@ from goqueue.api.http.bodies.parameters import (
     PartitionPath,
     TopicPath,
 )
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.server.openapi import answer
-from goqueue.broker.broker import Broker
-from goqueue.broker.delays import delays
-from goqueue.broker.delays.delays import MAX_PAGE
+from goqueue.broker.operations import DelayedMessage as FoundMessage
+from goqueue.broker.operations import Operations
+from goqueue.broker.operations.limits import MAX_DELAYED_PAGE
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import AmbiguousOffset, DelayedNotFound, InvalidRequest
 from goqueue.model.fields import shown
@@ -70,12 +71,12 @@ _STATS = {
 }
 
 
-def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
-    def shown_whole(found: delays.DelayedMessage, encoding: Encoding | None) -> DelayedMessage:
+def delay_routes(operations: Operations, config: HttpConfig) -> list[HTTPRouteHandler]:
+    def shown_whole(found: FoundMessage, encoding: Encoding | None) -> DelayedMessage:
         if found.message is None:
             return _place(found)
         page = Page(encoding, config.max_read_bytes)
-        page.add(found.message, broker.topic(found.topic).settings.max_message_bytes, _maker(found))
+        page.add(found.message, operations.max_message_bytes(found.topic), _maker(found))
         return page.messages[0]
 
     @get(
@@ -85,15 +86,18 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
         summary="List what waits in a topic",
     )
     async def list_delayed(
+        request: AnyRequest,
         topic_name: TopicPath,
-        limit: Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="The most messages to answer with.")] = 100,
+        limit: Annotated[
+            int, QueryParameter(ge=1, le=MAX_DELAYED_PAGE, description="The most messages to answer with.")
+        ] = 100,
         after: AfterParameter = None,
         encoding: EncodingParameter = None,
     ) -> DelayedMessagesResponse:
         """Without their values, page by page."""
         if after is not None and len(after) > _MAX_AFTER_LENGTH:
             raise InvalidRequest(f"after has {len(after)} characters; take it from 'next' of the page before")
-        found = await broker.delays.page(topic_name, limit, after)
+        found = await operations.delays.page(caller_of(request), topic_name, limit, after)
         messages: list[DelayedMessage] = []
         for start in range(0, len(found.messages), _AT_A_STRETCH):
             messages += [_listed(each, encoding) for each in found.messages[start : start + _AT_A_STRETCH]]
@@ -107,6 +111,7 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
         summary="Look at a message that waits",
     )
     async def get_delayed(
+        request: AnyRequest,
         topic_name: TopicPath,
         offset: DelayedOffsetPath,
         partition: Annotated[
@@ -115,8 +120,11 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
         encoding: EncodingParameter = None,
     ) -> DelayedMessage:
         """With its value."""
-        number = _only_partition(broker, topic_name, offset) if partition is None else partition
-        return shown_whole(await broker.delays.get(topic_name, number, offset), encoding)
+        caller = caller_of(request)
+        number = partition
+        if number is None:
+            number = _only_partition(operations.delays.partitions_of(caller, topic_name, offset), topic_name, offset)
+        return shown_whole(await operations.delays.get(caller, topic_name, number, offset), encoding)
 
     @delete(
         "/topics/{topic_name:str}/delayed/{partition_id:int}/{offset:int}",
@@ -126,10 +134,10 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
         summary="Take back a message that waits",
     )
     async def cancel_delayed(
-        topic_name: TopicPath, partition_id: PartitionPath, offset: DelayedOffsetPath
+        request: AnyRequest, topic_name: TopicPath, partition_id: PartitionPath, offset: DelayedOffsetPath
     ) -> CancelDelayedResponse:
         """Nobody will ever see it, not even after a crash."""
-        await broker.delays.cancel(topic_name, partition_id, offset)
+        await operations.delays.cancel(caller_of(request), topic_name, partition_id, offset)
         return CancelDelayedResponse(cancelled=True)
 
     @patch(
@@ -139,6 +147,7 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
         summary="Give a message that waits another time",
     )
     async def reschedule_delayed(
+        request: AnyRequest,
         topic_name: TopicPath,
         partition_id: PartitionPath,
         offset: DelayedOffsetPath,
@@ -147,9 +156,9 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
         """It keeps the offset that names it while it waits."""
         if (data.delay is None) == (data.deliverAt is None):
             raise InvalidRequest("say when: give either delay or deliverAt")
-        delay_ms, deliver_at_ns = due(data.delay, data.deliverAt, broker.clock.now_ns())
-        found = await broker.delays.reschedule(
-            topic_name, partition_id, offset, delay_ms=delay_ms, deliver_at_ns=deliver_at_ns
+        delay_ms, deliver_at_ns = due(data.delay, data.deliverAt, operations.clock.now_ns())
+        found = await operations.delays.reschedule(
+            caller_of(request), topic_name, partition_id, offset, delay_ms=delay_ms, deliver_at_ns=deliver_at_ns
         )
         return _listed(found, None)
 
@@ -159,9 +168,9 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
         responses={**documented(), 200: answer(DelayStats, "Over all topics.", _STATS)},
         summary="How many messages wait, and what became of others",
     )
-    async def delay_stats() -> DelayStats:
+    async def delay_stats(request: AnyRequest) -> DelayStats:
         """Over all topics."""
-        stats = broker.delays.stats()
+        stats = operations.delays.stats(caller_of(request))
         tally = stats.tally
         # A timestamp may lie ahead of the time at which the message became visible.
         average_ns = max(0, tally.delay_ns // tally.delivered) if tally.delivered else 0
@@ -178,8 +187,7 @@ def delay_routes(broker: Broker, config: HttpConfig) -> list[HTTPRouteHandler]:
     return [list_delayed, get_delayed, cancel_delayed, reschedule_delayed, delay_stats]
 
 
-def _only_partition(broker: Broker, topic_name: str, offset: int) -> int:
-    numbers = broker.delays.partitions_of(topic_name, offset)
+def _only_partition(numbers: list[int], topic_name: str, offset: int) -> int:
     if not numbers:
         raise DelayedNotFound(
             f"no message waits at offset {shown(offset)} in any partition of {topic_name!r}: "
@@ -191,7 +199,7 @@ def _only_partition(broker: Broker, topic_name: str, offset: int) -> int:
     return numbers[0]
 
 
-def _place(found: delays.DelayedMessage) -> DelayedMessage:
+def _place(found: FoundMessage) -> DelayedMessage:
     return DelayedMessage(
         topic=found.topic,
         partition=found.partition,
@@ -200,7 +208,7 @@ def _place(found: delays.DelayedMessage) -> DelayedMessage:
     )
 
 
-def _maker(found: delays.DelayedMessage) -> partial[DelayedMessage]:
+def _maker(found: FoundMessage) -> partial[DelayedMessage]:
     return partial(
         DelayedMessage,
         topic=found.topic,
@@ -210,7 +218,7 @@ def _maker(found: delays.DelayedMessage) -> partial[DelayedMessage]:
     )
 
 
-def _listed(found: delays.DelayedMessage, encoding: Encoding | None) -> DelayedMessage:
+def _listed(found: FoundMessage, encoding: Encoding | None) -> DelayedMessage:
     """All but its value: a list of large messages would take long to read, and longer to send."""
     if found.message is None:
         return _place(found)

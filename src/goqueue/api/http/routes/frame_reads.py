@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Request, Response
+from litestar import Response
 
 from goqueue.api.http.bodies.frames import FRAMES, instant
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.server.admission import Admission
-from goqueue.broker.broker import Broker
-from goqueue.broker.partitions.read import Bounds
+from goqueue.broker.operations import Bounds, Operations
 
 
 async def frames_response(
-    request: Request[Any, Any, Any],
-    broker: Broker,
+    request: AnyRequest,
+    operations: Operations,
     admission: Admission,
     name: str,
     number: int,
@@ -23,7 +21,9 @@ async def frames_response(
     from_time: str | None,
 ) -> Response[bytes]:
     """One batch, or an empty body with status 204 when there is nothing to read."""
-    reading = broker.read_frames(name, number, bounds, offset=offset, from_time_ns=instant(offset, from_time))
+    reading = operations.reading.read_frames(
+        caller_of(request), name, number, bounds, offset=offset, from_time_ns=instant(offset, from_time)
+    )
     read = await (admission.waiting_read(request.receive, reading) if bounds.wait_ms else reading)
     headers = {
         "GoQueue-Next-Offset": str(read.next_offset),

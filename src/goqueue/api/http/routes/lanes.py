@@ -21,9 +21,9 @@ from goqueue.api.http.bodies.lane_schemas import (
     PriorityStats,
 )
 from goqueue.api.http.bodies.parameters import AfterParameter
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.server.openapi import answer
-from goqueue.broker.broker import Broker
-from goqueue.broker.queues.lane_stats import GroupLanes, LaneOfGroup, PartitionLanes, average_waits_ns
+from goqueue.broker.operations import GroupLanes, LaneOfGroup, Operations, PartitionLanes, average_waits_ns
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.message import PRIORITY_LABELS
@@ -71,7 +71,7 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-def lane_routes(broker: Broker) -> list[HTTPRouteHandler]:
+def lane_routes(operations: Operations) -> list[HTTPRouteHandler]:
     @get(
         "/priority/stats",
         tags=_TAGS,
@@ -79,6 +79,7 @@ def lane_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="What waits in each priority lane, and for how long",
     )
     async def priority_stats(
+        request: AnyRequest,
         topic: Annotated[str | None, QueryParameter(description="Only partitions of this topic.")] = None,
         limit: Annotated[
             int, QueryParameter(ge=1, le=_MAX_PARTITIONS, description="The most partitions to answer with.")
@@ -87,7 +88,7 @@ def lane_routes(broker: Broker) -> list[HTTPRouteHandler]:
     ) -> PriorityStats:
         """Of one topic or of all, with a page of their partitions and of the groups that work on these."""
         begin = None if after is None else _parse_place(after)
-        stats = await broker.groups.lane_stats(topic)
+        stats = await operations.queues.lane_stats(caller_of(request), topic)
         # With many thousands of partitions this takes tens of milliseconds; nothing changes what it looks at.
         return await asyncio.to_thread(_summary, stats, begin, limit)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
-from litestar import Request, Response, get, post
+from litestar import Response, get, post
 from litestar.datastructures import ResponseHeader
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
@@ -27,19 +27,18 @@ from goqueue.api.http.bodies.message_schemas import (
     PublishResponse,
 )
 from goqueue.api.http.bodies.parameters import EncodingParameter, PartitionPath, TopicPath
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.routes.frame_reads import frames_response
 from goqueue.api.http.routes.publish import Publish, trace_of
 from goqueue.api.http.server.admission import Admission
 from goqueue.api.http.server.openapi import answer
-from goqueue.broker.broker import Broker
-from goqueue.broker.partitions.read import UNBOUNDED, Bounds, MessagesRead, start_of
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.operations import Bounds, MessagesRead, Operations, Stretch
+from goqueue.broker.operations.limits import UNBOUNDED
 from goqueue.model.config import HttpConfig
-from goqueue.model.errors import GoQueueError, InvalidRequest, UnsupportedMediaType
+from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
 from goqueue.model.fields import shown
 from goqueue.wire.batch import parse_batch
 
-AnyRequest = Request[Any, Any, Any]
 Page = PageOfMessages[ConsumeMessage]
 
 _TAGS = ["Messages"]
@@ -93,7 +92,7 @@ IsolationParameter = Annotated[
 
 
 def message_routes(
-    broker: Broker, admission: Admission, config: HttpConfig, publish_answer: Publish
+    operations: Operations, admission: Admission, config: HttpConfig, publish_answer: Publish
 ) -> list[HTTPRouteHandler]:
     def bounds(limit: int, wait: str | None, isolation: str, max_bytes: int | None = None) -> Bounds:
         wait_ms = 0 if wait is None else bounded_ms("wait", wait, config.max_wait_ms)
@@ -110,7 +109,7 @@ def message_routes(
 
     async def fill(page: Page, read: MessagesRead, topic_name: str, number: int) -> int:
         """Add what fits; return where to go on."""
-        max_message_bytes = broker.topic(topic_name).settings.max_message_bytes
+        max_message_bytes = operations.max_message_bytes(topic_name)
         make = partial(ConsumeMessage, number)
         stretch = Stretch()
         for message in read.messages:
@@ -123,7 +122,9 @@ def message_routes(
     async def read_one(
         request: AnyRequest, name: str, number: int, limits: Bounds, offset: int | None, from_time: str | None
     ) -> MessagesRead:
-        read = broker.read(name, number, limits, offset=offset, from_time_ns=instant(offset, from_time))
+        read = operations.reading.read(
+            caller_of(request), name, number, limits, offset=offset, from_time_ns=instant(offset, from_time)
+        )
         return await (admission.waiting_read(request.receive, read) if limits.wait_ms else read)
 
     @post(
@@ -138,7 +139,7 @@ def message_routes(
         request: AnyRequest, topic_name: TopicPath, data: JSONBody[PublishRequest]
     ) -> Response[PublishResponse]:
         """Answers when they are as durable as the topic promises. One that is refused does not hold up the others."""
-        answered = await publish_answer(topic_name, data, trace_of(request.scope["headers"]))
+        answered = await publish_answer(caller_of(request), topic_name, data, trace_of(request.scope["headers"]))
         return Response(answered.body, status_code=answered.status, headers=answered.headers)
 
     @get(
@@ -183,18 +184,19 @@ def message_routes(
         left_bytes = limits.max_bytes
         page = Page(encoding, config.max_read_bytes)
         everything = ConsumeAllResponse(page.messages, {}, {})
-        partitions = broker.topic(topic_name).partitions
+        caller = caller_of(request)
+        starts = await operations.reading.find_starts(caller, topic_name, instant(offset, from_time))
         stretch = Stretch()
-        for number, each in enumerate(partitions):
+        for each in starts:
+            number = each.partition
             if stretch.is_over:
                 await stretch.rest()
-            share = -(-(limit - len(everything.messages)) // (len(partitions) - number))
-            begin = start_of(each, None, instant(offset, from_time))
-            everything.next_offsets[str(number)] = begin
+            share = -(-(limit - len(everything.messages)) // (len(starts) - number))
+            everything.next_offsets[str(number)] = each.offset
             everything.last_stable_offsets[str(number)] = each.stable_end
             if share and left_bytes > 0:
                 here = replace(limits, max_bytes=left_bytes, max_messages=share)
-                read = await broker.read(topic_name, number, here, offset=begin)
+                read = await operations.reading.read(caller, topic_name, number, here, offset=each.offset)
                 everything.last_stable_offsets[str(number)] = read.stable_end
                 left_bytes -= sum(len(message.value) for message in read.messages)
                 everything.next_offsets[str(number)] = await fill(page, read, topic_name, number)
@@ -250,7 +252,7 @@ def message_routes(
         most = limit if "limit" in request.query_params else UNBOUNDED
         return await frames_response(
             request,
-            broker,
+            operations,
             admission,
             topic_name,
             partition_id,
@@ -274,15 +276,12 @@ def message_routes(
         """The batch is stored whole or not at all."""
         if request.content_type[0] != FRAMES:
             raise UnsupportedMediaType(f"this path takes a batch of frames; send Content-Type: {FRAMES}")
-        partition = broker.topic(topic_name).partition(partition_id)
+        caller = caller_of(request)
+        operations.publishing.check_target(caller, topic_name, partition_id)
         run = parse_batch(await request.body())
-        refused = await broker.refused_frames(topic_name, run)
-        appended = broker.append_frames(topic_name, partition_id, run, refused)
-        try:
-            await appended.acknowledged
-        except GoQueueError as error:
-            raise partition.reason(error) from None
+        appended = await operations.publishing.append(caller, topic_name, partition_id, run)
+        await appended.durable()
         known = [DuplicateFrame(place, *first) for place, first in appended.duplicates.items()]
-        return FramesPublished(partition_id, appended.first, len(run), known or UNSET)
+        return FramesPublished(partition_id, appended.first_offset, len(run), known or UNSET)
 
     return [publish, read_topic, read_partition, publish_frames]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
-from litestar import Request, get
+from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -15,14 +15,13 @@ from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.fields import DeliveriesField, Encoding, NextPageField, TopicField
 from goqueue.api.http.bodies.message_schemas import ConsumeMessage
 from goqueue.api.http.bodies.parameters import EncodingParameter, GroupPath
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.server.admission import Admission
 from goqueue.api.http.server.openapi import answer
-from goqueue.broker.broker import Broker
-from goqueue.broker.queues.peek import MAX_LIMIT, Peek, Peeked, PeekPage, PeekState
+from goqueue.broker.operations import Operations, Peek, Peeked, PeekPage, PeekState, Place
+from goqueue.broker.operations.limits import MAX_PEEKED
 from goqueue.model.config import HttpConfig
-from goqueue.model.errors import TopicNotFound
 from goqueue.model.units import format_instant_ns
-from goqueue.observe.trace import Place
 
 _MAX_AFTER = 300
 _MAX_PARTITION = 1 << 31
@@ -70,7 +69,7 @@ class PeekResponse(Struct, omit_defaults=True):
     next: NextPageField | UnsetType = UNSET
 
 
-def peek_routes(broker: Broker, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
+def peek_routes(operations: Operations, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
     @get(
         "/groups/{group_id:str}/messages",
         tags=["Groups"],
@@ -78,7 +77,7 @@ def peek_routes(broker: Broker, admission: Admission, config: HttpConfig) -> lis
         summary="What a group still has to do",
     )
     async def peek(
-        request: Request[Any, Any, Any],
+        request: AnyRequest,
         group_id: GroupPath,
         topic: Annotated[str | None, QueryParameter(description="Only messages of this topic.")] = None,
         partition: Annotated[
@@ -89,7 +88,7 @@ def peek_routes(broker: Broker, admission: Admission, config: HttpConfig) -> lis
             PeekState | None, QueryParameter(name="state", description="Only messages that the group is so with.")
         ] = None,
         limit: Annotated[
-            int, QueryParameter(ge=1, le=MAX_LIMIT, description="The most messages to answer with.")
+            int, QueryParameter(ge=1, le=MAX_PEEKED, description="The most messages to answer with.")
         ] = 100,
         after: Annotated[
             str | None, QueryParameter(max_length=_MAX_AFTER, description="Where to go on: next of the page before.")
@@ -99,30 +98,23 @@ def peek_routes(broker: Broker, admission: Admission, config: HttpConfig) -> lis
         """Messages that the group is not done with. Nothing is taken or changed by it."""
         wanted = Peek(topic, partition, with_state, limit, after, config.max_read_bytes)
         # A search may take long: when its client leaves, it ends.
-        found = await admission.waiting_read(request.receive, broker.groups.peeking.page(group_id, wanted))
-        return _written(broker, found, encoding, config.max_read_bytes)
+        peeking = operations.queues.peek(caller_of(request), group_id, wanted)
+        found = await admission.waiting_read(request.receive, peeking)
+        return _written(operations, found, encoding, config.max_read_bytes)
 
     return [peek]
 
 
-def _written(broker: Broker, found: PeekPage, encoding: Encoding | None, max_bytes: int) -> PeekResponse:
+def _written(operations: Operations, found: PeekPage, encoding: Encoding | None, max_bytes: int) -> PeekResponse:
     page = PageOfMessages[PeekedMessage](encoding, max_bytes)
     response = PeekResponse(page.messages, found.is_complete, found.next or UNSET)
     for each in found.messages:
-        if not page.add(each.message, _max_message_bytes(broker, each.topic), _maker(each)):
+        if not page.add(each.message, operations.max_message_bytes(each.topic), _maker(each)):
             # Unpacked they are too large for one answer.
             response.next = str(Place(each.topic, each.partition, each.message.offset))
             response.complete = True
             break
     return response
-
-
-def _max_message_bytes(broker: Broker, topic: str) -> int:
-    try:
-        return broker.topic(topic).settings.max_message_bytes
-    except TopicNotFound:
-        # Deleted a moment ago; the message is here all the same.
-        return broker.config.topic.max_message_bytes
 
 
 def _maker(each: Peeked) -> partial[PeekedMessage]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
-from litestar import Request, get
+from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 from msgspec import UNSET, UnsetType
@@ -16,26 +15,17 @@ from goqueue.api.http.bodies.durations import bounded_ms
 from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.group_schemas import PollMessage, PollResponse
 from goqueue.api.http.bodies.parameters import EncodingParameter, GroupPath
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.server.admission import Admission
-from goqueue.broker.broker import Broker
-from goqueue.broker.partitions.read import decoded
-from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.operations import Delivery, Operations, PollBounds, Stretch, decoded
 from goqueue.model.config import HttpConfig
-from goqueue.model.errors import InvalidRequest, TopicNotFound
-from goqueue.model.fields import shown
 
 Page = PageOfMessages[PollMessage]
 _DEFAULT_WAIT_MS = 30_000
 
 
-def poll_routes(broker: Broker, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
+def poll_routes(operations: Operations, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
     def bounds(max_messages: int, timeout: str | None) -> PollBounds:
-        most = broker.config.limits.max_poll_messages
-        if max_messages > most:
-            raise InvalidRequest(
-                f"max_messages is {shown(max_messages)}; limits.max_poll_messages allows at most {most}"
-            )
         if timeout is None:
             return PollBounds(max_messages, config.max_read_bytes, min(_DEFAULT_WAIT_MS, config.max_wait_ms))
         return PollBounds(max_messages, config.max_read_bytes, bounded_ms("timeout", timeout, config.max_wait_ms))
@@ -47,7 +37,7 @@ def poll_routes(broker: Broker, admission: Admission, config: HttpConfig) -> lis
         summary="Get the next messages, waiting for them if there are none",
     )
     async def poll(
-        request: Request[Any, Any, Any],
+        request: AnyRequest,
         group_id: GroupPath,
         member_id: Annotated[str, QueryParameter(description="As the join answered it.")],
         max_messages: Annotated[
@@ -61,30 +51,26 @@ def poll_routes(broker: Broker, admission: Admission, config: HttpConfig) -> lis
     ) -> PollResponse:
         """In a queue other members do not get them until they are given back or their visibility timeout is over."""
         limits = bounds(max_messages, timeout)
-        polling = broker.groups.polling.poll(group_id, member_id, limits)
+        caller = caller_of(request)
+        polling = operations.queues.poll(caller, group_id, member_id, limits)
         found = await (admission.waiting_read(request.receive, polling) if limits.wait_ms else polling)
         page = Page(encoding, config.max_read_bytes)
         damaged: dict[str, dict[str, list[int]]] = {}
         for delivery in found:
-            if hurt := await _write(broker, page, delivery):
+            if hurt := await _write(operations, page, delivery):
+                operations.queues.report_damage(caller, group_id, delivery, hurt)
                 damaged.setdefault(delivery.topic, {}).setdefault(str(delivery.partition), []).extend(hurt)
         return PollResponse(page.messages, _next_offsets(found), damaged or UNSET)
 
     return [poll]
 
 
-async def _write(broker: Broker, page: Page, delivery: Delivery) -> list[int]:
+async def _write(operations: Operations, page: Page, delivery: Delivery) -> list[int]:
     """All of it: what is not in the answer would stay hidden from everyone until its time is over. Returns the offsets
     of what is damaged."""
     messages, damaged = await decoded(delivery.run)
     hurt: list[int] = delivery.run.columns()["offset"][damaged].tolist() if damaged else []
-    max_message_bytes = broker.config.topic.max_message_bytes
-    with suppress(TopicNotFound):
-        # It may have been deleted a moment ago; the messages are here all the same.
-        topic = broker.topic(delivery.topic)
-        max_message_bytes = topic.settings.max_message_bytes
-        if damaged:
-            topic.partition(delivery.partition).note_damage(hurt)
+    max_message_bytes = operations.max_message_bytes(delivery.topic)
     stretch = Stretch()
     for message in messages:
         receipt = delivery.receipt(message.offset)

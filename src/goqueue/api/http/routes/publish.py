@@ -1,8 +1,10 @@
-"""Publishing in JSON.
+"""Publishing in JSON, which runs before the framework.
 
-It is what a broker does most, and the framework's own work for a request, about 100 µs, is more than all the rest. So
-``PublishPath`` answers this one path before the framework sees it. The framework has the same path as a route, by the
-same ``publish_json``, for OpenAPI.
+Publishing is what a broker does most, and the framework's own work for a request, about 100 µs, is more than all else
+that a publish of one message costs. So ``PublishPath`` answers this one path before the framework sees it. Looking up a
+schema by its id (``registry_path``) is the only other exception. Nothing but the framework is left out: ``Admission``
+comes first, and the publish is the same operation as by any other way, with its caller and through the gate. The
+framework has the same path as a route, by the same ``publish_json``, for OpenAPI.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from goqueue.api.http.bodies.convert import to_new_message, to_result
 from goqueue.api.http.bodies.errors import error_body, error_headers, unexpected
 from goqueue.api.http.bodies.fields import HeaderValues
 from goqueue.api.http.bodies.message_schemas import PublishMessage, PublishRequest, PublishResponse, PublishResult
-from goqueue.broker.broker import Broker
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.api.http.caller import caller_in
+from goqueue.broker.operations import Caller, Operations, Stretch
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, MessageTooLarge
 from goqueue.model.message import NO_HEADERS, Headers
@@ -58,8 +60,8 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-Publish = Callable[[str, PublishRequest, Headers], Awaitable[Answer]]
-"""Takes the topic, the request, and the headers of the trace that the request belongs to."""
+Publish = Callable[[Caller, str, PublishRequest, Headers], Awaitable[Answer]]
+"""Takes the caller, the topic, the request, and the headers of the trace that the request belongs to."""
 
 
 class Decoder:
@@ -141,17 +143,16 @@ def _headers(place: int, written: msgspec.Raw) -> dict[str, HeaderValues] | None
         return _HEADERS.decode(written)
 
 
-def publish_json(broker: Broker, config: HttpConfig) -> Publish:
+def publish_json(operations: Operations, config: HttpConfig) -> Publish:
     """What happens to a decoded request, whoever decoded it."""
 
-    async def publish(topic_name: str, request: PublishRequest, trace: Headers) -> Answer:
+    async def publish(caller: Caller, topic_name: str, request: PublishRequest, trace: Headers) -> Answer:
         if len(request.messages) > config.max_publish_messages:
             raise InvalidRequest(
                 f"the request has {len(request.messages)} messages; http.max_publish_messages allows "
                 f"{config.max_publish_messages}"
             )
-        broker.topic(topic_name)
-        now_ns = broker.clock.now_ns()
+        now_ns = operations.clock.now_ns()
         given: list[NewMessage | GoQueueError] = []
         stretch = Stretch()
         for message in request.messages:
@@ -159,7 +160,7 @@ def publish_json(broker: Broker, config: HttpConfig) -> Publish:
             if stretch.is_over:
                 await stretch.rest()
         accepted = [each for each in given if isinstance(each, NewMessage)]
-        stored = iter(await broker.publish(topic_name, accepted) if accepted else [])
+        stored = iter(await operations.publishing.publish(caller, topic_name, accepted))
         return await _answer([each if isinstance(each, GoQueueError) else next(stored) for each in given])
 
     return publish
@@ -223,7 +224,8 @@ class PublishPath:
             if len(body) > _SMALL_BODY_BYTES:
                 # Putting it together took a while already.
                 await asyncio.sleep(0)
-            answer = await self._publish(name, await self._decode(body), trace_of(scope["headers"]))
+            request = await self._decode(body)
+            answer = await self._publish(caller_in(scope), name, request, trace_of(scope["headers"]))
             status, headers, content = answer.status, answer.headers, _ENCODER.encode(answer.body)
         except GoQueueError as error:
             status, headers, content = error.http_status, error_headers(error), error_body(error)

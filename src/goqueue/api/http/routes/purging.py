@@ -13,7 +13,8 @@ from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.fields import PartitionField, TopicField
 from goqueue.api.http.bodies.message_schemas import Request
 from goqueue.api.http.bodies.parameters import TopicPath
-from goqueue.broker.broker import Broker
+from goqueue.api.http.caller import AnyRequest, caller_of
+from goqueue.broker.operations import Operations
 from goqueue.model.settings import MAX_PARTITIONS
 from goqueue.model.units import parse_instant_ns
 
@@ -51,7 +52,7 @@ class PurgeResponse(Struct):
     partitions: Annotated[list[PurgedPartition], Meta(description="The same, partition by partition.")]
 
 
-def purge_routes(broker: Broker) -> list[HTTPRouteHandler]:
+def purge_routes(operations: Operations) -> list[HTTPRouteHandler]:
     @post(
         "/admin/topics/{topic_name:str}/purge",
         tags=["Topics"],
@@ -59,10 +60,10 @@ def purge_routes(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 413),
         summary="Remove the messages of a topic that are there now",
     )
-    async def purge_topic(topic_name: TopicPath, data: JSONBody[PurgeRequest]) -> PurgeResponse:
+    async def purge_topic(request: AnyRequest, topic_name: TopicPath, data: JSONBody[PurgeRequest]) -> PurgeResponse:
         """What is removed does not come back. What is delayed or part of an open transaction stays."""
         before_ns = None if data.before is None else parse_instant_ns(data.before)
-        purged = await broker.purge_topic(topic_name, data.partition, before_ns)
+        purged = await operations.topics.purge(caller_of(request), topic_name, data.partition, before_ns)
         return PurgeResponse(
             topic=topic_name,
             removed_messages=sum(each.removed for each in purged),

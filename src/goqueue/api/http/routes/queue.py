@@ -10,7 +10,6 @@ from msgspec import UNSET, UnsetType
 from goqueue.api.http.bodies.durations import bounded_ms
 from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.queue_schemas import (
-    MAX_RECEIPTS,
     AckRequest,
     AckResponse,
     ExtendVisibilityRequest,
@@ -23,36 +22,38 @@ from goqueue.api.http.bodies.queue_schemas import (
     SettleRequest,
     SettleResult,
 )
-from goqueue.broker.broker import Broker
-from goqueue.broker.coordinator.dead_letter_topics import dead_letter_topic
-from goqueue.broker.queues.settlement import SettlementRequest, Verb
-from goqueue.delivery.receipts import MAX_RECEIPT_LENGTH, parse_receipt
-from goqueue.model.errors import GoQueueError, InvalidRequest, TopicNotFound
+from goqueue.api.http.caller import AnyRequest, caller_of
+from goqueue.broker.operations import Caller, Operations, SettlementRequest, Verb
+from goqueue.broker.operations.limits import MAX_RECEIPT_LENGTH, MAX_SETTLED_AT_ONCE
+from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.settings import MAX_VISIBILITY_MS
 from goqueue.model.units import format_instant_ns
 
 _TAGS = ["Queue"]
-_MAX_BODY_BYTES = MAX_RECEIPTS * (MAX_RECEIPT_LENGTH + len('"",')) + (64 << 10)
+_MAX_BODY_BYTES = MAX_SETTLED_AT_ONCE * (MAX_RECEIPT_LENGTH + len('"",')) + (64 << 10)
 
 
-def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
-    settling = broker.groups.settling
+def queue_routes(operations: Operations) -> list[HTTPRouteHandler]:
+    queues = operations.queues
 
-    async def settle(data: SettleRequest, order: SettlementRequest) -> list[SettleResult] | UnsetType:
+    async def settle(caller: Caller, data: SettleRequest, order: SettlementRequest) -> list[SettleResult] | UnsetType:
         """One receipt raises what is wrong with it; many have a result each."""
         if (data.receipt_handle is None) == (data.receipt_handles is None):
             raise InvalidRequest("give either receipt_handle or receipt_handles")
         if data.receipt_handle is not None:
-            (refusal,) = await settling.settle_receipts([data.receipt_handle], order)
+            (refusal,) = await queues.settle_receipts(caller, [data.receipt_handle], order)
             if refusal is not None:
                 raise refusal
             return UNSET
         receipts = data.receipt_handles or []
-        outcomes = await settling.settle_many_receipts(receipts, order)
+        outcomes = await queues.settle_receipts(caller, receipts, order)
         results = [_result(outcome) for outcome in outcomes]
         if order.verb == Verb.REJECT:
-            _tell_dead_letter_topics(broker, receipts, results)
+            rejected = [(receipt, each) for receipt, each in zip(receipts, results, strict=True) if each.ok]
+            topics = queues.dead_letter_topic(caller, [receipt for receipt, _ in rejected])
+            for (_, each), topic in zip(rejected, topics, strict=True):
+                each.dlq_topic = topic or UNSET
         return results
 
     @post(
@@ -63,9 +64,9 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
         request_max_body_size=_MAX_BODY_BYTES,
         summary="Done with a message, or many",
     )
-    async def ack(data: JSONBody[AckRequest]) -> AckResponse:
+    async def ack(request: AnyRequest, data: JSONBody[AckRequest]) -> AckResponse:
         """This group never gets it again."""
-        results = await settle(data, SettlementRequest(Verb.ACK))
+        results = await settle(caller_of(request), data, SettlementRequest(Verb.ACK))
         return AckResponse(_all_ok(results), results)
 
     @post(
@@ -76,10 +77,10 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
         request_max_body_size=_MAX_BODY_BYTES,
         summary="Try a message again later",
     )
-    async def nack(data: JSONBody[NackRequest]) -> NackResponse:
+    async def nack(request: AnyRequest, data: JSONBody[NackRequest]) -> NackResponse:
         """After max_retries it becomes a dead letter instead."""
         delay_ms = None if data.delay is None else bounded_ms("delay", data.delay, MAX_VISIBILITY_MS)
-        results = await settle(data, SettlementRequest(Verb.NACK, delay_ms, data.reason or ""))
+        results = await settle(caller_of(request), data, SettlementRequest(Verb.NACK, delay_ms, data.reason or ""))
         return NackResponse(_all_ok(results), results)
 
     @post(
@@ -90,11 +91,14 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
         request_max_body_size=_MAX_BODY_BYTES,
         summary="Move a message to the dead letters",
     )
-    async def reject(data: JSONBody[RejectRequest]) -> RejectResponse:
+    async def reject(request: AnyRequest, data: JSONBody[RejectRequest]) -> RejectResponse:
         """It is not tried again; a dead letter that is rejected stays where it lies."""
-        results = await settle(data, SettlementRequest(Verb.REJECT, reason=data.reason or ""))
-        dead = UNSET if data.receipt_handle is None else _dead_letter_topic(broker, data.receipt_handle)
-        return RejectResponse(_all_ok(results), dead, results)
+        caller = caller_of(request)
+        results = await settle(caller, data, SettlementRequest(Verb.REJECT, reason=data.reason or ""))
+        dead = None
+        if data.receipt_handle is not None:
+            (dead,) = queues.dead_letter_topic(caller, [data.receipt_handle])
+        return RejectResponse(_all_ok(results), dead or UNSET, results)
 
     @post(
         "/messages/visibility",
@@ -104,18 +108,20 @@ def queue_routes(broker: Broker) -> list[HTTPRouteHandler]:
         request_max_body_size=_MAX_BODY_BYTES,
         summary="Keep a message hidden from others for longer",
     )
-    async def extend_visibility(data: JSONBody[ExtendVisibilityRequest]) -> ExtendVisibilityResponse:
+    async def extend_visibility(
+        request: AnyRequest, data: JSONBody[ExtendVisibilityRequest]
+    ) -> ExtendVisibilityResponse:
         """The timeout counts from now."""
         timeout_ms = bounded_ms("timeout", data.timeout, MAX_VISIBILITY_MS)
         # The broker counts from a moment later: what is answered is never too late.
-        deadline = format_instant_ns(broker.clock.now_ns() + timeout_ms * NANOS_PER_MS)
-        results = await settle(data, SettlementRequest(Verb.EXTEND, timeout_ms))
+        deadline = format_instant_ns(operations.clock.now_ns() + timeout_ms * NANOS_PER_MS)
+        results = await settle(caller_of(request), data, SettlementRequest(Verb.EXTEND, timeout_ms))
         return ExtendVisibilityResponse(_all_ok(results), deadline, results)
 
     @get("/reliability/stats", tags=_TAGS, responses=documented(), summary="How many messages were settled, and how")
-    async def reliability_stats() -> ReliabilityStats:
+    async def reliability_stats(request: AnyRequest) -> ReliabilityStats:
         """Over all groups, since the broker started."""
-        tally = settling.tally
+        tally = queues.settlement_stats(caller_of(request))
         return ReliabilityStats(
             acks_total=tally.acks,
             nacks_total=tally.nacks,
@@ -139,21 +145,3 @@ def _result(outcome: GoQueueError | None) -> SettleResult:
 
 def _all_ok(results: list[SettleResult] | UnsetType) -> bool:
     return isinstance(results, UnsetType) or all(each.ok is True for each in results)
-
-
-def _tell_dead_letter_topics(broker: Broker, receipts: list[str], results: list[SettleResult]) -> None:
-    """Looked up once for each topic."""
-    known: dict[str, str | UnsetType] = {}
-    for receipt, result in zip(receipts, results, strict=True):
-        if result.ok:
-            topic = parse_receipt(receipt).topic
-            if topic not in known:
-                known[topic] = _dead_letter_topic(broker, receipt)
-            result.dlq_topic = known[topic]
-
-
-def _dead_letter_topic(broker: Broker, receipt: str) -> str | UnsetType:
-    try:
-        return dead_letter_topic(broker, broker.topic(parse_receipt(receipt).topic)) or UNSET
-    except TopicNotFound:
-        return UNSET

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import platform
-from typing import Annotated, Any
+from typing import Annotated
 
-from litestar import Request, Response, get
+from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import QueryParameter
@@ -22,9 +22,8 @@ from goqueue.api.http.bodies.system_schemas import (
     TopicStats,
     VersionResponse,
 )
-from goqueue.broker.broker import Broker
-from goqueue.broker.metrics.health import Check
-from goqueue.broker.partitions.topic import Topic
+from goqueue.api.http.caller import AnyRequest, caller_of
+from goqueue.broker.operations import Check, Operations
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.units import format_duration_ms, format_instant_ns
 from goqueue.version import __version__
@@ -35,12 +34,12 @@ _LIVENESS_503 = ResponseSpec(
 )
 
 
-def system_routes(broker: Broker, grpc_port: int) -> list[HTTPRouteHandler]:
+def system_routes(operations: Operations, grpc_port: int) -> list[HTTPRouteHandler]:
     def now() -> str:
-        return format_instant_ns(broker.clock.now_ns())
+        return format_instant_ns(operations.clock.now_ns())
 
     def uptime() -> str:
-        return format_duration_ms(broker.uptime_ms())
+        return format_duration_ms(operations.uptime_ms())
 
     @get(
         "/",
@@ -51,16 +50,17 @@ def system_routes(broker: Broker, grpc_port: int) -> list[HTTPRouteHandler]:
         },
         summary="What this is, and where to go on",
     )
-    async def root(request: Request[Any, Any, Any]) -> Response[RootResponse | None]:
+    async def root(request: AnyRequest) -> Response[RootResponse | None]:
         """A browser is led to the page; clients of registries see that there is one by any answer."""
         if "text/html" in request.headers.get("accept", ""):
             return Response(None, status_code=303, headers={"Location": "/docs"})
         return Response(RootResponse("goqueue", __version__, "/docs", "/openapi.json", "/readyz"))
 
     @get("/health", tags=_TAGS, responses=documented(), summary="How the broker is")
-    async def health() -> HealthResponse:
+    async def health(request: AnyRequest) -> HealthResponse:
         """What keeps it from doing all of its work, and what stored data was found damaged or gone."""
-        problems = [*broker.problems().values(), *broker.damage()]
+        caller = caller_of(request)
+        problems = [*operations.system.problems(caller).values(), *operations.system.damage(caller)]
         return HealthResponse("degraded" if problems else "ok", now(), problems[:100])
 
     def liveness(checks: dict[str, Check]) -> Response[LivenessResponse]:
@@ -74,9 +74,9 @@ def system_routes(broker: Broker, grpc_port: int) -> list[HTTPRouteHandler]:
         responses={**documented(), 503: _LIVENESS_503},
         summary="Whether the process works",
     )
-    async def live() -> Response[LivenessResponse]:
+    async def live(request: AnyRequest) -> Response[LivenessResponse]:
         """Answers 503 while something is wrong that a restart cures, and tells what."""
-        checks = broker.health.readiness()
+        checks = operations.system.readiness(caller_of(request))
         return liveness({name: check for name, check in checks.items() if check.needs_restart})
 
     @get(
@@ -85,9 +85,9 @@ def system_routes(broker: Broker, grpc_port: int) -> list[HTTPRouteHandler]:
         responses={**documented(), 503: _LIVENESS_503},
         summary="Whether the process works, and whatever is not as it should be",
     )
-    async def healthy() -> Response[LivenessResponse]:
+    async def healthy(request: AnyRequest) -> Response[LivenessResponse]:
         """Answers 503 as /livez does; its message tells of all that is wrong."""
-        return liveness(broker.health.checks())
+        return liveness(operations.system.checks(caller_of(request)))
 
     @get(
         "/readyz",
@@ -99,10 +99,12 @@ def system_routes(broker: Broker, grpc_port: int) -> list[HTTPRouteHandler]:
         summary="Whether the broker takes messages",
     )
     async def ready(
+        request: AnyRequest,
         verbose: Annotated[bool, QueryParameter(description="Tell of each part, too.")] = False,
     ) -> Response[ReadinessResponse]:
         """Answers 503 while some part that writing needs does not work, or while the broker is stopping."""
-        checks = broker.health.checks() if verbose else broker.health.readiness()
+        caller = caller_of(request)
+        checks = operations.system.checks(caller) if verbose else operations.system.readiness(caller)
         is_ready = all(check.status != "fail" for check in checks.values())
         body = ReadinessResponse("pass" if is_ready else "fail", now(), uptime(), _told(checks))
         if verbose:
@@ -110,8 +112,8 @@ def system_routes(broker: Broker, grpc_port: int) -> list[HTTPRouteHandler]:
                 name: HealthCheckResult(check.status, check.message, format_duration_ms(check.took_ns // NANOS_PER_MS))
                 for name, check in checks.items()
             }
-            topics = list(broker.running_topics())
-            body.broker = BrokerFacts(broker.node_id, len(topics), sum(_size(topic) for topic in topics))
+            size = operations.system.size(caller)
+            body.broker = BrokerFacts(operations.node_id, size.topics, size.size_bytes)
         return Response(body, status_code=200 if is_ready else 503)
 
     @get("/version", tags=_TAGS, responses=documented(), summary="Which version this is")
@@ -120,17 +122,21 @@ def system_routes(broker: Broker, grpc_port: int) -> list[HTTPRouteHandler]:
         return VersionResponse(__version__, platform.python_version(), grpc_port)
 
     @get("/stats", tags=_TAGS, responses=documented(), summary="How much the broker holds")
-    async def stats() -> StatsResponse:
+    async def stats(request: AnyRequest) -> StatsResponse:
         """Topic by topic and in all, and how much room the disk has."""
-        topics = {topic.name: _stats(topic) for topic in broker.running_topics()}
+        found = operations.system.stats(caller_of(request))
+        topics = {
+            each.name: TopicStats(each.partitions, each.messages, each.size_bytes, each.segments, each.damaged_messages)
+            for each in found.topics
+        }
         return StatsResponse(
-            node_id=broker.node_id,
+            node_id=operations.node_id,
             uptime=uptime(),
             topics=len(topics),
             total_size_bytes=sum(each.size_bytes for each in topics.values()),
             topic_stats=topics,
-            fsync_rounds=broker.fsync_rounds(),
-            disk_free_bytes=broker.disk.look(),
+            fsync_rounds=found.fsync_rounds,
+            disk_free_bytes=found.disk_free_bytes,
         )
 
     return [root, health, live, healthy, ready, version, stats]
@@ -140,17 +146,3 @@ def _told(checks: dict[str, Check]) -> str:
     """What is wrong, the worst first."""
     wrong = sorted((each.status, f"{name}: {each.message}") for name, each in checks.items() if each.status != "pass")
     return "; ".join(told for _, told in wrong)
-
-
-def _size(topic: Topic) -> int:
-    return sum(partition.log.size_bytes for partition in topic.partitions)
-
-
-def _stats(topic: Topic) -> TopicStats:
-    return TopicStats(
-        partitions=len(topic.partitions),
-        messages=sum(each.high_watermark - each.log.start_offset for each in topic.partitions),
-        size_bytes=_size(topic),
-        segments=sum(len(each.log.segments) for each in topic.partitions),
-        damaged_messages=sum(len(each.damaged) for each in topic.partitions),
-    )

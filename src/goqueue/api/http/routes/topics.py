@@ -23,35 +23,38 @@ from goqueue.api.http.bodies.topic_schemas import (
     TopicDetails,
     TopicListResponse,
 )
-from goqueue.broker.broker import Broker
-from goqueue.broker.partitions.topic import Topic
+from goqueue.api.http.caller import AnyRequest, caller_of
+from goqueue.broker.operations import Operations, TopicDescription, described
 from goqueue.model.errors import UnsupportedFeature
 from goqueue.model.units import format_instant_ns
 
 _TAGS = ["Topics"]
 
 
-def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
+def topic_routes(operations: Operations) -> list[HTTPRouteHandler]:
     @get("/topics", tags=_TAGS, responses=documented(), summary="List topics")
-    async def list_topics() -> TopicListResponse:
+    async def list_topics(request: AnyRequest) -> TopicListResponse:
         """Their names, all of them."""
-        return TopicListResponse(broker.topic_names())
+        return TopicListResponse(operations.topics.names(caller_of(request)))
 
     @post("/topics", tags=_TAGS, responses=documented(409, 413, 507), summary="Create a topic")
-    async def create_topic(data: JSONBody[CreateTopicRequest]) -> CreateTopicResponse:
+    async def create_topic(request: AnyRequest, data: JSONBody[CreateTopicRequest]) -> CreateTopicResponse:
         """Answers when it exists and survives a crash; there must be none of that name yet."""
-        topic = await broker.create_topic(data.name, _all_settings(data))
+        topic = await operations.topics.create(caller_of(request), data.name, _all_settings(data))
         return CreateTopicResponse(topic.name, len(topic.partitions), created=True)
 
     @get("/topics/{topic_name:str}", tags=_TAGS, responses=documented(404), summary="Look at a topic")
-    async def describe_topic(topic_name: TopicPath) -> TopicDetails:
+    async def describe_topic(request: AnyRequest, topic_name: TopicPath) -> TopicDetails:
         """Its settings in effect, the offsets of each partition, and how much it holds."""
-        return _details(broker.topic(topic_name))
+        return _details(operations.topics.describe(caller_of(request), topic_name))
 
     @patch("/topics/{topic_name:str}", tags=_TAGS, responses=documented(404, 413), summary="Change a topic's settings")
-    async def change_topic(topic_name: TopicPath, data: JSONBody[ChangeTopicRequest]) -> TopicDetails:
+    async def change_topic(
+        request: AnyRequest, topic_name: TopicPath, data: JSONBody[ChangeTopicRequest]
+    ) -> TopicDetails:
         """Settings that are not named stay; the number of partitions cannot be changed."""
-        return _details(await broker.change_topic(topic_name, data.settings, data.unset))
+        topic = await operations.topics.change(caller_of(request), topic_name, data.settings, data.unset)
+        return _details(described(topic))
 
     @delete(
         "/topics/{topic_name:str}",
@@ -60,9 +63,9 @@ def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
         status_code=200,
         summary="Delete a topic and its messages",
     )
-    async def delete_topic(topic_name: TopicPath) -> DeleteTopicResponse:
+    async def delete_topic(request: AnyRequest, topic_name: TopicPath) -> DeleteTopicResponse:
         """Nothing of it comes back; a new topic of that name inherits nothing."""
-        await broker.delete_topic(topic_name)
+        await operations.topics.delete(caller_of(request), topic_name)
         return DeleteTopicResponse(deleted=True, name=topic_name)
 
     @post(
@@ -72,11 +75,13 @@ def topic_routes(broker: Broker) -> list[HTTPRouteHandler]:
         status_code=501,
         summary="Give a topic more partitions",
     )
-    async def add_partitions(topic_name: TopicPath, data: JSONBody[AddPartitionsRequest]) -> ErrorResponse:
+    async def add_partitions(
+        request: AnyRequest, topic_name: TopicPath, data: JSONBody[AddPartitionsRequest]
+    ) -> ErrorResponse:
         """This version cannot: it answers 501 with the code unsupported_feature, and changes nothing."""
-        topic = broker.topic(topic_name)
+        topic = operations.topics.locate(caller_of(request), topic_name)
         raise UnsupportedFeature(
-            f"topic {topic.name!r} has {len(topic.partitions)} partitions and cannot have {data.count}: this version "
+            f"topic {topic.name!r} has {topic.partitions} partitions and cannot have {data.count}: this version "
             "cannot change how many there are; make another topic with as many as you need, and copy the messages"
         )
 
@@ -89,19 +94,19 @@ def _all_settings(data: CreateTopicRequest) -> dict[str, Any]:
     return with_fields(data.settings, {"partitions": data.num_partitions, "retention_ms": retention_ms})
 
 
-def _details(topic: Topic) -> TopicDetails:
+def _details(topic: TopicDescription) -> TopicDetails:
     offsets = {
-        str(number): PartitionOffsets(partition.log.start_offset, partition.high_watermark, partition.stable_end)
+        str(number): PartitionOffsets(partition.earliest, partition.latest, partition.stable_end)
         for number, partition in enumerate(topic.partitions)
     }
     return TopicDetails(
         name=topic.name,
         partitions=len(topic.partitions),
         total_messages=sum(each.latest - each.earliest for each in offsets.values()),
-        total_size_bytes=sum(partition.log.size_bytes for partition in topic.partitions),
+        total_size_bytes=sum(partition.size_bytes for partition in topic.partitions),
         partition_offsets=offsets,
-        id=topic.record.topic_id,
-        created_at=format_instant_ns(topic.record.created_at_ns),
+        id=topic.topic_id,
+        created_at=format_instant_ns(topic.created_at_ns),
         settings=dataclasses.asdict(topic.settings),
-        overrides=sorted(topic.record.overrides),
+        overrides=topic.overrides,
     )

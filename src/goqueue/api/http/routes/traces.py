@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from litestar import get
@@ -24,17 +23,14 @@ from goqueue.api.http.bodies.trace_schemas import (
     TraceListResponse,
     TracerStats,
 )
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.server.openapi import answer
-from goqueue.broker.broker import Broker
-from goqueue.broker.tracing.trace_search import MAX_LIMIT, MAX_SLOWER_MS, Criteria
-from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.operations import Criteria, Operations, TracesFound, TransactionsByProducer
+from goqueue.broker.operations import traces as told
+from goqueue.broker.operations.limits import MAX_SLOWER_MS, MAX_TRACES
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.units import format_instant_ns
-from goqueue.observe import trace as told
-from goqueue.observe.trace import TracePage
-
-ByProducer = Mapping[int, OpenTransaction]
 
 _TAGS = ["Traces"]
 _MAX_NAME = 1_000
@@ -71,20 +67,20 @@ _TRACE = {
 }
 _PAGE = {"traces": [_TRACE], "count": 1, "complete": True}
 
-LimitParameter = Annotated[int, QueryParameter(ge=1, le=MAX_LIMIT, description="The most messages to answer with.")]
+LimitParameter = Annotated[int, QueryParameter(ge=1, le=MAX_TRACES, description="The most messages to answer with.")]
 
 
-def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
+def trace_routes(operations: Operations) -> list[HTTPRouteHandler]:
     @get(
         "/traces",
         tags=_TAGS,
         responses={**documented(), 200: answer(TraceListResponse, "The latest first.", _PAGE)},
         summary="What happened lately",
     )
-    async def list_traces(limit: LimitParameter = 100) -> TraceListResponse:
+    async def list_traces(request: AnyRequest, limit: LimitParameter = 100) -> TraceListResponse:
         """The messages that something happened to last."""
-        found = await broker.trace_search.search(Criteria(limit=limit))
-        return await asyncio.to_thread(_page, found, _open_of(broker, found.traces))
+        found = await operations.traces.search(caller_of(request), Criteria(limit=limit))
+        return await asyncio.to_thread(_page, found)
 
     @get(
         "/traces/search",
@@ -93,6 +89,7 @@ def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Find messages by what happened to them",
     )
     async def search_traces(
+        request: AnyRequest,
         topic: Annotated[str | None, QueryParameter(description="Only messages of this topic.")] = None,
         partition: Annotated[int | None, QueryParameter(ge=0, description="Only messages of this partition.")] = None,
         offset: Annotated[int | None, QueryParameter(ge=0, description="Only messages at this offset.")] = None,
@@ -129,8 +126,8 @@ def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
             slower_than_ms=None if slower_than is None else bounded_ms("slower_than", slower_than, MAX_SLOWER_MS),
             limit=limit,
         )
-        found = await broker.trace_search.search(criteria)
-        return await asyncio.to_thread(_page, found, _open_of(broker, found.traces))
+        found = await operations.traces.search(caller_of(request), criteria)
+        return await asyncio.to_thread(_page, found)
 
     @get(
         "/traces/stats",
@@ -138,10 +135,10 @@ def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(),
         summary="How messages fare, and what tracing does",
     )
-    async def trace_stats() -> TracerStats:
+    async def trace_stats(request: AnyRequest) -> TracerStats:
         """How long messages take until a group is done with them, and how many events are kept."""
-        figures = await broker.trace_search.figures()
-        tracing = broker.tracing
+        stats = await operations.traces.stats(caller_of(request))
+        figures = stats.latency
         return TracerStats(
             traces_total=figures.messages,
             traces_completed=figures.completed,
@@ -150,12 +147,12 @@ def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
             p50_latency=_seconds(figures.p50_ns or 0),
             p99_latency=_seconds(figures.p99_ns or 0),
             slowest=_seconds(figures.slowest_ns or 0),
-            sampling=tracing.tracer.sampling,
-            events_total=tracing.tracer.events,
-            events_in_memory=len(tracing.tracer.recent),
-            file_bytes=0 if tracing.files is None else tracing.files.size_bytes,
-            dropped=tracing.dropped(),
-            exported=tracing.exported(),
+            sampling=stats.sampling,
+            events_total=stats.events,
+            events_in_memory=stats.events_in_memory,
+            file_bytes=stats.file_bytes,
+            dropped=stats.dropped,
+            exported=stats.exported,
         )
 
     @get(
@@ -165,11 +162,12 @@ def trace_routes(broker: Broker) -> list[HTTPRouteHandler]:
         summary="The story of one message",
     )
     async def get_trace(
+        request: AnyRequest,
         trace_id: Annotated[str, PathParameter(description="The trace's id: 32 hexadecimal digits.")],
     ) -> Trace:
         """All that is known of a message and of its copies, and where each group is with it now."""
-        found = await broker.traces.by_id(trace_id)
-        return _trace(found, _open_of(broker, [found]))
+        found = await operations.traces.get(caller_of(request), trace_id)
+        return _trace(found.page.traces[0], found.open_transactions)
 
     return [list_traces, search_traces, trace_stats, get_trace]
 
@@ -179,19 +177,12 @@ def _bounded(field: str, text: str | None, most: int) -> None:
         raise InvalidRequest(f"{field} has more than {most} bytes; nothing has such a name")
 
 
-def _open_of(broker: Broker, traces: Sequence[told.Trace]) -> ByProducer:
-    """The transactions that are open, if any of these messages waits for one."""
-    if not any(each.waits_for for each in traces):
-        return {}
-    return {each.producer_id: each for each in broker.transactions.open_transactions()}
+def _page(found: TracesFound) -> TraceListResponse:
+    traces = [_trace(each, found.open_transactions) for each in found.page.traces]
+    return TraceListResponse(traces, len(traces), found.page.is_complete)
 
 
-def _page(found: TracePage, by_producer: ByProducer) -> TraceListResponse:
-    traces = [_trace(each, by_producer) for each in found.traces]
-    return TraceListResponse(traces, len(found.traces), found.is_complete)
-
-
-def _trace(found: told.Trace, by_producer: ByProducer) -> Trace:
+def _trace(found: told.Trace, by_producer: TransactionsByProducer) -> Trace:
     return Trace(
         trace_id=found.trace_id,
         topic=found.place.topic,
@@ -209,7 +200,7 @@ def _trace(found: told.Trace, by_producer: ByProducer) -> Trace:
     )
 
 
-def _waits_for(found: told.WaitsFor, by_producer: ByProducer) -> OpenTransactionOf:
+def _waits_for(found: told.WaitsFor, by_producer: TransactionsByProducer) -> OpenTransactionOf:
     """A producer has one transaction at a time; of one that could not be ended everywhere no more is known."""
     answer = OpenTransactionOf(own=found.is_own, producer_id=found.producer_id)
     transaction = by_producer.get(found.producer_id)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from litestar import Request, get, post
+from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import UNSET
@@ -25,13 +25,10 @@ from goqueue.api.http.bodies.transaction_control_schemas import (
     TransactionStats,
 )
 from goqueue.api.http.bodies.transaction_schemas import AbortTransactionResponse
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.server.openapi import answer
-from goqueue.broker.broker import Broker
-from goqueue.broker.runtime.time_slices import Stretch
-from goqueue.broker.transactions.aborting import OPERATOR_ASKED
-from goqueue.broker.transactions.commit_keys import MAX_AT_ONCE, MAX_KEY_LENGTH, ManyCommitted
-from goqueue.broker.transactions.open_transaction import OpenTransaction
-from goqueue.delivery.events import total
+from goqueue.broker.operations import ManyCommitted, OpenTransaction, Operations, Stretch, acks_in
+from goqueue.broker.operations.limits import MAX_COMMIT_KEY_LENGTH, MAX_COMMITTED_TOGETHER
 from goqueue.model.errors import InvalidRequest, TransactionAborted, TransactionConflict, TransactionNotFound
 from goqueue.model.fields import shown
 from goqueue.model.ports import NANOS_PER_MS
@@ -71,12 +68,12 @@ _STATS = {
 }
 
 
-def transaction_control_routes(broker: Broker) -> list[HTTPRouteHandler]:
-    return [*_routes_of_looking(broker), *_routes_of_keys(broker)]
+def transaction_control_routes(operations: Operations) -> list[HTTPRouteHandler]:
+    return [*_routes_of_looking(operations), *_routes_of_keys(operations)]
 
 
-def _routes_of_looking(broker: Broker) -> list[HTTPRouteHandler]:
-    transactions = broker.transactions
+def _routes_of_looking(operations: Operations) -> list[HTTPRouteHandler]:
+    transactions = operations.transactions
 
     @get(
         "/transactions",
@@ -88,12 +85,13 @@ def _routes_of_looking(broker: Broker) -> list[HTTPRouteHandler]:
         summary="List transactions that have not ended",
     )
     async def list_transactions(
+        request: AnyRequest,
         limit: Annotated[
-            int, QueryParameter(ge=1, le=MAX_AT_ONCE, description="The most transactions to answer with.")
+            int, QueryParameter(ge=1, le=MAX_COMMITTED_TOGETHER, description="The most transactions to answer with.")
         ] = 1_000,
     ) -> TransactionListResponse:
         """Readers of the partitions that the oldest has written to wait for it."""
-        found = transactions.open_transactions()
+        found = transactions.all_open(caller_of(request))
         listed: list[TransactionInfo] = []
         stretch = Stretch()
         for each in found[:limit]:
@@ -108,9 +106,10 @@ def _routes_of_looking(broker: Broker) -> list[HTTPRouteHandler]:
         responses={**documented(), 200: answer(TransactionStats, "Since the broker started.", _STATS)},
         summary="How many transactions there are and were",
     )
-    async def transaction_stats() -> TransactionStats:
+    async def transaction_stats(request: AnyRequest) -> TransactionStats:
         """How many are open or prepared now, and what became of others since the broker started."""
-        tally, states = transactions.tally, transactions.states()
+        stats = transactions.stats(caller_of(request))
+        tally, states = stats.tally, stats.by_state
         average_ns = tally.duration_ns // tally.committed if tally.committed else 0
         return TransactionStats(
             active_transactions=sum(states.values()),
@@ -132,10 +131,10 @@ def _routes_of_looking(broker: Broker) -> list[HTTPRouteHandler]:
         },
         summary="Look at a transaction",
     )
-    async def describe_transaction(transaction_id: TransactionPath) -> TransactionDetails:
+    async def describe_transaction(request: AnyRequest, transaction_id: TransactionPath) -> TransactionDetails:
         """What it did so far; of one that has ended, how."""
         try:
-            return _details(transactions.find(transaction_id))
+            return _details(transactions.describe(caller_of(request), transaction_id))
         except TransactionAborted as error:
             return _ended(transaction_id, "completed_abort", str(error).partition(": ")[2])
         except TransactionConflict:
@@ -149,20 +148,17 @@ def _routes_of_looking(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Abort anyone's transaction (for operators)",
     )
     async def abort_any(
-        transaction_id: TransactionPath, data: JSONBody[OperatorAbortRequest | None] = None
+        request: AnyRequest, transaction_id: TransactionPath, data: JSONBody[OperatorAbortRequest | None] = None
     ) -> AbortTransactionResponse:
         """Its producer is told so when it comes back to it."""
-        text = None if data is None else data.reason
-        await transactions.aborting.abort(
-            transaction_id, OPERATOR_ASKED if text is None else f"{OPERATOR_ASKED}: {text}"
-        )
+        await transactions.abort(caller_of(request), transaction_id, None if data is None else data.reason)
         return AbortTransactionResponse("aborted", transaction_id)
 
     return [list_transactions, transaction_stats, describe_transaction, abort_any]
 
 
-def _routes_of_keys(broker: Broker) -> list[HTTPRouteHandler]:
-    transactions = broker.transactions
+def _routes_of_keys(operations: Operations) -> list[HTTPRouteHandler]:
+    transactions = operations.transactions
 
     @post(
         "/transactions/commit-many",
@@ -174,9 +170,9 @@ def _routes_of_keys(broker: Broker) -> list[HTTPRouteHandler]:
         },
         summary="Commit prepared transactions under a key, all or none",
     )
-    async def commit_many(data: JSONBody[CommitManyRequest]) -> CommittedKey:
+    async def commit_many(request: AnyRequest, data: JSONBody[CommitManyRequest]) -> CommittedKey:
         """The first request with a key decides; every later one is told what that has committed."""
-        return _key(await transactions.keys.commit_many(data.key, data.transactions))
+        return _key(await transactions.commit_many(caller_of(request), data.key, data.transactions))
 
     @get(
         f"{KEYS}{{key:str}}",
@@ -186,12 +182,13 @@ def _routes_of_keys(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Ask what was committed under a key",
     )
     async def find_key(
+        request: AnyRequest,
         key: Annotated[str, PathParameter(description="The application's own; a / in it is written %2F.")],
     ) -> CommittedKey:
         """It is an error if nothing was, or so long ago that it is forgotten."""
-        if len(key) > MAX_KEY_LENGTH:
-            raise InvalidRequest(f"the key has {len(key)} characters; 1 to {MAX_KEY_LENGTH} are allowed")
-        found = await transactions.keys.committed_under(key)
+        if len(key) > MAX_COMMIT_KEY_LENGTH:
+            raise InvalidRequest(f"the key has {len(key)} characters; 1 to {MAX_COMMIT_KEY_LENGTH} are allowed")
+        found = await transactions.committed_under(caller_of(request), key)
         if found is None:
             raise TransactionNotFound(
                 f"nothing was committed under key {shown(key)}, or so long ago that it is forgotten"
@@ -201,7 +198,7 @@ def _routes_of_keys(broker: Broker) -> list[HTTPRouteHandler]:
     return [commit_many, find_key]
 
 
-async def _before_keys(request: Request[Any, Any, Any]) -> None:
+async def _before_keys(request: AnyRequest) -> None:
     await refuse_unknown_parameters(request)
     decode_parameters(request)
 
@@ -237,7 +234,7 @@ def _details(each: OpenTransaction) -> TransactionDetails:
         started_at=format_instant_ns(each.started_ns),
         deadline=format_instant_ns(each.deadline_ns),
         messages=each.messages,
-        acks=sum(total(acked.parts) for acked in each.acks),
+        acks=acks_in(each),
         partitions=[TouchedPartition(touch.topic.name, touch.number, touch.first, touch.end) for touch in touches],
         groups=each.groups,
     )

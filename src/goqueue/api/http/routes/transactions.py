@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Request, post
+from litestar import post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import UNSET
@@ -13,7 +11,6 @@ from goqueue.api.http.bodies.convert import to_new_message
 from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.transaction_schemas import (
     MAX_FROZEN_RECEIPTS,
-    MAX_NAMED_PARTITIONS,
     AbortTransactionRequest,
     AbortTransactionResponse,
     AddAcksRequest,
@@ -30,13 +27,12 @@ from goqueue.api.http.bodies.transaction_schemas import (
     TransactionalPublishRequest,
     TransactionalPublishResponse,
 )
+from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.routes.publish import in_trace_of, trace_of
 from goqueue.api.http.server.openapi import answer
-from goqueue.broker.broker import Broker
-from goqueue.broker.transactions.transaction_service import TransactionService
-from goqueue.delivery.receipts import MAX_RECEIPT_LENGTH
-from goqueue.model.errors import GoQueueError, InvalidRequest, TransactionConflict
-from goqueue.model.fields import shown
+from goqueue.broker.operations import Operations, TransactionRef
+from goqueue.broker.operations.limits import MAX_NAMED_PARTITIONS, MAX_RECEIPT_LENGTH
+from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.model.units import format_instant_ns
 
@@ -48,12 +44,12 @@ _STORED = {"partition": 0, "offset": 17, "priority": "normal", "delayed": False}
 _PREPARED = {"status": "prepared", "transaction_id": _ID, "deadline": "2030-01-02T09:00:00Z"}
 
 
-def transaction_routes(broker: Broker) -> list[HTTPRouteHandler]:
-    return [*_routes_of_work(broker), *_routes_of_groups(broker), *_routes_of_ends(broker)]
+def transaction_routes(operations: Operations) -> list[HTTPRouteHandler]:
+    return [*_routes_of_work(operations), *_routes_of_groups(operations), *_routes_of_ends(operations)]
 
 
-def _routes_of_work(broker: Broker) -> list[HTTPRouteHandler]:
-    transactions = broker.transactions
+def _routes_of_work(operations: Operations) -> list[HTTPRouteHandler]:
+    transactions = operations.transactions
 
     @post(
         "/transactions/begin",
@@ -65,11 +61,18 @@ def _routes_of_work(broker: Broker) -> list[HTTPRouteHandler]:
         },
         summary="Begin a transaction",
     )
-    async def begin_transaction(data: JSONBody[BeginTransactionRequest]) -> BeginTransactionResponse:
+    async def begin_transaction(
+        request: AnyRequest, data: JSONBody[BeginTransactionRequest]
+    ) -> BeginTransactionResponse:
         """A producer has one at a time; one in which nothing was done yet is the same when asked for again."""
-        broker.check_open()
-        _check_name(transactions, data.producer_id, data.epoch, data.transactional_id)
-        begun = transactions.begin(data.producer_id, data.epoch, data.timeout_ms, data.for_key or "")
+        begun = transactions.begin(
+            caller_of(request),
+            data.producer_id,
+            data.epoch,
+            data.timeout_ms,
+            data.for_key or "",
+            data.transactional_id,
+        )
         return BeginTransactionResponse(begun.transaction_id, format_instant_ns(begun.deadline_ns))
 
     @post(
@@ -84,14 +87,17 @@ def _routes_of_work(broker: Broker) -> list[HTTPRouteHandler]:
         summary="Publish a message in a transaction",
     )
     async def publish_in_transaction(
-        request: Request[Any, Any, Any], data: JSONBody[TransactionalPublishRequest]
+        request: AnyRequest, data: JSONBody[TransactionalPublishRequest]
     ) -> TransactionalPublishResponse:
         """Readers see it when the transaction is committed."""
-        _check_name(transactions, data.producer_id, data.epoch, data.transactional_id)
-        transaction = transactions.ongoing(data.producer_id, data.epoch, data.transaction_id)
-        message = to_new_message(data, broker.clock.now_ns())
+        caller = caller_of(request)
+        named = TransactionRef(
+            data.producer_id, data.epoch, data.transaction_id, transactional_id=data.transactional_id
+        )
+        transaction = transactions.ongoing(caller, named)
+        message = to_new_message(data, operations.clock.now_ns())
         message = in_trace_of(message, trace_of(request.scope["headers"]))
-        (stored,) = await broker.publish(data.topic, [message], transaction, data.sequence)
+        (stored,) = await operations.publishing.publish(caller, data.topic, [message], transaction, data.sequence)
         if isinstance(stored, GoQueueError):
             raise stored
         due_ns = stored.deliver_at_ns
@@ -110,22 +116,22 @@ def _routes_of_work(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 409, 413),
         summary="Ask whether a transaction may write to partitions",
     )
-    async def add_partition(data: JSONBody[AddPartitionRequest]) -> AddedResponse:
+    async def add_partition(request: AnyRequest, data: JSONBody[AddPartitionRequest]) -> AddedResponse:
         """It is an error if one of them is not there. Publishing adds them by itself."""
         if (data.partition is None) == (data.partitions is None):
             raise InvalidRequest("give either partition or partitions")
-        _check_name(transactions, data.producer_id, data.epoch, data.transactional_id)
-        transaction = transactions.ongoing(data.producer_id, data.epoch, data.transaction_id)
-        topic = broker.topic(data.topic)
-        for number in (data.partitions or []) if data.partition is None else [data.partition]:
-            topic.partition(number)
+        named = TransactionRef(
+            data.producer_id, data.epoch, data.transaction_id, transactional_id=data.transactional_id
+        )
+        partitions = (data.partitions or []) if data.partition is None else [data.partition]
+        transaction = transactions.add_partitions(caller_of(request), named, data.topic, partitions)
         return AddedResponse(added=True, transaction_id=transaction.transaction_id)
 
     return [begin_transaction, publish_in_transaction, add_partition]
 
 
-def _routes_of_groups(broker: Broker) -> list[HTTPRouteHandler]:
-    transactions = broker.transactions
+def _routes_of_groups(operations: Operations) -> list[HTTPRouteHandler]:
+    transactions = operations.transactions
 
     @post(
         "/transactions/acks",
@@ -135,10 +141,10 @@ def _routes_of_groups(broker: Broker) -> list[HTTPRouteHandler]:
         request_max_body_size=_MAX_ACKS_BYTES,
         summary="Ack messages with a transaction, all of them or none",
     )
-    async def add_acks(data: JSONBody[AddAcksRequest]) -> AddedResponse:
+    async def add_acks(request: AnyRequest, data: JSONBody[AddAcksRequest]) -> AddedResponse:
         """They are done when it is committed; until it ends nobody else gets them."""
-        transaction = transactions.ongoing(data.producer_id, data.epoch, data.transaction_id)
-        await transactions.add_acks(transaction, data.receipts)
+        named = TransactionRef(data.producer_id, data.epoch, data.transaction_id)
+        transaction = await transactions.add_acks(caller_of(request), named, data.receipts)
         return AddedResponse(added=True, transaction_id=transaction.transaction_id)
 
     @post(
@@ -148,20 +154,22 @@ def _routes_of_groups(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 409, 413, 416),
         summary="Commit a group's offsets with a transaction",
     )
-    async def add_offsets(data: JSONBody[AddOffsetsRequest]) -> AddedResponse:
+    async def add_offsets(request: AnyRequest, data: JSONBody[AddOffsetsRequest]) -> AddedResponse:
         """The group goes on there when it is committed."""
         count = sum(map(len, data.offsets.values()))
         if not 1 <= count <= MAX_NAMED_PARTITIONS:
             raise InvalidRequest(f"offsets: there are {count}; 1 to {MAX_NAMED_PARTITIONS} are allowed")
-        transaction = transactions.ongoing(data.producer_id, data.epoch, data.transaction_id)
-        await transactions.add_offsets(transaction, data.group, data.member_id, data.offsets, data.generation)
+        named = TransactionRef(data.producer_id, data.epoch, data.transaction_id)
+        transaction = await transactions.add_offsets(
+            caller_of(request), named, data.group, data.member_id, data.offsets, data.generation
+        )
         return AddedResponse(added=True, transaction_id=transaction.transaction_id)
 
     return [add_acks, add_offsets]
 
 
-def _routes_of_ends(broker: Broker) -> list[HTTPRouteHandler]:
-    transactions = broker.transactions
+def _routes_of_ends(operations: Operations) -> list[HTTPRouteHandler]:
+    transactions = operations.transactions
 
     @post(
         "/transactions/prepare",
@@ -173,11 +181,11 @@ def _routes_of_ends(broker: Broker) -> list[HTTPRouteHandler]:
         },
         summary="Make safe what a transaction did, and leave it to someone else how it ends",
     )
-    async def prepare_transaction(data: JSONBody[PrepareTransactionRequest]) -> PrepareTransactionResponse:
+    async def prepare_transaction(
+        request: AnyRequest, data: JSONBody[PrepareTransactionRequest]
+    ) -> PrepareTransactionResponse:
         """What it did survives a crash, and nothing can be added."""
-        # Found before: once it is prepared, someone else may end it any moment.
-        transaction = transactions.find(_own(transactions, data))
-        await transactions.preparing.prepare(transaction.transaction_id)
+        transaction = await transactions.prepare_own(caller_of(request), _named(data))
         deadline = format_instant_ns(transaction.deadline_ns)
         return PrepareTransactionResponse("prepared", transaction.transaction_id, deadline)
 
@@ -188,10 +196,11 @@ def _routes_of_ends(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 409, 413, 507),
         summary="Commit a transaction",
     )
-    async def commit_transaction(data: JSONBody[CommitTransactionRequest]) -> CommitTransactionResponse:
+    async def commit_transaction(
+        request: AnyRequest, data: JSONBody[CommitTransactionRequest]
+    ) -> CommitTransactionResponse:
         """Readers see all of it from now on, and that survives a crash."""
-        transaction_id = _own(transactions, data)
-        await transactions.committing.commit(transaction_id)
+        transaction_id = await transactions.commit_own(caller_of(request), _named(data))
         return CommitTransactionResponse("committed", transaction_id)
 
     @post(
@@ -201,37 +210,15 @@ def _routes_of_ends(broker: Broker) -> list[HTTPRouteHandler]:
         responses=documented(404, 409, 413),
         summary="Abort a transaction",
     )
-    async def abort_transaction(data: JSONBody[AbortTransactionRequest]) -> AbortTransactionResponse:
+    async def abort_transaction(
+        request: AnyRequest, data: JSONBody[AbortTransactionRequest]
+    ) -> AbortTransactionResponse:
         """Nobody will ever see anything of it; what was acked in it comes again."""
-        transaction_id = _own(transactions, data)
-        await transactions.abort_own(transaction_id, data.producer_id, data.epoch)
+        transaction_id = await transactions.abort_own(caller_of(request), _named(data))
         return AbortTransactionResponse("aborted", transaction_id)
 
     return [prepare_transaction, commit_transaction, abort_transaction]
 
 
-def _check_name(transactions: TransactionService, producer_id: int, epoch: int, given: str | None) -> None:
-    """Whether the producer is still the one, and the transactional id its own, if there is one in the request."""
-    transactions.check_producer(producer_id, epoch)
-    own = transactions.state.name_of(producer_id)
-    if given and given != own:
-        told = f"its own is {shown(own)}" if own else "it has none"
-        raise TransactionConflict(
-            f"transactional_id is {shown(given)}, which is not that of producer {producer_id}; {told}"
-        )
-
-
-def _own(transactions: TransactionService, data: EndTransactionRequest) -> str:
-    """Which transaction is to be ended: one that may be over by now if it is named, else the one that is open."""
-    _check_name(transactions, data.producer_id, data.epoch, data.transactional_id)
-    if data.transaction_id is not None:
-        transactions.check_owner(data.transaction_id, data.producer_id, data.epoch)
-        return data.transaction_id
-    try:
-        return transactions.ongoing(data.producer_id, data.epoch).transaction_id
-    except TransactionConflict:
-        # It is open and takes nothing more: it is prepared, or someone is ending it.
-        for each in transactions.open_transactions():
-            if (each.producer_id, each.epoch) == (data.producer_id, data.epoch):
-                return each.transaction_id
-        raise
+def _named(data: EndTransactionRequest) -> TransactionRef:
+    return TransactionRef(data.producer_id, data.epoch, data.transaction_id, transactional_id=data.transactional_id)

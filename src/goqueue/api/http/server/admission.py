@@ -17,9 +17,9 @@ from goqueue.api.http.server.content_coding import CODINGS, coding_of, packing, 
 from goqueue.api.http.server.methods import answer_options
 from goqueue.api.http.server.metrics import endpoint_of
 from goqueue.api.http.server.origin import Hosts, foreign_page
+from goqueue.broker.operations import Requests
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import BodyTooLarge, GoQueueError, InvalidRequest, Overloaded, UnsupportedMediaType
-from goqueue.observe.requests import Requests
 
 Result = TypeVar("Result")
 

@@ -11,9 +11,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from goqueue.api.http.bodies.errors import error_body, error_headers
 from goqueue.api.http.server.connection_limits import ALWAYS_ANSWERED, Crowd
+from goqueue.broker.operations import Requests
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, RequestTimeout
-from goqueue.observe.requests import Requests
 
 _VERSIONS = {"1.0", "1.1"}
 

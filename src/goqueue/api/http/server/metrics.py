@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from litestar import MediaType, Request, Response, get
+from litestar import MediaType, Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
 from goqueue.api.http.bodies.errors import documented
-from goqueue.broker.broker import Broker
-from goqueue.observe.exposition import OPENMETRICS_TYPE, PLAIN_TYPE, wants_openmetrics
-from goqueue.observe.requests import Endpoint, Requests
+from goqueue.api.http.caller import AnyRequest, caller_of
+from goqueue.broker.operations import (
+    OPENMETRICS_TYPE,
+    PLAIN_TYPE,
+    Endpoint,
+    Operations,
+    Requests,
+    wants_openmetrics,
+)
 
 _EXAMPLE = """\
 # HELP goqueue_topics Topics.
@@ -23,7 +29,7 @@ goqueue_topics 3
 _PARAMETER = re.compile(r"_([a-z])")
 
 
-def metrics_routes(broker: Broker) -> list[HTTPRouteHandler]:
+def metrics_routes(operations: Operations) -> list[HTTPRouteHandler]:
     @get(
         "/metrics",
         tags=["Broker"],
@@ -40,10 +46,10 @@ def metrics_routes(broker: Broker) -> list[HTTPRouteHandler]:
         },
         summary="Figures for monitoring systems",
     )
-    async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def metrics(request: AnyRequest) -> Response[bytes]:
         """All that can be measured, for Prometheus and those who speak its language: see docs/metrics.md."""
         openmetrics = wants_openmetrics(request.headers.get("accept", ""))
-        body = await broker.metrics.scrape(openmetrics=openmetrics)
+        body = await operations.system.metrics(caller_of(request), openmetrics=openmetrics)
         return Response(body, media_type=OPENMETRICS_TYPE if openmetrics else PLAIN_TYPE)
 
     return [metrics]

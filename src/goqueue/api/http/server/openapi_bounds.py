@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from goqueue.broker.groups.membership import MAX_CLIENT_ID, MAX_TOPICS
+from goqueue.broker.operations.limits import MAX_CLIENT_ID, MAX_TOPICS_OF_MEMBER
 from goqueue.model.config import Config
 from goqueue.model.fields import FieldSpec, specs
 from goqueue.model.group_settings import GroupSettings
@@ -84,7 +84,7 @@ def bound(document: Schema, config: Config) -> Schema:
     _tighten(schemas["CreateTopicRequest"]["properties"]["retention_hours"], hours)
     schemas["PublishRequest"]["properties"]["messages"]["maxItems"] = http.max_publish_messages
     wanted = schemas["JoinGroupRequest"]["properties"]["topics"]
-    _tighten(wanted, {"minItems": 1, "maxItems": MAX_TOPICS})
+    _tighten(wanted, {"minItems": 1, "maxItems": MAX_TOPICS_OF_MEMBER})
     _tighten(wanted["items"], _TOPIC)
     for name, kind in (
         ("CreateTopicRequest", TopicSettings), ("ChangeTopicRequest", TopicSettings),
