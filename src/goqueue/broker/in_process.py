@@ -63,7 +63,7 @@ class InProcessFace:
         transaction: OpenTransaction | None = None,
         sequence: int | None = None,
     ) -> list[Outcome]:
-        """Store messages; one outcome for each, in order. In a transaction nobody sees them before it is committed."""
+        """Store messages; one outcome for each, in order. In a transaction readers see them once it is committed."""
         return await self.operations.publishing.publish(IN_PROCESS, name, messages, transaction, sequence)
 
     async def publish_frames(self, name: str, partition: int, run: FrameRun) -> int:

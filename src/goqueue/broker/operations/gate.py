@@ -72,7 +72,7 @@ class Gate:
         self.is_stopping = True
 
     def close(self) -> None:
-        """Refuse from now on everything but what is always served."""
+        """Refuse from now on every operation that is not always served."""
         self.is_stopping = self._is_closed = True
 
     def admit(self, caller: Caller, operation: Operation, resource: object) -> None:

@@ -142,17 +142,17 @@ class GroupOperations(ResourceOperations):
     def heartbeat(
         self, caller: Caller, group: str, member_id: str, generation: int | None
     ) -> Coroutine[Any, Any, Assignment]:
-        """Stay in a group; the answer says what is assigned to the member now."""
+        """Stay in a group; return the member's current assignment."""
         return self._host.groups.heartbeat(group, member_id, generation)
 
     @operation("groups.leave", Resource.GROUP)
     def leave(self, caller: Caller, group: str, member_id: str, *, if_idle: bool = False) -> Coroutine[Any, Any, bool]:
-        """Leave a group and give back what is in flight. With ``if_idle`` a member that has any stays: False."""
+        """Leave a group and give back messages in flight. With ``if_idle``, return False instead if there are any."""
         return self._host.groups.leave(group, member_id, if_idle=if_idle)
 
     @operation("groups.next_assignment", Resource.GROUP)
     def next_assignment(self, caller: Caller, group: str, member_id: str, seen: int) -> Coroutine[Any, Any, Assignment]:
-        """What is assigned to the member, as soon as that is newer than version ``seen``."""
+        """The member's assignment, as soon as it is newer than version ``seen``."""
         return self._host.groups.next_assignment(group, member_id, seen)
 
     @operation("groups.state", Resource.GROUP)

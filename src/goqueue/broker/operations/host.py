@@ -1,4 +1,4 @@
-"""What operations need of a broker. What is not there before ``start`` is looked up when an operation runs."""
+"""The parts of a broker that operations use. Most exist only once it has started: they are looked up on each call."""
 
 from __future__ import annotations
 

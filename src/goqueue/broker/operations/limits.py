@@ -59,7 +59,7 @@ _HEARTBEATS_A_SESSION = 3
 
 
 def too_many_polled(max_messages: int, limits: LimitsConfig) -> InvalidRequest:
-    """What a poll, or a subscription, is told that asks for more messages at once than ``max_poll_messages``."""
+    """The error for a poll, or a subscription, that asks for more messages at once than ``max_poll_messages``."""
     return InvalidRequest(
         f"max_messages is {shown(max_messages)}; limits.max_poll_messages allows at most {limits.max_poll_messages}"
     )

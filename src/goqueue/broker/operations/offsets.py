@@ -16,7 +16,7 @@ OffsetsByTopic = dict[str, dict[int, int]]
 
 
 class OffsetOperations(ResourceOperations):
-    """What is committed or reset is durable when the operation returns."""
+    """Commits and resets are durable when the operation returns."""
 
     @operation("offsets.fetch", Resource.GROUP)
     def committed(self, caller: Caller, group: str, topic: str | None = None) -> Coroutine[Any, Any, OffsetsByTopic]:

@@ -1,4 +1,4 @@
-"""Operations of consumers on a group's queues: poll, settle, look at what is left."""
+"""Operations of consumers on a group's queues: poll, settle, peek, statistics."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class StartAt:
 
 
 class ReadingOperations(ResourceOperations):
-    """Reading removes nothing, and sees only what is durable."""
+    """Reads by offset: they remove nothing and see only durable messages."""
 
     @operation("messages.read", Resource.TOPIC)
     async def read(

@@ -50,7 +50,7 @@ class TellingGate(Gate):
 
 
 class NoHost:
-    """Whoever looks at it has gone past the gate."""
+    """A host that fails on any use: an operation that reaches it has gone past the gate."""
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"an operation asked for {name} before it was admitted")
