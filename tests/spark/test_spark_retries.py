@@ -25,7 +25,7 @@ from goqueue.client.messages.outgoing_message import Outgoing
 from goqueue.model.errors import InvalidRequest, TransactionConflict
 from goqueue.spark.source.clients import client_for
 from goqueue.spark.source.options import sink_options
-from goqueue.spark.source.sink import BatchWriter, StreamWriter, Written
+from goqueue.spark.source.sink import BatchWriter, PreparedWrite, StreamWriter
 from goqueue.spark.source.source import GoQueueSource
 
 if TYPE_CHECKING:
@@ -189,10 +189,10 @@ def test_a_query_that_dies_around_its_commit_and_is_started_again_writes_once(co
 # Without Spark: what attempts do that are too late
 
 
-def written(broker: SharedBroker, topic: str, key: str, batches: Iterator[pa.RecordBatch]) -> Written:
+def written(broker: SharedBroker, topic: str, key: str, batches: Iterator[pa.RecordBatch]) -> PreparedWrite:
     """By one attempt of one task."""
     found = writer(broker, topic, key).write(batches)
-    assert isinstance(found, Written)
+    assert isinstance(found, PreparedWrite)
     return found
 
 
@@ -228,7 +228,7 @@ def test_an_attempt_that_comes_behind_the_commit_writes_nothing_and_takes_all_ro
     made = [written(broker, topic, topic, iter([rows(value)])) for value in (b"a", b"b")]
     writer(broker, topic, topic).commit([*made])
     again = iter([rows(b"a"), rows(b"b")])
-    assert written(broker, topic, topic, again) == Written(topic, (), 2)
+    assert written(broker, topic, topic, again) == PreparedWrite(topic, (), 2)
     assert list(again) == []
     # Neither another commit nor an abort of what is committed changes anything.
     writer(broker, topic, topic).commit([*made])
@@ -257,9 +257,9 @@ def test_a_write_that_is_given_up_leaves_no_room_for_tasks_that_are_still_at_wor
     given_up = BatchWriter(options, StructType([StructField("value", BinaryType())]))
     unfinished = given_up.write(iter([rows(b"a")]))
     given_up.abort([None])
-    assert isinstance(unfinished, Written) and unfinished.transactions
+    assert isinstance(unfinished, PreparedWrite) and unfinished.transactions
     late = given_up.write(iter([rows(b"b")]))
-    assert isinstance(late, Written) and not late.transactions
+    assert isinstance(late, PreparedWrite) and not late.transactions
     uncommitted = broker.client.read(topic, isolation="read_uncommitted")
     assert b"b" not in {record.value for record in uncommitted}
     assert not list(broker.client.read(topic))

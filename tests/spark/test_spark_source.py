@@ -23,9 +23,9 @@ from goqueue.client.consumer.reader import Record
 from goqueue.client.messages.outgoing_message import Outgoing
 from goqueue.client.sync import Client
 from goqueue.model.errors import GoQueueError, GroupConflict, OffsetOutOfRange, TopicNotFound
-from goqueue.spark.source.file_transport import FolderSplit
+from goqueue.spark.source.file_transport import FileSplit
 from goqueue.spark.source.options import source_options
-from goqueue.spark.source.positions import Place, Range
+from goqueue.spark.source.positions import Range, TopicPartition
 from goqueue.spark.source.reading import StreamReader
 from goqueue.spark.source.source import SCHEMA, GoQueueSource
 from goqueue.spark.source.transports import BrokerSplit, Split
@@ -384,17 +384,17 @@ def test_a_topic_that_is_made_anew_while_it_is_read_fails_the_task(broker: Share
     end = broker.client.describe_topic(topic).partitions[0].stable_end
 
     def read(high: int, strict: bool) -> list[int]:
-        split = BrokerSplit((broker.address,), Range(Place(topic, 0), 0, high), False, strict)
+        split = BrokerSplit((broker.address,), Range(TopicPartition(topic, 0), 0, high), False, strict)
         return [offset for run in split.read() for offset in run.columns()["offset"].tolist()]
 
     assert read(end, True) == read(9, False) == [0, 1, 2]
     with pytest.raises(OffsetOutOfRange, match=f"{topic}/0 was to be read up to offset 9 and ends at {end}"):
         read(9, True)
     folder = FolderReader(broker.process.data).topic(topic).folder / "0"
-    short = FolderSplit(folder, Range(Place(topic, 0), 0, end), ((3, 4),), False, True)
+    short = FileSplit(folder, Range(TopicPartition(topic, 0), 0, end), ((3, 4),), False, True)
     assert sum(map(len, short.read())) == 3
     with pytest.raises(OffsetOutOfRange, match=f"{topic}/0 .* up to offset 9, and its files end at {end} as they are"):
-        list(replace(short, range=Range(Place(topic, 0), 0, 9)).read())
+        list(replace(short, range=Range(TopicPartition(topic, 0), 0, 9)).read())
 
 
 def test_a_deleted_topic_does_not_stop_a_stream_that_may_lose_data(broker: SharedBroker) -> None:

@@ -1,4 +1,4 @@
-"""Topics as Spark's DataFrames, both ways, and the pipelines that are built on them.
+"""Spark integration: topics as DataFrames for reading and writing, and the pipelines built on them.
 
 >>> from goqueue.spark import session
 >>> spark = session("my job")
@@ -27,7 +27,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what is asked for: Spark's workers need far less than its driver."""
+    """Import exported names on first use: Spark's workers need far less than its driver."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

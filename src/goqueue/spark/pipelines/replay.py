@@ -138,7 +138,7 @@ def _pinned(context: Context) -> dict[str, tuple[int, int]]:
     """The range as offsets. The end is where no transaction was open yet: what comes behind it is not copied."""
     from goqueue.spark.source.options import source_options
     from goqueue.spark.source.positions import resolve
-    from goqueue.spark.source.transport_choice import way_of
+    from goqueue.spark.source.transport_choice import transport_for
 
     settings = context.settings
     topic = settings["topic"]
@@ -150,7 +150,7 @@ def _pinned(context: Context) -> dict[str, tuple[int, int]]:
             "endingPosition": settings["end"],
         }
     )
-    way = way_of(options)
+    way = transport_for(options)
     bounds = way.bounds([topic])
     low = resolve(options.starting, bounds, way.offset_at, otherwise="earliest", fail_on_data_loss=True)
     high = resolve(options.ending, bounds, way.offset_at, otherwise="latest", fail_on_data_loss=True)

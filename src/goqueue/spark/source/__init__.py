@@ -1,1 +1,1 @@
-"""The data source ``goqueue``: reading topics into DataFrames and writing DataFrames to topics."""
+"""The data source ``goqueue``: reads topics into DataFrames and writes DataFrames to topics."""

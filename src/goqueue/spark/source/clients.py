@@ -1,4 +1,4 @@
-"""One client for each Python process of Spark that needs one."""
+"""Cache of broker clients, one per Python process and list of brokers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import os
 from goqueue.client.sync import Client
 
 _CONNECT_TIMEOUT_MS = 30_000
-"""A query outlives a broker that is started again."""
+"""Long enough for a query to survive a broker restart."""
 _clients: dict[tuple[int, tuple[str, ...]], Client] = {}
 
 
 def client_for(brokers: tuple[str, ...]) -> Client:
-    """Made when it is first asked for, and kept: Spark's workers serve many tasks. A fork never gets its parent's."""
+    """The client of this process, created on first use and kept: a Spark worker runs many tasks.
+
+    Keyed by process id, so a forked worker never uses its parent's client.
+    """
     key = (os.getpid(), brokers)
     if key not in _clients:
         _clients[key] = Client(list(brokers), connect_timeout_ms=_CONNECT_TIMEOUT_MS)

@@ -1,7 +1,7 @@
-"""The columns of the source, made from runs of frames without touching single rows.
+"""The source's columns, built from runs of frames with vectorized operations instead of row by row.
 
-Where key, value and headers lie is computed for all frames at once; Arrow then takes the pieces out of the buffer that
-the frames were read into. Only values that were compressed are unpacked one by one.
+The positions of key, value and headers are computed for all frames at once; Arrow then slices them out of the buffer
+that the frames were read into. Only compressed values are decompressed one by one.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ TYPES = {
     "priority": pa.int32(),
     "trace_id": pa.string(),
 }
-MAX_UNPACKED_BYTES = 64 << 20
-"""As much as a topic can be set to take in one message."""
+MAX_DECOMPRESSED_BYTES = 64 << 20
+"""The largest message size that a topic can be configured to accept."""
 _BATCH_BYTES = 32 << 20
-"""Unpacked values of one batch have hardly more."""
+"""Approximate limit of the decompressed values in one record batch."""
 _TOMBSTONE = np.uint8(Flag.TOMBSTONE)
 _COMPRESSED = np.uint8(Flag.COMPRESSED)
 _NS_PER_US = 1_000
 
 
 class Decoder:
-    """Makes record batches of one partition's frames, in the columns that a reader has asked for."""
+    """Converts one partition's frames to record batches with the requested columns."""
 
     def __init__(self, topic: str, partition: int, schema: pa.Schema, *, skip_damaged: bool = False) -> None:
         self._topic = topic
@@ -55,75 +55,75 @@ class Decoder:
         assert not unknown, f"checked by the options: {unknown}"
 
     def decode(self, run: FrameRun) -> Iterator[pa.RecordBatch]:
-        """Mostly one batch; more if values unpack to a lot, none if nothing is left.
+        """Yield usually one batch; more if the values decompress to a lot, none if no message is left.
 
-        A message that fails its checksum is never served: it raises, or is left out. So does one whose value cannot be
-        unpacked, if the value is asked for.
+        A message that fails its checksum is never returned: it raises ``CorruptData``, or is skipped with
+        ``skip_damaged``. The same holds for a value that cannot be decompressed, if ``value`` is requested.
         """
         columns = run.columns()
         damaged = damaged_places(run, columns)
         if damaged:
             if not self._skip_damaged:
                 raise CorruptData(
-                    f"a message of {self._topic}/{self._partition} behind offset {_before(columns, damaged[0])} fails "
-                    "its checksum; with failOnDataLoss=false it is left out"
+                    f"a message of {self._topic}/{self._partition} behind offset {_offset_before(columns, damaged[0])} "
+                    "fails its checksum; with failOnDataLoss=false it is left out"
                 )
             yield from self._without(run, damaged)
             return
         try:
-            made = self._made(run, columns)
-        except _TooMuchError:
-            # Half of it may do. One message alone is as large as it may be.
+            built = self._to_batch(run, columns)
+        except _BatchTooLargeError:
+            # Retry with each half. A single message is never too large.
             middle = len(run) // 2
             yield from self.decode(run.part(0, middle))
             yield from self.decode(run.part(middle, len(run)))
             return
-        except _NotUnpackedError as error:
+        except _DecompressionError as error:
             if not self._skip_damaged:
-                offset = int(columns["offset"][error.places[0]])
+                offset = int(columns["offset"][error.rows[0]])
                 raise CorruptData(
                     f"the message at offset {offset} of {self._topic}/{self._partition}: {error}; with "
                     "failOnDataLoss=false it is left out"
                 ) from None
-            yield from self._without(run, error.places)
+            yield from self._without(run, error.rows)
             return
-        yield made
+        yield built
 
-    def _without(self, run: FrameRun, places: list[int]) -> Iterator[pa.RecordBatch]:
+    def _without(self, run: FrameRun, rows: list[int]) -> Iterator[pa.RecordBatch]:
         keep = np.ones(len(run), bool)
-        keep[places] = False
+        keep[rows] = False
         if keep.any():
             yield from self.decode(keep_frames(run, keep))
 
-    def _made(self, run: FrameRun, columns: Columns) -> pa.RecordBatch:
-        made = _Table(run, columns, self._topic, self._partition)
-        # Exactly the type that Spark expects, names and nullability of nested fields included.
-        arrays = [_as_type(made.column(field.name), field.type) for field in self._schema]
+    def _to_batch(self, run: FrameRun, columns: Columns) -> pa.RecordBatch:
+        built = _Table(run, columns, self._topic, self._partition)
+        # Spark expects exactly this type, names and nullability of nested fields included.
+        arrays = [_as_type(built.column(field.name), field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-class _TooMuchError(Exception):
-    """The values of a run unpack to more than a batch should hold."""
+class _BatchTooLargeError(Exception):
+    """The values of a run decompress to more than one record batch should hold."""
 
 
-class _NotUnpackedError(Exception):
-    """Values are marked as compressed and are not: their places, and what is wrong with the first."""
+class _DecompressionError(Exception):
+    """Values are marked as compressed but cannot be decompressed: their rows, and the reason for the first."""
 
-    def __init__(self, places: list[int], reason: str) -> None:
+    def __init__(self, rows: list[int], reason: str) -> None:
         super().__init__(reason)
-        self.places = places
+        self.rows = rows
 
 
 def _as_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     return array if array.type == wanted else array.cast(wanted)
 
 
-def _before(columns: Columns, place: int) -> int:
-    return int(columns["offset"][place - 1]) if place else int(columns["offset"][0]) - 1
+def _offset_before(columns: Columns, row: int) -> int:
+    return int(columns["offset"][row - 1]) if row else int(columns["offset"][0]) - 1
 
 
 class _Table:
-    """The frames of a run as columns; what several columns need is made once."""
+    """The frames of a run as columns; intermediate results shared by several columns are computed once."""
 
     def __init__(self, run: FrameRun, columns: Columns, topic: str, partition: int) -> None:
         self._run = run
@@ -133,12 +133,12 @@ class _Table:
         self._buffer = pa.py_buffer(run.frames)
 
     def column(self, name: str) -> pa.Array:
-        made: Callable[[_Table], pa.Array] = _MAKERS[name]
-        return made(self)
+        built: Callable[[_Table], pa.Array] = _COLUMN_BUILDERS[name]
+        return built(self)
 
     @cached_property
     def _bounds(self) -> NDArray[np.int32]:
-        """For each frame: where its key, its value and its headers begin, and where it ends."""
+        """Per frame: start positions of key, value and headers, and the end of the frame."""
         columns = self._columns
         bounds = np.empty((len(self._run), 4), np.int32)
         bounds[:, 0] = self._run.positions
@@ -150,42 +150,42 @@ class _Table:
 
     @cached_property
     def _pieces(self) -> pa.Array:
-        """Key, value, headers and what lies between two frames, one behind the other: every fourth is of one kind."""
+        """Key, value, headers and the gap to the next frame as consecutive elements: every fourth is of one kind."""
         bounds = self._bounds
         return pa.Array.from_buffers(pa.binary(), bounds.size - 1, [None, pa.py_buffer(bounds), self._buffer])
 
-    def _every_fourth(self, first: int, missing: NDArray[np.bool_]) -> pa.Array:
+    def _pieces_from(self, first: int, missing: NDArray[np.bool_]) -> pa.Array:
         if missing.all():
             return pa.nulls(len(missing), pa.binary())
-        places = np.arange(first, self._bounds.size, 4, dtype=np.int32)
-        return self._pieces.take(pa.array(places, mask=missing if missing.any() else None))
+        indices = np.arange(first, self._bounds.size, 4, dtype=np.int32)
+        return self._pieces.take(pa.array(indices, mask=missing if missing.any() else None))
 
     def _key(self) -> pa.Array:
-        return self._every_fourth(0, self._columns["key_length"] == 0)
+        return self._pieces_from(0, self._columns["key_length"] == 0)
 
     def _value(self) -> pa.Array:
         flags = self._columns["flags"]
-        values = self._every_fourth(1, flags & _TOMBSTONE != 0)
-        packed = np.flatnonzero(flags & (_COMPRESSED | _TOMBSTONE) == _COMPRESSED)
-        if not len(packed):
+        values = self._pieces_from(1, flags & _TOMBSTONE != 0)
+        compressed = np.flatnonzero(flags & (_COMPRESSED | _TOMBSTONE) == _COMPRESSED)
+        if not len(compressed):
             return values
-        unpacked: list[bytes] = []
+        decompressed: list[bytes] = []
         failed: list[int] = []
         reason, size = "", 0
-        for place in packed.tolist():
+        for row in compressed.tolist():
             try:
-                unpacked.append(decompress(values[place].as_py(), MAX_UNPACKED_BYTES))
-                size += len(unpacked[-1])
+                decompressed.append(decompress(values[row].as_py(), MAX_DECOMPRESSED_BYTES))
+                size += len(decompressed[-1])
                 if size > _BATCH_BYTES and len(self._run) > 1:
-                    raise _TooMuchError
+                    raise _BatchTooLargeError
             except CorruptData as error:
                 reason = reason or str(error)
-                failed.append(place)
+                failed.append(row)
         if failed:
-            raise _NotUnpackedError(failed, reason)
+            raise _DecompressionError(failed, reason)
         mask = np.zeros(len(values), bool)
-        mask[packed] = True
-        return pc.replace_with_mask(values, pa.array(mask), pa.array(unpacked, pa.binary()))
+        mask[compressed] = True
+        return pc.replace_with_mask(values, pa.array(mask), pa.array(decompressed, pa.binary()))
 
     @cached_property
     def _header_table(self) -> HeaderTable:
@@ -215,7 +215,7 @@ class _Table:
         return trace_ids(self._topic, self._partition, offsets, self._header_table)
 
 
-_MAKERS = {
+_COLUMN_BUILDERS = {
     "key": _Table._key,
     "value": _Table._value,
     "headers": _Table._headers,

@@ -1,4 +1,4 @@
-"""Reading the files of a data folder, beside a broker or without one."""
+"""Transport that reads the segment files of a data folder directly, beside a running broker or without one."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goqueue.model.errors import DataFolderLocked, OffsetOutOfRange
-from goqueue.spark.source.positions import Bounds, Place, Range
-from goqueue.spark.source.transports import BrokerWay, Split
+from goqueue.spark.source.positions import Bounds, Range, TopicPartition
+from goqueue.spark.source.transports import BrokerTransport, Split
 from goqueue.storage.reader.reader import FolderReader, LogReader, read_runs
 from goqueue.wire.batch import FrameRun
 
 _RUN_BYTES = 1 << 20
-"""Checksums of a run are compared in one go, which is a tenth faster while it fits the processor's cache."""
+"""Size of a run of frames: comparing its checksums is a tenth faster while it fits the processor's cache."""
 
 
-class FolderWay:
-    """With a broker's address, that tells how far may be read; without one, no broker may be using the folder."""
+class FileTransport:
+    """Reads a data folder. With ``brokers``, the broker reports how far may be read; without, no broker may be using
+    the folder, else ``DataFolderLocked`` is raised."""
 
     def __init__(
         self, path: Path, brokers: tuple[str, ...] | None, *, uncommitted: bool, fail_on_data_loss: bool
@@ -27,49 +28,51 @@ class FolderWay:
         self._fail_on_data_loss = fail_on_data_loss
         self._broker = None
         if brokers:
-            self._broker = BrokerWay(brokers, uncommitted=uncommitted, fail_on_data_loss=fail_on_data_loss)
+            self._broker = BrokerTransport(brokers, uncommitted=uncommitted, fail_on_data_loss=fail_on_data_loss)
         elif self._folder.is_in_use():
             raise DataFolderLocked(
                 f"a broker is using {path}, so only it knows how far its files may be read; give its address in the "
                 "option brokers as well, or read a copy of the folder"
             )
-        self._logs: dict[Place, LogReader] = {}
+        self._logs: dict[TopicPartition, LogReader] = {}
 
     def topics(self) -> list[str]:
-        # What is deleted may still be in the folder.
+        # The folder may still contain deleted topics.
         return self._broker.topics() if self._broker else [topic.name for topic in self._folder.topics()]
 
-    def bounds(self, topics: Iterable[str]) -> dict[Place, Bounds]:
-        found: dict[Place, Bounds] = {}
+    def bounds(self, topics: Iterable[str]) -> dict[TopicPartition, Bounds]:
+        found: dict[TopicPartition, Bounds] = {}
         for name in topics:
-            told = self._broker.describe(name) if self._broker is not None else None
-            on_disk = self._folder.topic(name, told.id if told else None)
-            # A partition that came a moment ago may be here and not there.
-            for number in range(min(on_disk.partitions, len(told.partitions)) if told else on_disk.partitions):
-                place = Place(on_disk.name, number)
-                log = self._logs.get(place)
+            info = self._broker.describe(name) if self._broker is not None else None
+            on_disk = self._folder.topic(name, info.id if info else None)
+            # A partition that was just added may be known to only one of the two.
+            for number in range(min(on_disk.partitions, len(info.partitions)) if info else on_disk.partitions):
+                tp = TopicPartition(on_disk.name, number)
+                log = self._logs.get(tp)
                 if log is None or log.folder.parent != on_disk.folder:
-                    log = self._logs[place] = self._folder.log(on_disk, number)
+                    log = self._logs[tp] = self._folder.log(on_disk, number)
                 log.refresh()
                 earliest, end = log.start_offset, log.end_offset if self._uncommitted else log.stable_end
-                if told is not None:
-                    partition = told.partitions[number]
+                if info is not None:
+                    partition = info.partitions[number]
                     earliest = max(earliest, partition.earliest_offset)
                     end = min(end, partition.latest_offset if self._uncommitted else partition.stable_end)
-                found[place] = Bounds(earliest, max(earliest, end), log.size_bytes, on_disk.topic_id)
+                found[tp] = Bounds(earliest, max(earliest, end), log.size_bytes, on_disk.topic_id)
         return found
 
-    def offset_at(self, place: Place, instant_ns: int) -> int:
-        return self._logs[place].offset_at(instant_ns)
+    def offset_at(self, tp: TopicPartition, instant_ns: int) -> int:
+        return self._logs[tp].offset_at(instant_ns)
 
     def split(self, part: Range) -> Split:
-        log = self._logs[part.place]
+        log = self._logs[part.tp]
         aborted = () if self._uncommitted else tuple(log.aborted(part.low, part.high))
-        return FolderSplit(log.folder, part, aborted, self._uncommitted, self._fail_on_data_loss)
+        return FileSplit(log.folder, part, aborted, self._uncommitted, self._fail_on_data_loss)
 
 
 @dataclass(frozen=True)
-class FolderSplit(Split):
+class FileSplit(Split):
+    """An offset range that a task reads from the partition's folder."""
+
     folder: Path
     range: Range
     aborted: tuple[tuple[int, int], ...]
@@ -77,7 +80,7 @@ class FolderSplit(Split):
     fail_on_data_loss: bool
 
     def read(self) -> Iterator[FrameRun]:
-        place, low, high = self.range
+        tp, low, high = self.range
         while low < high:
             try:
                 runs = read_runs(
@@ -96,16 +99,19 @@ class FolderSplit(Split):
             except OffsetOutOfRange as error:
                 if self.fail_on_data_loss:
                     raise OffsetOutOfRange(
-                        f"messages of {place} were removed by retention while they were read: {error}. Set "
+                        f"messages of {tp} were removed by retention while they were read: {error}. Set "
                         "failOnDataLoss=false to go on without them"
                     ) from None
                 low = LogReader(self.folder).start_offset
 
     def _check_end(self, low: int) -> None:
-        """What is left is nothing that a reader sees; or it is not seen from here, as by a mount that lags behind."""
-        place, _, high = self.range
+        """Raise if the files end before ``high``, as on a mount that lags behind.
+
+        If they do not, the rest of the range holds only frames that readers never see, such as aborted ones.
+        """
+        tp, _, high = self.range
         if self.fail_on_data_loss and low < high and (end := LogReader(self.folder).end_offset) < high:
             raise OffsetOutOfRange(
-                f"{place} was to be read up to offset {high}, and its files end at {end} as they are seen by this "
+                f"{tp} was to be read up to offset {high}, and its files end at {end} as they are seen by this "
                 "executor: do all see the same folder? Set failOnDataLoss=false to go on without what is missing"
             )

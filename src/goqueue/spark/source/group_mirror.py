@@ -1,6 +1,6 @@
-"""A stream's offsets in a group, so that its lag is seen where all other lag is.
+"""Copies a streaming query's offsets to a consumer group, so that its lag appears beside that of other consumers.
 
-A mirror and not the truth: a query goes on where its checkpoint says.
+The group is only a copy: a query always resumes from its checkpoint.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ from goqueue.spark.source.positions import Offsets
 
 log = get_logger(__name__)
 
-_NOT_MORE_OFTEN_THAN_S = 1.0
-"""Micro-batches may follow each other within milliseconds; people look at lag less often."""
+_MIN_INTERVAL_S = 1.0
+"""Micro-batches may follow each other within milliseconds; lag needs no finer resolution than this."""
 
 
 class GroupMirror:
+    """Publishes the offsets of one streaming query to the group named in its options."""
+
     def __init__(self, options: SourceOptions) -> None:
         assert options.group is not None
         self._group = options.group
         self._brokers = options.brokers
-        self._told: Offsets = {}
-        self._told_at = float("-inf")
-        self._is_known = False
+        self._published: Offsets = {}
+        self._published_at = float("-inf")
+        self._is_configured = False
 
     def check(self) -> None:
-        """Raises if the group is someone's who goes by it: what is told here would move where they read."""
+        """Raise ``GroupConflict`` if other consumers use the group: publishing offsets would move their position."""
         if not self._brokers:
             return
         try:
@@ -42,25 +44,26 @@ class GroupMirror:
                 "its offsets in a group of its own: give the option group another name"
             )
 
-    def move_to(self, offsets: Offsets, *, at_once: bool = False) -> None:
-        """Everything below these offsets is done. Whatever goes wrong here does not stop the query."""
-        news = {place: offset for place, offset in offsets.items() if self._told.get(place) != offset}
-        is_early = time.monotonic() < self._told_at + _NOT_MORE_OFTEN_THAN_S
-        if not news or not self._brokers or (is_early and not at_once):
+    def publish(self, offsets: Offsets, *, at_once: bool = False) -> None:
+        """Set the group's offsets, below which everything is processed. Errors are logged and do not stop the query.
+
+        Calls within a second of the last one are skipped unless ``at_once``.
+        """
+        changed = {tp: offset for tp, offset in offsets.items() if self._published.get(tp) != offset}
+        is_early = time.monotonic() < self._published_at + _MIN_INTERVAL_S
+        if not changed or not self._brokers or (is_early and not at_once):
             return
         client = client_for(self._brokers)
-        for place, offset in news.items():
+        for tp, offset in changed.items():
             try:
-                if not self._is_known:
+                if not self._is_configured:
                     client.configure_group(self._group, mode="stream")
-                    self._is_known = True
-                client.reset_offsets(self._group, place.topic, offset, [place.partition])
+                    self._is_configured = True
+                client.reset_offsets(self._group, tp.topic, offset, [tp.partition])
             except GoQueueError as error:
-                log.warning(
-                    "a query's offset is not in its group", group=self._group, place=str(place), error=str(error)
-                )
+                log.warning("a query's offset is not in its group", group=self._group, place=str(tp), error=str(error))
                 if error.retriable:
                     return
-            # What cannot be told, because its topic is gone, must not keep the others from being told.
-            self._told[place] = offset
-        self._told_at = time.monotonic()
+            # An offset that cannot be set, because its topic was deleted, must not block the other partitions.
+            self._published[tp] = offset
+        self._published_at = time.monotonic()

@@ -1,7 +1,7 @@
-"""The headers of all frames of a run, found one position at a time for all frames at once.
+"""Vectorized parsing of the headers of all frames of a run.
 
-The first header of every frame is looked at, then the second of those that have two, and so on: as many steps as the
-frame with the most headers has, whatever the number of frames.
+One step parses the first header of every frame, the next the second header of those that have two, and so on: the
+number of steps is that of the frame with the most headers, whatever the number of frames.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from goqueue.wire.batch import FrameRun
 from goqueue.wire.frame import decode_headers
 from goqueue.wire.internal_headers import PRODUCER
 
-_STAMP = np.frombuffer(PRODUCER.encode(), np.uint8)
+_PRODUCER_NAME = np.frombuffer(PRODUCER.encode(), np.uint8)
 _COUNT_BYTES = 2
 
 
 class HeaderTable:
-    """Which frames have headers of their own, and what they are. A producer's stamp is none: it is the log's affair."""
+    """The user headers of each frame. The internal producer header is excluded: only the log uses it."""
 
     def __init__(
         self, run: FrameRun, bounds: NDArray[np.int32], lengths: NDArray[np.uint16], buffer: pa.Buffer
@@ -36,56 +36,56 @@ class HeaderTable:
         self._at = bounds[self._rows, 2].astype(np.int64)
         self._counts = self._u16(self._at)
         self._at += _COUNT_BYTES
-        self._leave_out_stamps()
+        self._skip_producer_headers()
 
     def _u16(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
         found: NDArray[np.int64] = self._bytes[at].astype(np.int64) << 8 | self._bytes[at + 1]
         return found
 
-    def _leave_out_stamps(self) -> None:
-        """A stamp stands first; it is stepped over."""
+    def _skip_producer_headers(self) -> None:
+        """Skip the producer header, which comes first if there is one."""
         if not len(self._rows):
             return
         name_lengths = self._u16(self._at)
-        alike = np.flatnonzero(name_lengths == len(_STAMP))
+        alike = np.flatnonzero(name_lengths == len(_PRODUCER_NAME))
         if not len(alike):
             return
-        names = self._bytes[self._at[alike, None] + 2 + np.arange(len(_STAMP))]
-        stamped = alike[(names == _STAMP).all(axis=1)]
-        values_at = self._at[stamped] + 2 + len(_STAMP)
+        names = self._bytes[self._at[alike, None] + 2 + np.arange(len(_PRODUCER_NAME))]
+        stamped = alike[(names == _PRODUCER_NAME).all(axis=1)]
+        values_at = self._at[stamped] + 2 + len(_PRODUCER_NAME)
         self._at[stamped] = values_at + 2 + self._u16(values_at)
         self._counts[stamped] -= 1
         left = self._counts > 0
         self._rows, self._at, self._counts = self._rows[left], self._at[left], self._counts[left]
 
-    def named(self, name: str) -> NDArray[np.int64]:
-        """Which headers, counted over all frames, have this name."""
-        wanted, edges = np.frombuffer(name.encode(), np.uint8), self.edges
-        alike = np.flatnonzero(edges[:, 1] - edges[:, 0] == len(wanted))
-        names = self._bytes[edges[alike, :1] + np.arange(len(wanted))]
-        found: NDArray[np.int64] = alike[(names == wanted).all(axis=1)]
+    def indices_of(self, name: str) -> NDArray[np.int64]:
+        """Indices, counted over the headers of all frames, of the headers with this name."""
+        expected, edges = np.frombuffer(name.encode(), np.uint8), self.edges
+        alike = np.flatnonzero(edges[:, 1] - edges[:, 0] == len(expected))
+        names = self._bytes[edges[alike, :1] + np.arange(len(expected))]
+        found: NDArray[np.int64] = alike[(names == expected).all(axis=1)]
         return found
 
-    def row_of(self, headers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The places of the frames that these belong to."""
+    def rows_of(self, headers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of the frame that each of these headers belongs to."""
         return np.repeat(self._rows, self._counts)[headers]
 
-    def values_of(self, headers: NDArray[np.int64], size: int) -> NDArray[np.uint8] | None:
-        """The values of these, one a line; ``None`` if any is not of this size."""
+    def fixed_size_values(self, headers: NDArray[np.int64], size: int) -> NDArray[np.uint8] | None:
+        """The values of these headers, one per row of the array; ``None`` if any has another size."""
         edges = self.edges[headers]
         if not len(edges) or (edges[:, 3] - edges[:, 2] != size).any():
             return None
         found: NDArray[np.uint8] = self._bytes[edges[:, 2:3] + np.arange(size)]
         return found
 
-    def of_row(self, row: int) -> Headers:
-        """The headers of one frame, a stamp included."""
+    def headers_of(self, row: int) -> Headers:
+        """The headers of one frame, the producer header included."""
         _, _, start, end = self._bounds[row].tolist()
         return decode_headers(bytes(self._frames[start:end]))
 
     @cached_property
     def edges(self) -> NDArray[np.int32]:
-        """One line for each header, by frame and then by order: where its name and its value begin and end."""
+        """One row per header, ordered by frame and position in it: start and end of its name and of its value."""
         lines: list[NDArray[np.int64]] = []
         rows, at, left = np.arange(len(self._rows)), self._at.copy(), self._counts.copy()
         while len(rows):
@@ -107,7 +107,7 @@ class HeaderTable:
         return np.ascontiguousarray(found[:, 1:], np.int32)
 
     def lists(self) -> pa.Array:
-        """A list of (name, value) for each frame."""
+        """Each frame's headers as a list of (name, value)."""
         counts = np.zeros(self._size + 1, np.int32)
         counts[self._rows + 1] = self._counts
         edges = self.edges

@@ -1,11 +1,11 @@
-"""What options of Spark's source and sink for Kafka are called here."""
+"""GoQueue's equivalents of the options of Spark's Kafka source and sink, for error messages."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-_OF_KAFKAS_CLIENT = "kafka."
-_OF_SOURCE = {
+_KAFKA_CLIENT_PREFIX = "kafka."
+_SOURCE = {
     "subscribe": "use 'topics'",
     "subscribepattern": "use 'topicPattern'",
     "assign": "use 'topics' and filter on the column partition",
@@ -25,17 +25,17 @@ _OF_SOURCE = {
     "kafka.group.id": "use 'group'",
     "checkpointlocation": "give it to the writer (writeStream)",
 }
-"""Options of Spark's source for Kafka, in lower case, and what does the same here."""
-_OF_SINK = {"includeheaders": "leave it out: the column headers is written if it is there"}
-_OF_BOTH = {"kafka.bootstrap.servers": "use 'brokers'", "bootstrap.servers": "use 'brokers'"}
+"""Options of Spark's Kafka source, in lower case, and their equivalents."""
+_SINK = {"includeheaders": "leave it out: the column headers is written if it is there"}
+_BOTH = {"kafka.bootstrap.servers": "use 'brokers'", "bootstrap.servers": "use 'brokers'"}
 
 
 def equivalent_of(name: str, kind: Literal["source", "sink"]) -> str | None:
-    """What to do instead of giving the option ``name``; None if Kafka has no such option."""
+    """What to use instead of Kafka's option ``name``; ``None`` if Kafka has no such option."""
     lowered = name.lower()
-    known = _OF_BOTH | (_OF_SOURCE if kind == "source" else _OF_SINK)
+    known = _BOTH | (_SOURCE if kind == "source" else _SINK)
     if lowered in known:
         return known[lowered]
-    if lowered.startswith(_OF_KAFKAS_CLIENT):
+    if lowered.startswith(_KAFKA_CLIENT_PREFIX):
         return "leave it out: it configures Kafka's client, which is not used here"
     return None

@@ -1,4 +1,4 @@
-"""The options of the source and of the sink, checked before anything happens."""
+"""Options of the source and of the sink: parsed and validated before anything is read or written."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from goqueue.spark.source.columns import NAMES
 from goqueue.spark.source.kafka_options import equivalent_of
 
 Position = Literal["earliest", "latest"] | int | dict[str, dict[int, int]]
-"""An end of the log, an instant (Unix nanoseconds), or offsets by topic and partition."""
+"""Start or end of the log, an instant (Unix nanoseconds), or offsets by topic and partition."""
 
 MAX_OFFSET = (1 << 63) - 1
-_MOST_MESSAGES = 1 << 40
-_MOST_BYTES = 1 << 50
-_MOST_PARTITIONS = 100_000
+_MAX_MESSAGES = 1 << 40
+_MAX_BYTES = 1 << 50
+_MAX_PARTITIONS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
+    """Validated options of a read or a stream."""
+
     brokers: tuple[str, ...] | None
-    """Not given: the client's default, or no broker at all if there is a ``path``."""
+    """``None``: no broker, which needs a ``path``. If neither is given, the client's default address."""
     topics: tuple[str, ...]
     pattern: str | None
     path: Path | None
@@ -45,13 +47,15 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
+    """Validated options of a write."""
+
     brokers: tuple[str, ...]
     topic: str | None
     transaction_timeout_ms: int
     commit_key: str | None
-    """Under which a batch is committed, so that doing it again does nothing."""
+    """The application key under which a batch is committed, so that repeating the write adds nothing."""
     trust_committed: bool
-    """Whether what was committed before counts although there are other rows now."""
+    """Whether to accept the earlier commit under the same key although the number of rows differs now."""
 
 
 _SOURCE_NAMES = (
@@ -59,12 +63,12 @@ _SOURCE_NAMES = (
     "maxMessagesPerTrigger", "maxBytesPerTrigger", "minPartitions", "columns", "group", "failOnDataLoss",
 )  # fmt: skip
 _SINK_NAMES = ("brokers", "topic", "transactionTimeout", "commitKey", "trustCommitted")
-_SPARKS_OWN = {"checkpointlocation", "queryname", "path"}
-"""Which reach a sink although they are not its own."""
+_SPARK_OPTIONS = {"checkpointlocation", "queryname", "path"}
+"""Options of Spark itself that it also passes to a sink."""
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
-    options = _Given(given, _SOURCE_NAMES, "source")
+    options = _RawOptions(given, _SOURCE_NAMES, "source")
     path = options.get("path", _path)
     topics = options.get("topics", _names) or ()
     pattern = options.get("topicPattern", _pattern)
@@ -95,9 +99,9 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = None) -
         starting=options.get("startingPosition", _position, "earliest"),
         ending=options.get("endingPosition", _position, "latest"),
         uncommitted=options.get("isolation", _isolation) or False,
-        max_messages=options.get("maxMessagesPerTrigger", _count(1, _MOST_MESSAGES)),
+        max_messages=options.get("maxMessagesPerTrigger", _count(1, _MAX_MESSAGES)),
         max_bytes=options.get("maxBytesPerTrigger", _size),
-        min_partitions=options.get("minPartitions", _count(1, _MOST_PARTITIONS)) or 0,
+        min_partitions=options.get("minPartitions", _count(1, _MAX_PARTITIONS)) or 0,
         columns=options.get("columns", _columns),
         group=group,
         fail_on_data_loss=options.get("failOnDataLoss", _flag) is not False,
@@ -111,7 +115,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
             "say where to write to: the option topic, or brokers and a column 'topic'. (INSERT INTO and CREATE TABLE … "
             "AS do not hand the table's options to a Python source; use df.write.format('goqueue').options(…))"
         )
-    options = _Given({k: v for k, v in given.items() if k.lower() not in _SPARKS_OWN}, _SINK_NAMES, "sink")
+    options = _RawOptions({k: v for k, v in given.items() if k.lower() not in _SPARK_OPTIONS}, _SINK_NAMES, "sink")
     return SinkOptions(
         brokers=options.get("brokers", _names) or (DEFAULT_ADDRESS,),
         topic=options.get("topic", _text),
@@ -121,15 +125,15 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     )
 
 
-class _Given:
-    """Options as Spark hands them over: in lower case, and all of them text."""
+class _RawOptions:
+    """Options as Spark passes them: names in lower case, all values strings."""
 
     def __init__(self, given: Mapping[str, str], names: Iterable[str], kind: Literal["source", "sink"]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
         known = {name.lower(): name for name in names}
         for name in self._given:
             if name not in known:
-                _refuse(name, known, kind)
+                _raise_unknown(name, known, kind)
         self._known = known
 
     def get(self, name: str, parse: Callable[[str], Any], default: Any = None) -> Any:
@@ -142,7 +146,7 @@ class _Given:
             raise InvalidRequest(f"the option {name} is {text[:200]!r}: {error}") from None
 
 
-def _refuse(name: str, known: Mapping[str, str], kind: Literal["source", "sink"]) -> NoReturn:
+def _raise_unknown(name: str, known: Mapping[str, str], kind: Literal["source", "sink"]) -> NoReturn:
     near = get_close_matches(name, known, 1)
     guess = f"did you mean {known[near[0]]!r}?" if near else None
     hint = equivalent_of(name, kind) or guess
@@ -158,7 +162,7 @@ def _text(text: str) -> str:
 
 
 def _path(text: str) -> Path:
-    """Spark's own sources take addresses of files as well."""
+    """A folder, also as a ``file:`` URI, which Spark's own sources accept as well."""
     scheme, colon, rest = _text(text).partition(":")
     if not colon or "/" in scheme:
         return Path(_text(text))
@@ -237,8 +241,8 @@ def _count(least: int, most: int) -> Callable[[str], int]:
 
 def _size(text: str) -> int:
     size = parse_size_bytes(text)
-    if not 1 <= size <= _MOST_BYTES:
-        raise ValueError(f"it must be from 1 to {_MOST_BYTES} bytes")
+    if not 1 <= size <= _MAX_BYTES:
+        raise ValueError(f"it must be from 1 to {_MAX_BYTES} bytes")
     return size
 
 

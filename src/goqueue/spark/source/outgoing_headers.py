@@ -1,4 +1,4 @@
-"""Headers and delays of rows, packed as frames hold them."""
+"""Headers and delays of rows, encoded as the header bytes of frames."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from goqueue.wire.producer_frames import STAMP_BYTES
 _US = timedelta(microseconds=1)
 _NS_PER_US = 1_000
 _NS_PER_S = 1_000_000_000
-_MOST_NS = (1 << 63) - 1
+_MAX_NS = (1 << 63) - 1
 
 
 def packed_headers(
     headers: pa.Array | None, delay: pa.Array | None, deliver_at: pa.Array | None, count: int
 ) -> tuple[pa.Array | None, NDArray[np.int64] | None]:
-    """The packed headers of every row, ``None`` if there are none at all; and which rows are delayed."""
-    dues = _dues(delay, deliver_at)
-    if headers is None and not dues:
+    """Encoded headers per row, or ``None`` if no row has any; and the indices of delayed rows, or ``None``."""
+    due_headers = _due_headers(delay, deliver_at)
+    if headers is None and not due_headers:
         return None, None
     given: list[Headers] = [()] * count if headers is None else [_pairs(each) for each in headers.to_pylist()]
-    for place, due in dues.items():
-        given[place] = (*given[place], due)
+    for row, due in due_headers.items():
+        given[row] = (*given[row], due)
     packed = [encode_headers(each) if each else b"" for each in given]
     if not any(packed):
         return None, None
-    for place, each in enumerate(packed):
-        most = (MAX_DELAYED_HEADERS_BYTES if place in dues else MAX_HEADERS_BYTES) - STAMP_BYTES
+    for row, each in enumerate(packed):
+        most = (MAX_DELAYED_HEADERS_BYTES if row in due_headers else MAX_HEADERS_BYTES) - STAMP_BYTES
         if len(each) > most:
             raise MessageTooLarge(f"the headers of a row have {len(each)} bytes; {most} are allowed")
-    return pa.array(packed, pa.binary()), np.fromiter(dues, np.int64, len(dues)) if dues else None
+    return pa.array(packed, pa.binary()), np.fromiter(due_headers, np.int64, len(due_headers)) if due_headers else None
 
 
 def _pairs(given: object) -> Headers:
-    """From a list of (name, value), or from a map."""
+    """Headers from a list of (name, value), or from a map."""
     if not given:
         return ()
     assert isinstance(given, list)
@@ -67,25 +67,25 @@ def _pairs(given: object) -> Headers:
     return tuple(pairs)
 
 
-def _dues(delay: pa.Array | None, deliver_at: pa.Array | None) -> dict[int, tuple[str, bytes]]:
-    """By row: the header that says when it is due. What is null or has come need not wait."""
+def _due_headers(delay: pa.Array | None, deliver_at: pa.Array | None) -> dict[int, tuple[str, bytes]]:
+    """The due-time header by row. A row whose delay is null or not in the future is not delayed."""
     if deliver_at is not None:
         moments = deliver_at.cast(pa.int64()).to_pylist()
-        return {place: due_header(_instant_ns(at)) for place, at in enumerate(moments) if at is not None and at > 0}
+        return {row: due_header(_instant_ns(at)) for row, at in enumerate(moments) if at is not None and at > 0}
     if delay is None:
         return {}
     spans = [0 if each is None else _delay_ns(each) for each in delay.to_pylist()]
-    return {place: due_header(span, relative=True) for place, span in enumerate(spans) if span > 0}
+    return {row: due_header(span, relative=True) for row, span in enumerate(spans) if span > 0}
 
 
 def _delay_ns(delay: Span | Decimal) -> int:
-    """Seconds as any kind of number, or an interval."""
+    """Nanoseconds of a delay given as any numeric type in seconds, or as an interval."""
     if isinstance(delay, timedelta):
         span = delay // _US * _NS_PER_US
     elif not math.isfinite(delay):
         raise InvalidMessage(f"a delay is {delay} seconds; it must be a number")
     else:
-        # Up to the next nanosecond: never before its time. What is huge might become infinite.
+        # Rounded up to a nanosecond, so it is never early. Clamped first: a huge value might become infinite.
         span = math.ceil(min(delay, MAX_DELAY_NS) * _NS_PER_S)
     shown = delay if isinstance(delay, timedelta) else f"{delay} seconds"
     if span > MAX_DELAY_NS:
@@ -96,6 +96,6 @@ def _delay_ns(delay: Span | Decimal) -> int:
 
 
 def _instant_ns(microseconds: int) -> int:
-    if microseconds > _MOST_NS // _NS_PER_US:
+    if microseconds > _MAX_NS // _NS_PER_US:
         raise InvalidMessage("a deliver_at lies after what 64 bits of nanoseconds hold (the year 2262)")
     return microseconds * _NS_PER_US

@@ -1,7 +1,7 @@
-"""From the rows of a DataFrame to frames, batch by batch.
+"""Encodes record batches of a DataFrame as frames, routed to partitions.
 
-Frames are put together by Arrow for all rows at once. What is left to do for each row is its checksum; and its headers
-or delay, if it has any.
+Arrow assembles the frames of all rows at once. The only work per row is its checksum, and its headers or delay if it
+has any.
 """
 
 from __future__ import annotations
@@ -43,30 +43,33 @@ from goqueue.wire.producer_frames import STAMP_BYTES
 from goqueue.wire.routing import partition_of
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "priority", "timestamp", "delay", "deliver_at")
-_TEXT = (BinaryType, StringType)
-_WHOLE = (ByteType, ShortType, IntegerType, LongType)
-_KINDS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
-    "key": (_TEXT, "BINARY or STRING"),
-    "value": (_TEXT, "BINARY or STRING"),
+_TEXT_TYPES = (BinaryType, StringType)
+_INTEGER_TYPES = (ByteType, ShortType, IntegerType, LongType)
+_COLUMN_TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
+    "key": (_TEXT_TYPES, "BINARY or STRING"),
+    "value": (_TEXT_TYPES, "BINARY or STRING"),
     "headers": ((ArrayType, MapType), "ARRAY<STRUCT<name: STRING, value: BINARY>> or MAP<STRING, STRING>"),
     "topic": ((StringType,), "STRING"),
-    "partition": (_WHOLE, "INT"),
-    "priority": ((*_WHOLE, StringType), "INT (0 critical to 4 background) or STRING (its name)"),
+    "partition": (_INTEGER_TYPES, "INT"),
+    "priority": ((*_INTEGER_TYPES, StringType), "INT (0 critical to 4 background) or STRING (its name)"),
     "timestamp": ((TimestampType,), "TIMESTAMP"),
-    "delay": ((*_WHOLE, FloatType, DoubleType, DecimalType, DayTimeIntervalType), "seconds, or INTERVAL DAY TO SECOND"),
+    "delay": (
+        (*_INTEGER_TYPES, FloatType, DoubleType, DecimalType, DayTimeIntervalType),
+        "seconds, or INTERVAL DAY TO SECOND",
+    ),
     "deliver_at": ((TimestampType,), "TIMESTAMP"),
 }
 _SLICE_BYTES = 32 << 20
-"""So much of a batch is worked on at once."""
+"""Bytes of a record batch that are encoded at once."""
 _MAGIC_NUMBER = int.from_bytes(MAGIC)
-_ROOM = MAX_BATCH_BYTES - STAMP_BYTES - HEADER_SIZE
+_MAX_FRAMES_BYTES = MAX_BATCH_BYTES - STAMP_BYTES - HEADER_SIZE
 _NS_PER_US = 1_000
-_MOST_NS = (1 << 63) - 1
+_MAX_NS = (1 << 63) - 1
 _PRIORITIES = {each.name.lower(): int(each) for each in Priority}
 
 
-class Parcel(NamedTuple):
-    """Frames that go to one partition in one batch."""
+class PartitionBatch(NamedTuple):
+    """Frames sent to one partition as one batch."""
 
     topic: str
     partition: int
@@ -74,16 +77,16 @@ class Parcel(NamedTuple):
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """Raises what is wrong with the columns that someone wants to write."""
+    """Raise ``InvalidRequest`` if the DataFrame's columns cannot be written."""
     names = schema.fieldNames()
     for field in schema:
-        if field.name not in _KINDS:
+        if field.name not in _COLUMN_TYPES:
             raise InvalidRequest(
                 f"the sink has no column {field.name!r}; it takes {', '.join(COLUMNS)}. Put what you mean to send into "
                 "value, such as to_json(struct(*)) AS value"
             )
-        kinds, wanted = _KINDS[field.name]
-        if not isinstance(field.dataType, kinds) or (field.name == "headers" and not _holds_headers(field.dataType)):
+        kinds, wanted = _COLUMN_TYPES[field.name]
+        if not isinstance(field.dataType, kinds) or (field.name == "headers" and not _is_headers_type(field.dataType)):
             raise InvalidRequest(f"the column {field.name} is {field.dataType.simpleString()}; it must be {wanted}")
     if "value" not in names:
         raise InvalidRequest("the sink needs a column 'value' (BINARY or STRING)")
@@ -95,41 +98,41 @@ def check_schema(schema: StructType, topic: str | None) -> None:
         raise InvalidRequest("there are the columns delay and deliver_at; drop one of them")
 
 
-def _holds_headers(kind: DataType) -> bool:
+def _is_headers_type(kind: DataType) -> bool:
     if isinstance(kind, MapType):
-        return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, _TEXT)
+        return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, _TEXT_TYPES)
     pair = kind.elementType if isinstance(kind, ArrayType) else None
     if not isinstance(pair, StructType) or sorted(pair.fieldNames()) != ["name", "value"]:
         return False
-    return isinstance(pair["name"].dataType, StringType) and isinstance(pair["value"].dataType, _TEXT)
+    return isinstance(pair["name"].dataType, StringType) and isinstance(pair["value"].dataType, _TEXT_TYPES)
 
 
 class Encoder:
-    """Makes parcels of record batches. ``partitions_of`` tells how many partitions a topic has."""
+    """Encodes record batches as batches per partition. ``partitions_of`` returns a topic's number of partitions."""
 
     def __init__(self, topic: str | None, partitions_of: Callable[[str], int]) -> None:
         self._topic = topic
         self._partitions_of = partitions_of
-        self._turn = time.time_ns() % 1_000_003
-        """Messages without a key go to one partition after the other, slice by slice; tasks do not all begin with
-        the first."""
+        self._keyless_partition = time.time_ns() % 1_000_003
+        """Counter that spreads messages without a key over partitions in rotation, one partition per slice. It starts
+        at random, so that tasks do not all begin with the first partition."""
 
-    def encode(self, batch: pa.RecordBatch) -> Iterator[Parcel]:
+    def encode(self, batch: pa.RecordBatch) -> Iterator[PartitionBatch]:
         if not batch.num_rows:
             return
         rows = max(1, batch.num_rows * _SLICE_BYTES // max(_SLICE_BYTES, batch.nbytes))
         for start in range(0, batch.num_rows, rows):
             yield from self._encode(_Rows(batch.slice(start, rows)))
 
-    def _encode(self, rows: _Rows) -> Iterator[Parcel]:
-        for topic, places in self._by_topic(rows):
-            chosen = rows if places is None else rows.take(places)
+    def _encode(self, rows: _Rows) -> Iterator[PartitionBatch]:
+        for topic, indices in self._by_topic(rows):
+            chosen = rows if indices is None else rows.take(indices)
             frames = chosen.frames()
             numbers = self._route(topic, chosen)
             if len(set(numbers.tolist()) if len(numbers) < 1_000 else np.unique(numbers)) > 1:
                 order = np.argsort(numbers, kind="stable")
                 frames, numbers = frames.take(pa.array(order)), numbers[order]
-            yield from _parcels(topic, numbers, frames)
+            yield from _partition_batches(topic, numbers, frames)
 
     def _by_topic(self, rows: _Rows) -> Iterator[tuple[str, NDArray[np.int64] | None]]:
         named = rows.column("topic")
@@ -148,27 +151,27 @@ class Encoder:
     def _route(self, topic: str, rows: _Rows) -> NDArray[np.int64]:
         count = self._partitions_of(topic)
         given = rows.column("partition")
-        keyless = self._turn % count
-        self._turn += 1
+        keyless = self._keyless_partition % count
+        self._keyless_partition += 1
         if rows.has_keys:
             keys = rows.key.dictionary_encode()
-            of_keys = [partition_of(key, count) if key else keyless for key in keys.dictionary.to_pylist()]
-            numbers: NDArray[np.int64] = np.array(of_keys, np.int64)[keys.indices.to_numpy(zero_copy_only=False)]
+            by_key = [partition_of(key, count) if key else keyless for key in keys.dictionary.to_pylist()]
+            numbers: NDArray[np.int64] = np.array(by_key, np.int64)[keys.indices.to_numpy(zero_copy_only=False)]
         else:
             numbers = np.full(len(rows), keyless, np.int64)
         if given is not None:
-            asked = given.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-            wrong = (asked >= count) | ((asked < 0) & given.is_valid().to_numpy(zero_copy_only=False))
+            requested = given.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+            wrong = (requested >= count) | ((requested < 0) & given.is_valid().to_numpy(zero_copy_only=False))
             if wrong.any():
                 raise PartitionNotFound(
-                    f"topic {topic!r} has partitions 0 to {count - 1}; there is no partition {asked[wrong][0]}"
+                    f"topic {topic!r} has partitions 0 to {count - 1}; there is no partition {requested[wrong][0]}"
                 )
-            numbers = np.where(asked >= 0, asked, numbers)
+            numbers = np.where(requested >= 0, requested, numbers)
         return numbers
 
 
-def _parcels(topic: str, numbers: NDArray[np.int64], frames: pa.Array) -> Iterator[Parcel]:
-    """Cut where the partition is another, or a batch would get too large. Checksums are written on the way."""
+def _partition_batches(topic: str, numbers: NDArray[np.int64], frames: pa.Array) -> Iterator[PartitionBatch]:
+    """Cut frames into batches where the partition changes or a batch would get too large, and write checksums."""
     edges = np.frombuffer(frames.buffers()[1], np.int32)[frames.offset : frames.offset + len(frames) + 1].astype(
         np.int64
     )
@@ -183,17 +186,17 @@ def _parcels(topic: str, numbers: NDArray[np.int64], frames: pa.Array) -> Iterat
     for low, high in pairwise(changes):
         first = low
         while first < high:
-            fitting = int(np.searchsorted(edges, edges[first] + _ROOM, side="right")) - 1
+            fitting = int(np.searchsorted(edges, edges[first] + _MAX_FRAMES_BYTES, side="right")) - 1
             end = min(high, max(first + 1, fitting))
             positions = (edges[first:end] - edges[first]).astype(np.uint32)
-            yield Parcel(
+            yield PartitionBatch(
                 topic, int(numbers[low]), FrameRun(memoryview(bytes(view[bounds[first] : bounds[end]])), positions)
             )
             first = end
 
 
 class _Rows:
-    """Some rows of a batch, with the columns as frames need them."""
+    """A slice of a record batch, with its columns converted as frames need them."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
@@ -208,11 +211,11 @@ class _Rows:
         found = self._batch.schema.get_field_index(name)
         return None if found < 0 else self._batch.column(found)
 
-    def take(self, places: NDArray[np.int64]) -> _Rows:
-        return _Rows(self._batch.take(pa.array(places)))
+    def take(self, indices: NDArray[np.int64]) -> _Rows:
+        return _Rows(self._batch.take(pa.array(indices)))
 
     def frames(self) -> pa.Array:
-        """Frames without their checksums."""
+        """The encoded frames, without checksums."""
         count = len(self)
         given = self.column("value")
         value = _binary(given, count)
@@ -238,17 +241,17 @@ class _Rows:
         header["timestamp"] = self._timestamps()
         header["priority"] = self._priorities()
         header["key_length"], header["value_length"] = key_lengths, value_lengths
-        pieces = [_fixed(header), self.key, value]
+        pieces = [_fixed_size_binary(header), self.key, value]
         if headers is not None:
             header["headers_length"] = _lengths(headers)
-            pieces = [_fixed(header), self.key, value, headers]
+            pieces = [_fixed_size_binary(header), self.key, value, headers]
         try:
             return pc.binary_join_element_wise(*pieces, b"")
         except pa.ArrowInvalid as error:
             raise MessageTooLarge(f"the messages of one batch are too large together: {error}") from None
 
     def _refuse_empty_keys(self, lengths: NDArray[np.int64]) -> None:
-        """A frame cannot hold an empty key: readers would get null, and keyless messages are spread by turns."""
+        """A frame cannot hold an empty key: readers would get null, and routing would treat it as a missing key."""
         given = self.column("key")
         if given is not None and len(lengths) - np.count_nonzero(lengths) > given.null_count:
             raise InvalidMessage("a key is empty, which cannot be told from no key; use null: nullif(key, '')")
@@ -259,7 +262,7 @@ class _Rows:
         if given is None:
             return now_ns
         moments = given.cast(pa.int64()).fill_null(now_ns // _NS_PER_US).to_numpy(zero_copy_only=False)
-        if (moments < 0).any() or (moments > _MOST_NS // _NS_PER_US).any():
+        if (moments < 0).any() or (moments > _MAX_NS // _NS_PER_US).any():
             raise InvalidMessage("a timestamp lies before 1970, or after what 64 bits of nanoseconds hold")
         found: NDArray[np.int64] = moments * _NS_PER_US
         return found
@@ -272,11 +275,13 @@ class _Rows:
             given = pa.array([_priority(name) for name in given.to_pylist()], pa.int64())
         found: NDArray[np.int64] = given.cast(pa.int64()).fill_null(int(Priority.NORMAL)).to_numpy(zero_copy_only=False)
         if (found < 0).any() or (found > max(_PRIORITIES.values())).any():
-            raise InvalidMessage(f"a priority is {_outside(found)}; there are 0 (critical) to 4 (background)")
+            raise InvalidMessage(
+                f"a priority is {_first_out_of_range(found)}; there are 0 (critical) to 4 (background)"
+            )
         return found
 
 
-def _outside(found: NDArray[np.int64]) -> int:
+def _first_out_of_range(found: NDArray[np.int64]) -> int:
     return int(found[(found < 0) | (found > max(_PRIORITIES.values()))][0])
 
 
@@ -289,7 +294,7 @@ def _priority(name: str | None) -> int | None:
 
 
 def _binary(column: pa.Array | None, count: int) -> pa.Array:
-    """As bytes, with nothing for null."""
+    """The column as binary, with empty values for null."""
     if column is None:
         return pa.repeat(pa.scalar(b"", pa.binary()), count)
     return column.cast(pa.binary()).fill_null(b"")
@@ -300,7 +305,7 @@ def _lengths(column: pa.Array) -> NDArray[np.int64]:
     return found
 
 
-def _fixed(header: NDArray[np.void]) -> pa.Array:
-    """Headers as an array of pieces of the same size."""
+def _fixed_size_binary(header: NDArray[np.void]) -> pa.Array:
+    """Frame headers as a binary array; all have the same size."""
     kind = pa.binary(HEADER_SIZE)
     return pa.Array.from_buffers(kind, len(header), [None, pa.py_buffer(header.tobytes())]).cast(pa.binary())

@@ -1,4 +1,4 @@
-"""Reading topics: once, or as a stream."""
+"""Spark's readers of topics: a batch reader and a stream reader."""
 
 from __future__ import annotations
 
@@ -33,55 +33,57 @@ from goqueue.spark.source.positions import (
     Bounds,
     Offsets,
     OffsetsJson,
-    Place,
-    admitted,
+    TopicPartition,
     from_json,
-    ids_in,
     ranges,
+    readable_offset,
     resolve,
-    same_topics,
     split,
     to_json,
-    within,
+    topic_ids,
+    trigger_end,
+    without_recreated_topics,
 )
-from goqueue.spark.source.transport_choice import way_of
-from goqueue.spark.source.transports import Split, Way
+from goqueue.spark.source.transport_choice import transport_for
+from goqueue.spark.source.transports import Split, Transport
 
-_LOOK_FOR_TOPICS_S = 1.0
-"""How often a stream looks for new topics that fit its pattern."""
+_TOPIC_REFRESH_S = 1.0
+"""How often a stream lists topics to find new ones that match its pattern."""
 
 
 class Topics:
-    """Which topics are read: those that were named, or all that fit a pattern by now."""
+    """The topics to read: those named in the options, or all that currently match the pattern."""
 
-    def __init__(self, options: SourceOptions, way: Way) -> None:
+    def __init__(self, options: SourceOptions, transport: Transport) -> None:
         self._options = options
-        self._way = way
-        self._fitting: list[str] = []
-        self._looked_at = float("-inf")
+        self._transport = transport
+        self._matching: list[str] = []
+        self._listed_at = float("-inf")
 
     def names(self) -> Sequence[str]:
         if self._options.pattern is None:
             return self._options.topics
-        if time.monotonic() >= self._looked_at + _LOOK_FOR_TOPICS_S:
+        if time.monotonic() >= self._listed_at + _TOPIC_REFRESH_S:
             fits = re.compile(self._options.pattern).fullmatch
-            self._fitting = [name for name in self._way.topics() if fits(name) and not name.startswith(INTERNAL_PREFIX)]
-            self._looked_at = time.monotonic()
-        return self._fitting
+            self._matching = [
+                name for name in self._transport.topics() if fits(name) and not name.startswith(INTERNAL_PREFIX)
+            ]
+            self._listed_at = time.monotonic()
+        return self._matching
 
-    def bounds(self) -> dict[Place, Bounds]:
+    def bounds(self) -> dict[TopicPartition, Bounds]:
         try:
-            return self._way.bounds(self.names())
+            return self._transport.bounds(self.names())
         except TopicNotFound:
             if self._options.pattern is None:
                 raise
-            # One was deleted since they were looked for.
-            self._looked_at = float("-inf")
-            return self._way.bounds(self.names())
+            # A matching topic was deleted since the last listing.
+            self._listed_at = float("-inf")
+            return self._transport.bounds(self.names())
 
 
-class _Decoding:
-    """What executors do. Planning leaves nothing in it that cannot be pickled."""
+class _Reader:
+    """The part of a reader that runs in executors. It must stay picklable."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -89,55 +91,56 @@ class _Decoding:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Split):
-            # Spark reads something even if nothing was planned.
+            # Spark starts a task even if no partitions were planned.
             return
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        place = partition.range.place
-        decoder = Decoder(*place, schema, skip_damaged=not self._options.fail_on_data_loss)
+        tp = partition.range.tp
+        decoder = Decoder(*tp, schema, skip_damaged=not self._options.fail_on_data_loss)
         for run in partition.read():
             yield from decoder.decode(run)
 
 
-class BatchReader(_Decoding, DataSourceReader):
-    """Everything between two positions, as of the moment when it is planned.
+class BatchReader(_Reader, DataSourceReader):
+    """Reads everything between two positions, as of the moment of planning.
 
-    It takes no filters (``pushFilters``). Spark 4.3 makes one reader for each ``load()`` and keeps it with the filters
-    of its first use, so a second use of the same DataFrame would silently miss rows.
+    It does not implement filter pushdown (``pushFilters``). Spark 4.3 creates one reader for each ``load()`` and keeps
+    it with the filters of its first use, so a second use of the same DataFrame would silently miss rows.
     """
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        way = way_of(options)
-        bounds = Topics(options, way).bounds()
+        transport = transport_for(options)
+        bounds = Topics(options, transport).bounds()
         if not bounds and options.pattern is not None:
             raise TopicNotFound(f"no topic fits the pattern {options.pattern!r}")
         strict = options.fail_on_data_loss
-        start = resolve(options.starting, bounds, way.offset_at, otherwise="earliest", fail_on_data_loss=strict)
-        end = resolve(options.ending, bounds, way.offset_at, otherwise="latest", fail_on_data_loss=strict)
-        for place in bounds:
-            if start[place] > end[place]:
+        start = resolve(options.starting, bounds, transport.offset_at, otherwise="earliest", fail_on_data_loss=strict)
+        end = resolve(options.ending, bounds, transport.offset_at, otherwise="latest", fail_on_data_loss=strict)
+        for tp in bounds:
+            if start[tp] > end[tp]:
                 if isinstance(options.starting, dict) or isinstance(options.ending, dict):
-                    raise InvalidRequest(f"{place} would be read from offset {start[place]} back to {end[place]}")
-                end[place] = start[place]
+                    raise InvalidRequest(f"{tp} would be read from offset {start[tp]} back to {end[tp]}")
+                end[tp] = start[tp]
         whole = ranges(start, end, bounds, fail_on_data_loss=strict)
-        return [way.split(each) for each in split(whole, options.min_partitions)]
+        return [transport.split(each) for each in split(whole, options.min_partitions)]
 
 
-class StreamReader(_Decoding, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in one process for as long as the query runs, and is copied to executors for every task."""
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a stream. One instance lives on the driver's side as long as the query; each task gets a pickled copy
+    without the plan."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._planning: _Planning | None = None
+        self._current_plan: _StreamPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_planning": None}
+        return self.__dict__ | {"_current_plan": None}
 
     @property
-    def _plan(self) -> _Planning:
-        if self._planning is None:
-            self._planning = _Planning(self._options)
-        return self._planning
+    def _plan(self) -> _StreamPlan:
+        if self._current_plan is None:
+            self._current_plan = _StreamPlan(self._options)
+        return self._current_plan
 
     def initialOffset(self) -> OffsetsJson:  # noqa: N802
         initial = self._plan.initial()
@@ -160,44 +163,44 @@ class StreamReader(_Decoding, DataSourceStreamReader, SupportsTriggerAvailableNo
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> OffsetsJson | None:  # noqa: N802
-        return to_json(self._plan.newest, self._plan.ids)
+        return to_json(self._plan.latest_seen, self._plan.ids)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._plan.fix_the_end()
+        self._plan.fix_end()
 
     def partitions(self, start: OffsetsJson, end: OffsetsJson) -> Sequence[InputPartition]:
         return self._plan.partitions(start, end)
 
     def commit(self, end: OffsetsJson) -> None:
-        """The checkpoint knows, and the group is told when Spark asks for more."""
+        """Nothing to do: offsets are in the checkpoint, and ``latestOffset`` publishes them to the group."""
 
 
-class _Planning:
-    """What the driver's side of a stream knows."""
+class _StreamPlan:
+    """Driver-side state of a stream: the transport, its topics, the latest offsets seen and a fixed end, if any."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._way = way_of(options)
-        self._topics = Topics(options, self._way)
-        self._last: Offsets | None = None
-        """Where the stream ends, if that was fixed."""
-        self.newest: Offsets = {}
-        """What could be read when it was last looked at."""
+        self._transport = transport_for(options)
+        self._topics = Topics(options, self._transport)
+        self._fixed_end: Offsets | None = None
+        """Where the stream ends under the trigger AvailableNow; ``None``: no end."""
+        self.latest_seen: Offsets = {}
+        """End offsets at the last look at the topics."""
         self.ids: dict[str, str] = {}
-        """Of the topics, at the same time."""
+        """Topic ids by name, as of the same moment as ``latest_seen``."""
         self._mirror = GroupMirror(options) if options.group is not None else None
         if self._mirror is not None:
             self._mirror.check()
 
-    def _bounds(self) -> dict[Place, Bounds]:
+    def _bounds(self) -> dict[TopicPartition, Bounds]:
         bounds = self._topics.bounds()
-        self.newest = {place: each.end for place, each in bounds.items()}
-        self.ids = {place.topic: each.topic_id for place, each in bounds.items()}
+        self.latest_seen = {tp: each.end for tp, each in bounds.items()}
+        self.ids = {tp.topic: each.topic_id for tp, each in bounds.items()}
         return bounds
 
-    def _known(self, offsets: OffsetsJson, bounds: Mapping[Place, Bounds]) -> Offsets:
+    def _offsets_of(self, offsets: OffsetsJson, bounds: Mapping[TopicPartition, Bounds]) -> Offsets:
         strict = self._options.fail_on_data_loss
-        return same_topics(from_json(offsets), ids_in(offsets), bounds, fail_on_data_loss=strict)
+        return without_recreated_topics(from_json(offsets), topic_ids(offsets), bounds, fail_on_data_loss=strict)
 
     def initial(self) -> Offsets:
         options = self._options
@@ -205,55 +208,57 @@ class _Planning:
         return resolve(
             options.starting,
             bounds,
-            self._way.offset_at,
+            self._transport.offset_at,
             otherwise="earliest",
             fail_on_data_loss=options.fail_on_data_loss,
         )
 
-    def fix_the_end(self) -> None:
-        self._last = {place: each.end for place, each in self._bounds().items()}
+    def fix_end(self) -> None:
+        self._fixed_end = {tp: each.end for tp, each in self._bounds().items()}
 
     def latest(self, given: OffsetsJson, *, limited: bool) -> Offsets:
         options = self._options
         bounds = self._bounds()
-        # Of those that are deleted, too: one that comes again under its name is another.
-        self.ids = ids_in(given) | self.ids
-        start = self._known(given, bounds)
-        # Of a topic that was made anew nothing would be planned until it is as long as it was.
+        # Keep the ids of deleted topics too, so that a topic recreated under the same name is recognized.
+        self.ids = topic_ids(given) | self.ids
+        start = self._offsets_of(given, bounds)
+        # Without this check, a recreated topic would plan nothing until it is as long as the old one was.
         begin = {
-            place: within(place, offset, bounds[place], fail_on_data_loss=options.fail_on_data_loss)
-            for place, offset in start.items()
-            if place in bounds
+            tp: readable_offset(tp, offset, bounds[tp], fail_on_data_loss=options.fail_on_data_loss)
+            for tp, offset in start.items()
+            if tp in bounds
         }
-        if self._last is not None:
+        if self._fixed_end is not None:
             bounds = {
-                place: replace(each, end=min(each.end, self._last[place]))
-                for place, each in bounds.items()
-                if place in self._last
+                tp: replace(each, end=min(each.end, self._fixed_end[tp]))
+                for tp, each in bounds.items()
+                if tp in self._fixed_end
             }
         most = (options.max_messages, options.max_bytes) if limited else (None, None)
-        end = start | admitted(begin, bounds, *most)
+        end = start | trigger_end(begin, bounds, *most)
         if self._mirror is not None:
-            # All up to the start is done. Of the last batch before a stop nobody else says so. What is gone from a
-            # topic, or with it, has no offset any more that a group could be told.
-            self._mirror.move_to(begin, at_once=end == start)
+            # Everything below the start is processed; only this call reports the last batch before a stop. Topics
+            # that were deleted or recreated are left out: their old offsets cannot be set in a group.
+            self._mirror.publish(begin, at_once=end == start)
         return end
 
     def partitions(self, given_start: OffsetsJson, given_end: OffsetsJson) -> Sequence[InputPartition]:
         bounds = self._bounds()
-        start, end = self._known(given_start, bounds), self._known(given_end, bounds)
+        start, end = self._offsets_of(given_start, bounds), self._offsets_of(given_end, bounds)
         strict = self._options.fail_on_data_loss
-        self._check_whole(start, end, bounds, strict)
+        self._check_replanned_batch(start, end, bounds, strict)
         whole = ranges(start, end, bounds, fail_on_data_loss=strict)
-        return [self._way.split(each) for each in split(whole, self._options.min_partitions)]
+        return [self._transport.split(each) for each in split(whole, self._options.min_partitions)]
 
     @staticmethod
-    def _check_whole(start: Offsets, end: Offsets, bounds: Mapping[Place, Bounds], strict: bool) -> None:
-        """A batch that is planned again after a restart must be what it was."""
-        for place, offset in end.items():
-            if strict and place in bounds and offset > bounds[place].end and offset > start.get(place, 0):
+    def _check_replanned_batch(
+        start: Offsets, end: Offsets, bounds: Mapping[TopicPartition, Bounds], strict: bool
+    ) -> None:
+        """Raise if a batch that is planned again after a restart cannot have the same end as before."""
+        for tp, offset in end.items():
+            if strict and tp in bounds and offset > bounds[tp].end and offset > start.get(tp, 0):
                 raise InvalidRequest(
-                    f"the checkpoint says that {place} was read up to offset {offset}, and it ends at "
-                    f"{bounds[place].end}: the topic was made anew, or restored from a backup. Begin anew with another "
+                    f"the checkpoint says that {tp} was read up to offset {offset}, and it ends at "
+                    f"{bounds[tp].end}: the topic was made anew, or restored from a backup. Begin anew with another "
                     "checkpoint, or set failOnDataLoss=false"
                 )

@@ -1,9 +1,9 @@
-"""Writing to topics, exactly once.
+"""The sink: exactly-once writes to topics.
 
-Every attempt of a task writes transactions of its own and prepares them; the driver commits those of the attempts that
-won, all or none, under a key that names the query and its micro-batch. Who comes first with a key wins, and the broker
-aborts everything else that was written for it: so a task that is tried again, a micro-batch that is run again and a
-query that is started again add nothing and lose nothing.
+Each attempt of a task writes and prepares its own transactions; the driver commits those of the successful attempts
+atomically, under an application key that names the query and its micro-batch. The first commit under a key wins, and
+the broker aborts everything else written for it: so a retried task, a repeated micro-batch and a restarted query
+neither duplicate nor lose messages.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from goqueue.spark.source.outgoing_rows import Encoder, check_schema
 log = get_logger(__name__)
 
 _TIMEOUT_S = 600.0
-"""Of transactions, unless the option says otherwise. It matters only if a query is given up: else what a dead task has
-left ends with the commit of its micro-batch."""
-_PREPARED_AFTER = 1 / 3
-"""After this part of its timeout a task prepares what it has written and goes on in another transaction. What is
-prepared waits for an hour, and for longer while others still write for the same key."""
-_QUERY = "sql.streaming.queryId"
-_BATCH = "streaming.sql.batchId"
+"""Default of the option ``transactionTimeout``. It matters only for abandoned queries: otherwise the commit of the
+micro-batch aborts the transactions that a dead task left open."""
+_PREPARE_AFTER_FRACTION = 1 / 3
+"""After this fraction of the timeout a task prepares its transaction and continues in a new one. Prepared transactions
+have a timeout of an hour, extended while other tasks still write for the same key."""
+_QUERY_ID_PROPERTY = "sql.streaming.queryId"
+_BATCH_ID_PROPERTY = "streaming.sql.batchId"
 _BUFFER_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
-    """What one attempt of a task has prepared."""
+class PreparedWrite(WriterCommitMessage):
+    """Commit message of a task attempt: its prepared transactions, and the number of rows."""
 
     key: str
     transactions: tuple[str, ...]
@@ -49,14 +49,16 @@ class Written(WriterCommitMessage):
 
 
 class _Writer:
+    """What batch and stream writers share: write and prepare in a task, commit or abort in the driver."""
+
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_schema(schema, options.topic)
         if options.topic is not None:
-            # Here and now, in the driver: tasks would find out four times over.
+            # Check that the topic exists here, in the driver: a missing topic would fail four attempts of a task.
             client_for(options.brokers).describe_topic(options.topic)
         self._options = options
 
-    def _write(self, key: str, batches: Iterator[pa.RecordBatch]) -> Written:
+    def _write(self, key: str, batches: Iterator[pa.RecordBatch]) -> PreparedWrite:
         client = client_for(self._options.brokers)
         known = client.committed_under(key)
         if known is not None:
@@ -65,7 +67,7 @@ class _Writer:
                     f"a later micro-batch of this query was written already than this one ({key}): the checkpoint is "
                     "an older copy. Go on with the one that was used last, or begin anew with another"
                 )
-            return _passed_over(key, batches)
+            return _skip_committed(key, batches)
         attempt = Attempt(client, self._options, key)
         try:
             return attempt.write(batches)
@@ -73,22 +75,22 @@ class _Writer:
             attempt.abort()
             if client.committed_under(key) is None:
                 raise
-            # Another attempt, or another run of the same batch, was faster.
-            return _passed_over(key, batches, attempt.rows)
+            # Another attempt, or another run of the same micro-batch, has committed first.
+            return _skip_committed(key, batches, attempt.rows)
         except BaseException:
             attempt.abort()
             raise
         finally:
             attempt.close()
 
-    def _commit(self, messages: list[Written]) -> None:
+    def _commit(self, messages: list[PreparedWrite]) -> None:
         ids = [each for message in messages for each in message.transactions]
         keys = {message.key for message in messages}
         if len(keys) > 1:
             raise InvalidRequest(f"tasks of one write tell of different batches: {', '.join(sorted(keys))}")
         if not keys:
             return
-        # Also if there are no rows: what an earlier run of the same batch has left is aborted with this.
+        # Commit even without rows: this aborts what an earlier run of the same micro-batch left behind.
         committed = client_for(self._options.brokers).commit_many(key := keys.pop(), ids)
         rows = sum(message.rows for message in messages)
         if committed.messages != rows and not self._options.trust_committed:
@@ -99,8 +101,8 @@ class _Writer:
                 "pipeline: goqueue pipeline run … --trust-committed)"
             )
 
-    def _abort(self, messages: list[Written | None]) -> None:
-        """Never harms what is committed: the broker refuses to abort that."""
+    def _abort(self, messages: list[PreparedWrite | None]) -> None:
+        """Abort prepared transactions. Safe after a commit: the broker refuses to abort committed ones."""
         client = client_for(self._options.brokers)
         for message in messages:
             for transaction in message.transactions if message is not None else ():
@@ -110,17 +112,17 @@ class _Writer:
                     log.debug("a transaction was not aborted", transaction=transaction, error=str(error))
 
 
-def _passed_over(key: str, batches: Iterator[pa.RecordBatch], taken: int = 0) -> Written:
-    """It is committed already. The rows are only counted."""
-    return Written(key, (), taken + sum(batch.num_rows for batch in batches))
+def _skip_committed(key: str, batches: Iterator[pa.RecordBatch], already_read: int = 0) -> PreparedWrite:
+    """The commit message of a batch that is committed already: rows are counted, nothing is written."""
+    return PreparedWrite(key, (), already_read + sum(batch.num_rows for batch in batches))
 
 
 class Attempt:
-    """One attempt of a task: writes, prepares, and begins anew while there is more."""
+    """One attempt of a task: writes rows in a transaction, prepares it, and begins another while there are rows."""
 
     def __init__(self, client: Client, options: SinkOptions, key: str) -> None:
         timeout_s = options.transaction_timeout_ms / 1_000 or _TIMEOUT_S
-        self._prepare_after_s = timeout_s * _PREPARED_AFTER
+        self._prepare_after_s = timeout_s * _PREPARE_AFTER_FRACTION
         self._producer: Producer = client.producer(transaction_timeout=timeout_s, buffer_bytes=_BUFFER_BYTES)
         self._client = client
         self._key = key
@@ -128,20 +130,20 @@ class Attempt:
         self._open: Transaction | None = None
         self._began_at = 0.0
         self.rows = 0
-        """How many were taken."""
+        """Rows read from the input so far."""
         self._partitions: dict[str, int] = {}
         self._encoder = Encoder(options.topic, self._partitions_of)
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, batches: Iterator[pa.RecordBatch]) -> PreparedWrite:
         for batch in batches:
             self.rows += batch.num_rows
-            for parcel in self._encoder.encode(batch):
-                self._transaction().send_frames(*parcel)
+            for partition_batch in self._encoder.encode(batch):
+                self._transaction().send_frames(*partition_batch)
         self._prepare()
-        return Written(self._key, tuple(self._prepared), self.rows)
+        return PreparedWrite(self._key, tuple(self._prepared), self.rows)
 
     def abort(self) -> None:
-        """What is open is aborted when the producer is closed."""
+        """Abort the prepared transactions; closing the producer aborts the open one."""
         for transaction in self._prepared:
             try:
                 self._client.abort_transaction(transaction)
@@ -172,7 +174,7 @@ class Attempt:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """All rows of a DataFrame, or none. With the option ``commitKey`` only once, however often it is done."""
+    """Writes all rows of a DataFrame or none. With the option ``commitKey``, repeating the write adds nothing."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -182,33 +184,34 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return self._write(self._key, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit([each for each in messages if isinstance(each, Written)])
+        self._commit([each for each in messages if isinstance(each, PreparedWrite)])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort([each if isinstance(each, Written) else None for each in messages])
+        self._abort([each if isinstance(each, PreparedWrite) else None for each in messages])
         if self._options.commit_key is None:
-            # Nobody else knows this key: with it used up, tasks that are still at work are too late.
+            # The key is random and used by this write only: committing it empty makes tasks that still run fail.
             client_for(self._options.brokers).commit_many(self._key, [])
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Micro-batch by micro-batch, each exactly once."""
+    """Writes each micro-batch of a streaming query exactly once."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         query = batch = None
         if context is not None:
-            query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+            query, batch = context.getLocalProperty(_QUERY_ID_PROPERTY), context.getLocalProperty(_BATCH_ID_PROPERTY)
         if not query or not batch:
             raise InvalidRequest(
                 "Spark does not tell this task which query and micro-batch it belongs to, so the sink cannot know what "
                 "was written already; this version of Spark cannot be used for exactly-once writes"
             )
-        # One series for each query and where it writes to: of a series the broker remembers the last for good.
+        # Keys have the form series#batch, with one series per query and target topic: the broker remembers the last
+        # commit of each series for good.
         return self._write(f"spark/{query}/{self._options.topic or '*'}#{batch}", iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._commit([each for each in messages if isinstance(each, Written)])
+        self._commit([each for each in messages if isinstance(each, PreparedWrite)])
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._abort([each if isinstance(each, Written) else None for each in messages])
+        self._abort([each if isinstance(each, PreparedWrite) else None for each in messages])

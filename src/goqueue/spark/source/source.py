@@ -1,4 +1,4 @@
-"""The data source ``goqueue``."""
+"""Entry point of the data source ``goqueue``: schema, readers and writers."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ SCHEMA = StructType(
 )
 
 
-_MAY_BE_NULL = {"key": "of a message without one", "value": "of a tombstone"}
-"""Spark believes what a schema says: it would give wrong answers, or fail with an error of its own."""
+_NULLABLE = {"key": "of a message without one", "value": "of a tombstone"}
+"""Columns that can be null, and why. Spark trusts a schema that says NOT NULL: it would return wrong results, or fail
+with an obscure error."""
 
 
 class GoQueueSource(DataSource):
-    """``spark.read|readStream|write|writeStream.format("goqueue")``."""
+    """The class behind ``spark.read|readStream|write|writeStream.format("goqueue")``."""
 
     @classmethod
     def name(cls) -> str:
@@ -83,14 +84,14 @@ class GoQueueSource(DataSource):
 
 
 def _check_columns(schema: StructType) -> None:
-    """Of a schema that the user has given."""
+    """Raise if a schema given by the user has unknown columns, other types, or NOT NULL where null is possible."""
     known = {field.name: field.dataType for field in SCHEMA}
     for field in schema:
         if field.name not in known:
             raise InvalidRequest(f"there is no column {field.name!r}; there are {', '.join(NAMES)}")
-        if not field.nullable and field.name in _MAY_BE_NULL:
+        if not field.nullable and field.name in _NULLABLE:
             raise InvalidRequest(
-                f"the column {field.name} can be null ({_MAY_BE_NULL[field.name]}), and the schema says NOT NULL; "
+                f"the column {field.name} can be null ({_NULLABLE[field.name]}), and the schema says NOT NULL; "
                 "leave that out, and filter"
             )
         if field.dataType != known[field.name]:

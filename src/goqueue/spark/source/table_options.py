@@ -1,8 +1,8 @@
-"""The options of ``CREATE TABLE … USING goqueue OPTIONS (…)``.
+"""Options of tables: ``CREATE TABLE … USING goqueue OPTIONS (…)``.
 
-When a table is created, Spark hands its options to a Python source among the table's properties (owner, comment, …).
-When the table is read, Spark 4.3 hands over none of them; but it does hand over the table's schema as it was declared.
-So the schema's first column carries the options along, as metadata.
+When a table is created, Spark passes its options to a Python source among the table's properties (owner, comment, …).
+When the table is read, Spark 4.3 passes none of them, but it does pass the table's schema as declared. So the options
+are stored as metadata of the schema's first column.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pyspark.sql.types import StructField, StructType
 from goqueue.model.errors import InvalidRequest
 
 _PROVIDER = "provider"
-"""A property that every table has, and nothing but a table."""
+"""A property that every table has, and that is never set for a plain ``load``."""
 _PREFIX = "option."
 _METADATA = "goqueue.options"
 
 
 def declared_options(given: Mapping[str, str]) -> dict[str, str]:
-    """What the user has given, whether for one read (``load``) or for a table."""
+    """The user's options, whether for one read (``load``) or of a table."""
     if _PROVIDER not in given:
         return dict(given)
     options = {name.removeprefix(_PREFIX): value for name, value in given.items() if name.startswith(_PREFIX)}
-    # Of a table Spark makes this option a property of its own.
+    # For a table, Spark turns the option path into a property without the prefix.
     return options | ({"path": given["path"]} if "path" in given else {})
 
 
 def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
-    """The schema of a source; that of a table remembers the table's options."""
+    """The schema; for a table, with the table's options stored in its first column's metadata."""
     if _PROVIDER not in given:
         return schema
     first, *others = schema
@@ -39,9 +39,9 @@ def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
 
 
 def options_to_read(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The options of one read, or those of the table that is read.
+    """The options of one read, or those stored in the schema of the table that is read.
 
-    What is given for one read is never mixed with a table's, whose schema somebody may have used for it.
+    The two are never mixed: a read with options of its own may use a schema that was copied from a table.
     """
     if given:
         return dict(given)

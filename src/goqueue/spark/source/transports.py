@@ -1,4 +1,4 @@
-"""Transports to the data: a broker, from anywhere, or the files of a data folder (``file_transport``)."""
+"""Transports for reading: the protocol, and the one over a broker's API (``file_transport`` reads files instead)."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ from goqueue.client.connection.instants import from_nanoseconds
 from goqueue.client.connection.topics import TopicInfo
 from goqueue.model.errors import OffsetOutOfRange
 from goqueue.spark.source.clients import client_for
-from goqueue.spark.source.positions import Bounds, Place, Range
+from goqueue.spark.source.positions import Bounds, Range, TopicPartition
 from goqueue.wire.batch import FrameRun
 
 
 class Split(InputPartition):
-    """What one task reads. It is pickled: everything that the task must know is in it."""
+    """The input of one task. It is pickled, so it contains everything that the task needs."""
 
     range: Range
 
     def read(self) -> Iterator[FrameRun]:
-        """The visible frames of the range, in order."""
+        """Yield the visible frames of the range, in offset order."""
         raise NotImplementedError
 
 
-class Way(Protocol):
-    """What planning needs to know."""
+class Transport(Protocol):
+    """Metadata that planning needs, and the creation of splits."""
 
     def topics(self) -> list[str]: ...
 
-    def bounds(self, topics: Iterable[str]) -> dict[Place, Bounds]: ...
+    def bounds(self, topics: Iterable[str]) -> dict[TopicPartition, Bounds]: ...
 
-    def offset_at(self, place: Place, instant_ns: int) -> int: ...
+    def offset_at(self, tp: TopicPartition, instant_ns: int) -> int: ...
 
     def split(self, part: Range) -> Split: ...
 
 
-class BrokerWay:
+class BrokerTransport:
+    """Reads through a broker."""
+
     def __init__(self, brokers: tuple[str, ...], *, uncommitted: bool, fail_on_data_loss: bool) -> None:
         self._brokers = brokers
         self._uncommitted = uncommitted
@@ -50,17 +52,17 @@ class BrokerWay:
     def describe(self, topic: str) -> TopicInfo:
         return client_for(self._brokers).describe_topic(topic)
 
-    def bounds(self, topics: Iterable[str]) -> dict[Place, Bounds]:
-        found: dict[Place, Bounds] = {}
+    def bounds(self, topics: Iterable[str]) -> dict[TopicPartition, Bounds]:
+        found: dict[TopicPartition, Bounds] = {}
         for topic in topics:
-            told = self.describe(topic)
-            for number, each in enumerate(told.partitions):
+            info = self.describe(topic)
+            for number, each in enumerate(info.partitions):
                 end = each.latest_offset if self._uncommitted else each.stable_end
-                found[Place(topic, number)] = Bounds(each.earliest_offset, end, each.size_bytes, told.id)
+                found[TopicPartition(topic, number)] = Bounds(each.earliest_offset, end, each.size_bytes, info.id)
         return found
 
-    def offset_at(self, place: Place, instant_ns: int) -> int:
-        return client_for(self._brokers).find_offset(place.topic, place.partition, from_nanoseconds(instant_ns))
+    def offset_at(self, tp: TopicPartition, instant_ns: int) -> int:
+        return client_for(self._brokers).find_offset(tp.topic, tp.partition, from_nanoseconds(instant_ns))
 
     def split(self, part: Range) -> Split:
         return BrokerSplit(self._brokers, part, self._uncommitted, self._fail_on_data_loss)
@@ -68,49 +70,54 @@ class BrokerWay:
 
 @dataclass(frozen=True)
 class BrokerSplit(Split):
+    """An offset range that a task reads from a broker."""
+
     brokers: tuple[str, ...]
     range: Range
     uncommitted: bool
     fail_on_data_loss: bool
 
     def read(self) -> Iterator[FrameRun]:
-        place, low, high = self.range
+        tp, low, high = self.range
         client = client_for(self.brokers)
         isolation = "read_uncommitted" if self.uncommitted else "read_committed"
         try:
-            for batch in client.read_batches(place.topic, place.partition, low, isolation=isolation):  # type: ignore[arg-type]
+            for batch in client.read_batches(tp.topic, tp.partition, low, isolation=isolation):  # type: ignore[arg-type]
                 run = batch.run
                 if run.offset_at(0) > low:
-                    # A gap may be what compaction left, or what retention took since this was planned.
+                    # A gap is left by compaction, or by retention since planning; only the latter is an error.
                     self._check_gone(low)
                 low = batch.next_offset
                 if low < high:
                     yield run
                     continue
-                within = _below(run, high)
-                if within is not None:
-                    yield within
+                head = _below(run, high)
+                if head is not None:
+                    yield head
                 return
         except OffsetOutOfRange as error:
             self._check_gone(low, error)
             low = max(low, self._earliest())
             if low < high:
-                yield from BrokerSplit(self.brokers, Range(place, low, high), self.uncommitted, False).read()
+                yield from BrokerSplit(self.brokers, Range(tp, low, high), self.uncommitted, False).read()
             return
         self._check_end(high)
 
     def _earliest(self) -> int:
-        place = self.range.place
-        return client_for(self.brokers).describe_topic(place.topic).partitions[place.partition].earliest_offset
+        tp = self.range.tp
+        return client_for(self.brokers).describe_topic(tp.topic).partitions[tp.partition].earliest_offset
 
     def _check_end(self, high: int) -> None:
-        """Nothing more came. That is so if what is left is nothing that a reader sees; else it was there once."""
-        place = self.range.place
-        found = client_for(self.brokers).describe_topic(place.topic).partitions[place.partition]
+        """Raise if the partition now ends before ``high``: messages that planning saw are lost.
+
+        If it does not, the rest of the range holds only frames that readers never see.
+        """
+        tp = self.range.tp
+        found = client_for(self.brokers).describe_topic(tp.topic).partitions[tp.partition]
         end = found.latest_offset if self.uncommitted else found.stable_end
         if self.fail_on_data_loss and end < high:
             raise OffsetOutOfRange(
-                f"{place} was to be read up to offset {high} and ends at {end}: messages were lost, or the topic was "
+                f"{tp} was to be read up to offset {high} and ends at {end}: messages were lost, or the topic was "
                 "made anew. Set failOnDataLoss=false to go on without them"
             )
 
@@ -118,12 +125,12 @@ class BrokerSplit(Split):
         earliest = self._earliest()
         if self.fail_on_data_loss and earliest > low:
             raise OffsetOutOfRange(
-                f"messages of {self.range.place} were removed by retention while they were read: offset {low} is gone, "
+                f"messages of {self.range.tp} were removed by retention while they were read: offset {low} is gone, "
                 f"the earliest is {earliest}. Set failOnDataLoss=false to go on without them"
             ) from error
 
 
 def _below(run: FrameRun, high: int) -> FrameRun | None:
-    """The frames of a run that lie below an offset."""
+    """The frames of a run below an offset; ``None`` if there are none."""
     count = int((run.columns()["offset"] < high).sum())
     return run.part(0, count) if count else None

@@ -1,1 +1,1 @@
-"""Making a Spark session that knows GoQueue."""
+"""Creating a Spark session with the data source ``goqueue`` registered."""

@@ -1,4 +1,4 @@
-"""Starts Spark's Java process so that only Python decides when it ends."""
+"""Launch of Spark's Java process so that it ignores SIGTERM and ends only when Python does."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pyspark import java_gateway
 
 
 @contextmanager
-def sheltered_java() -> Iterator[None]:
-    """A Java process that is launched meanwhile ignores SIGTERM.
+def java_ignoring_sigterm() -> Iterator[None]:
+    """Make Java processes launched inside this context ignore SIGTERM.
 
-    Who ends a service or a shell's job sends it to all of its processes, and Java would be gone in the middle of the
-    micro-batch that Python lets finish. It ends when Python does, because its standard input ends then. Spark itself
-    shelters it from Ctrl-C alone, and leaves nobody else a say in what the new process does before it becomes Java.
+    Stopping a service or a shell job sends SIGTERM to all of its processes, which would end Java in the middle of the
+    micro-batch that Python lets finish. Java ends when Python does, because its standard input is closed then. Spark
+    itself makes Java ignore Ctrl-C only, and offers no hook between fork and exec, so ``Popen`` is replaced.
     """
     gateway: Any = java_gateway
     plain = gateway.Popen
 
-    def launched(command: list[str], preexec_fn: Callable[[], None], **kwargs: Any) -> Any:
-        def before_it_is_java() -> None:
+    def popen(command: list[str], preexec_fn: Callable[[], None], **kwargs: Any) -> Any:
+        def before_exec() -> None:
             preexec_fn()
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-        return plain(command, preexec_fn=before_it_is_java, **kwargs)
+        return plain(command, preexec_fn=before_exec, **kwargs)
 
-    gateway.Popen = launched
+    gateway.Popen = popen
     try:
         yield
     finally:

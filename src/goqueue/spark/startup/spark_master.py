@@ -1,7 +1,8 @@
-"""What Spark was told outside of this program, above all which master to use.
+"""Spark settings from outside this program (``spark-submit``, defaults file, environment), above all the master.
 
-Spark gives what a program sets precedence over the arguments of ``spark-submit``. A program that sets a default master
-would therefore run locally although it was submitted to a cluster, unless it reads those arguments first.
+In Spark, settings made by a program take precedence over the arguments of ``spark-submit``. A program that sets a
+default master would therefore run locally although it was submitted to a cluster, unless it reads those arguments
+first.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from pathlib import Path
 from goqueue.model.errors import InvalidRequest
 
 LOCAL_MASTER = "local[*]"
-"""Where Spark runs if nothing says otherwise."""
+"""The master if none is configured anywhere."""
 _KEY = "spark.master"
 
 
-def submitted_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What ``spark-submit`` was given, if it has started this program; nothing if it has not."""
+def spark_submit_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The settings given to ``spark-submit`` if it started this program; empty if it did not."""
     if "PYSPARK_GATEWAY_PORT" not in environment:
         return {}
     from pyspark import SparkConf, SparkContext
@@ -32,7 +33,7 @@ def submitted_settings(environment: Mapping[str, str] = os.environ) -> dict[str,
 def chosen_master(
     master: str | None, conf: Mapping[str, str] | None = None, environment: Mapping[str, str] = os.environ
 ) -> str:
-    """Where to run: what the program says, else what Spark was told elsewhere, else all cores of this machine."""
+    """The master to use: the program's own, else the one configured outside, else all cores of this machine."""
     in_conf = (conf or {}).get(_KEY)
     if master and in_conf and in_conf != master:
         raise InvalidRequest(f"the master is {master!r}, and {_KEY} is {in_conf!r}; leave one of them out")
@@ -40,22 +41,22 @@ def chosen_master(
 
 
 def configured_master(environment: Mapping[str, str] = os.environ) -> str | None:
-    """By Spark's own order: what ``spark-submit`` was given, ``spark-defaults.conf``, the variable ``MASTER``."""
+    """The master in Spark's own order: ``spark-submit``, ``spark-defaults.conf``, the variable ``MASTER``."""
     return (
-        submitted_settings(environment).get(_KEY)
-        or _in_arguments(environment.get("PYSPARK_SUBMIT_ARGS", ""))
-        or _in_defaults(environment)
+        spark_submit_settings(environment).get(_KEY)
+        or _master_in_arguments(environment.get("PYSPARK_SUBMIT_ARGS", ""))
+        or _master_in_defaults(environment)
         or environment.get("MASTER")
         or None
     )
 
 
-def _in_arguments(text: str) -> str | None:
-    """``PYSPARK_SUBMIT_ARGS``, which are the arguments of the ``spark-submit`` that a Python program starts."""
+def _master_in_arguments(text: str) -> str | None:
+    """The master in ``PYSPARK_SUBMIT_ARGS``, the arguments of the ``spark-submit`` that a Python program starts."""
     try:
         arguments = shlex.split(text)
     except ValueError:
-        # Spark will say what is wrong with them.
+        # Spark reports malformed arguments itself.
         return None
     master = setting = None
     for name, value in pairwise([*arguments, ""]):
@@ -68,8 +69,8 @@ def _in_arguments(text: str) -> str | None:
     return master or setting
 
 
-def _in_defaults(environment: Mapping[str, str]) -> str | None:
-    folder = environment.get("SPARK_CONF_DIR") or _conf_below(environment.get("SPARK_HOME"))
+def _master_in_defaults(environment: Mapping[str, str]) -> str | None:
+    folder = environment.get("SPARK_CONF_DIR") or _conf_folder(environment.get("SPARK_HOME"))
     file = Path(folder or "") / "spark-defaults.conf"
     if folder is None or not file.is_file():
         return None
@@ -81,12 +82,12 @@ def _in_defaults(environment: Mapping[str, str]) -> str | None:
     return None
 
 
-def _conf_below(home: str | None) -> str | None:
+def _conf_folder(home: str | None) -> str | None:
     if home is None:
         try:
             from pyspark.find_spark_home import _find_spark_home
         except ModuleNotFoundError:
-            # Who starts Spark will say that it is not installed.
+            # Starting Spark reports that it is not installed.
             return None
         home = _find_spark_home()
     return str(Path(home) / "conf") if home else None

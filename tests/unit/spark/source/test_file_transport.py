@@ -10,11 +10,11 @@ from behaviour.host import config_for
 
 from goqueue.broker.broker import Broker
 from goqueue.model.publishing import NewMessage
-from goqueue.spark.source.file_transport import FolderWay
-from goqueue.spark.source.positions import Bounds, Place
-from goqueue.spark.source.transports import BrokerWay
+from goqueue.spark.source.file_transport import FileTransport
+from goqueue.spark.source.positions import Bounds, TopicPartition
+from goqueue.spark.source.transports import BrokerTransport
 
-T0 = Place("t", 0)
+T0 = TopicPartition("t", 0)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ class _Partition:
     earliest_offset, latest_offset, stable_end, size_bytes = 2, 4, 3, 0
 
 
-class _Told:
+class _TopicInfo:
     """What a broker says of a log of which the first two messages have expired, the last one is not durable and the one
     before it lies in a transaction that is open."""
 
@@ -44,10 +44,10 @@ class _Told:
 
 
 def bounds(folder: Path, monkeypatch: pytest.MonkeyPatch, *, beside_a_broker: bool, uncommitted: bool) -> Bounds:
-    topic_id = FolderWay(folder, None, uncommitted=False, fail_on_data_loss=True).bounds(["t"])[T0].topic_id
-    monkeypatch.setattr(BrokerWay, "describe", lambda way, topic: _Told(topic_id))
+    topic_id = FileTransport(folder, None, uncommitted=False, fail_on_data_loss=True).bounds(["t"])[T0].topic_id
+    monkeypatch.setattr(BrokerTransport, "describe", lambda transport, topic: _TopicInfo(topic_id))
     brokers = ("localhost:1",) if beside_a_broker else None
-    return FolderWay(folder, brokers, uncommitted=uncommitted, fail_on_data_loss=True).bounds(["t"])[T0]
+    return FileTransport(folder, brokers, uncommitted=uncommitted, fail_on_data_loss=True).bounds(["t"])[T0]
 
 
 @pytest.mark.parametrize(("uncommitted", "end"), [(False, 3), (True, 4)])

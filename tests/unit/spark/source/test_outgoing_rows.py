@@ -43,7 +43,7 @@ from goqueue.model.errors import GoQueueError, InvalidMessage, InvalidRequest, M
 from goqueue.model.message import Message, Priority
 from goqueue.spark.source import outgoing_rows
 from goqueue.spark.source.columns import HEADERS
-from goqueue.spark.source.outgoing_rows import COLUMNS, Encoder, Parcel, check_schema
+from goqueue.spark.source.outgoing_rows import COLUMNS, Encoder, PartitionBatch, check_schema
 from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, parse_batch
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import Flag
@@ -125,13 +125,13 @@ def _with_tombstones(batch: pa.RecordBatch, wanted: list[bool]) -> pa.RecordBatc
     return batch.set_column(place, batch.schema.field(place), pa.array(values, batch.schema.field(place).type))
 
 
-def encoded(batch: pa.RecordBatch, topic: str | None = "orders") -> list[Parcel]:
+def encoded(batch: pa.RecordBatch, topic: str | None = "orders") -> list[PartitionBatch]:
     return list(Encoder(topic, PARTITIONS.__getitem__).encode(batch))
 
 
-def stored(parcel: Parcel) -> list[tuple[Message, int]]:
-    """What a broker would store of a parcel, with the flags of each: stamped, verified and decoded."""
-    stamped = parse_batch(b"".join(stamped_pieces([parcel.run], ProducerStamp(1, 0, 0, len(parcel.run)))))
+def stored(part: PartitionBatch) -> list[tuple[Message, int]]:
+    """What a broker would store of a batch, with the flags of each: stamped, verified and decoded."""
+    stamped = parse_batch(b"".join(stamped_pieces([part.run], ProducerStamp(1, 0, 0, len(part.run)))))
     assert len(stamped.frames) <= MAX_BATCH_BYTES or len(stamped) == 1
     checked = verify_batch(stamped, RULES)
     run = FrameRun(memoryview(checked.frames), checked.positions)
@@ -185,13 +185,13 @@ def test_any_rows_become_the_frames_that_the_client_would_send_where_it_would_se
 ) -> None:
     batch, topic = given_
     before_ns = time.time_ns() // 1_000 * 1_000
-    parcels = encoded(batch, topic)
+    parts = encoded(batch, topic)
     after_ns = time.time_ns()
     rows = rows_of(batch)
     wanted = Counter((row.get("topic", topic), without_time(frame_by_the_client(row, 0))) for row in rows)
-    assert Counter((each.topic, without_time(frame)) for each in parcels for frame in frames_of(each.run)) == wanted
+    assert Counter((each.topic, without_time(frame)) for each in parts for frame in frames_of(each.run)) == wanted
     times = Counter(
-        message.timestamp_ns for parcel in parcels for message, _ in stored(parcel)
+        message.timestamp_ns for part in parts for message, _ in stored(part)
     )  # Also: the broker takes all.
     told = Counter(row["timestamp"] * 1_000 for row in rows if row.get("timestamp") is not None)
     made_up = times - told
@@ -199,11 +199,11 @@ def test_any_rows_become_the_frames_that_the_client_would_send_where_it_would_se
     assert made_up.total() == len(rows) - told.total()
     asked = {name: place for place, name in enumerate(batch.schema.names)}
     if "partition" not in asked:
-        for parcel in parcels:
-            for message, _ in stored(parcel):
+        for part in parts:
+            for message, _ in stored(part):
                 if message.key is not None:
-                    assert parcel.partition == partition_of(message.key, PARTITIONS[parcel.topic])
-                assert 0 <= parcel.partition < PARTITIONS[parcel.topic]
+                    assert part.partition == partition_of(message.key, PARTITIONS[part.topic])
+                assert 0 <= part.partition < PARTITIONS[part.topic]
 
 
 def column(name: str, *values: Any, kind: pa.DataType | None = None, **more: list[Any]) -> pa.RecordBatch:
@@ -213,13 +213,13 @@ def column(name: str, *values: Any, kind: pa.DataType | None = None, **more: lis
     return pa.RecordBatch.from_pydict(columns)
 
 
-def messages(parcels: Iterable[Parcel]) -> list[tuple[Message, int]]:
-    return [each for parcel in parcels for each in stored(parcel)]
+def messages(parts: Iterable[PartitionBatch]) -> list[tuple[Message, int]]:
+    return [each for part in parts for each in stored(part)]
 
 
 def test_a_partition_that_is_asked_for_goes_before_the_key() -> None:
     batch = column("partition", 3, None, 0, kind=pa.int32(), key=[b"a", b"a", None])
-    found = {(parcel.partition, len(parcel.run)) for parcel in encoded(batch)}
+    found = {(part.partition, len(part.run)) for part in encoded(batch)}
     assert partition_of(b"a", 4) not in (0, 3)
     assert found == {(3, 1), (partition_of(b"a", 4), 1), (0, 1)}
 
@@ -237,29 +237,29 @@ def test_rows_of_one_key_keep_their_order() -> None:
 def test_rows_without_a_key_go_to_another_partition_batch_by_batch() -> None:
     encoder = Encoder("orders", PARTITIONS.__getitem__)
     batch = column("value", b"a", b"b")
-    found = [{parcel.partition for parcel in encoder.encode(batch)} for _ in range(4)]
+    found = [{part.partition for part in encoder.encode(batch)} for _ in range(4)]
     assert sorted(found, key=min) == [{0}, {1}, {2}, {3}]
 
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.sampled_from([0, 1_000, 300_000, MAX_BATCH_BYTES - 200, MAX_BATCH_BYTES, 2 << 20]), max_size=8))
-def test_parcels_are_as_large_as_a_batch_may_be_and_no_larger(sizes: list[int]) -> None:
+def test_batches_are_as_large_as_allowed_and_no_larger(sizes: list[int]) -> None:
     batch = pa.RecordBatch.from_pydict({"value": pa.array([bytes(size) for size in sizes], pa.binary())})
-    parcels = encoded(batch)
-    assert [len(message.value) for message, _ in messages(parcels)] == sizes
-    totals = [len(parcel.run.frames) for parcel in parcels]
-    for one, other in pairwise(parcels):
+    parts = encoded(batch)
+    assert [len(message.value) for message, _ in messages(parts)] == sizes
+    totals = [len(part.run.frames) for part in parts]
+    for one, other in pairwise(parts):
         # Nothing is cut that would have fitted.
         assert len(one.run.frames) + len(frames_of(other.run)[0]) > MAX_BATCH_BYTES - 100
-    assert all(total <= MAX_BATCH_BYTES - 40 or len(each.run) == 1 for total, each in zip(totals, parcels, strict=True))
+    assert all(total <= MAX_BATCH_BYTES - 40 or len(each.run) == 1 for total, each in zip(totals, parts, strict=True))
 
 
 def test_a_large_batch_is_worked_on_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outgoing_rows, "_SLICE_BYTES", 2_000)
     batch = pa.RecordBatch.from_pydict({"value": [bytes(1_000)] * 10})
-    parcels = encoded(batch)
-    assert len({parcel.partition for parcel in parcels}) == 4
-    assert sum(len(parcel.run) for parcel in parcels) == 10
+    parts = encoded(batch)
+    assert len({part.partition for part in parts}) == 4
+    assert sum(len(part.run) for part in parts) == 10
 
 
 def test_a_slice_of_a_batch_is_encoded_as_such() -> None:
@@ -271,7 +271,7 @@ def test_a_slice_of_a_batch_is_encoded_as_such() -> None:
     ]
 
 
-def test_no_rows_are_no_parcels() -> None:
+def test_no_rows_are_no_batches() -> None:
     assert encoded(column("value", kind=pa.binary())) == []
 
 

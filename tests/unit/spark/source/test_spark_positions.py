@@ -14,41 +14,41 @@ from goqueue.spark.source.positions import (
     SPLIT_MESSAGES,
     Bounds,
     Offsets,
-    Place,
     Range,
-    admitted,
+    TopicPartition,
     from_json,
-    ids_in,
     ranges,
     resolve,
-    same_topics,
     split,
     to_json,
+    topic_ids,
+    trigger_end,
+    without_recreated_topics,
 )
 
-A0, A1, B0 = Place("a", 0), Place("a", 1), Place("b", 0)
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
-places = st.builds(Place, st.sampled_from("abc"), st.integers(0, 11))
+places = st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 11))
 offsets = st.integers(0, 2_000)
 
 
 @st.composite
-def bounds_of(draw: st.DrawFn) -> dict[Place, Bounds]:
+def bounds_of(draw: st.DrawFn) -> dict[TopicPartition, Bounds]:
     found = draw(st.sets(places, min_size=1, max_size=6))
     made = {}
-    for place in sorted(found):
+    for tp in sorted(found):
         earliest = draw(offsets)
-        made[place] = Bounds(earliest, earliest + draw(st.integers(0, 300)), draw(st.integers(0, 1 << 20)))
+        made[tp] = Bounds(earliest, earliest + draw(st.integers(0, 300)), draw(st.integers(0, 1 << 20)))
     return made
 
 
 @settings(max_examples=30)
 @given(st.dictionaries(places, offsets))
 def test_offsets_survive_json_and_their_text_does_not_depend_on_their_order(found: Offsets) -> None:
-    ids = {place.topic: f"id of {place.topic}" for place in found}
+    ids = {tp.topic: f"id of {tp.topic}" for tp in found}
     text = json.dumps(to_json(found, ids))
     assert from_json(json.loads(text)) == found
-    assert ids_in(json.loads(text)) == ids
+    assert topic_ids(json.loads(text)) == ids
     assert json.dumps(to_json(dict(reversed(found.items())), ids)) == text
 
 
@@ -56,9 +56,9 @@ def test_rule_3_offsets_of_a_topic_that_was_made_anew_mean_nothing() -> None:
     bounds = {A0: Bounds(0, 150, 0, "new"), B0: Bounds(0, 9, 0, "same")}
     read, ids = {A0: 100, B0: 5}, {"a": "old", "b": "same"}
     with pytest.raises(OffsetOutOfRange, match=r"topic 'a' was deleted and made anew .*another checkpoint"):
-        same_topics(read, ids, bounds, fail_on_data_loss=True)
-    assert same_topics(read, ids, bounds, fail_on_data_loss=False) == {B0: 5}
-    assert same_topics(read, {"a": "new"}, bounds, fail_on_data_loss=True) == read
+        without_recreated_topics(read, ids, bounds, fail_on_data_loss=True)
+    assert without_recreated_topics(read, ids, bounds, fail_on_data_loss=False) == {B0: 5}
+    assert without_recreated_topics(read, {"a": "new"}, bounds, fail_on_data_loss=True) == read
 
 
 def test_the_lost_beginning_of_a_partition_that_came_since_is_noticed() -> None:
@@ -72,15 +72,15 @@ def test_the_lost_beginning_of_a_partition_that_came_since_is_noticed() -> None:
 @example({A0: (0, 10)}, 6)
 @example({A0: (0, 1), A1: (0, 1), B0: (0, 1_000)}, 5)
 def test_splits_cover_every_message_once_and_are_as_many_as_asked_for(
-    given_: dict[Place, tuple[int, int]], wanted: int
+    given_: dict[TopicPartition, tuple[int, int]], wanted: int
 ) -> None:
-    whole = [Range(place, low, low + size) for place, (low, size) in sorted(given_.items())]
+    whole = [Range(tp, low, low + size) for tp, (low, size) in sorted(given_.items())]
     parts = split(whole, wanted)
     total = sum(each.size for each in whole)
     assert all(each.size > 0 for each in parts)
     assert sum(each.size for each in parts) == total
     for each in whole:
-        mine = [part for part in parts if part.place == each.place]
+        mine = [part for part in parts if part.tp == each.tp]
         assert (mine[0].low, mine[-1].high) == (each.low, each.high)
         assert all(one.high == other.low for one, other in pairwise(mine))
         assert max(part.size for part in mine) - min(part.size for part in mine) <= 1
@@ -97,31 +97,31 @@ def test_a_huge_partition_is_split_unasked_and_not_if_few_tasks_are_asked_for() 
 
 @settings(max_examples=40, deadline=None)
 @given(bounds_of(), st.data())
-def test_triggers_stay_within_their_limits_and_reach_the_end(bounds: dict[Place, Bounds], data: st.DataObject) -> None:
+def test_triggers_stay_within_their_limits_and_reach_the_end(
+    bounds: dict[TopicPartition, Bounds], data: st.DataObject
+) -> None:
     max_messages = data.draw(st.none() | st.integers(1, 200))
     max_bytes = data.draw(st.none() | st.integers(1, 1 << 19))
     start: Offsets = {
-        place: data.draw(st.integers(each.earliest, each.end))
-        for place, each in bounds.items()
-        if data.draw(st.booleans())
+        tp: data.draw(st.integers(each.earliest, each.end)) for tp, each in bounds.items() if data.draw(st.booleans())
     }
     steps = 0
     while True:
-        found = admitted(start, bounds, max_messages, max_bytes)
-        begin = {place: start.get(place, each.earliest) for place, each in bounds.items()}
-        taken = {place: found[place] - begin[place] for place in bounds}
-        assert all(count >= 0 and found[place] <= bounds[place].end for place, count in taken.items())
-        waiting = {place for place, each in bounds.items() if begin[place] < each.end}
+        found = trigger_end(start, bounds, max_messages, max_bytes)
+        begin = {tp: start.get(tp, each.earliest) for tp, each in bounds.items()}
+        taken = {tp: found[tp] - begin[tp] for tp in bounds}
+        assert all(count >= 0 and found[tp] <= bounds[tp].end for tp, count in taken.items())
+        waiting = {tp for tp, each in bounds.items() if begin[tp] < each.end}
         # None is forgotten behind larger ones.
-        assert {place for place, count in taken.items() if count} == waiting
-        beyond_one = [place for place, count in taken.items() if count > 1]
+        assert {tp for tp, count in taken.items() if count} == waiting
+        beyond_one = [tp for tp, count in taken.items() if count > 1]
         if max_messages is not None:
-            assert sum(taken[place] for place in beyond_one) <= max_messages
+            assert sum(taken[tp] for tp in beyond_one) <= max_messages
         if max_bytes is not None:
-            sizes = {place: each.size_bytes / max(1, each.end - each.earliest) for place, each in bounds.items()}
-            assert sum(taken[place] * sizes[place] for place in beyond_one) <= max_bytes * 1.000001
+            sizes = {tp: each.size_bytes / max(1, each.end - each.earliest) for tp, each in bounds.items()}
+            assert sum(taken[tp] * sizes[tp] for tp in beyond_one) <= max_bytes * 1.000001
         if max_messages is None and max_bytes is None:
-            assert found == {place: each.end for place, each in bounds.items()}
+            assert found == {tp: each.end for tp, each in bounds.items()}
         if not waiting:
             break
         start = start | found
@@ -132,15 +132,15 @@ def test_triggers_stay_within_their_limits_and_reach_the_end(bounds: dict[Place,
 def test_messages_that_are_gone_take_nothing_of_a_limit() -> None:
     """Else a query that goes on without a million lost messages would run a hundred thousand empty batches."""
     bounds = {A0: Bounds(1_000_000, 1_000_100)}
-    assert admitted({A0: 0}, bounds, 10, None) == {A0: 1_000_010}
+    assert trigger_end({A0: 0}, bounds, 10, None) == {A0: 1_000_010}
 
 
 def test_without_limits_a_trigger_takes_everything_new_partitions_too() -> None:
     bounds = {A0: Bounds(5, 9), A1: Bounds(2, 4)}
-    assert admitted({A0: 7}, bounds, None, None) == {A0: 9, A1: 4}
+    assert trigger_end({A0: 7}, bounds, None, None) == {A0: 9, A1: 4}
 
 
-def no_time(_place: Place, _instant_ns: int) -> int:
+def no_time(_place: TopicPartition, _instant_ns: int) -> int:
     raise AssertionError("nobody asked for an instant")
 
 
@@ -152,9 +152,9 @@ def test_a_read_begins_at_an_end_of_the_log_at_an_instant_or_at_offsets(strict: 
     def found(position: object, otherwise: str = "earliest") -> Offsets:
         asked: list[int] = []
 
-        def at(place: Place, instant_ns: int) -> int:
+        def at(tp: TopicPartition, instant_ns: int) -> int:
             asked.append(instant_ns)
-            return by_time[place]
+            return by_time[tp]
 
         result = resolve(position, bounds, at, otherwise=otherwise, fail_on_data_loss=strict)  # type: ignore[arg-type]
         assert asked == ([position] * 3 if isinstance(position, int) else [])

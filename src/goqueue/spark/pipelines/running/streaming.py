@@ -258,7 +258,7 @@ def _tell_group(context: QueryContext, watches: Sequence[Watch]) -> None:
 
     told = {"brokers": context.brokers, "topics": ",".join(ends), "group": context.told_group}
     try:
-        GroupMirror(source_options(told)).move_to(from_json(ends), at_once=True)
+        GroupMirror(source_options(told)).publish(from_json(ends), at_once=True)
     except GoQueueError as error:
         log.warning("how far a query is could not be told to its group", group=context.told_group, error=str(error))
 
