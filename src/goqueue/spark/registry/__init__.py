@@ -1,1 +1,1 @@
-"""Columns encoded and decoded with schemas of the registry."""
+"""Encoding and decoding of columns with schemas of the schema registry."""

@@ -1,8 +1,8 @@
-"""Reading Avro values with the schema they were written with, as what another schema makes of them.
+"""Avro schema resolution: reads values written with one schema as values of another.
 
-What has to be done for each field is worked out once for both schemas: fields that only one of them has, wider types,
-branches of unions. Then one function for each type steps over a value; this takes half the time that asking for both
-schemas again at each value does, and less. The rules are those of the Avro specification.
+Resolution is compiled once per pair of schemas: fields that only one of them has, wider types, branches of unions. The
+result is one function per type that steps through a value; this takes at most half the time of consulting both schemas
+at each value. The rules are those of the Avro specification.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from struct import Struct
 from typing import Any, NoReturn
 
 from goqueue.schemas.avro.avro_walk import MOST_EMPTY_ITEMS
-from goqueue.spark.registry.registry_avro import Node, default_of, in_union, is_decimal, is_member, to_decimal
+from goqueue.spark.registry.registry_avro import Node, default_of, is_decimal, is_member, to_decimal, wrap_in_union
 
 Step = Callable[[bytes, int], tuple[Any, int]]
-"""Takes a value and a place in it; returns what stands there and the place behind."""
+"""Takes a value's bytes and a position; returns the datum that begins there, and the position behind it."""
 
 _PROMOTIONS = {
     "int": ("long", "float", "double"),
@@ -30,18 +30,18 @@ _LONGEST_SHIFT = 63
 
 
 class Unreadable(Exception):
-    """The value is wrong, or cannot be what the reader's schema wants."""
+    """The value is malformed, or cannot be resolved to the reader's schema."""
 
 
 def avro_reading(writer: Node, reader: Node) -> Step:
-    """What reads values of the one schema as those of the other."""
-    return _Resolving().step(writer, reader)
+    """A function that reads values of the writer's schema as values of the reader's."""
+    return _StepBuilder().step(writer, reader)
 
 
-class _Resolving:
+class _StepBuilder:
     def __init__(self) -> None:
         self._records: dict[tuple[int, int], Step] = {}
-        """Records may lie in themselves where the reader does not look."""
+        """Steps by writer's and reader's record: a writer's record may be recursive in fields that are skipped."""
 
     def step(self, writer: Node, reader: Node) -> Step:
         if writer["type"] == "union":
@@ -49,8 +49,8 @@ class _Resolving:
         if reader["type"] == "union":
             return self._into_union(writer, reader)
         kind, wanted = writer["type"], reader["type"]
-        if not _fits(writer, reader):
-            return _refusal(f"{_shown(writer)} was written, which cannot be read as {_shown(reader)}")
+        if not _is_readable_as(writer, reader):
+            return _raising_step(f"{_describe(writer)} was written, which cannot be read as {_describe(reader)}")
         match kind:
             case "record":
                 return self._record(writer, reader)
@@ -61,24 +61,24 @@ class _Resolving:
             case "enum":
                 return _enum(writer["symbols"], reader)
             case "fixed":
-                return _as_wanted(_fixed(writer["size"]), reader)
+                return _with_decimal(_fixed(writer["size"]), reader)
             case "string" if wanted == "bytes":
-                return _as_wanted(_bytes, reader)
+                return _with_decimal(_bytes, reader)
             case "bytes" if wanted == "bytes":
-                return _as_wanted(_bytes, reader)
+                return _with_decimal(_bytes, reader)
             case "bytes":
                 return _string
             case "int" | "long" if wanted in ("float", "double"):
-                return _changed(_long, float)
+                return _with_change(_long, float)
         return _PRIMITIVES[kind]
 
     def _into_union(self, writer: Node, reader: Node) -> Step:
-        branch = _chosen(writer, reader["branches"])
+        branch = _matching_branch(writer, reader["branches"])
         if branch is None:
-            return _refusal(f"{_shown(writer)} was written, which is no branch of {_shown(reader)}")
+            return _raising_step(f"{_describe(writer)} was written, which is no branch of {_describe(reader)}")
         step = self.step(writer, branch)
         if is_member(reader, branch):
-            return _changed(step, lambda value: in_union(reader, branch, value))
+            return _with_change(step, lambda value: wrap_in_union(reader, branch, value))
         return step
 
     def _record(self, writer: Node, reader: Node) -> Step:
@@ -86,10 +86,10 @@ class _Resolving:
         if known is not None:
             return known
         steps: list[tuple[str | None, Step]] = []
-        given: dict[str, Any] = {}
+        defaults: dict[str, Any] = {}
 
         def read(value: bytes, at: int) -> tuple[Any, int]:
-            row = given.copy()
+            row = defaults.copy()
             for name, step in steps:
                 found, at = step(value, at)
                 if name is not None:
@@ -102,10 +102,10 @@ class _Resolving:
                 row[name], at = step(value, at)
             return row, at
 
-        takes_all = len(writer["fields"]) == len(reader["fields"]) and all(
+        has_all_fields = len(writer["fields"]) == len(reader["fields"]) and all(
             _source(each, writer) is not None for each in reader["fields"]
         )
-        self._records[id(writer), id(reader)] = read_all if takes_all else read
+        self._records[id(writer), id(reader)] = read_all if has_all_fields else read
         sources = {id(source): each for each in reader["fields"] if (source := _source(each, writer)) is not None}
         for each in writer["fields"]:
             wanted = sources.get(id(each))
@@ -117,54 +117,54 @@ class _Resolving:
             if _source(each, writer) is not None:
                 continue
             if "default" in each:
-                given[each["name"]] = default_of(each["type"], each["default"])
+                defaults[each["name"]] = default_of(each["type"], each["default"])
             else:
-                steps.append((None, _refusal(f"field {each['name']!r} was not written, and has no default")))
+                steps.append((None, _raising_step(f"field {each['name']!r} was not written, and has no default")))
         return self._records[id(writer), id(reader)]
 
 
 def _source(field: Node, writer: Node) -> Node | None:
-    """The field of the writer that one of the reader's is read from."""
+    """The writer's field, by name or alias, that provides a field of the reader; ``None`` if there is none."""
     written: dict[str, Node] = {each["name"]: each for each in writer["fields"]}
     names = (field["name"], *field.get("aliases", ()))
     return next((written[name] for name in names if name in written), None)
 
 
-def _fits(writer: Node, reader: Node) -> bool:
+def _is_readable_as(writer: Node, reader: Node) -> bool:
     kind, wanted = writer["type"], reader["type"]
     if kind != wanted:
         return wanted in _PROMOTIONS.get(kind, ())
     if kind not in _NAMED:
         return True
-    is_same = _short(writer) == _short(reader) or writer["name"] in reader["aliases"]
+    is_same = _short_name(writer) == _short_name(reader) or writer["name"] in reader["aliases"]
     return is_same and (kind != "fixed" or writer["size"] == reader["size"])
 
 
-def _chosen(writer: Node, branches: list[Node]) -> Node | None:
-    """The branch that is of the same type, or else the first that takes such values."""
-    fitting = [each for each in branches if _fits(writer, each)]
+def _matching_branch(writer: Node, branches: list[Node]) -> Node | None:
+    """The reader's branch of the same type, or else the first that the writer's values can be promoted to."""
+    fitting = [each for each in branches if _is_readable_as(writer, each)]
     same = [each for each in fitting if each["type"] == writer["type"] and each.get("name") == writer.get("name")]
     return next(iter(same + [each for each in fitting if each["type"] == writer["type"]] + fitting), None)
 
 
-def _short(node: Node) -> str:
+def _short_name(node: Node) -> str:
     return str(node["name"]).rpartition(".")[2]
 
 
-def _shown(node: Node) -> str:
+def _describe(node: Node) -> str:
     if node["type"] == "union":
-        return f"a union of {', '.join(map(_shown, node['branches'])) or 'nothing'}"
+        return f"a union of {', '.join(map(_describe, node['branches'])) or 'nothing'}"
     return f"{node['type']} {node['name']}" if node["type"] in _NAMED else str(node["type"])
 
 
-def _refusal(reason: str) -> Step:
+def _raising_step(reason: str) -> Step:
     def refuse(value: bytes, at: int) -> NoReturn:
         raise Unreadable(reason)
 
     return refuse
 
 
-def _changed(step: Step, change: Callable[[Any], Any]) -> Step:
+def _with_change(step: Step, change: Callable[[Any], Any]) -> Step:
     def read(value: bytes, at: int) -> tuple[Any, int]:
         found, at = step(value, at)
         return change(found), at
@@ -172,11 +172,11 @@ def _changed(step: Step, change: Callable[[Any], Any]) -> Step:
     return read
 
 
-def _as_wanted(step: Step, reader: Node) -> Step:
+def _with_decimal(step: Step, reader: Node) -> Step:
     if not is_decimal(reader):
         return step
     scale = reader.get("scale", 0)
-    return _changed(step, lambda content: to_decimal(content, scale))
+    return _with_change(step, lambda content: to_decimal(content, scale))
 
 
 def _null(value: bytes, at: int) -> tuple[Any, int]:
@@ -251,12 +251,12 @@ def _enum(symbols: list[str], reader: Node) -> Step:
     readable = [symbol if symbol in known else default for symbol in symbols]
 
     def read(value: bytes, at: int) -> tuple[Any, int]:
-        place, at = _long(value, at)
-        if not 0 <= place < len(symbols):
-            raise Unreadable(f"there is no symbol {place} in an enum of {len(symbols)}")
-        found = readable[place]
+        index, at = _long(value, at)
+        if not 0 <= index < len(symbols):
+            raise Unreadable(f"there is no symbol {index} in an enum of {len(symbols)}")
+        found = readable[index]
         if found is None:
-            raise Unreadable(f"the reader's enum {reader['name']} has no symbol {symbols[place]!r}, and no default")
+            raise Unreadable(f"the reader's enum {reader['name']} has no symbol {symbols[index]!r}, and no default")
         return found, at
 
     return read
@@ -281,7 +281,7 @@ def _array(step: Step) -> Step:
             if count == 0:
                 return items, at
             if len(items) + count > len(value) + MOST_EMPTY_ITEMS:
-                # A few bytes could say that there are as many items without bytes as there is memory.
+                # Items may take no bytes: without this limit a few bytes could demand a list that fills memory.
                 raise Unreadable(f"{len(items) + count} items are more than a value of {len(value)} bytes may have")
             for _ in range(count):
                 item, at = step(value, at)
@@ -305,7 +305,7 @@ def _map(step: Step) -> Step:
 
 
 def _count(value: bytes, at: int) -> tuple[int, int]:
-    """How many items follow; behind a negative number there is also how many bytes they have."""
+    """The number of items in a block. A negative count is followed by the block's size in bytes, which is skipped."""
     count, at = _long(value, at)
     if count < 0:
         _, at = _long(value, at)

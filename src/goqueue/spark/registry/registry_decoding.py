@@ -1,7 +1,7 @@
-"""Framed values to Arrow, a batch at a time, in whatever process Spark does it.
+"""Decoding of values in the registry's framing to Arrow, in batches, in driver and Python workers.
 
-Each value is read with the schema that it was written with, which is asked for once, and becomes what the reader's
-schema makes of it. A value that cannot be read costs nobody else anything: the others of its batch are there.
+Each value is read with the schema it was written with, which is fetched once, and resolved to the reader's schema. A
+value that cannot be read does not affect the other values of its batch.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ from goqueue.spark.registry.registry_avro import avro_node, avro_type
 from goqueue.spark.registry.registry_avro_reading import avro_reading
 from goqueue.spark.registry.registry_json import json_shape
 from goqueue.spark.registry.registry_protobuf import protobuf_columns, protobuf_message
-from goqueue.spark.registry.registry_types import for_spark
+from goqueue.spark.registry.registry_types import spark_arrow_type
 from goqueue.spark.source.clients import client_for
 from goqueue.wire.registry_framing import HEADER_BYTES, decode_message_indexes, parse_schema_id
 
 OnError = Literal["null", "fail", "corrupt"]
 CORRUPT = pa.struct([pa.field("error", pa.string()), pa.field("bytes", pa.binary())])
-"""Why a value could not be read, and the value."""
-_KEPT = 100
-_BYTES = {"type": "bytes"}
-"""An Avro schema that is nothing else has its values as they are, without their length: so serializers write them."""
+"""Type of the ``_corrupt`` column: why a value could not be read, and its bytes."""
+_CACHE_SIZE = 100
+_BARE_BYTES = {"type": "bytes"}
+"""An Avro schema that is just bytes: serializers write its values as they are, without a length."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What a worker has to know to read values; it travels there with the function."""
+class DecoderConfig:
+    """What a worker needs to decode values; pickled with the function."""
 
     brokers: tuple[str, ...]
     schema: Schema
-    """The reader's."""
+    """The reader's schema."""
     message: str
-    """In Protobuf: which message of it. Empty: the first."""
+    """Protobuf only: the message of the schema. Empty: the first."""
     on_error: OnError
 
 
-def decode_batch(reading: Reading, values: pa.Array) -> pa.Array:
-    """Values to what the reading says. Raises what may be different later, such as ``BrokerUnavailable``."""
-    return _reader(client_for(reading.brokers).schemas, reading).arranged(values, reading.on_error)
+def decode_batch(config: DecoderConfig, values: pa.Array) -> pa.Array:
+    """Decode values as configured. Transient errors such as ``BrokerUnavailable`` are raised, whatever ``on_error``."""
+    return _decoder_for(client_for(config.brokers).schemas, config).to_column(values, config.on_error)
 
 
-@lru_cache(maxsize=_KEPT)
-def _reader(schemas: Schemas, reading: Reading) -> BatchReader:
-    """By the client's registry too, which is another one in another process."""
-    return BatchReader(schemas, reading.schema, reading.message)
+@lru_cache(maxsize=_CACHE_SIZE)
+def _decoder_for(schemas: Schemas, config: DecoderConfig) -> BatchDecoder:
+    """Cached by the client's registry too, since another process has another one."""
+    return BatchDecoder(schemas, config.schema, config.message)
 
 
-class BatchReader(SchemaDeserializer):
-    """Reads batches of values as those of one schema."""
+class BatchDecoder(SchemaDeserializer):
+    """Decodes batches of values to one reader's schema."""
 
     def __init__(self, schemas: Schemas, schema: Schema, message: str = "") -> None:
         self._kind = schema.kind
@@ -75,26 +75,26 @@ class BatchReader(SchemaDeserializer):
         self._run = self._thread.run
         parsed = self._run(self._schemas.parsed(self._reader_schema))
         self._format = _format_of(parsed, message)
-        self.arrow = for_spark(self._format.arrow)
+        self.arrow = spark_arrow_type(self._format.arrow)
 
-    def arranged(self, values: pa.Array, on_error: OnError) -> pa.Array:
-        """The values as a column of Spark: with what is wrong beside them for ``corrupt``."""
-        found, errors = self.read_batch(values)
+    def to_column(self, values: pa.Array, on_error: OnError) -> pa.Array:
+        """The decoded values as a Spark column; for ``corrupt``, a struct of the value and its error."""
+        found, errors = self.decode(values)
         if errors and on_error == "fail":
-            place, error = next(iter(errors.items()))
-            raise InvalidMessage(f"value {place} of a batch of {len(values)} cannot be read: {error}")
+            index, error = next(iter(errors.items()))
+            raise InvalidMessage(f"value {index} of a batch of {len(values)} cannot be read: {error}")
         if on_error != "corrupt":
             return found
         raw = values.take(pa.array(errors, pa.int64())).to_pylist() if errors else []
         wrong: list[Any] = [None] * len(values)
-        for (place, error), content in zip(errors.items(), raw, strict=True):
-            wrong[place] = {"error": error, "bytes": content}
+        for (index, error), content in zip(errors.items(), raw, strict=True):
+            wrong[index] = {"error": error, "bytes": content}
         return pa.StructArray.from_arrays([found, pa.array(wrong, CORRUPT)], names=["value", "_corrupt"])
 
-    def read_batch(self, values: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-        """What the values are, null where that is unknown, and why it is, by their places."""
+    def decode(self, values: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+        """The decoded values, null for those that cannot be read, and the errors of these by index."""
         raw: list[bytes | None] = values.cast(pa.binary()).to_pylist()
-        self._learn_all(raw)
+        self._fetch_schemas(raw)
         rows: list[Any] = []
         errors: dict[int, str] = {}
         decoders = self._decoders
@@ -106,22 +106,22 @@ class BatchReader(SchemaDeserializer):
                 decode = decoders.get(value[:HEADER_BYTES])
                 rows.append(self._decoder(value)(value) if decode is None else decode(value))
             except ClientError:
-                # The registry could not be asked. That says nothing about the value.
+                # The registry could not be reached, which is no error of the value.
                 raise
             except Exception as error:
                 errors[len(rows)] = str(error) or type(error).__name__
                 rows.append(None)
-        found = self._assembled(rows, 0, errors)
+        found = self._assemble(rows, 0, errors)
         return (found if found.type == self.arrow else found.cast(self.arrow)), dict(sorted(errors.items()))
 
-    def _learn_all(self, raw: list[bytes | None]) -> None:
+    def _fetch_schemas(self, raw: list[bytes | None]) -> None:
         headers = {value[:HEADER_BYTES] for value in raw if value is not None} - self._decoders.keys()
         ids = [schema_id for each in headers if (schema_id := parse_schema_id(each)) is not None]
         if ids:
             self._run(self.learn(ids))
 
-    def _assembled(self, rows: list[Any], first: int, errors: dict[int, str]) -> pa.Array:
-        """Arrow of the rows. If it refuses, the row that it refuses is looked for by halves."""
+    def _assemble(self, rows: list[Any], first: int, errors: dict[int, str]) -> pa.Array:
+        """Convert rows to Arrow. If Arrow refuses, bisect to find the rows that it refuses and record their errors."""
         try:
             return self._format.assemble(rows)
         except Exception as error:
@@ -129,7 +129,7 @@ class BatchReader(SchemaDeserializer):
                 errors[first] = f"the value does not fit its type in Spark: {error}"
                 return self._format.assemble([None])
         half = len(rows) // 2
-        parts = [self._assembled(rows[:half], first, errors), self._assembled(rows[half:], first + half, errors)]
+        parts = [self._assemble(rows[:half], first, errors), self._assemble(rows[half:], first + half, errors)]
         return pa.concat_arrays(parts)
 
     def _build(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
@@ -138,7 +138,7 @@ class BatchReader(SchemaDeserializer):
         except GoQueueError:
             raise
         except Exception as error:
-            # Whatever is wrong with a writer's schema is wrong with its values only.
+            # A defect of a writer's schema must only affect values written with it.
             raise InvalidSchema(f"schema {schema.id} cannot be read with: {error}") from None
 
 
@@ -151,7 +151,7 @@ class _AvroFormat:
     def decoder(self, schema: Schema, parsed: ParsedSchema) -> Deserializer:
         assert isinstance(parsed, AvroSchema)
         written = avro_node(parsed)
-        if written == self._node == _BYTES:
+        if written == self._node == _BARE_BYTES:
             return lambda value: value[HEADER_BYTES:]
         step, root = avro_reading(written, self._node), parsed.root
 
@@ -186,7 +186,7 @@ class _JsonFormat:
             try:
                 found = decode(value[HEADER_BYTES:])
             except msgspec.MsgspecError as error:
-                found = self._once_more(value[HEADER_BYTES:], schema, error)
+                found = self._decode_integral_floats(value[HEADER_BYTES:], schema, error)
             try:
                 return found if after is None or found is None else after(found)
             except ValueError as error:
@@ -194,8 +194,8 @@ class _JsonFormat:
 
         return read
 
-    def _once_more(self, content: bytes, schema: Schema, error: msgspec.MsgspecError) -> Any:
-        """To JSON Schema 1.0 is an integer too. That is rare, so it is looked at only if the value was refused."""
+    def _decode_integral_floats(self, content: bytes, schema: Schema, error: msgspec.MsgspecError) -> Any:
+        """Decode again with 1.0 as an integer, as JSON Schema allows. Rare, so tried only after a refusal."""
         try:
             return self._decode(msgspec.json.encode(plain(msgspec.json.decode(content))))
         except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -210,7 +210,7 @@ class _ProtobufFormat:
         found = protobuf_message(reader, message)
         self._name = found.full_name
         self._class = GetMessageClass(found)
-        self._nothing = self._class()
+        self._empty = self._class()
         self._columns = protobuf_columns(found)
         self.arrow = self._columns([]).type
 
@@ -218,7 +218,7 @@ class _ProtobufFormat:
         assert isinstance(parsed, ProtobufSchema)
         parse, name = self._class.FromString, self._name
         known: dict[bytes, bool] = {}
-        """Which message follows, as far as it was met, by the first byte behind the header: a zero is the first."""
+        """First bytes behind the header that are known to select the wanted message: zero means the schema's first."""
         first = parsed.first_message()
         if first is not None and first.full_name == name:
             known[b"\x00"] = True
@@ -243,7 +243,7 @@ class _ProtobufFormat:
         if None not in rows:
             return self._columns(rows)
         missing = [each is None for each in rows]
-        found = self._columns([self._nothing if each is None else each for each in rows])
+        found = self._columns([self._empty if each is None else each for each in rows])
         return pa.compute.if_else(pa.array(missing), pa.scalar(None, found.type), found)
 
 

@@ -1,7 +1,7 @@
-"""JSON schemas for Spark: their types, and how values come from JSON and go there.
+"""JSON schemas in Spark: Arrow types of schemas, and conversion of values from and to JSON.
 
-An object with properties is a struct, one with nothing but ``additionalProperties`` a map. What may be of several
-types, what is not described, and what lies within itself is a STRING that holds the JSON as it was written.
+An object with properties is a struct, one with only ``additionalProperties`` a map. A value of several possible types,
+one that the schema does not describe, and a recursive one is a STRING that holds the JSON as it was written.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Change = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class JsonShape:
-    """What values are in Arrow, as what their JSON is decoded, and what is done to them after and before that."""
+    """The Arrow type of a schema's values, the type their JSON is decoded to, and the conversions between the two."""
 
     arrow: pa.DataType
     decoded: Any
-    """A type as msgspec has it. Anything may be null or missing there."""
+    """The msgspec type that JSON is decoded to. Every part of it may be null or missing."""
     after: Change | None = None
-    """What a decoded value needs before Arrow takes it. Not called for null."""
+    """Conversion of a decoded value for Arrow. Not called for null."""
     before: Change | None = None
-    """What a value from Arrow needs before it is written. Not called for null."""
+    """Conversion of a value from Arrow before it is encoded. Not called for null."""
 
 
 _BY_TYPE: dict[str, JsonShape] = {
@@ -40,12 +40,12 @@ _BY_TYPE: dict[str, JsonShape] = {
     "boolean": JsonShape(pa.bool_(), bool | None),
 }
 _CHOICES = ("anyOf", "oneOf")
-_ELSEWHERE = ("if", "not", "dependentSchemas", "dependencies", "patternProperties", "unevaluatedProperties")
+_OTHER_KEYWORDS = ("if", "not", "dependentSchemas", "dependencies", "patternProperties", "unevaluatedProperties")
 
 
 def json_shape(schema: JsonSchema) -> JsonShape:
     """The shape of a schema's values."""
-    return _Shaping().shape([schema.document.root], frozenset())
+    return _ShapeBuilder().shape([schema.document.root], frozenset())
 
 
 def _text(raw: msgspec.Raw) -> str | None:
@@ -61,79 +61,79 @@ def _raw(text: str) -> Any:
     return msgspec.Raw(text.encode())
 
 
-_FREE = JsonShape(pa.string(), msgspec.Raw, _text, _raw)
+_ANY_JSON = JsonShape(pa.string(), msgspec.Raw, _text, _raw)
 
 
-class _Shaping:
-    def shape(self, nodes: list[Node], around: frozenset[int]) -> JsonShape:
-        """Of a value that all of these nodes apply to."""
-        applied = _applied(nodes)
-        if applied is None or any(id(each) in around for each in applied):
-            return _FREE
-        around |= {id(each) for each in applied}
+class _ShapeBuilder:
+    def shape(self, nodes: list[Node], ancestors: frozenset[int]) -> JsonShape:
+        """The shape of a value that all of these nodes apply to."""
+        applied = _with_referenced(nodes)
+        if applied is None or any(id(each) in ancestors for each in applied):
+            return _ANY_JSON
+        ancestors |= {id(each) for each in applied}
         choices = [each.many(keyword) for each in applied for keyword in _CHOICES if each.get(keyword) is not None]
         if choices:
-            return self._choice(choices, applied, around)
+            return self._choice(choices, applied, ancestors)
         types = _types(applied)
         if types == {"object"}:
-            return self._object(applied, around)
+            return self._object(applied, ancestors)
         if types == {"array"}:
-            return self._array(applied, around)
+            return self._array(applied, ancestors)
         if types == {"integer", "number"}:
             types = {"number"}
-        return _BY_TYPE[types.pop()] if types is not None and len(types) == 1 else _FREE
+        return _BY_TYPE[types.pop()] if types is not None and len(types) == 1 else _ANY_JSON
 
-    def _choice(self, choices: list[list[Node]], applied: list[Node], around: frozenset[int]) -> JsonShape:
-        """Of several shapes only "this or null" is one."""
+    def _choice(self, choices: list[list[Node]], applied: list[Node], ancestors: frozenset[int]) -> JsonShape:
+        """The shape of ``anyOf`` or ``oneOf``: only "this or null" has one, anything else is free JSON."""
         left = [each for each in choices[0] if each.get("type") != "null"]
         is_more = any(each.get(keyword) is not None for each in applied for keyword in ("type", "properties", "enum"))
         if len(choices) > 1 or len(left) != 1 or is_more:
-            return _FREE
-        return self.shape(left, around)
+            return _ANY_JSON
+        return self.shape(left, ancestors)
 
-    def _object(self, applied: list[Node], around: frozenset[int]) -> JsonShape:
+    def _object(self, applied: list[Node], ancestors: frozenset[int]) -> JsonShape:
         properties: dict[str, list[Node]] = {}
         for each in applied:
             for name, part in each.named("properties").items():
                 properties.setdefault(name, []).append(part)
         if properties:
-            shapes = {name: self.shape(parts, around) for name, parts in properties.items()}
-            required = {name for each in applied for name in _texts(each.get("required"))}
+            shapes = {name: self.shape(parts, ancestors) for name, parts in properties.items()}
+            required = {name for each in applied for name in _strings(each.get("required"))}
             return _struct(shapes, _defaults(properties, shapes), required)
         others = [each.one("additionalProperties") for each in applied]
         described = [each for each in others if each is not None and not isinstance(each.raw, bool)]
-        if not described or any(each.get(keyword) is not None for each in applied for keyword in _ELSEWHERE):
-            return _FREE
-        return _map(self.shape(described, around))
+        if not described or any(each.get(keyword) is not None for each in applied for keyword in _OTHER_KEYWORDS):
+            return _ANY_JSON
+        return _map(self.shape(described, ancestors))
 
-    def _array(self, applied: list[Node], around: frozenset[int]) -> JsonShape:
+    def _array(self, applied: list[Node], ancestors: frozenset[int]) -> JsonShape:
         if any(each.get("prefixItems") is not None or isinstance(each.get("items"), list) for each in applied):
-            return _FREE
+            return _ANY_JSON
         items = [item for each in applied if (item := each.one("items")) is not None]
-        return _list(self.shape(items, around))
+        return _list(self.shape(items, ancestors))
 
 
-def _applied(nodes: list[Node]) -> list[Node] | None:
-    """The nodes with all that they refer to and consist of; ``None`` if nothing is known of the value."""
+def _with_referenced(nodes: list[Node]) -> list[Node] | None:
+    """The nodes with those they reference or combine (``allOf``); ``None`` if nothing constrains the value."""
     found: dict[int, Node] = {}
-    waiting = list(nodes)
-    while waiting:
-        each = waiting.pop(0)
+    queue = list(nodes)
+    while queue:
+        each = queue.pop(0)
         if id(each) not in found and not isinstance(each.raw, bool):
             found[id(each)] = each
-            waiting += each.referred() + each.many("allOf")
+            queue += each.referred() + each.many("allOf")
     return list(found.values()) or None
 
 
 def _types(applied: list[Node]) -> set[str] | None:
-    """What a value may be besides null; ``None``: anything."""
+    """The possible types of a value besides null; ``None``: any type."""
     found: set[str] | None = None
     for each in applied:
         own = _own_types(each)
         if own is None:
             continue
         if found is not None and "number" in found | own:
-            # An integer is a number too.
+            # An integer is also a number.
             own, found = ({*some, "integer"} if "number" in some else some for some in (own, found))
         found = own if found is None else found & own
     return None if found is None else found - {"null"}
@@ -142,7 +142,7 @@ def _types(applied: list[Node]) -> set[str] | None:
 def _own_types(node: Node) -> set[str] | None:
     given = node.get("type")
     if given is not None:
-        return {given} if isinstance(given, str) else _texts(given)
+        return {given} if isinstance(given, str) else _strings(given)
     if isinstance(options := node.get("enum"), list):
         return {_type_of(each) for each in options}
     if isinstance(node.raw, dict) and "const" in node.raw and node.knows("const"):
@@ -157,12 +157,12 @@ def _type_of(value: object) -> str:
     return names.get(type(value), "object")
 
 
-def _texts(given: object) -> set[str]:
+def _strings(given: object) -> set[str]:
     return {each for each in given if isinstance(each, str)} if isinstance(given, list) else set()
 
 
 def _defaults(properties: dict[str, list[Node]], shapes: dict[str, JsonShape]) -> dict[str, Any]:
-    """By their names. One that does not fit its own property says nothing: JSON Schema has them as remarks."""
+    """Defaults by property. One that does not fit its property is ignored: JSON Schema does not check defaults."""
     found: dict[str, Any] = {}
     for name, parts in properties.items():
         for each in parts:
@@ -180,7 +180,7 @@ def _defaults(properties: dict[str, list[Node]], shapes: dict[str, JsonShape]) -
 
 
 def _struct(shapes: dict[str, JsonShape], defaults: dict[str, Any], required: set[str]) -> JsonShape:
-    # Shared by all: msgspec takes a class for each object.
+    # All objects share the name: msgspec only needs a class for each.
     decoded = TypedDict("Object", {name: each.decoded for name, each in shapes.items()}, total=False)  # type: ignore[misc]
     changes = [(name, each.after) for name, each in shapes.items() if each.after is not None]
     written = {name: each.before for name, each in shapes.items()}

@@ -1,6 +1,6 @@
-"""Protobuf messages for Spark: their types, columns from messages, and messages from rows.
+"""Protobuf messages in Spark: Arrow types of messages, columns from messages, and messages from rows.
 
-Columns are made one field after the other for all messages of a batch, which is what makes it fast.
+Columns are built field by field for all messages of a batch at once, which is faster than message by message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from goqueue.model.errors import InvalidMessage, InvalidSchema
 from goqueue.schemas.protobuf.protobuf_schema import ProtobufSchema
 
 Column = Callable[[Sequence[Any]], pa.Array]
-"""From the values of a field, one for each message, to Arrow."""
+"""Converts the values of a field, one per message, to an Arrow array."""
 
 _WELL_KNOWN = "google.protobuf."
 _INSTANTS = {f"{_WELL_KNOWN}Timestamp": pa.timestamp("us", "UTC"), f"{_WELL_KNOWN}Duration": pa.duration("us")}
@@ -29,8 +29,8 @@ _WRAPPERS = {
     f"{_WELL_KNOWN}{each}Value"
     for each in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 }
-_FREE = {f"{_WELL_KNOWN}{each}" for each in ("Struct", "Value", "ListValue")}
-"""What may hold anything: as JSON in a STRING."""
+_ANY_JSON = {f"{_WELL_KNOWN}{each}" for each in ("Struct", "Value", "ListValue")}
+"""Messages that may hold any value; in Spark a STRING with JSON."""
 _SCALARS = {
     FieldDescriptor.CPPTYPE_INT32: pa.int32(),
     FieldDescriptor.CPPTYPE_INT64: pa.int64(),
@@ -45,7 +45,7 @@ _MICROS = 1_000_000
 
 
 def protobuf_message(schema: ProtobufSchema, name: str) -> Descriptor:
-    """The message of a schema that is meant: by its full name or the last part of it, or the first one."""
+    """The schema's message with this full name, or this name in its package; the first if ``name`` is empty."""
     if not name:
         found = schema.first_message()
         if found is None:
@@ -59,53 +59,55 @@ def protobuf_message(schema: ProtobufSchema, name: str) -> Descriptor:
     return found
 
 
-def protobuf_type(message: Descriptor, path: str = "", around: tuple[str, ...] = ()) -> pa.DataType:
-    """What a message is in Arrow; ``InvalidSchema`` if it lies within itself."""
+def protobuf_type(message: Descriptor, path: str = "", ancestors: tuple[str, ...] = ()) -> pa.DataType:
+    """The Arrow type of a message; raises ``InvalidSchema`` if it is recursive."""
     name = message.full_name
     if name in _INSTANTS:
         return _INSTANTS[name]
-    if name in _FREE:
+    if name in _ANY_JSON:
         return pa.string()
     if name in _WRAPPERS:
-        return _value_type(message.fields_by_name["value"], path, around)
-    if name in around:
+        return _value_type(message.fields_by_name["value"], path, ancestors)
+    if name in ancestors:
         raise InvalidSchema(
             f"{path or 'the schema'}: {name} lies within itself; Spark has no type for that. Use a version of the "
             "schema that does not"
         )
-    inside = (*around, name)
+    inside = (*ancestors, name)
     return pa.struct([pa.field(each.name, _field_type(each, f"{path}.{each.name}", inside)) for each in message.fields])
 
 
-def _field_type(field: FieldDescriptor, path: str, around: tuple[str, ...]) -> pa.DataType:
+def _field_type(field: FieldDescriptor, path: str, ancestors: tuple[str, ...]) -> pa.DataType:
     if (entry := _entry(field)) is not None:
-        return pa.map_(_value_type(entry["key"], path, around), _value_type(entry["value"], path, around))
-    found = _value_type(field, path, around)
+        return pa.map_(_value_type(entry["key"], path, ancestors), _value_type(entry["value"], path, ancestors))
+    found = _value_type(field, path, ancestors)
     return pa.list_(pa.field("element", found)) if field.is_repeated else found
 
 
-def _value_type(field: FieldDescriptor, path: str, around: tuple[str, ...]) -> pa.DataType:
+def _value_type(field: FieldDescriptor, path: str, ancestors: tuple[str, ...]) -> pa.DataType:
     if field.message_type is not None:
-        return protobuf_type(field.message_type, path, around)
+        return protobuf_type(field.message_type, path, ancestors)
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return pa.binary() if field.type == FieldDescriptor.TYPE_BYTES else pa.string()
     return _SCALARS[field.cpp_type]
 
 
 def _entry(field: FieldDescriptor) -> Mapping[str, FieldDescriptor] | None:
-    """The key and the value of a field that is a map."""
+    """The key and value fields of a map field; ``None`` if it is no map."""
     inner = field.message_type
     return inner.fields_by_name if inner is not None and inner.GetOptions().map_entry else None
 
 
 def protobuf_columns(message: Descriptor) -> Column:
-    """What makes Arrow of messages, each of which is there."""
+    """A function that converts messages, none of which may be ``None``, to Arrow."""
     name = message.full_name
     if name in _INSTANTS:
         arrow = _INSTANTS[name]
-        return lambda all_: pa.array([each.seconds * _MICROS + each.nanos // 1_000 for each in all_], arrow)
-    if name in _FREE:
-        return lambda all_: pa.array([json_format.MessageToJson(each, indent=None) for each in all_], pa.string())
+        return lambda messages: pa.array([each.seconds * _MICROS + each.nanos // 1_000 for each in messages], arrow)
+    if name in _ANY_JSON:
+        return lambda messages: pa.array(
+            [json_format.MessageToJson(each, indent=None) for each in messages], pa.string()
+        )
     if name in _WRAPPERS:
         return _field_column(message.fields_by_name["value"])
     fields = list(protobuf_type(message))
@@ -125,7 +127,7 @@ def _field_column(field: FieldDescriptor) -> Column:
         return _map_column(entry, get)
     values = _value_column(field)
     if field.is_repeated:
-        return lambda messages: _listed([get(each) for each in messages], values)
+        return lambda messages: _list_column([get(each) for each in messages], values)
     if not field.has_presence or field.has_default_value:
         return lambda messages: values([get(each) for each in messages])
     name = field.name
@@ -147,11 +149,11 @@ def _value_column(field: FieldDescriptor) -> Column:
     if field.enum_type is None:
         return lambda values: pa.array(values, arrow)
     names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
-    # A newer schema has numbers that this one does not.
+    # A value written with a newer schema may have numbers that this one does not know.
     return lambda values: pa.array([None if each is None else names.get(each, str(each)) for each in values], arrow)
 
 
-def _listed(lists: list[Any], values: Column) -> pa.Array:
+def _list_column(lists: list[Any], values: Column) -> pa.Array:
     found = values(list(chain.from_iterable(lists)))
     kind = pa.list_(pa.field("element", found.type))
     return pa.ListArray.from_arrays(_offsets(lists), found, type=kind)
@@ -162,7 +164,7 @@ def _map_column(entry: Mapping[str, FieldDescriptor], get: Callable[[Any], Any])
 
     def column(messages: Sequence[Message]) -> pa.Array:
         maps = [get(each) for each in messages]
-        # A map that holds messages makes one when asked for a key, so both are read from its entries.
+        # Looking up a key in a map of messages creates an entry, so keys and values are read from its items.
         entries = [each for some in maps for each in some.items()]
         return pa.MapArray.from_arrays(
             _offsets(maps), keys([key for key, _ in entries]), values([value for _, value in entries])
@@ -178,8 +180,8 @@ def _offsets(lists: list[Any]) -> pa.Array:
     return pa.array(offsets, pa.int32())
 
 
-def protobuf_maker(message: Descriptor) -> Callable[[Any], Message]:
-    """What makes a message of a row; ``InvalidMessage`` names the field that does not fit."""
+def protobuf_builder(message: Descriptor) -> Callable[[Any], Message]:
+    """A function that builds a message from a row; ``InvalidMessage`` names the field that does not fit."""
     message_class, ready = GetMessageClass(message), _change(message)
 
     def make(row: Any) -> Message:
@@ -187,17 +189,17 @@ def protobuf_maker(message: Descriptor) -> Callable[[Any], Message]:
         try:
             return message_class(**given)
         except (TypeError, ValueError) as error:
-            raise InvalidMessage(_blamed(message, given) or str(error)) from None
+            raise InvalidMessage(_find_misfit(message, given) or str(error)) from None
 
     return make
 
 
 def _change(message: Descriptor) -> Callable[[Any], Any] | None:
-    """What a value from Arrow needs before a message takes it, if anything."""
+    """The conversion that a value from Arrow needs before a message accepts it; ``None`` if it needs none."""
     name = message.full_name
     if name in _INSTANTS:
         return lambda micros: {"seconds": micros // _MICROS, "nanos": micros % _MICROS * 1_000}
-    if name in _FREE:
+    if name in _ANY_JSON:
         made = GetMessageClass(message)
         return lambda text: json_format.Parse(text, made())
     if name in _WRAPPERS:
@@ -236,13 +238,13 @@ def _value_change(field: FieldDescriptor) -> Callable[[Any], Any] | None:
     if field.message_type is not None:
         return _change(field.message_type)
     if field.enum_type is not None:
-        # A number that no name was known for is read as its digits.
+        # A number without a known name is decoded as its digits, so digits are encoded as a number.
         return lambda name: int(name) if name.lstrip("-").isdigit() else name
     return int if field.cpp_type == FieldDescriptor.CPPTYPE_UINT64 else None
 
 
-def _blamed(message: Descriptor, given: Any, path: str = "") -> str | None:
-    """The field that does not fit, and why."""
+def _find_misfit(message: Descriptor, given: Any, path: str = "") -> str | None:
+    """The path of the first field that does not fit, and the reason; ``None`` if none is found."""
     if not isinstance(given, dict):
         return None
     for name, value in given.items():
@@ -254,6 +256,6 @@ def _blamed(message: Descriptor, given: Any, path: str = "") -> str | None:
         except (TypeError, ValueError) as error:
             inner = field.message_type
             parts = value if field.is_repeated and isinstance(value, list) else [value]
-            found = [_blamed(inner, each, f"{path}{name}.") for each in parts] if inner is not None else []
+            found = [_find_misfit(inner, each, f"{path}{name}.") for each in parts] if inner is not None else []
             return next(filter(None, found), None) or f"{path}{name}: {error}"
     return None

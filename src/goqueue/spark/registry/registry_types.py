@@ -1,4 +1,4 @@
-"""What the values of a schema are in Arrow, and what Arrow's types are in Spark."""
+"""Type mapping: from a schema to Arrow, and from Arrow to Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SPARK: dict[pa.DataType, types.DataType] = {
 
 
 def value_type(schema: ParsedSchema, message: str = "") -> pa.DataType:
-    """What the values of a schema are when they are read. Timestamps may be in milliseconds, which Spark has not."""
+    """The Arrow type of a schema's values as they are read. Timestamps may be in milliseconds, which Spark lacks."""
     match schema:
         case AvroSchema():
             found = avro_type(avro_node(schema))
@@ -44,19 +44,19 @@ def value_type(schema: ParsedSchema, message: str = "") -> pa.DataType:
     return found
 
 
-def for_spark(arrow: pa.DataType) -> pa.DataType:
-    """The type that Spark takes for one that a schema has."""
+def spark_arrow_type(arrow: pa.DataType) -> pa.DataType:
+    """The Arrow type that Spark accepts for a schema's: timestamps in microseconds, else the same."""
     if pa.types.is_struct(arrow):
-        return pa.struct([pa.field(each.name, for_spark(each.type)) for each in arrow])
+        return pa.struct([pa.field(each.name, spark_arrow_type(each.type)) for each in arrow])
     if pa.types.is_list(arrow):
-        return pa.list_(pa.field("element", for_spark(arrow.value_type)))
+        return pa.list_(pa.field("element", spark_arrow_type(arrow.value_type)))
     if pa.types.is_map(arrow):
-        return pa.map_(for_spark(arrow.key_type), for_spark(arrow.item_type))
+        return pa.map_(spark_arrow_type(arrow.key_type), spark_arrow_type(arrow.item_type))
     return pa.timestamp("us", arrow.tz) if pa.types.is_timestamp(arrow) else arrow
 
 
 def spark_type(arrow: pa.DataType) -> types.DataType:
-    """Everything may be null: a schema's reader meets values that were written with another one."""
+    """The Spark type. Everything is nullable: values may have been written with another schema."""
     if pa.types.is_struct(arrow):
         return types.StructType([types.StructField(each.name, spark_type(each.type)) for each in arrow])
     if pa.types.is_list(arrow):
@@ -65,4 +65,4 @@ def spark_type(arrow: pa.DataType) -> types.DataType:
         return types.MapType(spark_type(arrow.key_type), spark_type(arrow.item_type))
     if pa.types.is_decimal(arrow):
         return types.DecimalType(arrow.precision, arrow.scale)
-    return _SPARK[for_spark(arrow)]
+    return _SPARK[spark_arrow_type(arrow)]

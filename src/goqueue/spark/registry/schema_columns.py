@@ -1,18 +1,17 @@
-"""Columns by the schemas of the registry: bytes in its framing to structs, and back.
+"""Column functions for the schema registry: framed bytes to structs, and back.
 
 >>> orders = spark.readStream.format("goqueue").option("topics", "orders").load()
 >>> orders.select(from_registry("value", "orders-value").alias("order")).select("order.id", "order.total")
 >>> decoded(orders, "value", "orders-value").where("_corrupt IS NOT NULL")
 >>> frame.select(to_registry(struct("id", "total"), "orders-value").alias("value"))
 
-The reader's schema is asked for when the function is called, and does not change after that: a query that runs for
-months has one schema. Each value is read with the schema that it was written with, and becomes what the reader's makes
-of it:
+The reader's schema is fetched when the function is called and does not change after that: a query that runs for months
+has one schema. Each value is read with the schema it was written with and resolved to the reader's:
 
-- Avro: fields are matched by name or alias, new ones have their defaults, removed ones are left out, numbers widen.
-- JSON: what the reader's schema describes is taken from the value; what is missing has the property's ``default``, or
-  is null. A value of another type than its property makes the record corrupt. Nothing else of the schema is checked.
-- Protobuf: fields are matched by number. New ones are null, or what proto3 has for a field that is not set.
+- Avro: fields are matched by name or alias, new ones get their defaults, removed ones are dropped, numbers widen.
+- JSON: properties that the reader's schema describes are taken from the value; a missing one gets its ``default``, or
+  null. A value whose type differs from its property's makes the record corrupt. Nothing else of the schema is checked.
+- Protobuf: fields are matched by number. New ones are null, or proto3's default for an unset field.
 
 =========================================  ===================================================================
 in the schema                              in Spark
@@ -21,18 +20,18 @@ Avro ``["null", T]``                       ``T``: everything may be null
 Avro ``["int", "long"]``                   BIGINT; ``["float", "double"]``: DOUBLE
 Avro, any other union                      STRUCT<member0, member1, …>, of which one is set
 Avro decimal, date, timestamp-*            DECIMAL, DATE, TIMESTAMP; local-timestamp-*: TIMESTAMP_NTZ
-Avro enum, uuid; fixed; time-*             STRING; BINARY; the INT or BIGINT that it is
+Avro enum, uuid; fixed; time-*             STRING; BINARY; the underlying INT or BIGINT
 JSON object, ``additionalProperties``      STRUCT of its properties; without any, MAP<STRING, …>
 JSON integer, number                       BIGINT, DOUBLE
 JSON, not described, or of several types   STRING that holds the JSON
 Protobuf enum; uint32; uint64              STRING; BIGINT; DECIMAL(20, 0)
 Protobuf oneof, ``optional``               fields that may be null
-Protobuf Timestamp, Duration, wrappers     TIMESTAMP, INTERVAL DAY TO SECOND, the type that is wrapped
+Protobuf Timestamp, Duration, wrappers     TIMESTAMP, INTERVAL DAY TO SECOND, the wrapped type
 Protobuf Struct, Value, ListValue          STRING that holds the JSON
 =========================================  ===================================================================
 
-Avro records and Protobuf messages that lie within themselves are refused (``invalid_schema``); in JSON the inner one is
-a STRING.
+Recursive Avro records and Protobuf messages are refused (``invalid_schema``); a recursive JSON object becomes a STRING
+at the inner level.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ from goqueue.client.schemas.schemas import Schema, SchemaGiven, Version
 from goqueue.client.sync import Client
 from goqueue.model.errors import InvalidConfiguration
 from goqueue.schemas.base import SchemaKind
-from goqueue.spark.registry.registry_decoding import CORRUPT, OnError, Reading, decode_batch
-from goqueue.spark.registry.registry_encoding import Writing, encode_batch
+from goqueue.spark.registry.registry_decoding import CORRUPT, DecoderConfig, OnError, decode_batch
+from goqueue.spark.registry.registry_encoding import EncoderConfig, encode_batch
 from goqueue.spark.registry.registry_types import spark_type, value_type
 
 Brokers = str | Sequence[str]
@@ -70,26 +69,26 @@ def from_registry(
     message: str = "",
     on_error: OnError = "null",
 ) -> Column:
-    """A column of bytes as what the subject's schema describes. Null stays null.
+    """Decode a column of bytes with the subject's schema. Null stays null.
 
-    ``message`` names a message of a Protobuf schema, if not the first is meant. What cannot be read:
+    ``message`` names a message of a Protobuf schema; by default it is the first. A value that cannot be read:
 
-    - ``on_error="null"``: is null.
-    - ``on_error="corrupt"``: the column is ``STRUCT<value, _corrupt STRUCT<error STRING, bytes BINARY>>``, and one of
-      them is set. ``decoded`` makes two columns of that.
-    - ``on_error="fail"``: ends the query with ``InvalidMessage``.
+    - ``on_error="null"``: becomes null.
+    - ``on_error="corrupt"``: the column is ``STRUCT<value, _corrupt STRUCT<error STRING, bytes BINARY>>``, of which
+      one is set. ``decoded`` turns that into two columns.
+    - ``on_error="fail"``: fails the query with ``InvalidMessage``.
 
-    If a schema cannot be asked for because no broker answers, the task fails in any case, and Spark does it again.
+    If a schema cannot be fetched because no broker answers, the task fails in any case, and Spark retries it.
     """
     if on_error not in ("null", "fail", "corrupt"):
         raise InvalidConfiguration(f"on_error is {on_error!r}; 'null', 'corrupt' and 'fail' are known")
     addresses = _addresses(brokers)
-    schema, found = _resolved(addresses, subject, message, version=version)
-    reading = Reading(addresses, schema, message, on_error)
+    schema, found = _resolve_schema(addresses, subject, message, version=version)
+    config = DecoderConfig(addresses, schema, message, on_error)
     if on_error == "corrupt":
         parts = [StructField("value", found), StructField(CORRUPT_COLUMN, spark_type(CORRUPT))]
         found = StructType(parts)
-    return _function(lambda values: decode_batch(reading, values), "from_registry", found)(col)
+    return _column_function(lambda values: decode_batch(config, values), "from_registry", found)(col)
 
 
 def decoded(
@@ -102,11 +101,11 @@ def decoded(
     message: str = "",
     into: str | None = None,
 ) -> DataFrame:
-    """The frame with a column of bytes read by the subject's schema, and a column ``_corrupt`` that is null unless it
-    could not be: ``STRUCT<error STRING, bytes BINARY>``.
+    """The DataFrame with a column of bytes decoded by the subject's schema, and a column ``_corrupt``, ``STRUCT<error
+    STRING, bytes BINARY>``, that is set for rows whose value cannot be read and null for others.
 
-    The values take the place of the bytes, or, with ``into``, a column of their own. If there is a ``_corrupt`` from
-    before (of the keys, say), it stays where it is set.
+    The values replace the bytes, or go into the new column ``into``. In a column ``_corrupt`` that exists already (of
+    the keys, say), rows that are set keep their error.
     """
     made = from_registry(frame[column], subject, brokers=brokers, version=version, message=message, on_error="corrupt")
     both = "__from_registry"
@@ -127,11 +126,11 @@ def to_registry(
     kind: SchemaKind = "AVRO",
     message: str = "",
 ) -> Column:
-    """A column as bytes of the subject's schema, which any client of the registry reads. Null stays null.
+    """Encode a column as bytes with the subject's schema, readable by any client of the registry. Null stays null.
 
-    With ``schema``, a text of this ``kind``, that one is registered first unless it is there. The column's fields are
-    matched by name; those that it does not have are left to the schema's defaults, and null is left out where JSON and
-    Protobuf can do without. What does not fit ends the query with ``InvalidMessage``, which names the field.
+    ``schema``, a text of this ``kind``, is registered first unless it exists. The column's fields are matched by name;
+    missing ones get the schema's defaults, and null is omitted where JSON and Protobuf allow that. A value that does
+    not fit fails the query with ``InvalidMessage``, which names the field.
     """
     if version == "register" and schema is None:
         raise InvalidConfiguration("version is 'register', and there is no schema to register; give it as schema=")
@@ -140,11 +139,11 @@ def to_registry(
     addresses = _addresses(brokers)
     if schema is None:
         assert version != "register"
-        used, _ = _resolved(addresses, subject, message, version=version)
+        used, _ = _resolve_schema(addresses, subject, message, version=version)
     else:
-        used, _ = _resolved(addresses, subject, message, schema=schema, kind=kind)
-    writing = Writing(addresses, subject, used, message)
-    return _function(lambda values: encode_batch(writing, values), "to_registry", BinaryType())(col)
+        used, _ = _resolve_schema(addresses, subject, message, schema=schema, kind=kind)
+    config = EncoderConfig(addresses, subject, used, message)
+    return _column_function(lambda values: encode_batch(config, values), "to_registry", BinaryType())(col)
 
 
 def encoded(
@@ -158,14 +157,14 @@ def encoded(
     kind: SchemaKind = "AVRO",
     message: str = "",
 ) -> DataFrame:
-    """The frame with bytes in place of a column, made of it as ``to_registry`` does."""
+    """The DataFrame with a column replaced by its encoded bytes, as ``to_registry`` produces them."""
     made = to_registry(
         frame[column], subject, brokers=brokers, version=version, schema=schema, kind=kind, message=message
     )
     return frame.withColumn(column, made)
 
 
-def _resolved(
+def _resolve_schema(
     brokers: tuple[str, ...],
     subject: str,
     message: str,
@@ -175,7 +174,7 @@ def _resolved(
     kind: SchemaKind = "AVRO",
     **options: Unpack[ClientOptions],
 ) -> tuple[Schema, DataType]:
-    """The schema that is meant, with its id, and its type in Spark."""
+    """The subject's schema with its id, registered first if given as text, and its Spark type."""
     with Client(list(brokers), **options) as client:
         if schema is None:
             found = client.schemas.version(subject, version).schema
@@ -195,13 +194,13 @@ def _addresses(brokers: Brokers) -> tuple[str, ...]:
     return found
 
 
-def _function(change: Callable[[pa.Array], pa.Array], name: str, returned: DataType) -> Callable[..., Column]:
-    """A function of Spark for one column, called with a batch of it at a time."""
+def _column_function(change: Callable[[pa.Array], pa.Array], name: str, returned: DataType) -> Callable[..., Column]:
+    """A Spark function of one column that is called with Arrow batches of it."""
 
     def batch(values: pa.Array) -> pa.Array:
         return change(values)
 
     batch.__name__ = name
-    # It takes the kind of function from the hints, and warns if it is told; its own hints know only the latter.
+    # Spark infers the kind of function from type hints and warns if it is given; its own stubs only know the latter.
     made: Callable[..., Column] = arrow_udf(batch, returned)  # type: ignore[call-overload]
     return made

@@ -17,7 +17,7 @@ from goqueue.model.errors import InvalidSchema
 from goqueue.schemas.avro.avro_schema import parse_avro
 from goqueue.spark.registry.registry_avro import avro_node, avro_type
 from goqueue.spark.registry.registry_avro_reading import Unreadable, avro_reading
-from goqueue.spark.registry.registry_types import for_spark, spark_type
+from goqueue.spark.registry.registry_types import spark_arrow_type, spark_type
 
 WRITTEN = {
     "type": "record", "name": "Order", "namespace": "shop", "aliases": ["Purchase"],
@@ -227,6 +227,6 @@ def test_types_are_those_of_spark() -> None:
         "struct<d:date,t:timestamp,l:timestamp_ntz,u:string,p:decimal(9,2),w:double,"
         "e:struct<member0:int,member1:map<string,array<float>>>,h:bigint>"
     )
-    assert for_spark(found).field("t").type == pa.timestamp("us", "UTC")
+    assert spark_arrow_type(found).field("t").type == pa.timestamp("us", "UTC")
     with pytest.raises(InvalidSchema, match="a decimal of 39 digits"):
         avro_type(node({"type": "bytes", "logicalType": "decimal", "precision": 39}))

@@ -17,8 +17,8 @@ from goqueue.client.schemas.schemas import Schema
 from goqueue.client.sync import Client
 from goqueue.schemas.base import SchemaKind
 from goqueue.spark.registry import registry_decoding, schema_columns
-from goqueue.spark.registry.registry_decoding import BatchReader, Reading, decode_batch
-from goqueue.spark.registry.registry_encoding import BatchWriter, Writing, encode_batch
+from goqueue.spark.registry.registry_decoding import BatchDecoder, DecoderConfig, decode_batch
+from goqueue.spark.registry.registry_encoding import BatchEncoder, EncoderConfig, encode_batch
 from goqueue.spark.source import clients
 from goqueue.testing import BrokerProcess, running_broker
 from goqueue.wire.registry_framing import encode_message_indexes, encode_schema_id
@@ -89,12 +89,12 @@ def both(client: Client, subject: str, kind: SchemaKind) -> tuple[Schema, Schema
 def write(client: Client, schema: Schema, *rows: Any) -> list[bytes]:
     names = {name: None for row in rows for name in row}
     table = pa.array([{name: row.get(name) for name in names} for row in rows])
-    found: list[bytes] = BatchWriter(client.schemas, "s", schema).write_batch(table).to_pylist()
+    found: list[bytes] = BatchEncoder(client.schemas, "s", schema).encode(table).to_pylist()
     return found
 
 
 def read(client: Client, schema: Schema, *values: bytes | None) -> tuple[list[Any], dict[int, str]]:
-    found, wrong = BatchReader(client.schemas, schema).read_batch(pa.array(values, pa.binary()))
+    found, wrong = BatchDecoder(client.schemas, schema).decode(pa.array(values, pa.binary()))
     return found.to_pylist(), wrong
 
 
@@ -164,9 +164,9 @@ def test_another_message_of_the_schema_is_no_value_unless_it_is_asked_for(client
     assert found == [None, None]
     assert "is a Other; Order is read here" in wrong[0]
     assert "is no message of its schema" in wrong[1]
-    others = BatchReader(client.schemas, schema, "Other").read_batch(pa.array([value]))
+    others = BatchDecoder(client.schemas, schema, "Other").decode(pa.array([value]))
     assert others[0].to_pylist() == [{"x": "y"}]
-    again = BatchWriter(client.schemas, subject, schema, "Other").write_batch(others[0])
+    again = BatchEncoder(client.schemas, subject, schema, "Other").encode(others[0])
     assert again.to_pylist() == [value]
 
 
@@ -261,30 +261,30 @@ def test_a_worker_asks_for_each_schema_once_and_keeps_its_reader(
 ) -> None:
     schema, _ = both(client, subject, "AVRO")
     brokers = (broker.address,)
-    bytes_ = encode_batch(Writing(brokers, subject, schema, ""), pa.array([{"id": 1, "gone": "x"}, None]))
+    bytes_ = encode_batch(EncoderConfig(brokers, subject, schema, ""), pa.array([{"id": 1, "gone": "x"}, None]))
     values = pa.concat_arrays([bytes_, pa.array([b"?"])])
-    reading = Reading(brokers, schema, "", "corrupt")
-    found = decode_batch(reading, values).to_pylist()
+    config = DecoderConfig(brokers, schema, "", "corrupt")
+    found = decode_batch(config, values).to_pylist()
     assert found == [
         {"value": {"id": 1, "gone": "x"}, "_corrupt": None},
         {"value": None, "_corrupt": None},
         {"value": None, "_corrupt": {"error": found[2]["_corrupt"]["error"], "bytes": b"?"}},
     ]
-    known = registry_decoding._reader.cache_info().misses
-    assert decode_batch(Reading(brokers, schema, "", "corrupt"), values).to_pylist() == found
-    assert registry_decoding._reader.cache_info().misses == known
-    assert decode_batch(Reading(brokers, schema, "", "null"), values).to_pylist()[2] is None
+    known = registry_decoding._decoder_for.cache_info().misses
+    assert decode_batch(DecoderConfig(brokers, schema, "", "corrupt"), values).to_pylist() == found
+    assert registry_decoding._decoder_for.cache_info().misses == known
+    assert decode_batch(DecoderConfig(brokers, schema, "", "null"), values).to_pylist()[2] is None
     with pytest.raises(errors.InvalidMessage, match="value 2 of a batch of 3 cannot be read"):
-        decode_batch(Reading(brokers, schema, "", "fail"), values)
+        decode_batch(DecoderConfig(brokers, schema, "", "fail"), values)
     clients.client_for(brokers).close()
     clients._clients.clear()
 
 
 def test_values_are_not_called_corrupt_because_the_registry_is_away() -> None:
     with Client("127.0.0.1:1", connect_timeout_ms=100) as away:
-        reader = BatchReader(away.schemas, Schema(OLD_AND_NEW["AVRO"][0], "AVRO"))
+        reader = BatchDecoder(away.schemas, Schema(OLD_AND_NEW["AVRO"][0], "AVRO"))
         with pytest.raises(errors.BrokerUnavailable):
-            reader.read_batch(pa.array([encode_schema_id(1) + b"\x02\x00"]))
+            reader.decode(pa.array([encode_schema_id(1) + b"\x02\x00"]))
 
 
 def test_what_is_wrong_is_told_when_the_function_is_called(broker: BrokerProcess, client: Client, subject: str) -> None:
@@ -298,7 +298,7 @@ def test_what_is_wrong_is_told_when_the_function_is_called(broker: BrokerProcess
     with pytest.raises(errors.InvalidSchema, match=r"\.t: T lies within itself"):
         schema_columns.from_registry("value", f"{subject}-tree", brokers=broker.address)
     with pytest.raises(errors.BrokerUnavailable):
-        schema_columns._resolved(("127.0.0.1:1",), subject, "", connect_timeout_ms=100)
+        schema_columns._resolve_schema(("127.0.0.1:1",), subject, "", connect_timeout_ms=100)
     with pytest.raises(errors.InvalidConfiguration, match="on_error is 'drop'"):
         schema_columns.from_registry("value", subject, on_error="drop")  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidConfiguration, match="no schema to register"):

@@ -15,9 +15,9 @@ from google.protobuf.message_factory import GetMessageClass
 from goqueue.model.errors import InvalidMessage, InvalidSchema
 from goqueue.schemas.json.json_schema import parse_json_schema
 from goqueue.schemas.protobuf.protobuf_schema import ProtobufSchema, parse_protobuf
-from goqueue.spark.registry.registry_encoding import fitted, rows_of
+from goqueue.spark.registry.registry_encoding import cast_to_schema, to_rows
 from goqueue.spark.registry.registry_json import JsonShape, json_shape
-from goqueue.spark.registry.registry_protobuf import protobuf_columns, protobuf_maker, protobuf_message, protobuf_type
+from goqueue.spark.registry.registry_protobuf import protobuf_builder, protobuf_columns, protobuf_message, protobuf_type
 from goqueue.spark.registry.registry_types import spark_type
 
 
@@ -176,8 +176,8 @@ def test_a_message_has_a_type_in_spark() -> None:
 def test_messages_become_columns_and_rows_become_messages() -> None:
     message = protobuf_message(proto(), "")
     wanted = pa.array([ORDER, EMPTY], protobuf_type(message))
-    rows = rows_of(fitted(wanted, wanted.type, ""))
-    messages = [protobuf_maker(message)(row) for row in rows]
+    rows = to_rows(cast_to_schema(wanted, wanted.type, ""))
+    messages = [protobuf_builder(message)(row) for row in rows]
     assert messages[1] == GetMessageClass(message)()
     found = protobuf_columns(message)([type(each).FromString(each.SerializeToString()) for each in messages])
     assert found.type == wanted.type
@@ -196,7 +196,7 @@ def test_messages_become_columns_and_rows_become_messages() -> None:
 )
 def test_the_field_that_does_not_fit_a_message_is_named(row: Any, reason: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
-        protobuf_maker(protobuf_message(proto(), ""))(row)
+        protobuf_builder(protobuf_message(proto(), ""))(row)
     assert str(caught.value).startswith(reason)
 
 
@@ -218,7 +218,7 @@ def test_a_column_is_made_to_fit() -> None:
                    m=pa.map_(pa.string(), pa.int32()))  # fmt: skip
     row = {"t": AT, "a": 3, "d": AT.date(), "l": [{"x": 0.5}, None], "m": [("k", 1)]}
     rows = [row, None, row | {"l": None, "m": None}, row | {"l": [], "t": None}]
-    found = fitted(pa.array([None, *rows], given).slice(1), wanted, "").to_pylist()
+    found = cast_to_schema(pa.array([None, *rows], given).slice(1), wanted, "").to_pylist()
     first = {"t": int(AT.timestamp() * 1_000), "a": 3, "d": 20_772, "l": [{"x": 0.5}, None], "m": [("k", 1)]}
     assert found == [first, None, first | {"l": None, "m": None}, first | {"l": [], "t": None}]
 
@@ -227,7 +227,7 @@ def test_maps_are_dicts_wherever_they_lie() -> None:
     numbers = pa.map_(pa.string(), pa.int64())
     arrow = struct(m=pa.map_(pa.string(), pa.list_(numbers)), n=numbers, x=pa.int64())
     row = {"m": [("a", [[("k", 1)], None]), ("b", None)], "n": [], "x": 1}
-    found = rows_of(pa.array([row, None, {"m": None, "n": None, "x": None}], arrow))
+    found = to_rows(pa.array([row, None, {"m": None, "n": None, "x": None}], arrow))
     assert found == [
         {"m": {"a": [{"k": 1}, None], "b": None}, "n": {}, "x": 1},
         None,
@@ -253,4 +253,4 @@ def test_maps_are_dicts_wherever_they_lie() -> None:
 )
 def test_a_column_that_does_not_fit_is_refused_by_its_field(values: Any, given: Any, wanted: Any, reason: str) -> None:
     with pytest.raises(InvalidMessage, match=reason):
-        fitted(pa.array(values, given), wanted, "")
+        cast_to_schema(pa.array(values, given), wanted, "")
