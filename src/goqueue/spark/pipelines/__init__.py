@@ -1,4 +1,4 @@
-"""Pipelines: a source, steps, rules of quality and a sink, run on Spark by ``goqueue pipeline``.
+"""Pipelines: a source, steps, quality rules and a sink, run on Spark by ``goqueue pipeline``.
 
 Nothing here imports Spark before a pipeline runs: listing, planning and checking work without a JVM.
 """

@@ -20,7 +20,7 @@ from goqueue.spark.pipelines.definitions.settings import Setting, Settings
 from goqueue.spark.pipelines.lake.durable_file import write_whole
 from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.running.progress import Progress
-from goqueue.spark.pipelines.running.rows import NOT_OURS
+from goqueue.spark.pipelines.running.rows import USER_HEADERS_SQL
 from goqueue.spark.pipelines.running.summary import Summary, Table, per_second
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _messages(rows: DataFrame, settings: Settings) -> DataFrame:
     if settings["where"] is not None:
         rows = rows.where(settings["where"])
     kept = ["key", "value", "priority", *(["timestamp"] if settings["keep_timestamp"] else [])]
-    return rows.select(*kept, functions.expr(NOT_OURS.format("headers")).alias("headers"))
+    return rows.select(*kept, functions.expr(USER_HEADERS_SQL.format("headers")).alias("headers"))
 
 
 def _begun(context: Context) -> Copy:

@@ -26,9 +26,9 @@ from goqueue.spark.pipelines.definitions.problems import NoBroker, SparkNotStart
 from goqueue.spark.pipelines.definitions.settings import Settings
 from goqueue.spark.pipelines.running import runner
 from goqueue.spark.pipelines.running.context import Context
-from goqueue.spark.pipelines.running.jvm_logging import quiet_start
+from goqueue.spark.pipelines.running.jvm_logging import capture_stderr
 from goqueue.spark.pipelines.running.progress import Progress
-from goqueue.spark.pipelines.running.spark_errors import without_java
+from goqueue.spark.pipelines.running.spark_errors import jvm_sentence
 from goqueue.spark.pipelines.running.summary import Summary, Table, per_second
 
 RUNNER = CliRunner()
@@ -102,7 +102,7 @@ def test_an_error_of_ours_is_told_as_it_is() -> None:
 
 
 def test_a_broker_that_is_away_is_told_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_BROKER_WITHIN_S", 0.3)
+    monkeypatch.setattr(runner, "_BROKER_TIMEOUT_S", 0.3)
     RUNNER.invoke(app, ["pipeline", "new", "p"])
     for call in (["p.yaml", "--set", "from=a"], ["replay", "--set", "topic=a", "--set", "to=b"]):
         result = RUNNER.invoke(app, ["pipeline", "run", *call, "--brokers", "127.0.0.1:1"])
@@ -161,13 +161,13 @@ def test_a_slow_rate_is_not_told_as_none(count: int, seconds: float, shown: str)
 
 
 def test_why_spark_does_not_start_is_told_without_java() -> None:
-    with pytest.raises(SparkNotStarted) as raised, quiet_start():
+    with pytest.raises(SparkNotStarted) as raised, capture_stderr():
         os.write(
             2, b'WARN x\nException in thread "main" org.apache.spark.SparkException: Could not parse it: a[\n at b\n'
         )
         raise RuntimeError("the gateway is gone")
     assert str(raised.value) == "Spark does not start: Could not parse it: a["
-    assert without_java("Caused by: java.io.IOException: [ODD] It is odd. SQLSTATE: 1") == "It is odd."
+    assert jvm_sentence("Caused by: java.io.IOException: [ODD] It is odd. SQLSTATE: 1") == "It is odd."
 
 
 def test_a_topic_that_is_not_there_has_a_hint_that_is_true() -> None:

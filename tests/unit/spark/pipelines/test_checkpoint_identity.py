@@ -12,7 +12,7 @@ from goqueue.model.ids import check_group_name
 from goqueue.spark.pipelines import replay, rollup
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.files import from_yaml
-from goqueue.spark.pipelines.definitions.flow import asked_of, flow_of
+from goqueue.spark.pipelines.definitions.flow import flow_of, identity_of
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
 from goqueue.spark.pipelines.lake import durable_file
@@ -20,11 +20,11 @@ from goqueue.spark.pipelines.lake.durable_file import write_whole
 from goqueue.spark.pipelines.running import runner
 from goqueue.spark.pipelines.running.checkpoint_identity import (
     FILE,
-    Asked,
-    begun_batch,
-    check_claim,
+    CheckpointIdentity,
+    check_identity,
     local_folder,
-    write_claim,
+    unfinished_batch,
+    write_identity,
 )
 from goqueue.spark.pipelines.running.context import Context
 
@@ -35,14 +35,14 @@ def context(pipeline: Pipeline, checkpoint: Path, **given: object) -> Context:
     return Context(pipeline.name, Settings(pipeline.settings, given), NOBODY, str(checkpoint))
 
 
-def claim(checkpoint: Path, asked: Asked) -> None:
-    check_claim(checkpoint, asked)
-    write_claim(checkpoint, asked)
+def claim(checkpoint: Path, identity: CheckpointIdentity) -> None:
+    check_identity(checkpoint, identity)
+    write_identity(checkpoint, identity)
 
 
-def kept(claimed: Context, asked: Asked | None = None) -> None:
+def kept(claimed: Context, identity: CheckpointIdentity | None = None) -> None:
     """As a run does it that comes as far as its first query."""
-    claimed.claim(asked)
+    claimed.claim(identity)
     claimed.keep_claim()
 
 
@@ -53,9 +53,9 @@ def begin(checkpoint: Path, *further: str) -> None:
         (checkpoint / each).touch()
 
 
-def refused(checkpoint: Path, asked: Asked) -> list[str]:
+def refused(checkpoint: Path, identity: CheckpointIdentity) -> list[str]:
     with pytest.raises(InvalidPipeline) as raised:
-        claim(checkpoint, asked)
+        claim(checkpoint, identity)
     title, *differs = str(raised.value).split("\n  ")
     assert title == f"the checkpoint {checkpoint} was begun with something else:"
     differs[-1], _, remedy = differs[-1].partition("\n")
@@ -64,11 +64,11 @@ def refused(checkpoint: Path, asked: Asked) -> list[str]:
 
 
 def test_a_checkpoint_is_refused_to_whoever_asks_for_something_else(tmp_path: Path) -> None:
-    asked = Asked("p", {"window": "1m", "by": ""}, {"topics": "a"}, {"topic": "b"}, ["filter x"])
-    claim(tmp_path, asked)
+    identity = CheckpointIdentity("p", {"window": "1m", "by": ""}, {"topics": "a"}, {"topic": "b"}, ["filter x"])
+    claim(tmp_path, identity)
     begin(tmp_path)
-    claim(tmp_path, asked)
-    other = Asked(
+    claim(tmp_path, identity)
+    other = CheckpointIdentity(
         "q", {"window": "5m", "by": "key", "new": "1"}, {"topics": "a", "isolation": "read_uncommitted"}, {"table": "b"}
     )
     assert refused(tmp_path, other) == [
@@ -79,28 +79,30 @@ def test_a_checkpoint_is_refused_to_whoever_asks_for_something_else(tmp_path: Pa
         "sink.topic: it was b, and now is not set",
         "sink.table: it was not set, and now is b",
     ]
-    claim(tmp_path, asked)
+    claim(tmp_path, identity)
 
 
 def test_what_never_began_binds_nobody(tmp_path: Path) -> None:
-    claim(tmp_path / "c", Asked("p", {"a": "1"}))
-    claim(tmp_path / "c", Asked("p", {"a": "2"}))
+    claim(tmp_path / "c", CheckpointIdentity("p", {"a": "1"}))
+    claim(tmp_path / "c", CheckpointIdentity("p", {"a": "2"}))
     begin(tmp_path / "c" / "part")
-    assert refused(tmp_path / "c", Asked("p", {"a": "1"})) == ["a: it was 2, and now is 1"]
+    assert refused(tmp_path / "c", CheckpointIdentity("p", {"a": "1"})) == ["a: it was 2, and now is 1"]
 
 
 def test_steps_may_be_mended_unless_there_is_state_that_they_have_made(tmp_path: Path) -> None:
-    claim(tmp_path, Asked("p", steps=["filter a", "filter b"]))
+    claim(tmp_path, CheckpointIdentity("p", steps=["filter a", "filter b"]))
     begin(tmp_path)
-    claim(tmp_path, Asked("p", steps=["filter a", "filter c"]))
+    claim(tmp_path, CheckpointIdentity("p", steps=["filter a", "filter c"]))
     begin(tmp_path, "state/0/0/1.delta")
-    assert refused(tmp_path, Asked("p", steps=["filter a"])) == ["step 2: it was filter c, and now is not set"]
+    assert refused(tmp_path, CheckpointIdentity("p", steps=["filter a"])) == [
+        "step 2: it was filter c, and now is not set"
+    ]
 
 
 def test_a_claim_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("{")
     with pytest.raises(CorruptData, match=r"pipeline\.json, which tells what this checkpoint is for, cannot be read"):
-        claim(tmp_path, Asked("p"))
+        claim(tmp_path, CheckpointIdentity("p"))
 
 
 YAML = """
@@ -115,26 +117,26 @@ trigger: ${often}
 
 
 def test_what_a_flow_is_asked_for_is_its_source_its_sink_and_the_settings_of_its_steps() -> None:
-    def asked(text: str = YAML, **given: object) -> Asked:
+    def identity(text: str = YAML, **given: object) -> CheckpointIdentity:
         pipeline = from_yaml(text, "p.yaml")
         settings = Settings(pipeline.settings, given)
-        return asked_of(pipeline, flow_of(pipeline, settings), settings)
+        return identity_of(pipeline, flow_of(pipeline, settings), settings)
 
-    assert asked() == Asked(
+    assert identity() == CheckpointIdentity(
         "p", {"least": "1"}, {"topics": "a"}, {"topic": "out"}, ["filter x > 1 AND y < 1", "add z 1"]
     )
-    assert asked(most=5, often="available-now", batch=20) == asked()
-    assert asked(speed=2).settings == asked().settings
-    assert asked(least=2).settings == {"least": "2"}
-    assert asked(**{"from": "b"}).source == {"topics": "b"}
-    table = asked(YAML.replace("{topic: out}", "{table: ./out, partition_by: [z]}"))
+    assert identity(most=5, often="available-now", batch=20) == identity()
+    assert identity(speed=2).settings == identity().settings
+    assert identity(least=2).settings == {"least": "2"}
+    assert identity(**{"from": "b"}).source == {"topics": "b"}
+    table = identity(YAML.replace("{topic: out}", "{table: ./out, partition_by: [z]}"))
     assert table.sink == {"table": "./out", "format": "parquet", "partition_by": "z"}
 
 
 def test_a_flow_with_another_sink_is_refused_before_anything_starts(tmp_path: Path) -> None:
     pipeline = from_yaml(YAML, "p.yaml")
     settings = Settings(pipeline.settings, {})
-    kept(context(pipeline, tmp_path), asked_of(pipeline, flow_of(pipeline, settings), settings))
+    kept(context(pipeline, tmp_path), identity_of(pipeline, flow_of(pipeline, settings), settings))
     begin(tmp_path)
     other = from_yaml(YAML.replace("topic: out", "topic: elsewhere"), "p.yaml")
     with pytest.raises(InvalidPipeline, match=r"sink\.topic: it was out, and now is elsewhere"):
@@ -185,11 +187,11 @@ def test_the_group_of_a_pipeline_is_not_one_that_a_service_would_have() -> None:
 
 
 def test_a_batch_that_was_begun_and_not_finished_is_known(tmp_path: Path) -> None:
-    assert begun_batch(tmp_path) is None
+    assert unfinished_batch(tmp_path) is None
     begin(tmp_path, "offsets/9", "offsets/10", "offsets/.10.crc", "commits/9")
-    assert begun_batch(tmp_path) == 10
+    assert unfinished_batch(tmp_path) == 10
     begin(tmp_path, "commits/10")
-    assert begun_batch(tmp_path) is None
+    assert unfinished_batch(tmp_path) is None
 
 
 def test_a_small_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.settings import Settings
 from goqueue.spark.pipelines.running import runner
 from goqueue.spark.pipelines.running.context import Context
-from goqueue.spark.pipelines.running.streaming import Watch
+from goqueue.spark.pipelines.running.streaming import ReportCounter
 from goqueue.testing import BrokerProcess, running_broker
 
 
@@ -158,7 +158,7 @@ def test_what_cannot_run_is_not_planned(
     monkeypatch.chdir(tmp_path)
     settings = Settings(pipeline.settings, given)
     with pytest.raises(InvalidPipeline, match=told):
-        runner.planned(pipeline, settings, checkpoint_of(pipeline, settings))
+        runner.describe_plan(pipeline, settings, checkpoint_of(pipeline, settings))
 
 
 @pytest.mark.parametrize(
@@ -179,13 +179,13 @@ def test_what_cannot_run_is_not_planned(
 def test_what_steps_leave_out_is_counted_where_each_message_is_one_row(steps: str, left_out: int | None) -> None:
     pipeline = from_yaml(f"name: p\nsource: {{topics: a}}\nsteps: {steps}\nsink: {{topic: b}}\n", "p.yaml")
     flow = flow_of(pipeline, Settings((), {}))
-    assert flow.left_out_by_steps(10, 6) == left_out
-    assert replace(flow, trigger="batch").left_out_by_steps(10, 6) is None
+    assert flow.filtered_by_steps(10, 6) == left_out
+    assert replace(flow, trigger="batch").filtered_by_steps(10, 6) is None
 
 
 def test_a_batch_that_only_writes_windows_is_one_that_was_done() -> None:
-    watch = Watch()
-    watch.take({"batchId": 3, "timestamp": "a", "numInputRows": 0, "observedMetrics": {"windows": {"windows": 0}}})
-    watch.take({"batchId": 4, "timestamp": "b", "numInputRows": 0, "observedMetrics": {"windows": {"windows": 8}}})
-    watch.finished()
-    assert (watch.first, watch.totals.batches) == (4, 0)
+    counter = ReportCounter()
+    counter.add({"batchId": 3, "timestamp": "a", "numInputRows": 0, "observedMetrics": {"windows": {"windows": 0}}})
+    counter.add({"batchId": 4, "timestamp": "b", "numInputRows": 0, "observedMetrics": {"windows": {"windows": 8}}})
+    counter.finish()
+    assert (counter.first, counter.totals.batches) == (4, 0)

@@ -8,12 +8,12 @@ import pytest
 
 from goqueue.spark.pipelines import builtin
 from goqueue.spark.pipelines.definitions.definition import Pipeline
-from goqueue.spark.pipelines.definitions.files import found, from_yaml, load
+from goqueue.spark.pipelines.definitions.files import find_pipeline, from_yaml, load
 from goqueue.spark.pipelines.definitions.flow import Flow, checkpoint_of, flow_of
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.scaffold import scaffold
 from goqueue.spark.pipelines.definitions.settings import Settings
-from goqueue.spark.pipelines.running.runner import planned
+from goqueue.spark.pipelines.running.runner import describe_plan
 
 WHOLE = """
 name: paid-orders
@@ -72,7 +72,7 @@ def test_a_whole_pipeline_is_understood_and_its_settings_are_filled_in() -> None
 
 def test_the_plan_tells_all_of_it_in_words() -> None:
     pipeline = from_yaml(WHOLE, "p.yaml")
-    plan = planned(pipeline, Settings(pipeline.settings, {"from": "orders"}), "./c")
+    plan = describe_plan(pipeline, Settings(pipeline.settings, {"from": "orders"}), "./c")
     assert plan["source"].startswith("topics orders from 2026-11-15T00:00:00Z, ")
     assert plan["steps"][2] == "filter amount > 10"
     assert plan["quality"] == [
@@ -176,7 +176,7 @@ def test_one_wrong_key_does_not_hide_the_others_and_each_has_its_line() -> None:
 def test_a_plan_tells_lines_too() -> None:
     pipeline = from_yaml(GOOD + "steps:\n  - filter: a\n  - filtr: b\ntrigger: 3\n", "p.yaml")
     with pytest.raises(InvalidPipeline) as raised:
-        planned(pipeline, Settings((), {}), "c")
+        describe_plan(pipeline, Settings((), {}), "c")
     assert str(raised.value).splitlines()[1:] == [
         "  line 6: steps[1]: filtr: no such step; did you mean 'filter'?",
         "  line 7: trigger: 3 is not one of available-now (read what is there, then end), an interval such as "
@@ -196,7 +196,7 @@ def test_a_plan_tells_lines_too() -> None:
 def test_names_of_kafka_are_told_as_they_are_called_here(key: str, told: str) -> None:
     pipeline = from_yaml(f"name: p\nsource:\n  topics: a\n  {key}: b\nsink: {{topic: b}}", "p.yaml")
     with pytest.raises(InvalidPipeline) as raised:
-        planned(pipeline, Settings((), {}), "c")
+        describe_plan(pipeline, Settings((), {}), "c")
     assert f"  line 4: source.{key}: no such key; {told}" in str(raised.value).splitlines()
 
 
@@ -209,7 +209,7 @@ def test_a_python_file_is_a_pipeline_with_functions_as_steps(tmp_path: Path) -> 
     file = scaffold("my-orders", True, tmp_path)
     pipeline = load(file)
     made = flow_of(pipeline, Settings(pipeline.settings, {"from": "orders"}))
-    assert made.steps[2].described() == "in_cents: Amounts as whole cents."
+    assert made.steps[2].describe() == "in_cents: Amounts as whole cents."
     assert made.source.options["topics"] == "orders"
 
 
@@ -235,12 +235,12 @@ def test_a_python_file_that_is_no_pipeline_is_told(tmp_path: Path, text: str, to
 def test_a_new_pipeline_can_be_planned_as_it_is_and_is_never_overwritten(tmp_path: Path) -> None:
     file = scaffold("my-orders", False, tmp_path)
     pipeline = load(file)
-    plan = planned(pipeline, Settings(pipeline.settings, {"from": "orders"}), "c")
+    plan = describe_plan(pipeline, Settings(pipeline.settings, {"from": "orders"}), "c")
     assert plan["source"] == "topics orders from earliest"
     before = file.read_text()
     assert f"goqueue pipeline plan {file.name} --set from=" in before
     all_of_it = from_yaml(before.replace("  # - ", "  - "), "p.yaml")
-    whole = planned(all_of_it, Settings(all_of_it.settings, {"from": "orders"}), "c")
+    whole = describe_plan(all_of_it, Settings(all_of_it.settings, {"from": "orders"}), "c")
     assert (len(whole["steps"]), len(whole["quality"])) == (5, 5)
     assert whole["steps"][-1].startswith("sql SELECT *, ")
     with pytest.raises(InvalidPipeline, match="is not overwritten"):
@@ -253,19 +253,19 @@ def test_a_new_pipeline_can_be_planned_as_it_is_and_is_never_overwritten(tmp_pat
 def test_what_is_neither_built_in_nor_a_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidPipeline, match=r"no pipeline 'reply'; did you mean 'replay'\?$"):
-        found("reply")
+        find_pipeline("reply")
     with pytest.raises(InvalidPipeline, match="no pipeline 'zz'; there are archive, restore"):
-        found("zz")
+        find_pipeline("zz")
     with pytest.raises(InvalidPipeline, match=r"zz\.yaml: there is no such file"):
-        found("zz.yaml")
+        find_pipeline("zz.yaml")
     scaffold("zz", False, tmp_path)
     with pytest.raises(InvalidPipeline, match=r"did you mean the file zz\.yaml"):
-        found("zz")
+        find_pipeline("zz")
 
 
 @pytest.mark.parametrize("name", builtin.NAMES)
 def test_every_built_in_pipeline_tells_what_it_does_and_what_can_be_set(name: str) -> None:
-    pipeline: Pipeline = found(name)
+    pipeline: Pipeline = find_pipeline(name)
     assert pipeline.name == name
     assert pipeline.summary.endswith(".")
     assert len(pipeline.summary) <= 110

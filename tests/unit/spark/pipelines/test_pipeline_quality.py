@@ -10,19 +10,19 @@ import pytest
 from goqueue.model.errors import BrokerUnavailable, TopicNotFound
 from goqueue.spark.pipelines.definitions.problems import (
     InvalidPipeline,
-    NotUnderstood,
     QueryFailed,
+    QueryRejected,
     RuleBroken,
     SparkFailed,
-    WorkersLate,
+    WorkerStartTimeout,
 )
 from goqueue.spark.pipelines.definitions.settings import Settings
 from goqueue.spark.pipelines.replay import Copy
 from goqueue.spark.pipelines.rollup import PIPELINE as ROLLUP
 from goqueue.spark.pipelines.rollup import key_sql, name_of, percentile
 from goqueue.spark.pipelines.running.quality import parse_rules, quoted, stop_sql, topic_sql, verdict_sql
-from goqueue.spark.pipelines.running.spark_errors import in_one_line
-from goqueue.spark.pipelines.running.streaming import Totals, Watch, ends_of, lag_of
+from goqueue.spark.pipelines.running.spark_errors import to_goqueue_error
+from goqueue.spark.pipelines.running.streaming import ReportCounter, Totals, ends_of, lag_of
 
 
 def test_rules_are_sql_that_a_null_passes() -> None:
@@ -60,14 +60,14 @@ def report(batch: int, count: int, at: str, **observed: int) -> dict[str, object
 
 
 def test_each_batch_is_counted_once_however_often_it_is_seen() -> None:
-    watch = Watch()
-    assert watch.take(report(4, 10, "a", rows=10))
-    assert not watch.take(report(4, 10, "a", rows=10))
-    assert watch.take(report(5, 0, "b", rows=0))
-    assert watch.take(report(5, 3, "c", rows=2))
-    assert not watch.take(report(4, 10, "a", rows=10))
-    assert (watch.messages, watch.batch) == (13, 5)
-    totals = watch.finished()
+    counter = ReportCounter()
+    assert counter.add(report(4, 10, "a", rows=10))
+    assert not counter.add(report(4, 10, "a", rows=10))
+    assert counter.add(report(5, 0, "b", rows=0))
+    assert counter.add(report(5, 3, "c", rows=2))
+    assert not counter.add(report(4, 10, "a", rows=10))
+    assert (counter.messages, counter.batch) == (13, 5)
+    totals = counter.finish()
     assert (totals.messages, totals.batches, totals.observed) == (13, 2, {"q": {"rows": 12}})
 
 
@@ -86,11 +86,11 @@ def test_how_far_queries_are_is_told_by_the_first_of_those_that_read_the_same() 
 
 
 def test_a_batch_that_is_counted_again_is_told() -> None:
-    watch = Watch()
+    counter = ReportCounter()
     for each in (report(4, 0, "a"), report(4, 3, "b"), report(5, 1, "c")):
-        watch.take(each)
-    watch.finished()
-    assert watch.first == 4
+        counter.add(each)
+    counter.finish()
+    assert counter.first == 4
     assert Totals().notes() == []
     again, stopped = Totals(again=4, stopped=True).notes()
     assert again.startswith("batch 4 was begun by an earlier run and is counted here")
@@ -120,7 +120,7 @@ class StreamingQueryException(Exception):
         ),
         (
             AnalysisException("[UNRESOLVED_COLUMN] A column `a` cannot be resolved. SQLSTATE: 42703; line 1;\n'Filter"),
-            NotUnderstood,
+            QueryRejected,
             "Spark does not understand it: A column `a` cannot be resolved.",
         ),
         (
@@ -131,7 +131,7 @@ class StreamingQueryException(Exception):
         (StreamingQueryException("Query [id = 1] terminated"), QueryFailed, "Spark failed: Query [id = 1] terminated"),
         (
             RuntimeError("Job aborted\norg.apache.spark.SparkException: Python worker failed to connect back.\n\tat x"),
-            WorkersLate,
+            WorkerStartTimeout,
             "Spark failed: its Python workers did not start in time",
         ),
         (ValueError(""), SparkFailed, "Spark failed: ValueError"),
@@ -139,7 +139,7 @@ class StreamingQueryException(Exception):
     ],
 )  # fmt: skip
 def test_an_error_of_spark_is_told_in_one_line(error: Exception, kind: type[Exception], told: str) -> None:
-    made = in_one_line(error)
+    made = to_goqueue_error(error)
     assert (type(made), str(made)) == (kind, told)
 
 

@@ -99,7 +99,7 @@ def list_pipelines(
     from goqueue.spark.pipelines.definitions import files
 
     if name is not None:
-        pipeline = files.found(name)
+        pipeline = files.find_pipeline(name)
         if as_json:
             print_json(pipeline_view.pipeline_json(pipeline))
         else:
@@ -125,10 +125,10 @@ def plan(
     """Check a pipeline and show what it would do. Nothing is started, and no broker is called."""
     from goqueue.cli.commands.pipeline import pipeline_view
     from goqueue.cli.terminal import styled_lines
-    from goqueue.spark.pipelines.running.runner import planned
+    from goqueue.spark.pipelines.running.runner import describe_plan
 
     pipeline, settings, checkpoint_dir = _prepare(which, assign, checkpoint)
-    steps = planned(pipeline, settings, checkpoint_dir, _resolve_brokers(brokers))
+    steps = describe_plan(pipeline, settings, checkpoint_dir, _resolve_brokers(brokers))
     if as_json:
         values = {name: settings[name] for name in settings}
         print_json({"name": pipeline.name, "summary": pipeline.summary, "plan": steps, "settings": values})
@@ -167,7 +167,7 @@ def run(
     spark_conf = assignments(conf or (), "--conf")
     master = chosen_master(master, spark_conf)
     _check_master(master)
-    runner.planned(pipeline, settings, checkpoint_dir)
+    runner.describe_plan(pipeline, settings, checkpoint_dir)
     if not debug:
         logging.getLogger(_SPARK_LOGGER).setLevel(logging.CRITICAL)
     progress: AbstractContextManager[Any] = pipeline_view.progress(pipeline.name, sys.stderr)
@@ -217,11 +217,11 @@ def _prepare(which: str, assign: list[str] | None, checkpoint: str | None) -> tu
     from goqueue.spark.pipelines.definitions import files
     from goqueue.spark.pipelines.definitions.flow import checkpoint_of
     from goqueue.spark.pipelines.definitions.settings import Settings, assignments
-    from goqueue.spark.pipelines.definitions.yaml_lines import told_by_line
+    from goqueue.spark.pipelines.definitions.yaml_lines import with_line_numbers
 
-    pipeline = files.found(which)
+    pipeline = files.find_pipeline(which)
     settings = Settings(pipeline.settings, assignments(assign or ()))
-    with told_by_line(pipeline.line_of):
+    with with_line_numbers(pipeline.line_of):
         return pipeline, settings, checkpoint or checkpoint_of(pipeline, settings)
 
 

@@ -1,1 +1,1 @@
-"""Declaring a pipeline: in YAML or Python, with settings that are checked before anything runs."""
+"""Pipeline definitions in YAML or Python, with settings that are validated before anything runs."""

@@ -1,4 +1,4 @@
-"""What a pipeline is: a name, settings, and either a flow (source, steps, rules, sink) or a function that runs."""
+"""The pipeline definition: a name, settings, and either a flow (source, steps, rules, sink) or a ``run`` function."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """In Python as in YAML: the names are the same. With ``run`` there is no source, and the other way around."""
+    """A pipeline, with the same names in Python as in YAML. It has either ``run`` or ``source``, never both."""
 
     name: str
-    """Also the default for the checkpoint, the dead letters, and the group (``pipeline.NAME``) that shows the lag."""
+    """Also names the default checkpoint, dead-letter topic, and group (``pipeline.NAME``) that shows the lag."""
     summary: str = ""
     settings: Sequence[Setting] = ()
     run: Callable[[Context], Summary] | None = None
     plan: Callable[[Settings], Mapping[str, str]] | None = None
-    """What ``run`` would do, in words, by title; it is asked first, and may refuse the settings."""
+    """Describes what ``run`` would do, as texts by title. Called before ``run``; may raise for invalid settings."""
     source: Mapping[str, Any] | None = None
     steps: Sequence[Any] = ()
     quality: Sequence[Mapping[str, Any]] = ()
     sink: Mapping[str, Any] | None = None
     trigger: str = "available-now"
     checkpoint: str | None = None
-    """Where it keeps how far it is; unless set, ``./checkpoints/NAME``."""
+    """The folder that stores the pipeline's progress; by default ``./checkpoints/NAME``."""
     file: str | None = None
-    """The file that it was read from."""
+    """The file that the pipeline was read from."""
     line_of: LineOf | None = None
-    """Where in that file a problem is."""
+    """Finds the line of a problem in that file."""
     needs_broker: Callable[[Settings], bool] | None = None
-    """Whether ``run`` asks a broker: then one must answer before anything is begun."""
+    """Whether ``run`` needs a broker with these settings: if so, it must be reachable before anything starts."""

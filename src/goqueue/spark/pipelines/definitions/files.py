@@ -1,4 +1,4 @@
-"""Pipelines in files: YAML, read strictly, and Python modules that have a ``PIPELINE``."""
+"""Loading of pipelines from files: strictly parsed YAML, and Python modules that define ``PIPELINE``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from goqueue.spark.pipelines import builtin
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.flow import flow_of
 from goqueue.spark.pipelines.definitions.keys import unknown_key
-from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineProblems, listed
+from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineProblems, problem_list
 from goqueue.spark.pipelines.definitions.settings import LARGEST, Kind, Setting, Settings
-from goqueue.spark.pipelines.definitions.yaml_lines import lines_of, located
+from goqueue.spark.pipelines.definitions.yaml_lines import lines_of, with_lines
 
 if TYPE_CHECKING:
     import yaml
@@ -28,27 +28,29 @@ _KEYS = ("name", "summary", "settings", "source", "steps", "quality", "sink", "t
 _SETTING_KEYS = ("kind", "doc", "default", "required", "min", "max", "choices", "may_change")
 _SUFFIXES = (".yaml", ".yml", ".py")
 _PATH_END = re.compile(r"[.:\[]")
-_STAND_IN = "\N{WHITE SQUARE}"
-"""A value for what has none yet, which nobody writes."""
+_STAND_IN_VALUE = "\N{WHITE SQUARE}"
+"""Stand-in for a setting without a value; a character that no pipeline contains."""
 
 
-def found(name_or_file: str) -> Pipeline:
-    """A built-in pipeline by its name, or one in a file."""
+def find_pipeline(name_or_file: str) -> Pipeline:
+    """The built-in pipeline with this name, or the one in this file."""
     if name_or_file in builtin.NAMES:
         return builtin.builtin(name_or_file)
     file = Path(name_or_file)
     if file.suffix.lower() in _SUFFIXES or file.exists():
         return load(file)
-    beside = [suffix for suffix in _SUFFIXES if Path(name_or_file + suffix).exists()]
+    suffixes = [suffix for suffix in _SUFFIXES if Path(name_or_file + suffix).exists()]
     there_are = f"; there are {', '.join(builtin.NAMES)}, or name a file that ends in .yaml or .py"
     guess = (
-        f"; did you mean the file {name_or_file}{beside[0]}?" if beside else did_you_mean(name_or_file, builtin.NAMES)
+        f"; did you mean the file {name_or_file}{suffixes[0]}?"
+        if suffixes
+        else did_you_mean(name_or_file, builtin.NAMES)
     )
     raise InvalidPipeline(f"there is no pipeline {shown(name_or_file)}{guess or there_are}")
 
 
 def load(file: Path) -> Pipeline:
-    """The pipeline in a file, checked as far as that goes without its settings."""
+    """Load the pipeline in a file, validated as far as possible without values for its settings."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -76,12 +78,12 @@ def _from_python(file: Path) -> Pipeline:
     if (pipeline.run is None) == (pipeline.source is None):
         problems.append("a pipeline has one of run (a function) and source (with steps and a sink)")
     if problems:
-        raise listed(str(file), problems)
+        raise problem_list(str(file), problems)
     return pipeline
 
 
 def _line_in(file: Path, error: Exception) -> str:
-    """Where in the file it went wrong, for whoever has to mend it."""
+    """The line of the file that raised the error, as ``:LINE``; empty if it is not in the file."""
     line = error.lineno if isinstance(error, SyntaxError) else None
     trace = error.__traceback__
     while trace is not None:
@@ -92,8 +94,8 @@ def _line_in(file: Path, error: Exception) -> str:
 
 
 def from_yaml(text: str, file: str) -> Pipeline:
-    """The pipeline that a YAML text describes. Keys that there are not, and keys that are there twice, are refused."""
-    document = _parsed(text, file)
+    """Parse a pipeline in YAML. Unknown and duplicate keys raise ``PipelineProblems`` or ``InvalidPipeline``."""
+    document = _parse_yaml(text, file)
     if not isinstance(document, Mapping):
         raise InvalidPipeline(f"{file}: it is not a pipeline; it begins with 'name: …', 'source: …' and 'sink: …'")
     line_of = lines_of(text)
@@ -102,20 +104,21 @@ def from_yaml(text: str, file: str) -> Pipeline:
     for key in ("summary", "checkpoint"):
         if key in document and not isinstance(document[key], str):
             problems.append(f"{key}: {shown(document[key])} is not a text")
-    settings = _settings(document.get("settings"), problems)
+    settings = _parse_settings(document.get("settings"), problems)
     if problems:
-        raise listed(file, located([*problems, *_further_problems(document, settings)], line_of))
-    return Pipeline(**{"source": {}, **_given(document), "settings": settings, "file": file, "line_of": line_of})
+        raise problem_list(file, with_lines([*problems, *_further_problems(document, settings)], line_of))
+    return Pipeline(**{"source": {}, **_present_keys(document), "settings": settings, "file": file, "line_of": line_of})
 
 
-def _given(document: Mapping[Any, Any]) -> dict[str, Any]:
+def _present_keys(document: Mapping[Any, Any]) -> dict[str, Any]:
     return {key: document[key] for key in _KEYS if key in document and document[key] is not None}
 
 
 def _further_problems(document: Mapping[Any, Any], settings: tuple[Setting, ...]) -> Iterator[str]:
-    """What else is wrong in a file that is refused already, so that all of it can be mended at once.
+    """Further problems in a file that has some already, so that all can be corrected at once.
 
-    A mistyped key is taken as what was meant. Settings without a value get one; what that leads to is not told.
+    A mistyped key is replaced by the nearest known one. Settings without a value get a stand-in; problems that are
+    caused by it are left out.
     """
     missing = [key for key in _KEYS if key not in document]
     meant = dict(document)
@@ -128,21 +131,21 @@ def _further_problems(document: Mapping[Any, Any], settings: tuple[Setting, ...]
     declared = {each.name: each for each in settings}
     names = meant["settings"] if isinstance(meant.get("settings"), Mapping) else {}
     stand_ins = {
-        name: Setting(name, "", default=_STAND_IN)
+        name: Setting(name, "", default=_STAND_IN_VALUE)
         for name in map(str, names)
         if name not in declared or declared[name].default is None
     }
-    told = {**_given(meant), "name": "unnamed", "settings": [*{**declared, **stand_ins}.values()]}
+    told = {**_present_keys(meant), "name": "unnamed", "settings": [*{**declared, **stand_ins}.values()]}
     try:
         flow_of(Pipeline(**{"source": {}, **told}), Settings(told["settings"], {}))
     except PipelineProblems as error:
         for problem in error.problems:
-            if _STAND_IN not in problem:
+            if _STAND_IN_VALUE not in problem:
                 key, *rest = _PATH_END.split(problem, maxsplit=1)
                 yield problem.replace(key, written.get(key, key), 1) if rest else problem
 
 
-def _parsed(text: str, file: str) -> Any:
+def _parse_yaml(text: str, file: str) -> Any:
     import yaml
 
     try:
@@ -159,7 +162,7 @@ def _strict_loader() -> type[yaml.SafeLoader]:
     import yaml
 
     class Strict(yaml.SafeLoader):
-        """Refuses a key that stands twice in one place: of two answers nobody knows which was meant."""
+        """Rejects duplicate keys in a mapping: which of the two values is meant is unknown."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             seen = set()
@@ -178,7 +181,7 @@ def _name_problems(name: object) -> Iterator[str]:
         yield f"name: {told}; use 1 to 100 ASCII letters, digits, '.', '_' or '-'"
 
 
-def _settings(raw: object, problems: list[str]) -> tuple[Setting, ...]:
+def _parse_settings(raw: object, problems: list[str]) -> tuple[Setting, ...]:
     if raw is None:
         return ()
     if not isinstance(raw, Mapping):
@@ -187,17 +190,17 @@ def _settings(raw: object, problems: list[str]) -> tuple[Setting, ...]:
     made = []
     for name, told in raw.items():
         try:
-            made.append(_setting(str(name), told))
+            made.append(_parse_setting(str(name), told))
         except GoQueueError as error:
             problems.append(f"settings.{name}: {error}")
     return tuple(made)
 
 
-def _setting(name: str, raw: object) -> Setting:
-    """In short, a default; at length, a table."""
+def _parse_setting(name: str, raw: object) -> Setting:
+    """A setting, declared in short form (its default) or in long form (a table)."""
     told: dict[str, Any] = dict(raw) if isinstance(raw, Mapping) else {"default": raw}
     wrong = [unknown_key(key, _SETTING_KEYS) for key in told if key not in _SETTING_KEYS]
-    kind: Any = told.get("kind", _kind_of(told.get("default")))
+    kind: Any = told.get("kind", _kind_of_default(told.get("default")))
     if kind not in get_args(Kind):
         wrong.append(f"kind: {shown(kind)} is not one of {', '.join(get_args(Kind))}")
     wrong += [
@@ -221,7 +224,7 @@ def _setting(name: str, raw: object) -> Setting:
     return made if default is None else replace(made, default=made.parse(default))
 
 
-def _kind_of(default: object) -> str:
+def _kind_of_default(default: object) -> str:
     if isinstance(default, bool):
         return "flag"
     if isinstance(default, int):

@@ -1,4 +1,4 @@
-"""The flow of a pipeline that is declared and not programmed, checked and with its settings filled in."""
+"""The flow of a declarative pipeline: source, steps, rules, sink and trigger, validated, with settings substituted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from goqueue.model.fields import did_you_mean, shown
 from goqueue.model.ids import check_topic_name
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.keys import unknown_key
-from goqueue.spark.pipelines.definitions.problems import listed
+from goqueue.spark.pipelines.definitions.problems import problem_list
 from goqueue.spark.pipelines.definitions.settings import Settings
-from goqueue.spark.pipelines.running.checkpoint_identity import Asked
+from goqueue.spark.pipelines.running.checkpoint_identity import CheckpointIdentity
 from goqueue.spark.pipelines.running.quality import Rule, parse_rules
-from goqueue.spark.pipelines.running.steps import Step, decode_rules, keep_each_row, parse_steps
+from goqueue.spark.pipelines.running.steps import Step, decode_rules, is_row_preserving, parse_steps
 from goqueue.spark.pipelines.running.streaming import AVAILABLE_NOW
 
 BATCH = "batch"
@@ -28,7 +28,7 @@ _MESSAGE_OPTIONS = (
     "maxMessagesPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss",
 )  # fmt: skip
 _MAY_CHANGE = ("path", "group", "maxMessagesPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss")
-"""What a run may have otherwise than the one before: the messages are the same."""
+"""Options that may differ between runs on one checkpoint, since they do not change which messages are read."""
 _TABLE_KEYS = ("table", "format", "schema")
 _SINK_KEYS = {
     "topic": ("topic", "mode"),
@@ -42,7 +42,7 @@ BATCH_MODES = ("append", "overwrite")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Messages (``options`` of the source ``goqueue``), or the rows of files below ``table``."""
+    """Either messages (``options`` of the data source ``goqueue``) or the rows of files below ``table``."""
 
     options: Mapping[str, str]
     table: str | None = None
@@ -52,7 +52,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """A topic, the topic that the SQL ``topic_from`` says for each row, or files below ``table``."""
+    """A topic, a topic per row (the SQL expression ``topic_from``), or files below ``table``."""
 
     topic: str | None = None
     topic_from: str | None = None
@@ -68,7 +68,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Everything that a run needs to know."""
+    """The parsed and validated flow of a pipeline; all that a run needs besides its context."""
 
     name: str
     source: Source
@@ -83,24 +83,24 @@ class Flow:
 
     @property
     def dead_letter_topic(self) -> str:
-        """Where dead letters go whose rule names no topic."""
+        """The topic for dead letters whose rule names no topic."""
         return f"{self.name}.dlq"
 
     @property
     def has_dead_letters(self) -> bool:
         return any(rule.otherwise == "dead-letter" for rule in self.rules)
 
-    def left_out_by_steps(self, read: int, after_steps: int) -> int | None:
-        """How many messages of a stream the steps left out; None where that is not what the difference means."""
+    def filtered_by_steps(self, read: int, after_steps: int) -> int | None:
+        """The number of a stream's messages that steps filtered out; ``None`` if the difference has other causes."""
         has_filter = any(step.kind == "filter" for step in self.steps)
-        return read - after_steps if has_filter and not self.is_batch and keep_each_row(self.steps) else None
+        return read - after_steps if has_filter and not self.is_batch and is_row_preserving(self.steps) else None
 
 
 def flow_of(pipeline: Pipeline, settings: Settings) -> Flow:
-    """The flow of a pipeline that has a source; what is wrong is raised in one error."""
+    """The flow of a pipeline with a source. All problems are raised in one error."""
     problems: list[str] = []
     filled = {
-        key: _filled(getattr(pipeline, key), settings, key, problems)
+        key: _substitute(getattr(pipeline, key), settings, key, problems)
         for key in ("source", "steps", "quality", "sink", "trigger")
     }
     trigger = _trigger(filled["trigger"], problems)
@@ -114,57 +114,58 @@ def flow_of(pipeline: Pipeline, settings: Settings) -> Flow:
         trigger=trigger,
     )
     if problems:
-        raise listed(f"the pipeline {pipeline.name}" if pipeline.file is None else pipeline.file, problems)
+        raise problem_list(f"the pipeline {pipeline.name}" if pipeline.file is None else pipeline.file, problems)
     return flow
 
 
-def asked_of(pipeline: Pipeline, flow: Flow, settings: Settings) -> Asked:
-    """What the checkpoint of a flow is for.
+def identity_of(pipeline: Pipeline, flow: Flow, settings: Settings) -> CheckpointIdentity:
+    """The identity of a flow's checkpoint.
 
-    Rules are no part of it, and steps are one with state only: one that stopped the pipeline is mended, and the next
-    run goes on. A setting that steps name is one always: two runs that set it differently are two things.
+    Rules are not part of it, and steps only if the query has state: a rule or step that stopped the pipeline can be
+    corrected, and the next run continues. A setting that steps use always is part: a run with another value is a
+    different job.
     """
     source, sink = flow.source, flow.sink
     read = {name: value for name, value in source.options.items() if name not in _MAY_CHANGE}
     read |= {"table": source.table, "format": source.format} if source.table is not None else {}
     written = {name: getattr(sink, name) or "" for name in ("topic", "topic_from", "table", "mode")}
     written |= {"format": sink.format, "partition_by": ",".join(sink.partition_by)} if sink.table is not None else {}
-    fixed = sorted(name for name in _mentioned(pipeline.steps) if not settings.declared[name].may_change)
-    return Asked(
+    fixed = sorted(name for name in _settings_used(pipeline.steps) if not settings.declared[name].may_change)
+    return CheckpointIdentity(
         flow.name,
         settings={name: settings.formatted(name) for name in fixed},
         source=read,
         sink={name: value for name, value in written.items() if value},
-        steps=[step.described() for step in flow.steps],
+        steps=[step.describe() for step in flow.steps],
     )
 
 
-def _mentioned(raw: Any) -> set[str]:
-    """The settings that are named in it."""
+def _settings_used(raw: Any) -> set[str]:
+    """The names of the settings that it uses as ``${name}``."""
     if isinstance(raw, Mapping):
         raw = list(raw.values())
     if isinstance(raw, list | tuple):
-        return {name for each in raw for name in _mentioned(each)}
+        return {name for each in raw for name in _settings_used(each)}
     return set(_PLACEHOLDER.findall(raw)) if isinstance(raw, str) else set()
 
 
 def checkpoint_of(pipeline: Pipeline, settings: Settings) -> str:
-    """Where a pipeline keeps how far it is, unless the user says otherwise."""
+    """The pipeline's default checkpoint, with settings substituted."""
     problems: list[str] = []
-    place = _filled(pipeline.checkpoint or f"./checkpoints/{pipeline.name}", settings, "checkpoint", problems)
+    folder = _substitute(pipeline.checkpoint or f"./checkpoints/{pipeline.name}", settings, "checkpoint", problems)
     if problems:
-        raise listed(f"the pipeline {pipeline.name}" if pipeline.file is None else pipeline.file, problems)
-    return str(place)
+        raise problem_list(f"the pipeline {pipeline.name}" if pipeline.file is None else pipeline.file, problems)
+    return str(folder)
 
 
-def _filled(raw: Any, settings: Settings, path: str, problems: list[str]) -> Any:
-    """``raw`` with ``${name}`` replaced by settings. A text that is nothing else becomes the value with its type."""
+def _substitute(raw: Any, settings: Settings, path: str, problems: list[str]) -> Any:
+    """``raw`` with ``${name}`` replaced by settings. A text that is only one ``${name}`` becomes the typed value."""
     if isinstance(raw, Mapping):
-        return {key: _filled(value, settings, f"{path}.{key}", problems) for key, value in raw.items()}
+        return {key: _substitute(value, settings, f"{path}.{key}", problems) for key, value in raw.items()}
     if isinstance(raw, list | tuple):
-        return [_filled(value, settings, f"{path}[{number}]", problems) for number, value in enumerate(raw)]
+        return [_substitute(value, settings, f"{path}[{number}]", problems) for number, value in enumerate(raw)]
     if isinstance(raw, datetime):
-        # YAML makes instants of what looks like one.
+        # YAML parses texts that look like timestamps.
         return raw.isoformat().replace("+00:00", "Z")
     if isinstance(raw, date):
         return raw.isoformat()
@@ -192,10 +193,10 @@ def _source(raw: object, is_batch: bool, problems: list[str]) -> Source:
         problems += [f"source.{unknown_key(key, _TABLE_KEYS)}" for key in raw if key not in _TABLE_KEYS]
         _check_texts(raw, "source", problems)
         return Source({}, str(raw["table"]), _format(raw, "source", problems), raw.get("schema"))
-    known = {_plain(name): name for name in _MESSAGE_OPTIONS}
+    known = {_normalized(name): name for name in _MESSAGE_OPTIONS}
     options = {}
     for key, value in raw.items():
-        name = known.get(_plain(str(key)))
+        name = known.get(_normalized(str(key)))
         if name is None:
             problems.append(f"source.{unknown_key(key, (*_MESSAGE_OPTIONS, 'table'))}")
         elif (text := _option(value)) is None:
@@ -210,11 +211,11 @@ def _source(raw: object, is_batch: bool, problems: list[str]) -> Source:
 
 
 def _option_problems(options: Mapping[str, str], is_batch: bool) -> Iterator[str]:
-    """What the source itself would say, before anything is started."""
+    """Problems that the data source itself would raise, reported before anything is started."""
     try:
         from goqueue.spark.source.options import source_options
     except ModuleNotFoundError:
-        return  # Without the packages that it needs nothing can be started, which is said then.
+        return  # Without its packages nothing can be started, which starting Spark reports.
     try:
         source_options(options, streaming=not is_batch)
     except GoQueueError as error:
@@ -225,7 +226,7 @@ def _option_problems(options: Mapping[str, str], is_batch: bool) -> Iterator[str
         except InvalidTopicName as error:
             yield f"source.topics: {error}"
         except GoQueueError:
-            pass  # What belongs to the broker may be read.
+            pass  # Internal topics may be read.
 
 
 def _sink(raw: object, is_batch: bool, problems: list[str]) -> Sink:
@@ -284,7 +285,7 @@ def _trigger(raw: object, problems: list[str]) -> str:
 
 
 def trigger_problem(raw: object, *, batch: bool) -> str | None:
-    """What is wrong with a trigger; None if nothing is. ``batch`` tells whether it may be one."""
+    """The problem with a trigger, ``None`` if it is valid. ``batch``: whether the trigger ``batch`` is allowed."""
     names = (AVAILABLE_NOW, BATCH) if batch else (AVAILABLE_NOW,)
     if raw in names or (isinstance(raw, str) and _INTERVAL.fullmatch(raw)):
         return None
@@ -295,7 +296,7 @@ def trigger_problem(raw: object, *, batch: bool) -> str | None:
     )
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return name.replace("_", "").lower()
 
 

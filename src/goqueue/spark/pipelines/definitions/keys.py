@@ -1,4 +1,4 @@
-"""Keys and lists of a pipeline's file, and what to say of those that are wrong."""
+"""Parsing of lists and checking of keys in pipeline files, with error messages for wrong ones."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from goqueue.spark.source.kafka_options import equivalent_of
 T = TypeVar("T")
 
 
-def parsed_list(
+def parse_list(
     raw: object,
     name: str,
     example: str,
-    complaints: Callable[[object], Iterable[str]],
-    made: Callable[[Any], T],
+    problems_of: Callable[[object], Iterable[str]],
+    build: Callable[[Any], T],
     problems: list[str],
 ) -> list[T]:
-    """What is made of each part of a list that has nothing to be complained of; the rest is told in ``problems``."""
+    """Build an object from each valid item of a list; the problems of the other items are added to ``problems``."""
     if raw is None:
         return []
     if not isinstance(raw, list | tuple):
         problems.append(f"{name}: {shown(raw)} is not a list; write '- {example}' below it")
         return []
-    good = []
+    valid = []
     for number, each in enumerate(raw):
-        found = list(complaints(each))
+        found = list(problems_of(each))
         problems += [f"{name}[{number}]: {problem}" for problem in found]
         if not found:
-            good.append(made(each))
-    return good
+            valid.append(build(each))
+    return valid
 
 
 _BESIDE_SOURCE = {
@@ -42,15 +42,15 @@ _BESIDE_SOURCE = {
 
 
 def unknown_key(key: object, known: Iterable[str]) -> str:
-    """``"topc: no such key; did you mean 'topic'?"``. What Kafka's source calls it is told as it is called here."""
+    """``"topc: no such key; did you mean 'topic'?"``. An option of Kafka's source is answered with its equivalent."""
     names = list(known)
     name = str(key)
     label = name if name.isprintable() and 0 < len(name) <= 80 else shown(key)
-    guess = _called_here(name, names) or did_you_mean(name, names) or f"; there are {', '.join(names)}"
+    guess = _equivalent_key(name, names) or did_you_mean(name, names) or f"; there are {', '.join(names)}"
     return f"{label}: no such key{guess}"
 
 
-def _called_here(name: str, names: list[str]) -> str:
+def _equivalent_key(name: str, names: list[str]) -> str:
     if "topics" not in names:
         return ""
     here = _BESIDE_SOURCE.get(name.lower()) or equivalent_of(name, "source")

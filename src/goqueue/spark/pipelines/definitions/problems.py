@@ -1,6 +1,6 @@
-"""What may be wrong with a pipeline, or go wrong while it runs.
+"""Errors of pipeline definitions and runs.
 
-A hint stands only where it is true of every error of its kind; else the message itself says what would be right.
+A class has a ``remedy`` only if it holds for every error of the class; otherwise the message says what to do.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from goqueue.model.errors import BrokerUnavailable, ClientError, InvalidRequest,
 
 
 class InvalidPipeline(InvalidRequest):
-    """A pipeline, or what it is asked to do, cannot be."""
+    """A pipeline's definition or its settings are invalid."""
 
     remedy = ""
 
 
 class PipelineProblems(InvalidPipeline):
-    """A pipeline's file or its settings have problems; all of them are listed."""
+    """Problems in a pipeline's file or its settings, all listed in one error."""
 
     remedy = "Correct every line that the message names; 'goqueue pipeline plan' checks it without running it."
 
@@ -27,26 +27,26 @@ class PipelineProblems(InvalidPipeline):
         self.problems = tuple(problems)
 
 
-class NotUnderstood(InvalidPipeline):
-    """Spark refuses a query before it runs."""
+class QueryRejected(InvalidPipeline):
+    """Spark rejects a query at analysis, before it runs."""
 
     remedy = "--debug shows all that Spark says."
 
 
 class PipelineFailed(ClientError):
-    """A pipeline stopped before it was done. What it has committed stays."""
+    """A pipeline ended before it was finished. Committed work stays."""
 
     remedy = ""
 
 
 class SparkFailed(PipelineFailed):
-    """Spark gave up while it worked."""
+    """Spark failed during a run."""
 
     remedy = "--debug shows all that Spark says."
 
 
-class JavaGone(SparkFailed):
-    """Spark's Java process was killed, or gave up, while a pipeline ran."""
+class JavaExited(SparkFailed):
+    """Spark's Java process exited or was killed during a run."""
 
     remedy = (
         "Run it again: it goes on where it stopped. If the system has killed it for want of memory, give it fewer "
@@ -54,26 +54,26 @@ class JavaGone(SparkFailed):
     )
 
 
-class WorkersLate(SparkFailed):
-    """Spark waits ten seconds for a Python process that it starts, and nothing makes it wait longer."""
+class WorkerStartTimeout(SparkFailed):
+    """A Python worker did not connect within ten seconds, a timeout that Spark does not let users configure."""
 
     remedy = "The machine is busy. Run it again, it goes on where it stopped; or use fewer cores: --master 'local[1]'."
 
 
 class QueryFailed(SparkFailed):
-    """A stream ended before it was done."""
+    """A streaming query failed."""
 
     remedy = "Mend the cause and run it again: it goes on where it stopped. --debug shows all that Spark says."
 
 
 class SparkNotStarted(PipelineFailed):
-    """There is no Spark to run on; nothing was begun."""
+    """Spark could not be started, so nothing was run."""
 
     remedy = "Check --master and --conf; nothing was begun. --debug shows all that Spark says."
 
 
 class RuleBroken(PipelineFailed):
-    """A message broke a rule that says stop."""
+    """A message violated a rule with ``otherwise: stop``."""
 
     remedy = (
         "Nothing of this micro-batch was written. Mend the rule or the steps, or let the rule drop or dead-letter; "
@@ -82,24 +82,24 @@ class RuleBroken(PipelineFailed):
 
 
 class NoBroker(BrokerUnavailable):
-    """No broker answers, and so nothing was begun."""
+    """No broker is reachable, so nothing was run."""
 
     remedy = "Start the broker, or say where it is: --brokers HOST:PORT, or GOQUEUE_BROKERS."
 
 
 class NoSuchTopic(TopicNotFound):
-    """A topic that a pipeline asks for is not there."""
+    """A topic that a pipeline needs does not exist."""
 
     remedy = "Correct its name, or create it first."
 
 
-def listed(title: str, problems: Sequence[str]) -> PipelineProblems:
-    """One error of all problems, a line each."""
+def problem_list(title: str, problems: Sequence[str]) -> PipelineProblems:
+    """One error that lists all problems, a line each, with a hint to ``goqueue pipeline plan``."""
     return PipelineProblems(_lines(title, problems), title, problems)
 
 
-def refused(title: str, problems: Sequence[str]) -> InvalidPipeline:
-    """The same for what ``goqueue pipeline plan`` does not check."""
+def plain_problems(title: str, problems: Sequence[str]) -> InvalidPipeline:
+    """One error that lists all problems, for those that ``goqueue pipeline plan`` does not check."""
     return InvalidPipeline(_lines(title, problems))
 
 

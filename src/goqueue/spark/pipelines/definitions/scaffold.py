@@ -1,4 +1,4 @@
-"""``goqueue pipeline new``: a file to begin with, which runs as it is."""
+"""Templates for ``goqueue pipeline new``: a commented pipeline in YAML or Python that runs unchanged."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ PIPELINE = Pipeline(
 
 
 def scaffold(name: str, python: bool, folder: Path) -> Path:
-    """Write a commented pipeline and return its file. What is there is never overwritten."""
+    """Write a commented pipeline and return its file. An existing file is never overwritten."""
     if not NAME.fullmatch(name):
         raise InvalidPipeline(f"{shown(name)} is not a name; use 1 to 100 ASCII letters, digits, '.', '_' or '-'")
     file = folder / (name.replace("-", "_") + ".py" if python else f"{name}.yaml")

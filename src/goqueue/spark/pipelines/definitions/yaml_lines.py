@@ -1,4 +1,4 @@
-"""Where in a YAML text a problem is: its path (``steps[0]: decode.colum: …``) is followed as far as it goes."""
+"""Line numbers of problems in a YAML text, found by following a problem's path (``steps[0]: decode.colum: …``)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from goqueue.spark.pipelines.definitions.problems import PipelineProblems, listed
+from goqueue.spark.pipelines.definitions.problems import PipelineProblems, problem_list
 
 _PART = re.compile(r"[^.\[\]]+|\[\d+\]")
 LineOf = Callable[[str], int | None]
-"""From a problem to its line, counted from 1; None if it is nowhere, as something that is missing."""
+"""Maps a problem to its line, counted from 1; None if it has no line, such as a missing key."""
 
 
 def lines_of(text: str) -> LineOf:
-    """Tells the lines of problems of this text, which must be YAML."""
+    """A function that finds the lines of problems in this text, which must be valid YAML."""
     import yaml
 
     root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -23,7 +23,7 @@ def lines_of(text: str) -> LineOf:
     def line_of(problem: str) -> int | None:
         node, line = root, None
         for path in problem.split(": "):
-            whole, node, found = _followed(node, path)
+            whole, node, found = _follow(node, path)
             line = line if found is None else found
             if not whole:
                 break
@@ -32,8 +32,8 @@ def lines_of(text: str) -> LineOf:
     return line_of
 
 
-def located(problems: Sequence[str], line_of: LineOf | None) -> list[str]:
-    """Problems with their lines, in the order of the file; what has no line comes last."""
+def with_lines(problems: Sequence[str], line_of: LineOf | None) -> list[str]:
+    """Problems prefixed with their lines, in the order of the file; those without a line come last."""
     if line_of is None:
         return list(problems)
     with_lines = [(line_of(problem), problem) for problem in problems]
@@ -42,21 +42,21 @@ def located(problems: Sequence[str], line_of: LineOf | None) -> list[str]:
 
 
 @contextmanager
-def told_by_line(line_of: LineOf | None) -> Iterator[None]:
-    """Problems that are raised meanwhile are raised with their lines."""
+def with_line_numbers(line_of: LineOf | None) -> Iterator[None]:
+    """Add line numbers to ``PipelineProblems`` raised in this context."""
     try:
         yield
     except PipelineProblems as error:
         if line_of is None:
             raise
-        raise listed(error.title, located(error.problems, line_of)) from None
+        raise problem_list(error.title, with_lines(error.problems, line_of)) from None
 
 
-def _followed(node: Any, path: str) -> tuple[bool, Any, int | None]:
-    """Whether the whole path is there, where it ends, and the line of its last part that is there."""
+def _follow(node: Any, path: str) -> tuple[bool, Any, int | None]:
+    """Follow a path: whether all of it exists, the node where it ends, and the line of its last existing part."""
     key = _child(node, path)
     if key is not None:
-        # A key with dots in it, such as kafka.bootstrap.servers.
+        # A key that contains dots, such as kafka.bootstrap.servers.
         return True, *key
     line = None
     parts = _PART.findall(path)
@@ -72,7 +72,7 @@ def _followed(node: Any, path: str) -> tuple[bool, Any, int | None]:
 
 
 def _child(node: Any, part: str) -> tuple[Any, int] | None:
-    """A value below a node and the line where it begins, or that of its key."""
+    """A child of a node, and the line where it or its key begins; ``None`` if there is no such child."""
     kind, below = getattr(node, "id", None), getattr(node, "value", ())
     if kind == "sequence" and part.startswith("["):
         number = int(part[1:-1])

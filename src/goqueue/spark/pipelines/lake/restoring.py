@@ -25,7 +25,7 @@ from goqueue.spark.pipelines.lake.lake_job import Job, JobFile, Step, between, n
 from goqueue.spark.pipelines.lake.lake_tables import AnyLake, found_lake
 from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.running.progress import Progress
-from goqueue.spark.pipelines.running.rows import NOT_OURS
+from goqueue.spark.pipelines.running.rows import USER_HEADERS_SQL
 from goqueue.spark.pipelines.running.summary import Summary, per_second
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _STEP_MESSAGES = 1_000_000
 _SECONDS_A_STEP = 5
 """With a rate, a step has what may be sent in this time."""
-_HEADERS = f"{NOT_OURS.format('headers')} AS headers"
+_HEADERS = f"{USER_HEADERS_SQL.format('headers')} AS headers"
 _OBSERVED = "restored"
 _NOT_OF_THE_JOB = ("rate", "into_filled", "lake")
 """Settings that may change while a job goes on."""

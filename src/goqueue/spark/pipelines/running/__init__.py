@@ -1,1 +1,1 @@
-"""Running a pipeline: as a stream or a batch, with rules of quality, progress and a summary."""
+"""Execution of pipelines as streams or batches, with quality rules, progress reports and a summary."""

@@ -1,4 +1,4 @@
-"""What a pipeline's ``run`` function gets: its settings, Spark, the broker, and someone to tell how far it is."""
+"""The context of a run, passed to a pipeline's ``run`` function: settings, Spark, broker, checkpoint and progress."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING
 from goqueue.model.errors import MissingDependency
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.settings import Settings
-from goqueue.spark.pipelines.running.checkpoint_identity import Asked, check_claim, local_folder, write_claim
-from goqueue.spark.pipelines.running.jvm_logging import quiet_end, quiet_start
-from goqueue.spark.pipelines.running.progress import Progress, say_nothing
+from goqueue.spark.pipelines.running.checkpoint_identity import (
+    CheckpointIdentity,
+    check_identity,
+    local_folder,
+    write_identity,
+)
+from goqueue.spark.pipelines.running.jvm_logging import capture_stderr, silence_py4j
+from goqueue.spark.pipelines.running.progress import Progress, ignore_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,10 +31,10 @@ if TYPE_CHECKING:
     from goqueue.client.sync import Client
     from goqueue.spark.pipelines.running.streaming import Totals, Until
 
-_JAVA_IS_REAPED_WITHIN_S = 1.0
+_JAVA_EXIT_TIMEOUT_S = 1.0
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return
 
 
@@ -41,35 +46,35 @@ class Context:
     settings: Settings
     brokers: str
     checkpoint: str
-    """A folder of this pipeline's own; what is in it decides where the next run goes on."""
+    """The pipeline's own folder; its content decides where the next run continues."""
     master: str | None = None
-    """None: what Spark was told elsewhere, else all cores of this machine."""
+    """None: the master that Spark is configured with elsewhere, else all cores of this machine."""
     conf: dict[str, str] = field(default_factory=dict)
-    tell: Callable[[Progress], None] = say_nothing
-    """Call it as often as you like: whoever shows it sees to it that it is not too often."""
+    tell: Callable[[Progress], None] = ignore_progress
+    """Reports progress. May be called at any rate: the display limits how often it is updated."""
     stopping: Event = field(default_factory=Event)
-    """Set when the run is to end (SIGTERM, Ctrl-C): finish what is begun, begin nothing new, return the summary."""
+    """Set when the run shall end (SIGTERM, Ctrl-C): finish work in progress, start nothing new, return the summary."""
     trust_committed: bool = False
-    """Whether a micro-batch that was committed before counts although it has other rows now."""
+    """Whether to accept an earlier commit of a micro-batch although its number of rows differs now."""
     quiet: bool = False
-    """Whether Spark's own words are kept from the standard error."""
-    when_started: Callable[[], None] = _nothing
-    """Called once Spark is there, which takes signals for itself."""
+    """Whether to keep Spark's own output off the standard error."""
+    when_started: Callable[[], None] = _do_nothing
+    """Called once Spark has started; a place to install signal handlers, since Spark replaces them."""
     given_session: SparkSession | None = None
-    """A session that somebody else made and will stop."""
-    told_group: str | None = field(default=None, init=False)
-    """The group that shows how far the streams of this run are, once there is one."""
-    _asked: Asked | None = field(default=None, init=False)
-    """What this run wants the checkpoint for."""
+    """An existing session to use. The run does not stop it."""
+    lag_group: str | None = field(default=None, init=False)
+    """The group that shows the lag of this run's streams, once one is started with a group."""
+    _identity: CheckpointIdentity | None = field(default=None, init=False)
+    """The identity that this run has claimed the checkpoint with."""
 
     @property
     def group(self) -> str:
-        """The group in which streams show their lag. Its prefix keeps it apart from groups that services go by."""
+        """The group that shows the lag of streams. The prefix separates it from groups of other consumers."""
         return f"pipeline.{self.name}"
 
     @cached_property
     def spark(self) -> SparkSession:
-        """Started when it is first asked for."""
+        """The Spark session, started on first use."""
         if self.given_session is not None:
             return self.given_session
         try:
@@ -80,33 +85,33 @@ class Context:
             ) from None
         check_java()
         self.starting()
-        with quiet_start() if self.quiet else nullcontext():
-            made = session(f"goqueue {self.name}", self.master, self.conf or None)
+        with capture_stderr() if self.quiet else nullcontext():
+            spark_session = session(f"goqueue {self.name}", self.master, self.conf or None)
         if self.quiet:
-            quiet_end(made)
+            silence_py4j(spark_session)
         self.when_started()
-        return made
+        return spark_session
 
     def starting(self) -> None:
-        """Called when Spark is about to be started, and all that it needs was found."""
+        """Hook called right before Spark is started, after its requirements were found."""
 
     @property
     def has_lost_java(self) -> bool:
-        """Whether Spark's Java process is gone, without which nothing of Spark answers. To be asked if it does not."""
+        """Whether Spark's Java process has exited. May wait up to a second, so check it only after an error."""
         gateway = self.spark.sparkContext._gateway if "spark" in self.__dict__ else None
-        # One that others have launched has no process that is known here.
+        # A gateway launched elsewhere, such as by spark-submit, has no known process.
         process = getattr(gateway, "proc", None)
         if process is None:
             return False
         try:
-            # Its sockets are closed a moment before it is gone.
-            process.wait(_JAVA_IS_REAPED_WITHIN_S)
+            # Its sockets close a moment before the process exits.
+            process.wait(_JAVA_EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return False
         return True
 
     def close(self) -> None:
-        """Stop Spark, if this run has started it."""
+        """Stop Spark if this run started it."""
         if self.given_session is None and "spark" in self.__dict__:
             try:
                 self.spark.stop()
@@ -115,22 +120,23 @@ class Context:
                     raise
 
     def read(self, **options: str | int) -> DataFrame:
-        """Messages as they are now, as a batch. ``options`` are those of the source ``goqueue``."""
+        """Read the current messages as a batch. ``options`` are those of the data source ``goqueue``."""
         return self.spark.read.format("goqueue").options(brokers=self.brokers, **options).load()
 
     def read_stream(self, *, grouped: bool = True, **options: str | int) -> DataFrame:
-        """Messages as a stream. Its group is the pipeline's, unless ``group`` says otherwise or it has none."""
+        """Read messages as a stream. Its lag is shown in the pipeline's group, or in ``group`` if that is among the
+        options; with ``grouped=False`` in none."""
         named = {**({"group": self.group} if grouped else {}), **options}
         if grouped:
-            self.told_group = str(named["group"])
+            self.lag_group = str(named["group"])
         return self.spark.readStream.format("goqueue").options(brokers=self.brokers, **named).load()
 
     def write(self, messages: DataFrame, **options: str) -> None:
-        """Publish a batch: all of it, or nothing."""
+        """Publish a batch atomically."""
         messages.write.format("goqueue").mode("append").options(**self._sink_options(options)).save()
 
     def write_stream(self, messages: DataFrame, **options: str) -> DataStreamWriter:
-        """A writer of messages, exactly once; give it a trigger and then to ``run_query``."""
+        """An exactly-once writer of messages, to be passed to ``run_query``."""
         return messages.writeStream.format("goqueue").options(**self._sink_options(options))
 
     def _sink_options(self, given: dict[str, str]) -> dict[str, str]:
@@ -139,39 +145,39 @@ class Context:
     def run_query(
         self, writer: DataStreamWriter, trigger: str = "available-now", part: str = "", until: Until | None = None
     ) -> Totals:
-        """Start a query, tell of its progress until it ends or the run is to stop, and return what it did.
+        """Run a query, reporting progress, until it ends or the run shall stop; return its totals.
 
-        ``trigger`` is ``available-now`` or an interval such as ``10 seconds``. The query's checkpoint is this
-        context's; a pipeline of several queries gives each a ``part``, a folder below it. ``until`` is asked about
-        each progress report, as JSON has it, and ends the query by saying true. A checkpoint that was begun with
-        other settings is refused, see ``claim``.
+        ``trigger`` is ``available-now`` or an interval such as ``10 seconds``. The query uses this context's
+        checkpoint; a pipeline with several queries gives each a ``part``, a folder below it. ``until`` is called with
+        each progress report, parsed from JSON, and ends the query by returning true. Raises if the checkpoint was
+        started with other settings, see ``claim``.
         """
         from goqueue.spark.pipelines.running.streaming import run_query
 
         self.claim()
-        place = f"{self.checkpoint.rstrip('/')}/{part}" if part else self.checkpoint
-        return run_query(self, writer, trigger, place, until)
+        query_checkpoint = f"{self.checkpoint.rstrip('/')}/{part}" if part else self.checkpoint
+        return run_query(self, writer, trigger, query_checkpoint, until)
 
-    def claim(self, asked: Asked | None = None, *, is_begun: bool | None = None) -> bool:
-        """Ask for the checkpoint, or refuse: then it was begun with something else.
+    def claim(self, identity: CheckpointIdentity | None = None, *, is_begun: bool | None = None) -> bool:
+        """Claim the checkpoint for this job; raises if another job has started on it.
 
-        Unless told, what is asked are all settings but those that may change. A checkpoint that is no folder of this
-        machine is taken as it is. Nothing is written: ``keep_claim`` does that, which every query does before it
-        starts. False if something else was meant to be done in it, and nothing of that was.
+        The default identity is all settings except those that may change. A checkpoint that is no folder of this
+        machine is not checked. Nothing is written: ``keep_claim`` does that, and every query calls it before it
+        starts. False if the checkpoint was written for another job that has not started.
         """
-        if asked is None:
+        if identity is None:
             fixed = [name for name, each in self.settings.declared.items() if not each.may_change]
-            asked = Asked(self.name, {name: self.settings.formatted(name) for name in fixed})
+            identity = CheckpointIdentity(self.name, {name: self.settings.formatted(name) for name in fixed})
         folder = local_folder(self.checkpoint)
-        is_ours = folder is None or check_claim(folder, asked, is_begun=is_begun)
-        self._asked = asked
+        is_ours = folder is None or check_identity(folder, identity, is_begun=is_begun)
+        self._identity = identity
         return is_ours
 
     def keep_claim(self) -> None:
-        """Write into the checkpoint what it is for, once topics and all else were found to be well."""
+        """Store the claimed identity in the checkpoint. To be called after all other checks."""
         folder = local_folder(self.checkpoint)
-        if self._asked is not None and folder is not None:
-            write_claim(folder, self._asked)
+        if self._identity is not None and folder is not None:
+            write_identity(folder, self._identity)
 
     def client(self) -> closing[Client]:
         """A client of the broker: ``with context.client() as client: …``."""
@@ -180,19 +186,19 @@ class Context:
         return closing(Client(self.brokers.split(",")))
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has; the broker says so at once if there is no such topic."""
+        """The number of partitions of a topic; raises ``TopicNotFound`` if it does not exist."""
         with self.client() as client:
             return len(client.describe_topic(topic).partitions)
 
     def make_topics(self, names: Iterable[str], partitions: int | None = None) -> None:
-        """Make the topics that are not there yet; those that are stay as they are."""
+        """Create the topics that do not exist yet; existing ones are not changed."""
         given: TopicOptions = {} if partitions is None else {"partitions": partitions}
         with self.client() as client:
             for name in sorted(set(names).difference(client.list_topics())):
                 client.create_topic(name, if_not_exists=True, **given)
 
     def local_checkpoint(self) -> Path:
-        """The checkpoint as a folder of this machine. It is made by what is first written into it."""
+        """The checkpoint as a folder of this machine; raises if it is none. The first write creates it."""
         folder = local_folder(self.checkpoint)
         if folder is None:
             raise InvalidPipeline(

@@ -1,4 +1,4 @@
-"""Spark without its chatter. The JVM writes to the standard error that it finds when it starts."""
+"""Suppression of Spark's own output. The JVM keeps the standard error that it inherits at its start."""
 
 from __future__ import annotations
 
@@ -12,47 +12,52 @@ from typing import TYPE_CHECKING
 
 from goqueue.model.errors import GoQueueError
 from goqueue.spark.pipelines.definitions.problems import SparkNotStarted
-from goqueue.spark.pipelines.running.spark_errors import without_java
+from goqueue.spark.pipelines.running.spark_errors import jvm_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STANDARD_ERROR = 2
-_MOST_BYTES = 4_000
+_MAX_BYTES = 4_000
 
 
 @contextmanager
-def quiet_start() -> Iterator[None]:
-    """What is started meanwhile writes its errors into a file that is gone with it; if it fails, they are told."""
+def capture_stderr() -> Iterator[None]:
+    """Redirect standard error to a temporary file, for processes started in this context too.
+
+    An exception is raised as ``SparkNotStarted`` with the first error line of that file.
+    """
     sys.stderr.flush()
-    kept = os.dup(_STANDARD_ERROR)
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), _STANDARD_ERROR)
+    saved_fd = os.dup(_STANDARD_ERROR)
+    with tempfile.TemporaryFile() as stderr_file:
+        os.dup2(stderr_file.fileno(), _STANDARD_ERROR)
         try:
             yield
         except GoQueueError:
             raise
         except Exception as error:
-            size = said.seek(0, os.SEEK_END)
-            said.seek(max(0, size - _MOST_BYTES))
-            told = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
-            why = next((line for line in told if "Exception" in line or "Error" in line), told[-1] if told else error)
-            raise SparkNotStarted(f"Spark does not start: {without_java(str(why))}") from error
+            size = stderr_file.seek(0, os.SEEK_END)
+            stderr_file.seek(max(0, size - _MAX_BYTES))
+            lines = [line for line in stderr_file.read().decode(errors="replace").splitlines() if line.strip()]
+            cause = next(
+                (line for line in lines if "Exception" in line or "Error" in line), lines[-1] if lines else error
+            )
+            raise SparkNotStarted(f"Spark does not start: {jvm_sentence(str(cause))}") from error
         finally:
-            os.dup2(kept, _STANDARD_ERROR)
-            os.close(kept)
+            os.dup2(saved_fd, _STANDARD_ERROR)
+            os.close(saved_fd)
 
 
-def quiet_end(made: SparkSession) -> None:
-    """If Java is gone, Python's half of Spark prints a traceback for each connection. Who runs it tells that."""
-    logging.getLogger().addFilter(_is_not_of_the_bridge)
-    made.sparkContext._accumulatorServer.handle_error = _say_nothing  # type: ignore[assignment, method-assign]
+def silence_py4j(spark: SparkSession) -> None:
+    """Silence py4j, which prints a traceback per connection when Java is gone; the runner reports that instead."""
+    logging.getLogger().addFilter(_is_not_py4j)
+    spark.sparkContext._accumulatorServer.handle_error = _ignore_error  # type: ignore[assignment, method-assign]
 
 
-def _is_not_of_the_bridge(record: logging.LogRecord) -> bool:
-    """It has no logger of its own for these."""
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record is not py4j's. Matched by path, because py4j logs these records to the root logger."""
     return "py4j" not in record.pathname
 
 
-def _say_nothing(_request: object, _address: object) -> None:
+def _ignore_error(_request: object, _address: object) -> None:
     return

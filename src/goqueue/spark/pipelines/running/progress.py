@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is. ``lag`` counts messages that are there and not read yet; None where nobody knows."""
+    """The progress of a run. ``lag`` counts messages that are available but not read yet; None if unknown."""
 
     done: int
-    """Messages so far."""
+    """Messages processed so far."""
     rate: float = 0.0
-    """Messages a second, lately."""
+    """Current messages per second."""
     batch: int | None = None
     lag: int | None = None
     doing: str = ""
-    """In words, where there are no batches: ``"reading the journal"``."""
+    """The current activity of a run without batches, such as ``"reading the journal"``."""
 
 
-def say_nothing(_: Progress) -> None:
-    """Progress for whoever does not ask."""
+def ignore_progress(_: Progress) -> None:
+    """The default progress callback, which does nothing."""

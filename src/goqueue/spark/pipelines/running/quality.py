@@ -1,7 +1,7 @@
-"""Rules of quality: what each row must fulfil, and what becomes of one that does not.
+"""Quality rules: a condition that each row must meet, and what happens to a row that does not.
 
-A rule is SQL in the end, so the JVM checks it without a detour through Python. A null passes every rule but
-``not_null``, as it does with a CHECK in SQL.
+Rules are compiled to SQL, so the JVM checks them without a detour through Python. A null passes every rule except
+``not_null``, as with a CHECK in SQL.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from goqueue.model.errors import GoQueueError
 from goqueue.model.fields import did_you_mean, shown
 from goqueue.model.ids import check_topic_name
-from goqueue.spark.pipelines.definitions.keys import parsed_list, unknown_key
+from goqueue.spark.pipelines.definitions.keys import parse_list, unknown_key
 
 Otherwise = Literal["drop", "dead-letter", "stop"]
 KINDS = ("not_null", "range", "regex", "expression")
@@ -33,24 +33,24 @@ HEADER_TOPIC = "pipeline-origin-topic"
 HEADER_PARTITION = "pipeline-origin-partition"
 HEADER_OFFSET = "pipeline-origin-offset"
 STOP_MARK = "goqueue-rule-broken: "
-"""Stands before what a rule says that stops, in the middle of what Spark says around it."""
+"""Marks the message of a rule that stops the run, to find it inside Spark's error text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``condition`` is SQL that holds for a good row; ``complaint`` is SQL of a text that tells what is wrong."""
+    """A quality rule. ``condition`` is SQL that is true for a valid row; ``complaint`` is SQL of the error text."""
 
     name: str
     condition: str
     complaint: str
     otherwise: Otherwise
     topic: str | None = None
-    """Where its dead letters go; None: where those of the pipeline go."""
+    """The topic of its dead letters; None: the pipeline's dead-letter topic."""
 
 
 def parse_rules(raw: object, problems: list[str]) -> tuple[Rule, ...]:
-    """The rules of a pipeline; what is wrong with them is added to ``problems``."""
-    rules = parsed_list(raw, "quality", "{not_null: amount, otherwise: drop}", _complaints, _rule, problems)
+    """Parse the rules of a pipeline; problems are added to ``problems``."""
+    rules = parse_list(raw, "quality", "{not_null: amount, otherwise: drop}", _rule_problems, _rule, problems)
     names = [rule.name for rule in rules]
     problems += [
         f"quality: two rules are called {shown(name)}; give one a name of its own, 'name: …'"
@@ -59,7 +59,7 @@ def parse_rules(raw: object, problems: list[str]) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def _complaints(raw: object) -> Iterator[str]:
+def _rule_problems(raw: object) -> Iterator[str]:
     if not isinstance(raw, Mapping):
         yield f"{shown(raw)} is not a rule; write {{not_null: amount, otherwise: drop}}"
         return
@@ -77,7 +77,7 @@ def _complaints(raw: object) -> Iterator[str]:
         told = f"it is {shown(raw['otherwise'])}" if "otherwise" in raw else "it is missing"
         yield f"otherwise: {told}; it says what becomes of a row that breaks the rule: {', '.join(OTHERWISE)}"
     if kind == "range":
-        yield from _range_complaints(raw)
+        yield from _range_problems(raw)
     if kind == "regex" and (not isinstance(raw.get("pattern"), str) or not raw["pattern"]):
         yield "pattern: it is missing; write a regular expression such as '^[a-z]+$'"
     if "topic" in raw and raw.get("otherwise") != "dead-letter":
@@ -92,7 +92,7 @@ def _complaints(raw: object) -> Iterator[str]:
                 yield f"{key}: {error}"
 
 
-def _range_complaints(raw: Mapping[str, Any]) -> Iterator[str]:
+def _range_problems(raw: Mapping[str, Any]) -> Iterator[str]:
     bounds = [raw[key] for key in ("min", "max") if raw.get(key) is not None]
     if not bounds:
         yield "a range has min, max or both"
@@ -117,21 +117,21 @@ def _rule(raw: Mapping[str, Any]) -> Rule:
         complaint = f"concat({quoted(f'{of} is not within {bounds}: ')}, {value})"
     elif kind == "regex":
         condition = f"CAST({of} AS STRING) RLIKE {quoted(raw['pattern'])}"
-        said = f"{of} does not match {raw['pattern']}: "
-        complaint = f"concat({quoted(said)}, {value})"
+        message = f"{of} does not match {raw['pattern']}: "
+        complaint = f"concat({quoted(message)}, {value})"
     else:
         condition, complaint = f"({of})", quoted(f"this does not hold: {of}")
     return Rule(raw.get("name") or f"{kind} {of}", condition, complaint, raw["otherwise"], raw.get("topic"))
 
 
 def verdict_sql(rules: Sequence[Rule]) -> str:
-    """SQL of the number of the first rule that a row breaks, null for a good row."""
+    """SQL of the number of the first rule that a row violates, null for a valid row."""
     cases = " ".join(f"WHEN NOT coalesce({rule.condition}, true) THEN {number}" for number, rule in enumerate(rules))
     return f"CASE {cases} END"
 
 
 def complaint_sql(rules: Sequence[Rule], verdict: str) -> str:
-    """SQL of what is wrong with a row whose verdict is in the column ``verdict``."""
+    """SQL of the error text of a row whose verdict is in the column ``verdict``."""
     return _by_rule(verdict, [rule.complaint for rule in rules])
 
 
@@ -140,25 +140,25 @@ def rule_name_sql(rules: Sequence[Rule], verdict: str) -> str:
 
 
 def topic_sql(rules: Sequence[Rule], verdict: str, default: str) -> str:
-    """SQL of where a dead letter goes."""
+    """SQL of the topic of a dead letter."""
     return _by_rule(verdict, [quoted(rule.topic or default) for rule in rules])
 
 
 def stop_sql(rules: Sequence[Rule], verdict: str, complaint: str, place: str) -> str:
-    """SQL that fails the batch at a row whose rule says stop, and is the verdict for every other row.
+    """SQL that fails the batch for a row that violates a ``stop`` rule, and is the verdict for every other row.
 
-    ``complaint`` is SQL of what is wrong with it, ``place`` of a text that says where it comes from.
+    ``complaint`` is SQL of the error text, ``place`` is SQL of a text that names the origin of the row.
     """
     stopping = [number for number, rule in enumerate(rules) if rule.otherwise == "stop"]
     if not stopping:
         return verdict
-    said = f"concat({quoted(STOP_MARK)}, {rule_name_sql(rules, verdict)}, ': ', {complaint}, {place})"
-    listed = ", ".join(map(str, stopping))
-    return f"CASE WHEN {verdict} IN ({listed}) THEN CAST(raise_error({said}) AS INT) ELSE {verdict} END"
+    message = f"concat({quoted(STOP_MARK)}, {rule_name_sql(rules, verdict)}, ': ', {complaint}, {place})"
+    numbers = ", ".join(map(str, stopping))
+    return f"CASE WHEN {verdict} IN ({numbers}) THEN CAST(raise_error({message}) AS INT) ELSE {verdict} END"
 
 
 def quoted(text: str) -> str:
-    """A text as a literal of Spark's SQL."""
+    """A text as a Spark SQL literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 

@@ -1,7 +1,7 @@
-"""From rows to messages: where each goes, and what a dead letter looks like.
+"""Conversion of rows to messages: their topic, their columns, and the format of dead letters.
 
-Good rows and dead letters are one DataFrame with a column ``topic``, made in one pass: one write publishes both,
-so both are there exactly once or not at all.
+Valid rows and dead letters form one DataFrame with a column ``topic``, built in one pass: a single write publishes
+both, so both are written exactly once or not at all.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ COMPLAINT = "_complaint"
 INTERNAL = (ORIGIN, CORRUPT, VERDICT, COMPLAINT)
 OBSERVED = "quality"
 MESSAGE_COLUMNS = ("key", "value", "headers", "priority", "timestamp", "delay", "deliver_at")
-_PLACE = ("topic", "partition", "offset", "trace_id")
-"""These tell where a message came from. They are not written with it: it gets a place of its own."""
+_POSITION_COLUMNS = ("topic", "partition", "offset", "trace_id")
+"""The position of the message that a row was read from. Not written: the new message gets a position of its own."""
 ORIGIN_COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "priority")
 _HEADERS = "ARRAY<STRUCT<name: STRING, value: BINARY>>"
-NOT_OURS = "filter({0}, header -> NOT startswith(header.name, 'goqueue-'))"
-"""Names that begin so belong to the broker, which refuses them from others."""
+USER_HEADERS_SQL = "filter({0}, header -> NOT startswith(header.name, 'goqueue-'))"
+"""SQL that removes reserved headers, which the broker accepts from no client."""
 
 
 def with_origin(rows: DataFrame) -> DataFrame:
-    """Messages with a column that steps leave alone: what was read, for a dead letter."""
+    """Add a column with the message as read, which steps preserve, for dead letters."""
     from pyspark.sql import functions
 
     return rows.withColumn(ORIGIN, functions.struct(*ORIGIN_COLUMNS))
 
 
-def judged(rows: DataFrame, rules: Sequence[Rule]) -> DataFrame:
-    """Rows with the number of the rule that they break and what is wrong; one whose rule says stop fails the run."""
+def apply_rules(rows: DataFrame, rules: Sequence[Rule]) -> DataFrame:
+    """Add to rows the number of the rule that they violate and its error text; a ``stop`` rule fails the run."""
     from pyspark.sql import functions
 
     if not rules:
@@ -63,25 +63,27 @@ def judged(rows: DataFrame, rules: Sequence[Rule]) -> DataFrame:
             f"a step leaves out the column {CORRUPT}, which tells what could not be decoded; select it too, or decode "
             f"with 'otherwise: {KEEP}' and filter: \"{CORRUPT} IS NULL\""
         )
-    place = "''"
+    origin_text = "''"
     if ORIGIN in rows.columns:
-        place = f"concat(' (', {ORIGIN}.topic, ', partition ', {ORIGIN}.partition, ', offset ', {ORIGIN}.offset, ')')"
+        origin_text = (
+            f"concat(' (', {ORIGIN}.topic, ', partition ', {ORIGIN}.partition, ', offset ', {ORIGIN}.offset, ')')"
+        )
     rows = rows.withColumn(VERDICT, functions.expr(verdict_sql(rules)))
-    # Here, because what it tells of may be no column of the message.
+    # Computed here, because the error text may use columns that the message will not have.
     rows = rows.withColumn(COMPLAINT, functions.expr(complaint_sql(rules, VERDICT)))
-    return rows.withColumn(VERDICT, functions.expr(stop_sql(rules, VERDICT, COMPLAINT, place)))
+    return rows.withColumn(VERDICT, functions.expr(stop_sql(rules, VERDICT, COMPLAINT, origin_text)))
 
 
-def counts(rules: Sequence[Rule]) -> list[Column]:
-    """What is to be observed of judged rows: how many there are, and how many break each rule."""
+def rule_counts(rules: Sequence[Rule]) -> list[Column]:
+    """Metrics to observe on checked rows: their number, and the number of violations per rule."""
     from pyspark.sql import functions
 
     broken = [functions.count_if(functions.col(VERDICT) == number) for number in range(len(rules))]
     return [functions.count("*").alias("rows"), *(each.alias(f"rule_{n}") for n, each in enumerate(broken))]
 
 
-def kept(rows: DataFrame, rules: Sequence[Rule], dead_letters: bool) -> DataFrame:
-    """Judged rows that go on: the good ones, and with ``dead_letters`` those that become one."""
+def passing_rows(rows: DataFrame, rules: Sequence[Rule], dead_letters: bool) -> DataFrame:
+    """The valid rows, and with ``dead_letters`` also those that become dead letters."""
     from pyspark.sql import functions
 
     verdict = functions.col(VERDICT)
@@ -92,10 +94,10 @@ def kept(rows: DataFrame, rules: Sequence[Rule], dead_letters: bool) -> DataFram
 
 
 def as_messages(rows: DataFrame, sink: Sink) -> DataFrame:
-    """Rows as the sink takes them.
+    """Convert rows to the columns of the sink.
 
-    A column ``value`` that is a struct, an array or a map becomes JSON. Without one, all columns that are no part of
-    a message are its value, as a JSON object.
+    A column ``value`` that is a struct, an array or a map becomes JSON. Without a column ``value``, all columns that
+    are no message columns form the value, as a JSON object.
     """
     from pyspark.sql import functions
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
@@ -106,7 +108,7 @@ def as_messages(rows: DataFrame, sink: Sink) -> DataFrame:
         value = functions.col("value")
         if isinstance(rows.schema["value"].dataType, StructType | ArrayType | MapType):
             value = functions.to_json(value)
-        if wrong := [name for name in fields if name not in _PLACE]:
+        if wrong := [name for name in fields if name not in _POSITION_COLUMNS]:
             raise InvalidPipeline(
                 f"{', '.join(wrong[:5])}: no column of a message; there are {', '.join(MESSAGE_COLUMNS)}. "
                 "Drop what is not to be written; without a column value, the others become its JSON"
@@ -122,15 +124,15 @@ def as_messages(rows: DataFrame, sink: Sink) -> DataFrame:
     topic = functions.lit(sink.topic) if sink.topic_from is None else functions.expr(sink.topic_from).cast("string")
     messages = rows.select(value.alias("value"), *made, topic.alias("topic"), *internal)
     if "headers" in messages.columns and isinstance(messages.schema["headers"].dataType, ArrayType):
-        return messages.withColumn("headers", functions.expr(NOT_OURS.format("headers")))
+        return messages.withColumn("headers", functions.expr(USER_HEADERS_SQL.format("headers")))
     return messages
 
 
 def with_dead_letters(messages: DataFrame, flow: Flow) -> DataFrame:
-    """Messages where those with a verdict are dead letters; all have the same columns, with the same types."""
+    """Turn messages with a verdict into dead letters; all rows have the same columns with the same types."""
     from pyspark.sql import functions
 
-    told = _told(messages, flow)
+    headers = _dead_letter_headers(messages, flow)
     has_origin = ORIGIN in messages.columns
     own = f"{ORIGIN}.value" if has_origin else "value"
     is_dead = f"{VERDICT} IS NOT NULL"
@@ -145,7 +147,7 @@ def with_dead_letters(messages: DataFrame, flow: Flow) -> DataFrame:
     made = [
         either(f"CAST({own} AS BINARY)", "CAST(value AS BINARY)", "value"),
         either(f"CAST({ORIGIN}.key AS BINARY)" if has_origin else good("key", "BINARY"), good("key", "BINARY"), "key"),
-        either(_dead_headers(has_origin, told), _good_headers(messages), "headers"),
+        either(_dead_headers(has_origin, headers), _good_headers(messages), "headers"),
         either(topic, "topic", "topic"),
     ]
     if has_origin or "priority" in messages.columns:
@@ -160,7 +162,7 @@ def with_dead_letters(messages: DataFrame, flow: Flow) -> DataFrame:
 
 
 def only_dead_letters(rows: DataFrame, flow: Flow) -> DataFrame:
-    """The dead letters of judged rows, for a sink that is no topic; without an origin, a row is told as JSON."""
+    """The dead letters among checked rows, for a sink that is no topic; a row without an origin is written as JSON."""
     from pyspark.sql import functions
 
     dead = [number for number, rule in enumerate(flow.rules) if rule.otherwise == "dead-letter"]
@@ -171,29 +173,29 @@ def only_dead_letters(rows: DataFrame, flow: Flow) -> DataFrame:
     return with_dead_letters(chosen, flow)
 
 
-def _told(messages: DataFrame, flow: Flow) -> str:
-    told = {
+def _dead_letter_headers(messages: DataFrame, flow: Flow) -> str:
+    values = {
         HEADER_PIPELINE: quoted(flow.name),
         HEADER_RULE: rule_name_sql(flow.rules, VERDICT),
         HEADER_ERROR: COMPLAINT,
     }
     if ORIGIN in messages.columns:
-        told |= {
+        values |= {
             HEADER_TOPIC: f"{ORIGIN}.topic",
             HEADER_PARTITION: f"CAST({ORIGIN}.partition AS STRING)",
             HEADER_OFFSET: f"CAST({ORIGIN}.offset AS STRING)",
         }
     headers = [
-        f"named_struct('name', {quoted(name)}, 'value', CAST({value} AS BINARY))" for name, value in told.items()
+        f"named_struct('name', {quoted(name)}, 'value', CAST({value} AS BINARY))" for name, value in values.items()
     ]
     return f"array({', '.join(headers)})"
 
 
-def _dead_headers(has_origin: bool, told: str) -> str:
+def _dead_headers(has_origin: bool, headers: str) -> str:
     if not has_origin:
-        return f"CAST({told} AS {_HEADERS})"
-    before = NOT_OURS.format(f"coalesce({ORIGIN}.headers, array())")
-    return f"CAST(concat({before}, {told}) AS {_HEADERS})"
+        return f"CAST({headers} AS {_HEADERS})"
+    before = USER_HEADERS_SQL.format(f"coalesce({ORIGIN}.headers, array())")
+    return f"CAST(concat({before}, {headers}) AS {_HEADERS})"
 
 
 def _good_headers(messages: DataFrame) -> str:

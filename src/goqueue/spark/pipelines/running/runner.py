@@ -1,4 +1,4 @@
-"""Runs a pipeline: its function, or its flow as a stream or a batch."""
+"""The pipeline runner: calls a pipeline's ``run`` function, or executes its flow as a stream or a batch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from goqueue.model.errors import BrokerUnavailable, DeliveryTimeout, InternalError, TopicNotFound
 from goqueue.spark.pipelines.definitions.definition import Pipeline
-from goqueue.spark.pipelines.definitions.flow import Flow, asked_of, flow_of
-from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, JavaGone, NoBroker, NoSuchTopic, SparkFailed
+from goqueue.spark.pipelines.definitions.flow import Flow, flow_of, identity_of
+from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, JavaExited, NoBroker, NoSuchTopic, SparkFailed
 from goqueue.spark.pipelines.definitions.settings import Settings
-from goqueue.spark.pipelines.definitions.yaml_lines import told_by_line
-from goqueue.spark.pipelines.running import rows as shaping
+from goqueue.spark.pipelines.definitions.yaml_lines import with_line_numbers
+from goqueue.spark.pipelines.running import rows as row_messages
 from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.running.progress import Progress
-from goqueue.spark.pipelines.running.spark_errors import in_one_line
+from goqueue.spark.pipelines.running.spark_errors import to_goqueue_error
 from goqueue.spark.pipelines.running.steps import ORIGIN, apply_steps
 from goqueue.spark.pipelines.running.streaming import AVAILABLE_NOW, Totals, run_queries
 from goqueue.spark.pipelines.running.summary import Summary, Table, per_second
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_BROKER_WITHIN_S = 5.0
+_BROKER_TIMEOUT_S = 5.0
 _DEAD_LETTERS = "dead-letters"
-"""The part of the checkpoint where the query for dead letters keeps its own, if it needs one."""
+"""Subfolder of the checkpoint for the separate query that writes dead letters, if the sink is no topic."""
 
 
-def planned(pipeline: Pipeline, settings: Settings, checkpoint: str, brokers: str = "") -> dict[str, Any]:
-    """What a run would do, by title, in words or a list of them. Neither Spark nor a broker is asked."""
+def describe_plan(pipeline: Pipeline, settings: Settings, checkpoint: str, brokers: str = "") -> dict[str, Any]:
+    """Describe what a run would do, as texts or lists of texts by title. Uses neither Spark nor a broker."""
     if pipeline.run is not None:
         told = dict(pipeline.plan(settings)) if pipeline.plan is not None else {"runs": pipeline.summary}
         asks_broker = pipeline.needs_broker is not None and pipeline.needs_broker(settings)
-        # Those that keep nothing in a checkpoint name none.
+        # A pipeline with a run function that declares no checkpoint uses none.
         told |= {"checkpoint": checkpoint} if pipeline.checkpoint is not None else {}
         return told | ({"brokers": brokers} if brokers and asks_broker else {})
     flow = _flow(pipeline, settings)
-    plan: dict[str, Any] = {"source": _described_source(flow)}
+    plan: dict[str, Any] = {"source": _describe_source(flow)}
     if flow.steps:
-        plan["steps"] = [step.described() for step in flow.steps]
+        plan["steps"] = [step.describe() for step in flow.steps]
     if flow.rules:
-        plan["quality"] = [_described_rule(flow, number) for number in range(len(flow.rules))]
-    plan["sink"] = _described_sink(flow)
+        plan["quality"] = [_describe_rule(flow, number) for number in range(len(flow.rules))]
+    plan["sink"] = _describe_sink(flow)
     plan["trigger"] = {
         AVAILABLE_NOW: "reads what is there, then ends",
         "batch": "reads all of it at each run",
@@ -56,7 +56,7 @@ def planned(pipeline: Pipeline, settings: Settings, checkpoint: str, brokers: st
 
 
 def run(pipeline: Pipeline, context: Context) -> Summary:
-    """Run it to its end, or until it is told to stop. Whatever goes wrong is told in a sentence, as our errors are."""
+    """Run the pipeline to its end or until the context is stopping. Spark's errors become one-line errors of ours."""
     try:
         if pipeline.run is not None:
             if pipeline.needs_broker is not None and pipeline.needs_broker(context.settings):
@@ -64,39 +64,39 @@ def run(pipeline: Pipeline, context: Context) -> Summary:
             return pipeline.run(context)
         flow = _flow(pipeline, context.settings)
         if not flow.is_batch:
-            context.claim(asked_of(pipeline, flow, context.settings))
+            context.claim(identity_of(pipeline, flow, context.settings))
         if _needs_broker(flow):
             find_broker(context.brokers)
         _make_topics(flow, context)
         return _run_batch(flow, context) if flow.is_batch else _run_stream(flow, context)
     except Exception as error:
-        told = in_one_line(error)
+        told = to_goqueue_error(error)
         if type(told) is TopicNotFound:
             told = NoSuchTopic(str(told))
         if isinstance(told, SparkFailed) and context.has_lost_java:
-            told = JavaGone("Spark's Java process has ended, and so has the run")
+            told = JavaExited("Spark's Java process has ended, and so has the run")
         if told is error:
             raise
         raise told from error
 
 
 def find_broker(brokers: str) -> None:
-    """Raise if no broker answers soon: a stream, and Spark before it, would take far longer to find out."""
+    """Raise ``NoBroker`` if no broker answers within seconds: starting Spark first would take far longer to fail."""
     from goqueue.client.sync import Client
 
-    within_ms = int(_BROKER_WITHIN_S * 1_000)
+    within_ms = int(_BROKER_TIMEOUT_S * 1_000)
     with closing(Client(brokers.split(","), connect_timeout_ms=within_ms, request_timeout_ms=within_ms)) as client:
         try:
             client.list_topics()
         except (BrokerUnavailable, DeliveryTimeout) as error:
-            raise NoBroker(f"no broker answers at {brokers} within {_BROKER_WITHIN_S:g} seconds") from error
+            raise NoBroker(f"no broker answers at {brokers} within {_BROKER_TIMEOUT_S:g} seconds") from error
         except InternalError as error:
-            # So the client calls what no broker says, such as the answer of a web server.
+            # The client raises this for answers that no broker gives, such as those of a web server.
             raise NoBroker(f"what answers at {brokers} is no broker, or has failed: {error}") from error
 
 
 def _flow(pipeline: Pipeline, settings: Settings) -> Flow:
-    with told_by_line(pipeline.line_of):
+    with with_line_numbers(pipeline.line_of):
         return flow_of(pipeline, settings)
 
 
@@ -106,9 +106,9 @@ def _needs_broker(flow: Flow) -> bool:
 
 
 def _make_topics(flow: Flow, context: Context) -> None:
-    """Those that are written to, with as many partitions as the first topic that is read.
+    """Create the topics to write to, with as many partitions as the first topic that is read.
 
-    Done before Spark starts: that no broker answers, or that there is no such topic, is told at once.
+    Done before Spark starts, so that an unreachable broker or a missing topic is reported at once.
     """
     names = {rule.topic or flow.dead_letter_topic for rule in flow.rules if rule.otherwise == "dead-letter"}
     if flow.sink.topic is not None:
@@ -124,23 +124,23 @@ def _make_topics(flow: Flow, context: Context) -> None:
 
 
 def _run_stream(flow: Flow, context: Context) -> Summary:
-    rows = _prepared(flow, context)
+    rows = _checked_rows(flow, context)
     writers: list[tuple[DataStreamWriter, str]] = []
     mode = flow.sink.mode or "append"
     if flow.sink.is_topic:
-        writers.append((context.write_stream(_outgoing(rows, flow)).outputMode(mode), context.checkpoint))
+        writers.append((context.write_stream(_messages_for_sink(rows, flow)).outputMode(mode), context.checkpoint))
     else:
         files = _rows_of_table(rows, flow).writeStream.format(flow.sink.format).outputMode(mode)
         if flow.sink.partition_by:
             files = files.partitionBy(*flow.sink.partition_by)
         writers.append((files.option("path", flow.sink.table), context.checkpoint))
         if flow.has_dead_letters:
-            # Files and messages cannot be committed as one. Two queries are each exactly once, by their own checkpoint.
-            letters = shaping.only_dead_letters(_prepared(flow, context, group=False, observed=False), flow)
+            # Files and messages cannot be committed together, so each has a query and a checkpoint, exactly once each.
+            letters = row_messages.only_dead_letters(_checked_rows(flow, context, group=False, observed=False), flow)
             place = f"{context.checkpoint.rstrip('/')}/{_DEAD_LETTERS}"
             writers.append((context.write_stream(letters), place))
     totals = run_queries(context, writers, flow.trigger)[0]
-    return _summary(flow, totals, totals.observed.get(shaping.OBSERVED, {}))
+    return _summary(flow, totals, totals.observed.get(row_messages.OBSERVED, {}))
 
 
 def _run_batch(flow: Flow, context: Context) -> Summary:
@@ -150,84 +150,86 @@ def _run_batch(flow: Flow, context: Context) -> Summary:
 
     began = time.monotonic()
     context.tell(Progress(0, doing="reading and writing"))
-    observation = Observation(shaping.OBSERVED)
-    rows = _prepared(flow, context, observation=observation)
+    observation = Observation(row_messages.OBSERVED)
+    rows = _checked_rows(flow, context, observation=observation)
     if flow.sink.is_topic:
-        context.write(_outgoing(rows, flow))
+        context.write(_messages_for_sink(rows, flow))
     else:
         writer = _rows_of_table(rows, flow).write.format(flow.sink.format).mode(flow.sink.mode or "errorifexists")
         if flow.sink.partition_by:
             writer = writer.partitionBy(*flow.sink.partition_by)
         writer.save(flow.sink.table)
         if flow.has_dead_letters:
-            context.write(shaping.only_dead_letters(_prepared(flow, context, observed=False), flow))
+            context.write(row_messages.only_dead_letters(_checked_rows(flow, context, observed=False), flow))
     observed = observation.get
     totals = Totals(messages=observed["rows"], seconds=time.monotonic() - began)
     return _summary(flow, totals, observed)
 
 
-def _prepared(
+def _checked_rows(
     flow: Flow, context: Context, group: bool = True, observed: bool = True, observation: Any = None
 ) -> DataFrame:
-    """The rows after all steps, judged by the rules; what they say is counted where they pass."""
-    rows = _table(flow, context) if flow.source.table is not None else _messages(flow, context, group)
-    rows = shaping.judged(apply_steps(rows, flow.steps, context.brokers), flow.rules)
-    return rows.observe(observation or shaping.OBSERVED, *shaping.counts(flow.rules)) if observed else rows
+    """The rows after all steps, checked by the rules, with violations counted as observed metrics."""
+    rows = _read_table(flow, context) if flow.source.table is not None else _read_messages(flow, context, group)
+    rows = row_messages.apply_rules(apply_steps(rows, flow.steps, context.brokers), flow.rules)
+    return (
+        rows.observe(observation or row_messages.OBSERVED, *row_messages.rule_counts(flow.rules)) if observed else rows
+    )
 
 
-def _messages(flow: Flow, context: Context, group: bool) -> DataFrame:
+def _read_messages(flow: Flow, context: Context, group: bool) -> DataFrame:
     options = dict(flow.source.options)
     wanted = [name.strip() for name in options.get("columns", "").split(",") if name.strip()]
     if wanted and flow.has_dead_letters:
-        options["columns"] = ",".join(dict.fromkeys([*wanted, *shaping.ORIGIN_COLUMNS]))
+        options["columns"] = ",".join(dict.fromkeys([*wanted, *row_messages.ORIGIN_COLUMNS]))
     if not group:
         options.pop("group", None)
     rows = context.read(**options) if flow.is_batch else context.read_stream(grouped=group, **options)
     if not flow.has_dead_letters:
         return rows
-    rows = shaping.with_origin(rows)
+    rows = row_messages.with_origin(rows)
     return rows.select(*wanted, ORIGIN) if wanted else rows
 
 
-def _table(flow: Flow, context: Context) -> DataFrame:
+def _read_table(flow: Flow, context: Context) -> DataFrame:
     source = flow.source
-    at_rest = context.spark.read.format(source.format)
+    reader = context.spark.read.format(source.format)
     if source.schema is not None:
-        at_rest = at_rest.schema(source.schema)
+        reader = reader.schema(source.schema)
     if flow.is_batch:
-        return at_rest.load(source.table)
-    schema = source.schema or at_rest.load(source.table).schema
+        return reader.load(source.table)
+    schema = source.schema or reader.load(source.table).schema
     return context.spark.readStream.format(source.format).schema(schema).load(source.table)
 
 
-def _outgoing(rows: DataFrame, flow: Flow) -> DataFrame:
-    """What goes into the sink of messages: good rows, and dead letters if there are rules that make them."""
+def _messages_for_sink(rows: DataFrame, flow: Flow) -> DataFrame:
+    """The messages for a topic sink: valid rows, and dead letters if there are rules that produce them."""
     if flow.has_dead_letters:
-        messages = shaping.as_messages(shaping.kept(rows, flow.rules, dead_letters=True), flow.sink)
-        return shaping.with_dead_letters(messages, flow)
-    good = shaping.kept(rows, flow.rules, dead_letters=False) if flow.rules else rows
-    return shaping.as_messages(good, flow.sink).drop(*shaping.INTERNAL)
+        messages = row_messages.as_messages(row_messages.passing_rows(rows, flow.rules, dead_letters=True), flow.sink)
+        return row_messages.with_dead_letters(messages, flow)
+    good = row_messages.passing_rows(rows, flow.rules, dead_letters=False) if flow.rules else rows
+    return row_messages.as_messages(good, flow.sink).drop(*row_messages.INTERNAL)
 
 
 def _rows_of_table(rows: DataFrame, flow: Flow) -> DataFrame:
-    good = shaping.kept(rows, flow.rules, dead_letters=False) if flow.rules else rows
+    good = row_messages.passing_rows(rows, flow.rules, dead_letters=False) if flow.rules else rows
     missing = [name for name in flow.sink.partition_by if name not in good.columns]
     if missing:
-        there_are = ", ".join(name for name in good.columns if name not in shaping.INTERNAL)
+        there_are = ", ".join(name for name in good.columns if name not in row_messages.INTERNAL)
         raise InvalidPipeline(f"sink.partition_by: {missing[0]}: no such column; there are {there_are}")
-    return good.drop(*shaping.INTERNAL)
+    return good.drop(*row_messages.INTERNAL)
 
 
 def _summary(flow: Flow, totals: Totals, observed: Mapping[str, Any]) -> Summary:
     broken = [int(observed.get(f"rule_{number}") or 0) for number in range(len(flow.rules))]
     rows = int(observed.get("rows") or 0)
     numbers: dict[str, Any] = {"messages read": totals.messages, "rows written": rows - sum(broken)}
-    by_fate = {"dead-letter": "dead letters", "drop": "dropped"}
-    for fate, title in by_fate.items():
-        counted = [count for rule, count in zip(flow.rules, broken, strict=True) if rule.otherwise == fate]
+    by_outcome = {"dead-letter": "dead letters", "drop": "dropped"}
+    for outcome, title in by_outcome.items():
+        counted = [count for rule, count in zip(flow.rules, broken, strict=True) if rule.otherwise == outcome]
         if counted:
             numbers[title] = sum(counted)
-    left_out = flow.left_out_by_steps(totals.messages, rows)
+    left_out = flow.filtered_by_steps(totals.messages, rows)
     if left_out is not None:
         numbers["left out by steps"] = left_out
     if not flow.is_batch:
@@ -243,7 +245,7 @@ def _summary(flow: Flow, totals: Totals, observed: Mapping[str, Any]) -> Summary
     return summary
 
 
-def _described_source(flow: Flow) -> str:
+def _describe_source(flow: Flow) -> str:
     source = flow.source
     if source.table is not None:
         return f"{source.format} files in {source.table}"
@@ -255,13 +257,13 @@ def _described_source(flow: Flow) -> str:
     return f"{what} from {start}{end}{further}"
 
 
-def _described_rule(flow: Flow, number: int) -> str:
+def _describe_rule(flow: Flow, number: int) -> str:
     rule = flow.rules[number]
     to = f" to {rule.topic or flow.dead_letter_topic}" if rule.otherwise == "dead-letter" else ""
     return f"{rule.name}: {rule.condition}, otherwise {rule.otherwise}{to}"
 
 
-def _described_sink(flow: Flow) -> str:
+def _describe_sink(flow: Flow) -> str:
     sink = flow.sink
     if sink.is_topic:
         how = "all or nothing" if flow.is_batch else "exactly once"

@@ -1,8 +1,8 @@
-"""Steps: what is done to the rows between the source and the sink, one after the other.
+"""Steps: transformations of rows between source and sink, applied in order.
 
-Two columns travel with each row: ``_origin``, where dead letters may be written, the message that the row was made of;
-and after a ``decode``, ``_corrupt``, which is null unless the message could not be read. Steps keep them; an ``sql``
-step keeps what it selects, as ``SELECT *`` does.
+Each row carries two columns: ``_origin``, if dead letters may be written, with the message that the row was made from;
+and after a ``decode``, ``_corrupt``, which is null unless the message could not be read. Steps preserve both; an
+``sql`` step only keeps the columns that it selects, as ``SELECT *`` does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from goqueue.model.fields import did_you_mean, shown
-from goqueue.spark.pipelines.definitions.keys import parsed_list, unknown_key
+from goqueue.spark.pipelines.definitions.keys import parse_list, unknown_key
 from goqueue.spark.pipelines.running.quality import OTHERWISE, Rule
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ CORRUPT = "_corrupt"
 CARRIED = (ORIGIN, CORRUPT)
 INPUT = "input"
 KEEP = "keep"
-"""What ``decode`` may do with what it cannot read, beside what rules may do: leave a null, and tell in ``_corrupt``."""
+"""Value of ``otherwise`` for ``decode`` in addition to those of rules: the value is null, the error in ``_corrupt``."""
 _CORRUPT_RECORD = "_corrupt_record"
 _KEYS: dict[str, tuple[str, ...]] = {
     "decode": ("column", "subject", "json", "otherwise"),
@@ -32,13 +32,13 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "watermark": ("column", "delay"),
 }
 KINDS = ("decode", "select", "add", "drop", "filter", "sql", "watermark", "encode")
-_ONE_FOR_ONE = ("decode", "encode", "add", "drop", "filter", "watermark", "select")
-_NOT_ONE_FOR_ONE = re.compile(
+_ROW_PRESERVING = ("decode", "encode", "add", "drop", "filter", "watermark", "select")
+_ROW_CHANGING_SQL = re.compile(
     r"\b(explode|posexplode|inline|stack|json_tuple|variant_explode"
     r"|count|sum|avg|mean|min|max|first|last|collect_\w+|\w*_agg|approx_\w+|percentile\w*)(_outer)?\s*\(",
     re.IGNORECASE,
 )
-"""Functions of SQL that make several rows of one, or one of many."""
+"""SQL functions that generate several rows from one, or aggregate many into one."""
 _EXAMPLES = {
     "decode": "{column: value, subject: orders-value} or {column: value, json: 'amount DOUBLE'}",
     "encode": "{column: value, subject: orders-value}",
@@ -53,13 +53,13 @@ _EXAMPLES = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: a kind and what is written behind it, or a function from rows to rows."""
+    """One step: a kind with its argument, or a function from DataFrame to DataFrame."""
 
     kind: str
     argument: Any
 
-    def described(self) -> str:
-        """In words, for the plan."""
+    def describe(self) -> str:
+        """The step as text, for the plan."""
         if callable(self.argument):
             doc = (self.argument.__doc__ or "").strip().partition("\n")[0]
             return f"{self.argument.__name__}{f': {doc}' if doc else ''}"
@@ -71,11 +71,11 @@ class Step:
 
 
 def parse_steps(raw: object, problems: list[str]) -> tuple[Step, ...]:
-    """The steps of a pipeline; what is wrong with them is added to ``problems``."""
-    return tuple(parsed_list(raw, "steps", 'filter: "amount > 0"', _complaints, _step, problems))
+    """Parse the steps of a pipeline; problems are added to ``problems``."""
+    return tuple(parse_list(raw, "steps", 'filter: "amount > 0"', _step_problems, _step, problems))
 
 
-def _complaints(raw: object) -> Iterator[str]:
+def _step_problems(raw: object) -> Iterator[str]:
     if callable(raw):
         return
     if not isinstance(raw, Mapping) or len(raw) != 1:
@@ -84,35 +84,37 @@ def _complaints(raw: object) -> Iterator[str]:
     kind, argument = next(iter(raw.items()))
     if kind not in KINDS:
         yield f"{kind}: no such step{did_you_mean(str(kind), KINDS) or '; there are ' + ', '.join(KINDS)}"
-    elif not _fits(kind, argument):
+    elif not _is_valid_argument(kind, argument):
         yield f"{kind}: {shown(argument)} is not what belongs there; write it like {kind}: {_EXAMPLES[kind]}"
     elif kind in _KEYS:
         yield from (f"{kind}.{unknown_key(key, _KEYS[kind])}" for key in argument if key not in _KEYS[kind])
         yield from (
-            f"{kind}.{key}: {shown(value)} is not a text" for key, value in argument.items() if not _text(value)
+            f"{kind}.{key}: {shown(value)} is not a text" for key, value in argument.items() if not _is_text(value)
         )
         if kind == "decode" and ("subject" in argument) == ("json" in argument):
             yield "decode: it has one of subject (of the registry) and json (columns with their types)"
         elif kind == "decode" and argument.get("otherwise", KEEP) not in (*OTHERWISE, KEEP):
-            told = shown(argument["otherwise"])
-            yield f"decode.otherwise: {told} is not one of {', '.join(OTHERWISE)}, {KEEP}"
+            error_struct = shown(argument["otherwise"])
+            yield f"decode.otherwise: {error_struct} is not one of {', '.join(OTHERWISE)}, {KEEP}"
         elif kind == "encode" and "subject" not in argument:
             yield "encode: subject is missing; it names the schema in the registry"
         elif kind == "watermark" and set(argument) != {"column", "delay"}:
             yield f"watermark: it has a column and a delay, like {_EXAMPLES[kind]}"
 
 
-def _fits(kind: str, argument: object) -> bool:
+def _is_valid_argument(kind: str, argument: object) -> bool:
     if kind in _KEYS:
         return isinstance(argument, Mapping)
     if kind == "add":
-        return isinstance(argument, Mapping) and bool(argument) and all(map(_text, argument.values()))
+        return isinstance(argument, Mapping) and bool(argument) and all(map(_is_text, argument.values()))
     if kind in ("filter", "sql"):
-        return _text(argument)
-    return _text(argument) or (isinstance(argument, list | tuple) and bool(argument) and all(map(_text, argument)))
+        return _is_text(argument)
+    return _is_text(argument) or (
+        isinstance(argument, list | tuple) and bool(argument) and all(map(_is_text, argument))
+    )
 
 
-def _text(value: object) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
@@ -125,19 +127,19 @@ def _step(raw: Any) -> Step:
     return Step(kind, argument)
 
 
-def keep_each_row(steps: Sequence[Step]) -> bool:
-    """Whether every row that a step takes is one row behind it, unless a ``filter`` leaves it out."""
+def is_row_preserving(steps: Sequence[Step]) -> bool:
+    """Whether each input row becomes exactly one output row, unless a ``filter`` removes it."""
     for step in steps:
-        if step.kind not in _ONE_FOR_ONE:
+        if step.kind not in _ROW_PRESERVING:
             return False
         texts = step.argument.values() if step.kind == "add" else step.argument if step.kind == "select" else ()
-        if any(_NOT_ONE_FOR_ONE.search(text) for text in texts):
+        if any(_ROW_CHANGING_SQL.search(text) for text in texts):
             return False
     return True
 
 
 def decode_rules(steps: Sequence[Step]) -> tuple[Rule, ...]:
-    """What becomes of messages that cannot be read: the rule of the last ``decode``, for all of them."""
+    """The rule for messages that cannot be decoded: that of the last ``decode``, applied to all of them."""
     last = next((step for step in reversed(steps) if step.kind == "decode"), None)
     otherwise: Any = KEEP if last is None else last.argument.get("otherwise", "dead-letter")
     if last is None or otherwise == KEEP:
@@ -147,7 +149,7 @@ def decode_rules(steps: Sequence[Step]) -> tuple[Rule, ...]:
 
 
 def apply_steps(rows: DataFrame, steps: Sequence[Step], brokers: str) -> DataFrame:
-    """The rows after all steps."""
+    """Apply all steps to the rows."""
     for step in steps:
         rows = _apply(rows, step, brokers)
     return rows
@@ -174,7 +176,7 @@ def _apply(rows: DataFrame, step: Step, brokers: str) -> DataFrame:
         return _sql(rows, argument)
     if step.kind == "watermark":
         return rows.withWatermark(argument["column"], argument["delay"])
-    return _coded(rows, step, brokers)
+    return _decode_or_encode(rows, step, brokers)
 
 
 def _sql(rows: DataFrame, query: str) -> DataFrame:
@@ -185,7 +187,7 @@ def _sql(rows: DataFrame, query: str) -> DataFrame:
         rows.sparkSession.catalog.dropTempView(INPUT)
 
 
-def _coded(rows: DataFrame, step: Step, brokers: str) -> DataFrame:
+def _decode_or_encode(rows: DataFrame, step: Step, brokers: str) -> DataFrame:
     argument = step.argument
     column = argument.get("column", "value")
     if "json" in argument:
@@ -196,8 +198,8 @@ def _coded(rows: DataFrame, step: Step, brokers: str) -> DataFrame:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT_RECORD}
         rows = rows.withColumn(parsed, functions.from_json(text, schema, options))
         error = functions.lit(f"{column} is not JSON of the kind {argument['json']}").alias("error")
-        told = functions.struct(error, functions.col(column).cast("binary").alias("bytes"))
-        wrong = functions.when(functions.col(parsed)[_CORRUPT_RECORD].isNotNull(), told)
+        error_struct = functions.struct(error, functions.col(column).cast("binary").alias("bytes"))
+        wrong = functions.when(functions.col(parsed)[_CORRUPT_RECORD].isNotNull(), error_struct)
         if CORRUPT in rows.columns:
             wrong = functions.coalesce(CORRUPT, wrong)
         rows = rows.withColumn(CORRUPT, wrong)

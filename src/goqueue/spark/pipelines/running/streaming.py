@@ -1,4 +1,4 @@
-"""Runs streaming queries: tells how far they are, adds up what they counted, ends them between two micro-batches."""
+"""Runner of streaming queries: reports progress, sums their metrics, and stops them between two micro-batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
-from goqueue.spark.pipelines.running.checkpoint_identity import begun_batch, local_folder
+from goqueue.spark.pipelines.running.checkpoint_identity import local_folder, unfinished_batch
 from goqueue.spark.pipelines.running.progress import Progress
 
 if TYPE_CHECKING:
@@ -22,29 +22,29 @@ log = get_logger(__name__)
 
 AVAILABLE_NOW = "available-now"
 Until = Callable[[Mapping[str, Any]], bool]
-_LOOK_EVERY_S = 0.1
-_FINISH_WITHIN_S = 300.0
-"""A micro-batch that takes longer than this is interrupted by a stop; the next run does it again."""
+_POLL_INTERVAL_S = 0.1
+_STOP_TIMEOUT_S = 300.0
+"""A stop interrupts a micro-batch that takes longer than this; the next run repeats it."""
 
 
 @dataclass(slots=True)
 class Totals:
-    """What a query did in this run."""
+    """The totals of a query in this run."""
 
     messages: int = 0
     batches: int = 0
     seconds: float = 0.0
     stopped: bool = False
-    """True if it was told to end before it was done."""
+    """Whether it was stopped before it was finished."""
     observed: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The numbers of ``df.observe(name, …)``, added up over the batches: ``{name: {metric: sum}}``."""
+    """The metrics of ``df.observe(name, …)``, summed over the batches: ``{name: {metric: sum}}``."""
     waiting: int = 0
-    """Rows of state that the query holds at its end: windows that are not closed yet."""
+    """Rows of state that the query holds at its end, such as windows that are not closed yet."""
     again: int | None = None
-    """A batch that an earlier run had begun, and maybe written: it is counted here, and written once."""
+    """A batch that an earlier run had started and may have written: it is counted here, but written only once."""
 
     def notes(self) -> list[str]:
-        """What should be told beside the numbers."""
+        """Notes for the summary."""
         told = []
         if self.again is not None:
             told.append(
@@ -57,47 +57,46 @@ class Totals:
 
 
 class QueryContext(Protocol):
-    """The run that queries belong to."""
+    """The part of a run's context that queries need."""
 
     brokers: str
 
     @property
     def stopping(self) -> Event:
-        """Set when the run is to end."""
+        """Set when the run shall end."""
 
     @property
     def tell(self) -> Callable[[Progress], None]:
         """Reports progress."""
 
     @property
-    def told_group(self) -> str | None:
-        """The group whose offsets follow the queries, if there is one."""
+    def lag_group(self) -> str | None:
+        """The group that shows the lag of the queries, if there is one."""
 
     def keep_claim(self) -> None:
-        """Write into the checkpoint what it is for."""
+        """Store the claimed identity in the checkpoint."""
 
 
-class Watch:
-    """Adds up the progress reports of one query. A report may be seen many times, and is counted once.
+class ReportCounter:
+    """Sums the progress reports of one query. A report may be added many times and is counted once.
 
-    A query that waits reports too, under the number that its next batch will have; the report of the batch itself
-    replaces that one.
+    An idle query reports too, under the number of its next batch; the report of that batch replaces it.
     """
 
     def __init__(self) -> None:
         self.totals = Totals()
         self.latest: Mapping[str, Any] = {}
         self.first: int | None = None
-        """The first batch that read or counted anything."""
+        """The first batch with input rows or non-zero observed metrics."""
         self._pending: tuple[int, Mapping[str, Any]] | None = None
 
     @property
     def batch(self) -> int | None:
-        """The last batch that is reported."""
+        """The last reported batch."""
         return None if self._pending is None else self._pending[0]
 
-    def take(self, report: Mapping[str, Any]) -> bool:
-        """Whether there was anything new in it."""
+    def add(self, report: Mapping[str, Any]) -> bool:
+        """Add a report; return whether it was new."""
         number = int(report["batchId"])
         if self._pending is not None:
             seen, before = self._pending
@@ -109,8 +108,8 @@ class Watch:
         self.latest = report
         return True
 
-    def finished(self) -> Totals:
-        """The sums, once no more reports come."""
+    def finish(self) -> Totals:
+        """Count the last report and return the totals, after all reports were added."""
         if self._pending is not None:
             self._count(self._pending[1])
             self._pending = None
@@ -118,7 +117,7 @@ class Watch:
 
     @property
     def messages(self) -> int:
-        """So far, the report that came last included."""
+        """Messages so far, including the latest report."""
         return self.totals.messages + (int(self._pending[1].get("numInputRows") or 0) if self._pending else 0)
 
     def _count(self, report: Mapping[str, Any]) -> None:
@@ -126,7 +125,7 @@ class Watch:
         self.totals.messages += rows
         self.totals.batches += 1 if rows else 0
         observed = report.get("observedMetrics") or {}
-        # A batch may read nothing and yet write windows that were due.
+        # A batch without input may still write windows that the watermark has closed.
         if self.first is None and (rows or any(value for each in observed.values() for value in each.values())):
             self.first = int(report["batchId"])
         self.totals.waiting = sum(int(each.get("numRowsTotal") or 0) for each in report.get("stateOperators") or ())
@@ -137,7 +136,7 @@ class Watch:
 
 
 def lag_of(report: Mapping[str, Any]) -> int | None:
-    """How many messages the sources had beyond what was read; None if a source does not tell offsets as ours does."""
+    """The messages that the sources have beyond the offsets read; None if a source has other kinds of offsets."""
     total = 0
     for source in report.get("sources") or ():
         latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
@@ -150,7 +149,7 @@ def lag_of(report: Mapping[str, Any]) -> int | None:
 
 
 def ends_of(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """How far queries have got. Where two tell of the same partition, the first counts."""
+    """The end offsets of queries. If two report the same partition, the first one counts."""
     ends: dict[str, dict[str, int]] = {}
     for report in reports:
         for source in report.get("sources") or ():
@@ -173,7 +172,7 @@ def _offsets(raw: Any) -> dict[str, dict[str, int]] | None:
 def run_query(
     context: QueryContext, writer: DataStreamWriter, trigger: str, checkpoint: str, until: Until | None = None
 ) -> Totals:
-    """See ``Context.run_query``."""
+    """Run one query, see ``Context.run_query``."""
     return run_queries(context, [(writer, checkpoint)], trigger, until)[0]
 
 
@@ -183,118 +182,119 @@ def run_queries(
     trigger: str,
     until: Until | None = None,
 ) -> list[Totals]:
-    """Run queries side by side until all have ended; the progress that is told is that of the first.
+    """Run queries concurrently until all have ended. The progress reported is that of the first.
 
-    ``until`` is asked about the first's latest report; with true, all end. If one fails, the others finish their
-    micro-batch and its error is raised.
+    ``until`` is called with the latest report of the first query; if it returns true, all are stopped. If a query
+    fails, the others finish their micro-batch, and its error is raised.
     """
     began = time.monotonic()
     queries: list[StreamingQuery] = []
-    watches = [Watch() for _ in writers]
-    begun = [_begun_batch(checkpoint) for _, checkpoint in writers]
+    counters = [ReportCounter() for _ in writers]
+    begun = [_unfinished_batch(checkpoint) for _, checkpoint in writers]
     stopped = False
     try:
         for writer, checkpoint in writers:
             if context.stopping.is_set():
                 break
             context.keep_claim()
-            queries.append(_triggered(writer, trigger).option("checkpointLocation", checkpoint).start())
+            queries.append(_with_trigger(writer, trigger).option("checkpointLocation", checkpoint).start())
         while any(query.isActive for query in queries):
-            context.stopping.wait(_LOOK_EVERY_S)
-            _look(context, queries, watches)
+            context.stopping.wait(_POLL_INTERVAL_S)
+            _poll(context, queries, counters)
             if context.stopping.is_set() or any(query.exception() for query in queries):
                 stopped = context.stopping.is_set()
                 break
-            if until is not None and watches[0].latest and until(watches[0].latest):
+            if until is not None and counters[0].latest and until(counters[0].latest):
                 break
     finally:
-        _end(queries, watches)
-        _tell_group(context, watches)
-    _tell(context, watches[0])
+        _stop_queries(queries, counters)
+        _publish_offsets(context, counters)
+    _report_progress(context, counters[0])
     for query in queries:
         if (error := query.exception()) is not None:
             raise error
-    totals = [watch.finished() for watch in watches]
-    for each, watch, before in zip(totals, watches, begun, strict=True):
-        each.again = before if before is not None and before == watch.first else None
+    totals = [counter.finish() for counter in counters]
+    for each, counter, before in zip(totals, counters, begun, strict=True):
+        each.again = before if before is not None and before == counter.first else None
     for each in totals[: len(queries)]:
         each.seconds = time.monotonic() - began
         each.stopped = stopped
     return totals
 
 
-def _triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
+def _with_trigger(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
     return writer.trigger(availableNow=True) if trigger == AVAILABLE_NOW else writer.trigger(processingTime=trigger)
 
 
-def _look(context: QueryContext, queries: Sequence[StreamingQuery], watches: Sequence[Watch]) -> None:
-    news = False
-    for number, (query, watch) in enumerate(zip(queries, watches, strict=False)):
-        is_new = _take_reports(query, watch)
-        news = news or (is_new and number == 0)
-    if news:
-        _tell(context, watches[0])
+def _poll(context: QueryContext, queries: Sequence[StreamingQuery], counters: Sequence[ReportCounter]) -> None:
+    is_first_new = False
+    for number, (query, counter) in enumerate(zip(queries, counters, strict=False)):
+        is_new = _add_reports(query, counter)
+        is_first_new = is_first_new or (is_new and number == 0)
+    if is_first_new:
+        _report_progress(context, counters[0])
 
 
-def _tell(context: QueryContext, watch: Watch) -> None:
-    if watch.latest:
-        rate = float(watch.latest.get("processedRowsPerSecond") or 0)
-        context.tell(Progress(watch.messages, rate, watch.batch, lag_of(watch.latest)))
+def _report_progress(context: QueryContext, counter: ReportCounter) -> None:
+    if counter.latest:
+        rate = float(counter.latest.get("processedRowsPerSecond") or 0)
+        context.tell(Progress(counter.messages, rate, counter.batch, lag_of(counter.latest)))
 
 
-def _begun_batch(checkpoint: str) -> int | None:
+def _unfinished_batch(checkpoint: str) -> int | None:
     folder = local_folder(checkpoint)
-    return None if folder is None else begun_batch(folder)
+    return None if folder is None else unfinished_batch(folder)
 
 
-def _tell_group(context: QueryContext, watches: Sequence[Watch]) -> None:
-    """The last batch is done, and nobody else says so: a source learns that from the batch behind it."""
-    ends = ends_of([watch.latest for watch in watches])
-    if context.told_group is None or not ends:
+def _publish_offsets(context: QueryContext, counters: Sequence[ReportCounter]) -> None:
+    """Publish the end offsets to the group. A source only learns that a batch is done when the next one is planned,
+    so the last batch would be missing."""
+    ends = ends_of([counter.latest for counter in counters])
+    if context.lag_group is None or not ends:
         return
     from goqueue.spark.source.group_mirror import GroupMirror
     from goqueue.spark.source.options import source_options
     from goqueue.spark.source.positions import from_json
 
-    told = {"brokers": context.brokers, "topics": ",".join(ends), "group": context.told_group}
+    told = {"brokers": context.brokers, "topics": ",".join(ends), "group": context.lag_group}
     try:
         GroupMirror(source_options(told)).publish(from_json(ends), at_once=True)
     except GoQueueError as error:
-        log.warning("how far a query is could not be told to its group", group=context.told_group, error=str(error))
+        log.warning("how far a query is could not be told to its group", group=context.lag_group, error=str(error))
 
 
-def _take_reports(query: StreamingQuery, watch: Watch) -> bool:
+def _add_reports(query: StreamingQuery, counter: ReportCounter) -> bool:
     latest = query.lastProgress
     if latest is None:
         return False
-    before = watch.batch
+    before = counter.batch
     if before is None or latest.batchId > before + 1:
-        # Batches were quicker than we look; Spark keeps the last hundred reports.
+        # Several batches since the last poll; Spark keeps the last hundred reports.
         for report in query.recentProgress:
-            watch.take(json.loads(report.json))
+            counter.add(json.loads(report.json))
         return True
-    return watch.take(json.loads(latest.json))
+    return counter.add(json.loads(latest.json))
 
 
-def _end(queries: Sequence[StreamingQuery], watches: Sequence[Watch]) -> None:
-    """Let each finish the micro-batch that it is in, then stop it.
+def _stop_queries(queries: Sequence[StreamingQuery], counters: Sequence[ReportCounter]) -> None:
+    """Let each query finish its current micro-batch, then stop it.
 
-    A stop interrupts whatever runs. So wait until a batch is reported that had not been, or none is running. What
-    has begun behind it by then is interrupted at its very beginning, and is done by the next run.
+    ``stop`` interrupts a running batch. So wait until a new batch is reported or none is running. The batch that has
+    started after that one is interrupted right at its start, and the next run repeats it.
     """
-    deadline = time.monotonic() + _FINISH_WITHIN_S
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
     for query in queries:
-        before = _reported(query)
-        while query.isActive and query.status["isTriggerActive"] and _reported(query) == before:
+        before = _last_report_id(query)
+        while query.isActive and query.status["isTriggerActive"] and _last_report_id(query) == before:
             if time.monotonic() > deadline:
                 break
-            time.sleep(_LOOK_EVERY_S / 4)
-    for query, watch in zip(queries, watches, strict=False):
+            time.sleep(_POLL_INTERVAL_S / 4)
+    for query, counter in zip(queries, counters, strict=False):
         if query.isActive:
             query.stop()
-        _take_reports(query, watch)
+        _add_reports(query, counter)
 
 
-def _reported(query: StreamingQuery) -> tuple[Any, Any]:
+def _last_report_id(query: StreamingQuery) -> tuple[Any, Any]:
     latest = query.lastProgress
     return (None, None) if latest is None else (latest.batchId, latest.timestamp)

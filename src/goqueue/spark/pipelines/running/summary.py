@@ -1,4 +1,4 @@
-"""What a run tells at its end: numbers, tables, files that it wrote, and whether all is well."""
+"""The summary of a run: numbers, tables, files written, notes, and whether it found problems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SLOW = 10
 
 
 def per_second(count: int, seconds: float) -> float | None:
-    """A rate to show: whole, but for a slow one, which is not to be told as none. None if there was nothing."""
+    """A rate for display: rounded to a whole number, or two digits if slow. None if there were no messages."""
     if count <= 0 or seconds <= 0:
         return None
     rate = count / seconds
@@ -19,7 +19,7 @@ def per_second(count: int, seconds: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with titles. Cells are texts, numbers or None, as JSON has them; the command formats them."""
+    """A titled table. Cells are texts, numbers or None, as in JSON; the command formats them."""
 
     title: str
     columns: Sequence[str]
@@ -28,20 +28,20 @@ class Table:
 
 @dataclass(slots=True)
 class Summary:
-    """The result of a run."""
+    """The result of a run, shown by the command."""
 
     numbers: dict[str, Any] = field(default_factory=dict)
-    """What is counted, by its name in words, in the order to be shown: ``{"messages read": 12}``."""
+    """Counts by title, in display order: ``{"messages read": 12}``."""
     tables: list[Table] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
-    """Files and folders that were written, charts among them."""
+    """Files and folders that were written, charts included."""
     notes: list[str] = field(default_factory=list)
-    """Sentences worth telling."""
+    """Remarks for the user, whole sentences."""
     failed: bool = False
-    """True if the run did its work and found something wrong: the command then ends with 5."""
+    """True if the run completed and found problems: the command then exits with status 5."""
 
     def as_json(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
+        """The summary as ``--json`` prints it."""
         return {
             "numbers": {name.replace(" ", "_"): value for name, value in self.numbers.items()},
             "tables": [
