@@ -23,9 +23,9 @@ from goqueue.delivery.events import Moved, QueueEvent, ResetTo
 from goqueue.observe.trace_event import ACK, DLQ, FIRED, PUBLISH
 from goqueue.spark.pipelines import audit, dlq_triage, trace_stats
 from goqueue.spark.pipelines.analysis.error_kinds import kind_column, kind_of
-from goqueue.spark.pipelines.analysis.trace_runs import Wanted, read_file, trace_files
-from goqueue.spark.pipelines.auditing.audit_kinds import TOLD, Fate
-from goqueue.spark.pipelines.auditing.audit_subject import on_disk
+from goqueue.spark.pipelines.analysis.trace_runs import EventFilter, read_file, trace_files
+from goqueue.spark.pipelines.auditing.audit_kinds import FATE_TEXTS, Fate
+from goqueue.spark.pipelines.auditing.audit_subject import subject_from_folder
 from goqueue.spark.pipelines.auditing.group_state import group_state
 from goqueue.spark.pipelines.auditing.topic_record import topic_record
 from goqueue.spark.pipelines.definitions.definition import Pipeline
@@ -120,7 +120,7 @@ def history(broker: SharedBroker) -> Iterator[History]:
 
 def _traced(history: History, event: str) -> int:
     """How many messages trace files tell this of."""
-    wanted = Wanted(frozenset({event}), frozenset({history.topic}))
+    wanted = EventFilter(frozenset({event}), frozenset({history.topic}))
     runs = [part for path in trace_files(str(history.data)) for part in read_file(path, 0, wanted)]
     return sum(sum(each.end) - sum(each.first) for each in runs)
 
@@ -206,7 +206,7 @@ def test_an_audit_is_silent_on_a_healthy_group_and_adds_up(
     run: Run, history: History, broker: SharedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing changes meanwhile, so one look must do.
-    monkeypatch.setattr(audit, "_MORE_LOOKS", 0)
+    monkeypatch.setattr(audit, "_RECHECKS", 0)
     summary = run(audit.PIPELINE, topic=history.topic, group=history.group, path=str(history.data))
     assert (summary.failed, summary.numbers["unaccounted"]) == (False, 0), summary.tables
     fates = _fates(summary)
@@ -245,15 +245,15 @@ def test_an_audit_finds_what_was_never_delivered_what_the_log_has_lost_and_acks_
     _damage(folder / "0", history.last - 1)
     # Dead letters go elsewhere by now, and nothing but traces knows where they went before.
     _set(root, topic_id, dead_letter_topic="elsewhere")
-    assert on_disk(root, history.topic).letters == []
+    assert subject_from_folder(root, history.topic).letters == []
 
     summary = run(audit.PIPELINE, topic=history.topic, group=history.group, path=str(root), offline="true", show=1_000)
     assert summary.failed
     found = {(row["partition"], row["offset"]): row["why"] for row in _rows(summary, "not accounted for")}
-    assert found.pop((0, history.last)) == TOLD[Fate.NEVER_DELIVERED][1]
-    assert found.pop((0, history.last - 1)) == TOLD[Fate.GONE][1]
+    assert found.pop((0, history.last)) == FATE_TEXTS[Fate.NEVER_DELIVERED][1]
+    assert found.pop((0, history.last - 1)) == FATE_TEXTS[Fate.GONE][1]
     assert {number for number, _ in found} == {1}
-    assert set(found.values()) == {TOLD[Fate.ACK_FORGOTTEN][1], TOLD[Fate.LETTER_EARLY][1]}
+    assert set(found.values()) == {FATE_TEXTS[Fate.ACK_FORGOTTEN][1], FATE_TEXTS[Fate.LETTER_EARLY][1]}
     assert summary.numbers["unaccounted"] == len(found) + 2
 
 

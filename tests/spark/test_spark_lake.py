@@ -19,7 +19,7 @@ from goqueue.spark.pipelines.lake import restoring
 from goqueue.spark.pipelines.lake.lake import Lake
 from goqueue.spark.pipelines.lake.lake_files import staged_files
 from goqueue.spark.pipelines.lake.lake_log import TopicMark
-from goqueue.spark.pipelines.lake.lake_tables import DeltaLake, IcebergLake, found_lake
+from goqueue.spark.pipelines.lake.lake_tables import DeltaLake, IcebergLake, find_lake
 from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.running.summary import Summary
 
@@ -159,7 +159,7 @@ def test_tables_have_what_was_archived_and_know_how_far_it_goes(
     monkeypatch.setattr(table_lake, "_commit", _then_fail(table_lake._commit))
     with pytest.raises(Exception, match="killed here"):
         runs.run(archive.PIPELINE, topics=topic, format=kind)
-    lake = found_lake(runs.lake)
+    lake = find_lake(runs.lake)
     assert isinstance(lake, table_lake)
     table = lake._table(topic)
     rows = table.to_pyarrow_table() if kind == "delta" else table.scan().to_arrow()

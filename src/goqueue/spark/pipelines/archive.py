@@ -1,7 +1,7 @@
-"""``archive``: topics to a lake, partitioned by topic and day, each message once.
+"""``archive``: writes topics to a lake, partitioned by topic and day, exactly once.
 
-How that holds over kills is told in ``lake`` (Parquet) and ``lake_tables`` (Delta, Iceberg). Topics that have a subject
-in the registry are read by a query of their own, because their files have columns of their own.
+``lake`` (Parquet) and ``lake_tables`` (Delta, Iceberg) describe why this holds after a kill. Each topic with a subject
+in the registry is read by a separate query, because its files have different columns.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from goqueue.spark.pipelines.definitions.checks import check_names
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
-from goqueue.spark.pipelines.lake.lake import Lake, lake_folder, made_anew
+from goqueue.spark.pipelines.lake.lake import Lake, lake_folder, topic_recreated
 from goqueue.spark.pipelines.lake.lake_compaction import compact, days_to_compact
 from goqueue.spark.pipelines.lake.lake_files import staged_files
 from goqueue.spark.pipelines.lake.lake_log import Ends, LakeFile, TopicMark
-from goqueue.spark.pipelines.lake.lake_tables import FORMATS, AnyLake, opened_lake
+from goqueue.spark.pipelines.lake.lake_tables import FORMATS, AnyLake, open_lake
 from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.summary import Summary, Table, per_second
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from goqueue.client.connection.topics import TopicInfo
 
 _DAY = "date_from_unix_date(CAST(floor(unix_micros(timestamp) / 86400000000) AS INT)) AS day"
-"""In UTC, whatever zone the session is in."""
+"""The day in UTC, whatever the session's time zone."""
 _OPEN_FILES = 64
-"""So many days at once are written without being sorted first."""
+"""Files that a task writes concurrently; with more topics and days than this, Spark sorts the rows first."""
 _COMPACT_WHILE_RUNNING = 32
-"""Small files of a day, in a run that does not end."""
-_WRITING = {
+"""Number of a day's small files at which a continuous run compacts the day."""
+_WRITE_CONF = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.maxConcurrentOutputFileWriters": str(_OPEN_FILES),
 }
@@ -59,9 +59,9 @@ class _Archive:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._settings = context.settings
-        self.lake: AnyLake = opened_lake(self._settings["format"], lake_folder(self._settings["lake"]))
-        self._one_at_a_time = Lock()
-        """Queries run side by side; the lake takes one batch after the other."""
+        self.lake: AnyLake = open_lake(self._settings["format"], lake_folder(self._settings["lake"]))
+        self._commit_lock = Lock()
+        """Serializes commits to the lake: queries run concurrently."""
         self._added: list[LakeFile] = []
         self._notes: list[str] = []
         self._checkpoints: list[str] = []
@@ -76,7 +76,7 @@ class _Archive:
         if not infos:
             self._notes.append(f"No topic fits the pattern {settings['pattern']}.")
         self._marks = {name: TopicMark(info.id, len(info.partitions)) for name, info in infos.items()}
-        starts, self._begun = starts_of(infos, self.lake.ends(self._marks))
+        starts, self._log_starts = starts_of(infos, self.lake.ends(self._marks))
         self._rows_per_file = max(1_000, settings["file_size"] // _message_size(infos))
         groups = {f"{name}-value": [name] for name in infos if f"{name}-value" in subjects}
         others = [name for name in infos if f"{name}-value" not in subjects]
@@ -88,7 +88,7 @@ class _Archive:
         try:
             totals = run_queries(context, writers, trigger) if writers else []
         except Exception:
-            self._tell_if_made_anew()
+            self._raise_if_recreated()
             raise
         for each in totals:
             if each.stopped:
@@ -101,12 +101,12 @@ class _Archive:
         for staged in self._checkpoints:
             self.lake.discard(staged)
 
-    def _names(self, there_are: list[str]) -> list[str]:
+    def _names(self, existing: list[str]) -> list[str]:
         pattern = self._settings["pattern"]
         if pattern is None:
             return list(dict.fromkeys(self._settings["topics"]))
         fits = re.compile(pattern).fullmatch
-        return [name for name in there_are if fits(name) and not name.startswith(INTERNAL_PREFIX)]
+        return [name for name in existing if fits(name) and not name.startswith(INTERNAL_PREFIX)]
 
     def _query(self, names: list[str], starts: Ends, subject: str | None) -> tuple[Any, str]:
         context, settings = self._context, self._settings
@@ -121,15 +121,15 @@ class _Archive:
             options["path"] = settings["path"]
         messages = context.read_stream(**options)
         if subject is not None:
-            messages = _with_decoded(messages, subject, context.brokers)
-        # A checkpoint for this run alone: how far the lake goes is told by the lake.
+            messages = _decode_values(messages, subject, context.brokers)
+        # The checkpoint is for this run only: the lake itself records how far it goes.
         staged, checkpoint = self.lake.new_stage()
         self._checkpoints.append(staged)
         return messages.writeStream.foreachBatch(lambda batch, _: self._add(batch)), str(checkpoint)
 
     def _add(self, batch: DataFrame) -> None:
         staged, folder = self.lake.new_stage()
-        for name, value in _WRITING.items():
+        for name, value in _WRITE_CONF.items():
             batch.sparkSession.conf.set(name, value)
         rows, by = batch.selectExpr("*", _DAY), ("topic", "day")
         if self.lake.keeps_columns:
@@ -141,37 +141,37 @@ class _Archive:
                 .option("maxRecordsPerFile", self._rows_per_file)
                 .parquet(str(folder))
             )
-            with self._one_at_a_time:
+            with self._commit_lock:
                 files = staged_files(folder, staged)
                 if files:
                     marks = {file.topic: self._marks[file.topic] for file in files}
-                    self._check_same(marks)
-                    begun = {topic: self._begun.pop(topic) for topic in marks if topic in self._begun}
-                    self.lake.add(staged, files, marks, begun)
+                    self._check_not_recreated(marks)
+                    log_starts = {topic: self._log_starts.pop(topic) for topic in marks if topic in self._log_starts}
+                    self.lake.add(staged, files, marks, log_starts)
                     self._added += files
                 if self._settings["every"]:
                     self._compact(_COMPACT_WHILE_RUNNING)
         finally:
             self.lake.discard(staged)
 
-    def _tell_if_made_anew(self) -> None:
-        """The source refuses such a topic too, and does not know what to do about a lake."""
+    def _raise_if_recreated(self) -> None:
+        """Raise the lake's error for a recreated topic instead of the source's, whose advice does not fit a lake."""
         try:
-            self._check_same(self._marks)
+            self._check_not_recreated(self._marks)
         except PipelineFailed:
             raise
         except GoQueueError:
             return
 
-    def _check_same(self, marks: Mapping[str, TopicMark]) -> None:
-        """What was read until now is of these topics, and not of others that have got their names since."""
+    def _check_not_recreated(self, marks: Mapping[str, TopicMark]) -> None:
+        """Raise if a topic was deleted and recreated: what was read so far belongs to the old one."""
         with self._context.client() as client:
             for name, mark in marks.items():
                 if client.describe_topic(name).id != mark.id:
-                    raise made_anew(name, self.lake.folder)
+                    raise topic_recreated(name, self.lake.folder)
 
     def _compact(self, at_least: int) -> int:
-        """How many files became fewer."""
+        """Compact days with ``at_least`` so many small files; return the number of files that were merged."""
         lake = self.lake
         if not self._settings["compact"] or not isinstance(lake, Lake):
             return 0
@@ -181,7 +181,7 @@ class _Archive:
                 break
             self._context.tell(Progress(self._rows, doing="merging small files"))
             spark = self._context.spark.newSession()
-            for name, value in _WRITING.items():
+            for name, value in _WRITE_CONF.items():
                 spark.conf.set(name, value)
             if not compact(spark, lake, plan, self._settings["compression"]):
                 self._notes.append("Small files were left as they are, because somebody restores from the lake.")
@@ -220,8 +220,8 @@ class _Archive:
         )
 
 
-def _with_decoded(messages: DataFrame, subject: str, brokers: str) -> DataFrame:
-    """The columns of the subject's schema as ``decoded``, and in ``_corrupt`` why a value could not be read by it."""
+def _decode_values(messages: DataFrame, subject: str, brokers: str) -> DataFrame:
+    """Add a column ``decoded`` with the subject's schema, and ``_corrupt`` with the error of an unreadable value."""
     from goqueue.spark.registry.schema_columns import CORRUPT_COLUMN, decoded
 
     read = decoded(messages, "value", subject, brokers=brokers, into="decoded")
@@ -229,24 +229,24 @@ def _with_decoded(messages: DataFrame, subject: str, brokers: str) -> DataFrame:
 
 
 def starts_of(infos: Mapping[str, TopicInfo], ends: Ends) -> tuple[Ends, Ends]:
-    """Where a run begins to read: where the lake ends. And where topics begin that the lake does not have yet.
+    """The offsets where a run starts reading (the ends of the lake), and the log starts of topics new to the lake.
 
-    Both together know every partition, so that none loses messages to retention between two runs without being told.
+    Together they cover every partition, so that messages removed by retention between two runs are always reported.
     """
     starts: Ends = {}
-    begun: Ends = {}
+    log_starts: Ends = {}
     for name, info in infos.items():
         earliest = {number: part.earliest_offset for number, part in enumerate(info.partitions)}
         if ends.get(name):
-            # Partitions that came since begin at 0; the source finds that out, unless something is gone there.
+            # Partitions added since start at 0, which the source assumes; given explicitly if messages are gone there.
             starts[name] = {number: 0 for number, first in earliest.items() if first} | ends[name]
         else:
-            begun[name] = earliest
-    return starts, begun
+            log_starts[name] = earliest
+    return starts, log_starts
 
 
 def _message_size(infos: dict[str, TopicInfo]) -> int:
-    """About how many bytes a message has, by what the broker tells of the topics. Compression makes files smaller."""
+    """Average message size in bytes by the broker's statistics. Files are smaller than that, due to compression."""
     parts = [part for info in infos.values() for part in info.partitions]
     messages = sum(part.latest_offset - part.earliest_offset for part in parts)
     return max(1, sum(part.size_bytes for part in parts) // max(1, messages))
@@ -269,18 +269,18 @@ def _check(settings: Settings) -> None:
 def plan(settings: Settings) -> dict[str, str]:
     _check(settings)
     what = f"topics {settings.formatted('topics')}" if settings["topics"] else f"topics like {settings['pattern']}"
-    way = f", from the files in {settings['path']}" if settings["path"] else ""
+    transport = f", from the files in {settings['path']}" if settings["path"] else ""
     every = settings.formatted("every")
-    told = {
-        "source": f"{what}, from where the lake ends{way}",
+    described = {
+        "source": f"{what}, from where the lake ends{transport}",
         "sink": f"{settings['format']} files in {settings['lake']}, by topic and day, exactly once",
         "trigger": f"every {every}, until it is stopped" if every else "reads what is there, then ends",
     }
     if settings["decode"]:
-        told["columns"] = "those of the source; for topics with a subject (TOPIC-value) also decoded and _corrupt"
+        described["columns"] = "those of the source; for topics with a subject (TOPIC-value) also decoded and _corrupt"
     if settings["compact"] and settings["format"] == "parquet":
-        told["compaction"] = f"small files of a day are merged to {settings.formatted('file_size')}"
-    return told
+        described["compaction"] = f"small files of a day are merged to {settings.formatted('file_size')}"
+    return described
 
 
 PIPELINE = Pipeline(

@@ -1,4 +1,4 @@
-"""``backfill``: messages from the lake into a topic that is in use, with a filter and a rate limit."""
+"""``backfill``: writes messages from the lake into a topic that is in use, with a filter and a rate limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipelines that come with GoQueue."""
+"""The built-in pipelines by name."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _NEEDS_BROKER: dict[str, Callable[[Settings], bool]] = {
     "trace-stats": lambda _: False,
     "audit": lambda settings: not settings["offline"],
 }
-"""All others do."""
+"""Whether a pipeline needs a broker with given settings; pipelines not listed always do."""
 
 
 def builtin(name: str) -> Pipeline:
-    """One of ``NAMES``."""
+    """The built-in pipeline with this name, one of ``NAMES``."""
     found: Pipeline = import_module(f"goqueue.spark.pipelines.{_MODULES[name]}").PIPELINE
     return replace(found, needs_broker=found.needs_broker or _NEEDS_BROKER.get(name, lambda _: True))

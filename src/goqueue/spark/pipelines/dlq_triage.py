@@ -1,4 +1,4 @@
-"""``dlq-triage``: dead letters grouped by what went wrong, with examples; and back to their topics with the chosen."""
+"""``dlq-triage``: groups dead letters by kind of error, with examples, and redrives selected ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from goqueue.client.connection.instants import from_nanoseconds
 from goqueue.model.fields import did_you_mean
 from goqueue.model.ids import check_group_name, check_topic_name
 from goqueue.model.units import parse_instant_ns
-from goqueue.spark.pipelines.analysis.dead_letter_table import dead_letter_topic, told_by
+from goqueue.spark.pipelines.analysis.dead_letter_table import dead_letter_topic, parse_letters
 from goqueue.spark.pipelines.analysis.error_kinds import kind_column
 from goqueue.spark.pipelines.definitions.checks import name_problems, time_problems
 from goqueue.spark.pipelines.definitions.definition import Pipeline
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 ALL = "all"
 _SHOWN_BYTES = 60
-_SENT_AT_ONCE = 50_000
-_SENDING_S = 30.0
-"""With a rate, about so long is sent before anyone looks whether the run is to stop."""
-_LONGEST_DELAY_MS = 36_500 * 86_400_000
+_REDRIVE_BATCH = 50_000
+_REDRIVE_BATCH_S = 30.0
+"""With a rate limit, approximate duration of one redrive request; between requests the run can be stopped."""
+_MAX_DELAY_MS = 36_500 * 86_400_000
 _BY = ("kind", "origin_topic", "group", "hour")
 
 
@@ -43,15 +43,15 @@ def run(context: Context) -> Summary:
     settings = context.settings
     _check(settings)
     with context.client() as client:
-        # All that the broker can tell comes first: starting Spark takes long.
-        name = _letters_of(client, settings)
-        before = client.redrive(settings["topic"], dry_run=True, **_narrowed(settings))
+        # Query the broker first, since starting Spark takes long.
+        name = _letters_topic(client, settings)
+        before = client.redrive(settings["topic"], dry_run=True, **_client_filters(settings))
         if not before.matched + before.already + before.unreachable:
             return Summary(numbers={"dead letters": 0}, notes=[_why_none(client, settings)])
         context.tell(Progress(0, doing=f"reading {name}"))
-        found = chosen(described(context.read(topics=name)), settings, name).persist()
+        found = apply_filters(letter_columns(context.read(topics=name)), settings, name).persist()
         try:
-            kinds = by_kind(found).collect()
+            kinds = count_by_kind(found).collect()
             summary = Summary(
                 numbers={
                     "dead letters": sum(row["letters"] for row in kinds),
@@ -60,31 +60,31 @@ def run(context: Context) -> Summary:
                 tables=[_kinds_table(kinds), _examples_table(examples(found, settings["examples"]).collect())],
             )
             if settings["redrive"] and kinds:
-                wanted = with_error(found, settings["redrive"], {row["kind"] for row in kinds})
-                # Exactly those that were read and grouped: what has died since is for the next run.
-                places = wanted.select("partition", "offset").orderBy("partition", "offset").toLocalIterator()
-                redrive(context, client, places, summary)
+                wanted = select_letters(found, settings["redrive"], {row["kind"] for row in kinds})
+                # Exactly those that were read and grouped; dead letters written since are left to the next run.
+                positions = wanted.select("partition", "offset").orderBy("partition", "offset").toLocalIterator()
+                redrive(context, client, positions, summary)
         finally:
             found.unpersist()
     return summary
 
 
-def described(letters: DataFrame) -> DataFrame:
-    """What is worth knowing of each dead letter: what kind of error it has, where it was, and how it begins."""
+def letter_columns(letters: DataFrame) -> DataFrame:
+    """The columns of each dead letter: kind of error, origin, position, and the start of key and value."""
     from pyspark.sql import functions
 
     def start(name: str) -> Any:
         return functions.substring(name, 1, _SHOWN_BYTES).cast("string").alias(name)
 
-    told = told_by(letters).withColumns({"kind": kind_column(functions.col("error"))})
-    return told.withColumn("hour", functions.date_trunc("hour", "timestamp")).select(
+    letters = parse_letters(letters).withColumns({"kind": kind_column(functions.col("error"))})
+    return letters.withColumn("hour", functions.date_trunc("hour", "timestamp")).select(
         *_BY, "error", "topic", "partition", "offset", "timestamp", "deliveries", "origin_partition", "origin_offset",
         start("key"), start("value"),
     )  # fmt: skip
 
 
-def chosen(found: DataFrame, settings: Settings, name: str) -> DataFrame:
-    """Those that are asked about: of a topic (its dead letters may lie with those of others), a group, a time."""
+def apply_filters(found: DataFrame, settings: Settings, name: str) -> DataFrame:
+    """Filter by topic (a dead-letter topic may hold letters of several topics), group and time."""
     from pyspark.sql import functions
 
     if settings["topic"] != name:
@@ -100,8 +100,8 @@ def chosen(found: DataFrame, settings: Settings, name: str) -> DataFrame:
     return found
 
 
-def by_kind(found: DataFrame) -> DataFrame:
-    """How many there are of each kind of error, topic, group and hour, the most first."""
+def count_by_kind(found: DataFrame) -> DataFrame:
+    """Count dead letters by kind of error, topic, group and hour, in descending order."""
     from pyspark.sql import functions
 
     return (
@@ -117,7 +117,7 @@ def by_kind(found: DataFrame) -> DataFrame:
 
 
 def examples(found: DataFrame, count: int) -> DataFrame:
-    """The latest few of every kind of error, topic and group."""
+    """The latest ``count`` dead letters of each kind of error, topic and group."""
     from pyspark.sql import Window, functions
 
     latest = Window.partitionBy("kind", "origin_topic", "group").orderBy(
@@ -130,8 +130,8 @@ def examples(found: DataFrame, count: int) -> DataFrame:
     )
 
 
-def with_error(found: DataFrame, wanted: str, kinds: set[str]) -> DataFrame:
-    """Which letters a user means: all, those of a kind of error as the table names it, or those with a text in it."""
+def select_letters(found: DataFrame, wanted: str, kinds: set[str]) -> DataFrame:
+    """Select dead letters: all, those of a kind of error as shown in the table, or those whose error has the text."""
     from pyspark.sql import functions
 
     if wanted == ALL:
@@ -139,20 +139,20 @@ def with_error(found: DataFrame, wanted: str, kinds: set[str]) -> DataFrame:
     return found.where(functions.col("kind") == wanted if wanted in kinds else functions.col("error").contains(wanted))
 
 
-def redrive(context: Context, client: Client, places: Iterator[Any], summary: Summary) -> None:
-    """Send back the letters at some places, and count them; in a dry run, only count."""
+def redrive(context: Context, client: Client, positions: Iterator[Any], summary: Summary) -> None:
+    """Redrive the dead letters at these positions and add the counts to the summary; in a dry run, only count."""
     settings = context.settings
     is_dry, rate = settings["dry_run"], settings["rate"]
     doing = "looking at what would be redriven" if is_dry else "redriving"
-    at_once = min(_SENT_AT_ONCE, ceil(rate * _SENDING_S)) if rate and not is_dry else _SENT_AT_ONCE
+    batch_size = min(_REDRIVE_BATCH, ceil(rate * _REDRIVE_BATCH_S)) if rate and not is_dry else _REDRIVE_BATCH
     options = {"rate": rate, "dry_run": is_dry}
     if settings["delay"]:
         options["delay"] = timedelta(milliseconds=settings["delay"])
     reports: list[RedriveReport] = []
     context.tell(Progress(0, doing=doing))
-    while not context.stopping.is_set() and (some := list(islice(places, at_once))):
-        # Of a letter only its place is sent.
-        letters = cast("list[DeadLetter]", some)
+    while not context.stopping.is_set() and (batch := list(islice(positions, batch_size))):
+        # Only the position of each letter is sent.
+        letters = cast("list[DeadLetter]", batch)
         reports.append(client.redrive(settings["topic"], letters=letters, **options))
         context.tell(Progress(sum(each.matched if is_dry else each.redriven for each in reports), doing=doing))
     numbers = summary.numbers
@@ -166,17 +166,17 @@ def redrive(context: Context, client: Client, places: Iterator[Any], summary: Su
         summary.notes.append(f"No dead letter has the error {settings['redrive']!r}: neither its kind nor part of it.")
 
 
-def _letters_of(client: Client, settings: Settings) -> str:
-    """The topic that the dead letters lie in, if there are any."""
+def _letters_topic(client: Client, settings: Settings) -> str:
+    """The topic that holds the dead letters, if there are any."""
     topic = settings["topic"]
     name = dead_letter_topic(topic, client.describe_topic(topic))
-    first = next(client.dead_letters(topic, **_narrowed(settings)), None)
-    # A topic that others name as theirs holds what came from elsewhere, whatever it is called.
+    first = next(client.dead_letters(topic, **_client_filters(settings)), None)
+    # A topic that others use as dead-letter topic holds letters of other origins, whatever its name.
     return topic if first is not None and first.origin_topic != topic else name
 
 
-def _narrowed(settings: Settings) -> dict[str, Any]:
-    """What is asked about, as the client takes it."""
+def _client_filters(settings: Settings) -> dict[str, Any]:
+    """The filters on group and time as arguments of the client."""
     times = {name: settings[name] and from_nanoseconds(parse_instant_ns(settings[name])) for name in ("since", "until")}
     return {"group": settings["group"], **times}
 
@@ -188,25 +188,25 @@ def _why_none(client: Client, settings: Settings) -> str:
         return f"Topic {topic} has no dead letters{times}."
     groups = client.list_groups()
     stranger = "" if group in groups else f"; there is no such group now{did_you_mean(group, groups)}"
-    told = f"Topic {topic} has no dead letters of group {group}{times}{stranger}"
-    return told if told.endswith("?") else f"{told}."
+    note = f"Topic {topic} has no dead letters of group {group}{times}{stranger}"
+    return note if note.endswith("?") else f"{note}."
 
 
 def _kinds_table(rows: list[Any]) -> Table:
     columns = ["error", "topic", "group", "hour", "letters", "first seen", "last seen", "deliveries"]
-    told = [
+    cells = [
         [
             *(row["kind"], row["origin_topic"], row["group"] or None, _instant(row["hour"]), row["letters"]),
             *(_instant(row["first_seen"]), _instant(row["last_seen"]), row["most_deliveries"]),
         ]
         for row in rows
     ]
-    return Table("dead letters by error", columns, told)
+    return Table("dead letters by error", columns, cells)
 
 
 def _examples_table(rows: list[Any]) -> Table:
     columns = ["error", "dead letter", "was", "group", "key", "value", "in full"]
-    told = [
+    cells = [
         [
             *(row["kind"], f"{row['topic']}/{row['partition']}/{row['offset']}"),
             f"{row['origin_topic']}/{row['origin_partition']}/{row['origin_offset']}",
@@ -214,11 +214,11 @@ def _examples_table(rows: list[Any]) -> Table:
         ]
         for row in rows
     ]
-    return Table("examples, the latest first", columns, told)
+    return Table("examples, the latest first", columns, cells)
 
 
 def _instant(moment: datetime) -> str:
-    # A session in another zone than UTC hands out local times without one.
+    # In a session with another time zone than UTC, Spark returns naive local times.
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -269,7 +269,7 @@ PIPELINE = Pipeline(
             "delay",
             "How long what is sent back waits before anyone sees it.",
             "duration",
-            maximum=_LONGEST_DELAY_MS,
+            maximum=_MAX_DELAY_MS,
         ),
         Setting("dry_run", "Tell what would be sent back, and send nothing.", "flag", default=False),
     ],

@@ -1,8 +1,8 @@
 """``replay``: copies a range of a topic to another topic, exactly once.
 
-The range is pinned to offsets when the first run begins to copy, and cut into slices. Each slice is read, filtered and
-published as a whole, under a key that the broker remembers: whatever is killed, no slice is published twice. How many
-are done is kept in the checkpoint.
+The first run resolves the range to offsets and cuts it into slices. Each slice is read, filtered and published
+atomically, under a commit key that the broker remembers: whatever is killed, no slice is published twice. The
+checkpoint stores how many slices are done.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 _FILE = "replay.json"
 _SLICE = 1_000_000
-_PACE_S = 2.0
-"""With a rate, a slice is what may be copied in this time."""
+_SLICE_SECONDS = 2.0
+"""With a rate limit, a slice has as many messages as may be copied in this time."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """What is to be copied, and how far that is. ``ranges`` has the first offset and the one behind the last."""
+    """A copy job and its progress. ``ranges``: per partition the first offset and the offset behind the last."""
 
     ranges: dict[str, tuple[int, int]]
     slices: int
@@ -46,29 +46,30 @@ class Copy:
     def total(self) -> int:
         return sum(high - low for low, high in self.ranges.values())
 
-    def before(self, number: int) -> dict[str, int]:
-        """Where each partition's share of slice ``number`` begins; they all advance together."""
+    def offsets_at_slice(self, number: int) -> dict[str, int]:
+        """The start offsets of slice ``number``; all partitions advance proportionally."""
         return {each: low + (high - low) * number // self.slices for each, (low, high) in self.ranges.items()}
 
     def commit_key(self, number: int) -> str:
-        """One of a series: of that the broker remembers the last for good, so a copy may wait."""
+        """The commit key of a slice. Keys form a series whose last commit the broker remembers for good, so a copy may
+        pause for any time."""
         return f"{self.key}#{number}"
 
 
 def run(context: Context) -> Summary:
-    """Copy what is left to copy."""
-    copy = _begun(context)
+    """Copy the remaining slices."""
+    copy = _find_or_start_copy(context)
     began, done_before = time.monotonic(), copy.done
     rate = context.settings["rate"]
     next_at = began
     while copy.done < copy.slices and not context.stopping.wait(max(0.0, next_at - time.monotonic())):
-        next_at = time.monotonic() + (_PACE_S if rate else 0.0)
+        next_at = time.monotonic() + (_SLICE_SECONDS if rate else 0.0)
         copied = _copy_slice(context, copy)
         copy = replace(copy, done=copy.done + 1, copied=copy.copied + copied)
         _save(context, copy)
-        read = sum(copy.before(copy.done).values()) - sum(copy.before(done_before).values())
+        read = sum(copy.offsets_at_slice(copy.done).values()) - sum(copy.offsets_at_slice(done_before).values())
         speed = read / max(time.monotonic() - began, 1e-9)
-        left = copy.total - sum(copy.before(copy.done).values()) + sum(low for low, _ in copy.ranges.values())
+        left = copy.total - sum(copy.offsets_at_slice(copy.done).values()) + sum(low for low, _ in copy.ranges.values())
         context.tell(Progress(read, speed, copy.done - 1, left))
     return _summary(copy, time.monotonic() - began, done_before)
 
@@ -76,16 +77,16 @@ def run(context: Context) -> Summary:
 def _copy_slice(context: Context, copy: Copy) -> int:
     from pyspark.sql import Observation, functions
 
-    topic, place = context.settings["topic"], copy.before
+    topic, offsets_at = context.settings["topic"], copy.offsets_at_slice
     rows = context.read(
         topics=topic,
-        startingPosition=json.dumps({topic: place(copy.done)}),
-        endingPosition=json.dumps({topic: place(copy.done + 1)}),
+        startingPosition=json.dumps({topic: offsets_at(copy.done)}),
+        endingPosition=json.dumps({topic: offsets_at(copy.done + 1)}),
     )
-    counted = Observation("copied")
-    messages = _messages(rows, context.settings).observe(counted, functions.count("*").alias("messages"))
+    observation = Observation("copied")
+    messages = _messages(rows, context.settings).observe(observation, functions.count("*").alias("messages"))
     context.write(messages, topic=context.settings["to"], commitKey=copy.commit_key(copy.done))
-    return int(counted.get["messages"])
+    return int(observation.get["messages"])
 
 
 def _messages(rows: DataFrame, settings: Settings) -> DataFrame:
@@ -97,21 +98,21 @@ def _messages(rows: DataFrame, settings: Settings) -> DataFrame:
     return rows.select(*kept, functions.expr(USER_HEADERS_SQL.format("headers")).alias("headers"))
 
 
-def _begun(context: Context) -> Copy:
-    """The copy that the checkpoint knows of, or a new one: nothing is written until it is known that it can run."""
+def _find_or_start_copy(context: Context) -> Copy:
+    """The copy stored in the checkpoint, or a new one. Nothing is written before all checks have passed."""
     settings = context.settings
     check(settings)
-    known = _known(context)
+    known = _load(context)
     if context.claim(is_begun=known is not None and known.done > 0):
         if known is not None:
             return known
     elif known is not None and _is_published(context, known):
-        # Somebody was killed before this was noted. It counts as begun, so this says what differs.
+        # A run was killed after its first slice, before saving. The copy has started, so this raises the differences.
         context.claim(is_begun=True)
-    ranges = _pinned(context)
-    # Spark looks at the condition here, and reads nothing.
+    ranges = _resolve_range(context)
+    # Spark analyzes the condition here without reading anything.
     _messages(context.read(topics=settings["topic"]), settings)
-    size = max(1, int(settings["rate"] * _PACE_S)) if settings["rate"] else _SLICE
+    size = max(1, int(settings["rate"] * _SLICE_SECONDS)) if settings["rate"] else _SLICE
     total = sum(high - low for low, high in ranges.values())
     copy = Copy(ranges, slices=-(-total // size), key=f"replay/{secrets.token_hex(16)}")
     context.make_topics([settings["to"]], partitions=len(ranges))
@@ -120,22 +121,22 @@ def _begun(context: Context) -> Copy:
     return copy
 
 
-def _known(context: Context) -> Copy | None:
+def _load(context: Context) -> Copy | None:
     try:
-        told = json.loads((context.local_checkpoint() / _FILE).read_bytes())
+        saved = json.loads((context.local_checkpoint() / _FILE).read_bytes())
     except FileNotFoundError:
         return None
-    return Copy(**{**told, "ranges": {each: (low, high) for each, (low, high) in told["ranges"].items()}})
+    return Copy(**{**saved, "ranges": {each: (low, high) for each, (low, high) in saved["ranges"].items()}})
 
 
 def _is_published(context: Context, copy: Copy) -> bool:
-    """Whether the first slice is there, of a copy that has noted none."""
+    """Whether the first slice was published although the checkpoint has none as done."""
     with context.client() as client:
         return client.committed_under(copy.commit_key(0)) is not None
 
 
-def _pinned(context: Context) -> dict[str, tuple[int, int]]:
-    """The range as offsets. The end is where no transaction was open yet: what comes behind it is not copied."""
+def _resolve_range(context: Context) -> dict[str, tuple[int, int]]:
+    """The range as offsets. Its end is at most the last stable offset; later messages are not copied."""
     from goqueue.spark.source.options import source_options
     from goqueue.spark.source.positions import resolve
     from goqueue.spark.source.transport_choice import transport_for
@@ -150,11 +151,11 @@ def _pinned(context: Context) -> dict[str, tuple[int, int]]:
             "endingPosition": settings["end"],
         }
     )
-    way = transport_for(options)
-    bounds = way.bounds([topic])
-    low = resolve(options.starting, bounds, way.offset_at, otherwise="earliest", fail_on_data_loss=True)
-    high = resolve(options.ending, bounds, way.offset_at, otherwise="latest", fail_on_data_loss=True)
-    return {str(place.partition): (low[place], max(low[place], high[place])) for place in sorted(bounds)}
+    transport = transport_for(options)
+    bounds = transport.bounds([topic])
+    low = resolve(options.starting, bounds, transport.offset_at, otherwise="earliest", fail_on_data_loss=True)
+    high = resolve(options.ending, bounds, transport.offset_at, otherwise="latest", fail_on_data_loss=True)
+    return {str(tp.partition): (low[tp], max(low[tp], high[tp])) for tp in sorted(bounds)}
 
 
 def _save(context: Context, copy: Copy) -> None:
@@ -162,7 +163,11 @@ def _save(context: Context, copy: Copy) -> None:
 
 
 def _summary(copy: Copy, seconds: float, done_before: int) -> Summary:
-    read = sum(copy.before(copy.done).values()) - sum(copy.before(done_before).values()) if copy.slices else 0
+    read = (
+        sum(copy.offsets_at_slice(copy.done).values()) - sum(copy.offsets_at_slice(done_before).values())
+        if copy.slices
+        else 0
+    )
     numbers: dict[str, Any] = {
         "messages read": read,
         "messages copied": copy.copied,
@@ -182,14 +187,14 @@ def _summary(copy: Copy, seconds: float, done_before: int) -> Summary:
 
 
 def check(settings: Settings) -> None:
-    """What can be told before anything is read."""
+    """Raise if the settings are invalid, before anything is read."""
     check_names(settings, "topic", "to")
     if settings["topic"] == settings["to"]:
         raise InvalidPipeline(f"topic and to are both {settings['to']}; a replay into the same topic would never end")
 
 
 def plan(settings: Settings) -> dict[str, str]:
-    """In words."""
+    """Describe what a run would do."""
     check(settings)
     rate = settings["rate"]
     return {

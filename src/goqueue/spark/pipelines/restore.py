@@ -1,4 +1,4 @@
-"""``restore``: a topic as the lake has it, whole or a range of time, into a topic that is new or empty."""
+"""``restore``: writes a topic from the lake, all of it or a time range, into a new or empty topic."""
 
 from __future__ import annotations
 

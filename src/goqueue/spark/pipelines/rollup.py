@@ -1,7 +1,7 @@
-"""``rollup``: counts, sums and percentiles of a topic's messages in windows of time, to a topic, to a table, or both.
+"""``rollup``: counts, sums and percentiles of a topic's messages in time windows, to a topic, to a table, or both.
 
-All of it runs in the JVM. A window is written once, when the watermark says that nothing of it can come any more;
-until then it waits in the checkpoint, also from one run to the next.
+All of it runs in the JVM. A window is written once, when the watermark has passed its end; until then it is kept in
+the checkpoint, also between runs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _WITH_NULLS = "map('ignoreNullFields', 'false')"
 
 
 def run(context: Context) -> Summary:
-    """Run one query for each place that the windows go to."""
+    """Run one query per target of the windows."""
     settings = context.settings
     check(settings)
     context.claim()
-    # Before Spark starts: that no broker answers, or that there is no such topic, is told at once.
+    # Before Spark starts, so that an unreachable broker or a missing topic is reported at once.
     partitions = context.partitions_of(settings["topic"])
     if settings["to"] is not None:
         context.make_topics([settings["to"]], partitions)
@@ -45,8 +45,8 @@ def run(context: Context) -> Summary:
     if settings["to"] is not None:
         windows = _windows(context)
         message = windows.selectExpr(f"{key_sql(settings)} AS key", f"to_json(struct(*), {_WITH_NULLS}) AS value")
-        place = f"{context.checkpoint}/topic"
-        writers.append((context.write_stream(message, topic=settings["to"]).outputMode("append"), place))
+        checkpoint = f"{context.checkpoint}/topic"
+        writers.append((context.write_stream(message, topic=settings["to"]).outputMode("append"), checkpoint))
     if settings["table"] is not None:
         grouped = not writers
         files = _windows(context, grouped=grouped).withColumn("day", _day()).writeStream.format("parquet")
@@ -71,7 +71,7 @@ def run(context: Context) -> Summary:
 
 
 def _windows(context: Context, grouped: bool = True) -> DataFrame:
-    """A row for each window and each value of what is grouped by."""
+    """The aggregated windows: one row per window and group of values."""
     from pyspark.sql import functions
 
     settings = context.settings
@@ -127,14 +127,14 @@ def _titles(settings: Settings) -> dict[str, str]:
 
 
 def field_sql(path: str) -> str:
-    """SQL of the field of a JSON value."""
+    """SQL of a field of a JSON value."""
     return f"get_json_object(CAST(value AS STRING), {quoted(path)})"
 
 
 def key_sql(settings: Settings) -> str:
-    """SQL of a window's key, as JSON: its start and what it is grouped by.
+    """SQL of a window's key, as JSON: its start and its grouping values.
 
-    No two windows share one, so a topic that keeps the last message of each key keeps all windows.
+    Keys are unique per window, so a compacted topic keeps all windows.
     """
     names = ", ".join(["start", *(name_of(each) for each in settings["by"])])
     return f"to_json(struct({names}), {_WITH_NULLS})"
@@ -155,7 +155,7 @@ def percentile(share: float) -> str:
 
 
 def check(settings: Settings) -> None:
-    """What can be told before anything is read."""
+    """Raise if the settings are invalid, before anything is read."""
     check_names(settings, "topic", "to")
     if settings["to"] is None and settings["table"] is None:
         raise InvalidPipeline("say where windows are to go: to (a topic), table (a folder), or both")
@@ -182,7 +182,7 @@ def check(settings: Settings) -> None:
 
 
 def plan(settings: Settings) -> dict[str, Any]:
-    """In words."""
+    """Describe what a run would do."""
     check(settings)
     to = [f"topic {settings['to']}, made if it is not there"] if settings["to"] else []
     to += [f"parquet files in {settings['table']}, partitioned by day"] if settings["table"] else []

@@ -1,4 +1,4 @@
-"""``trace-stats``: how long messages take from publishing to ack, by topic, group and hour, from the trace files."""
+"""``trace-stats``: publish-to-ack latency by topic, group and hour, from trace files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from goqueue.model.ids import check_group_name, check_topic_name
 from goqueue.model.units import parse_instant_ns
 from goqueue.observe.trace_event import ACK, COMMITTED, PUBLISH
-from goqueue.spark.pipelines.analysis.latencies import Ranges, latencies, rounded
+from goqueue.spark.pipelines.analysis.latencies import Ranges, latencies, round_to_digits
 from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK_BITS
 from goqueue.spark.pipelines.analysis.trace_runs import COPIED, read_traces, trace_files
 from goqueue.spark.pipelines.definitions.checks import file_problems, name_problems, time_problems
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _NANOS_PER_HOUR = 3_600 * 10**9
 _NANOS_PER_MS = 1_000_000
 _CHARTS = (".png", ".svg")
-_ALIKE = 3
-"""How many of the slowest are shown that were published together: they tend to share their reason."""
+_MAX_PUBLISHED_TOGETHER = 3
+"""Limit of slowest messages shown that were published together: they tend to be slow for the same reason."""
 _SLOWEST = ["topic", "partition", "offset", "group", "published", "took ms", "messages", "trace"]
 _PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _COLUMNS = ["topic", "group", "hour", "messages", "p50 ms", "p95 ms", "p99 ms", "max ms"]
@@ -51,9 +51,11 @@ def run(context: Context) -> Summary:
         return Summary(numbers={"trace files": 0}, notes=[_no_files(settings["path"])])
     context.tell(Progress(0, doing=f"reading {counted(len(files), 'trace file')}"))
     events = read_traces(context.spark, files, [PUBLISH, COPIED, ACK, COMMITTED], settings["topics"])
-    found = chosen(message_latencies(events), settings["groups"], settings["since"], settings["until"]).persist()
+    found = filter_latencies(
+        message_latencies(events), settings["groups"], settings["since"], settings["until"]
+    ).persist()
     try:
-        by_hour, overall = told(percentiles(found).collect())
+        by_hour, overall = table_rows(percentiles(found).collect())
         worst = slowest(found, settings["slowest"])
     finally:
         found.unpersist()
@@ -77,18 +79,18 @@ def run(context: Context) -> Summary:
 
 
 def message_latencies(events: DataFrame) -> DataFrame:
-    """From events to runs of messages with the same times: a row for each, however many messages it is."""
+    """Compute latencies from events: one row per run of messages with the same times, however long the run."""
     from pyspark.sql import functions
 
-    # A commit without a group is that of a transaction: it ends no message's way.
-    meant = events.where(functions.col("event").isin(PUBLISH, COPIED) | (functions.col("group") != ""))
-    return meant.groupBy("topic", "partition", "block").applyInArrow(_of_block, _SCHEMA)
+    # A commit without a group is a transaction's: it acks no message.
+    relevant = events.where(functions.col("event").isin(PUBLISH, COPIED) | (functions.col("group") != ""))
+    return relevant.groupBy("topic", "partition", "block").applyInArrow(_block_latencies, _SCHEMA)
 
 
-def chosen(
+def filter_latencies(
     found: DataFrame, groups: Sequence[str] | None = None, since: str | None = None, until: str | None = None
 ) -> DataFrame:
-    """Those of some groups, and published from ``since`` to before ``until``."""
+    """Filter by groups, and by publishing time from ``since`` to before ``until``."""
     from pyspark.sql import functions
 
     if groups:
@@ -101,7 +103,7 @@ def chosen(
 
 
 def percentiles(found: DataFrame) -> DataFrame:
-    """A row for each topic, group and hour, and one without an hour for each topic and group."""
+    """Percentiles per topic, group and hour, and a row with a null hour for each topic and group in total."""
     from pyspark.sql import functions
 
     shares = ", ".join(map(str, _PERCENTILES.values()))
@@ -118,10 +120,10 @@ def percentiles(found: DataFrame) -> DataFrame:
 
 
 def slowest(found: DataFrame, count: int) -> list[list[Any]]:
-    """The messages that took longest, each with the id by which ``goqueue trace`` tells its story.
+    """The messages with the highest latency, each with the trace id for ``goqueue trace``.
 
-    What was published together and acked together is told once, by its first message and how many they are; and of
-    what was published together only a few are told.
+    Messages published together and acked together are one row, with the first message and their number; of messages
+    published together only a few rows are listed.
     """
     from pyspark.sql import Window, functions
 
@@ -132,21 +134,21 @@ def slowest(found: DataFrame, count: int) -> list[list[Any]]:
     slowest_first = Window.partitionBy(*published).orderBy(functions.desc("latency_ns"))
     runs = (
         together.withColumn("place", functions.row_number().over(slowest_first))
-        .where(functions.col("place") <= _ALIKE)
+        .where(functions.col("place") <= _MAX_PUBLISHED_TOGETHER)
         .orderBy(functions.desc("latency_ns"), "topic", "partition", "first", "group")
         .limit(count)
     )
-    return [_slow(run) for run in runs.collect()]
+    return [_slowest_row(run) for run in runs.collect()]
 
 
-def _slow(run: Any) -> list[Any]:
+def _slowest_row(run: Any) -> list[Any]:
     trace = derived_trace_id(run["topic"], run["partition"], run["first"])
-    place = [run["topic"], run["partition"], run["first"], run["group"]]
-    return [*place, _instant(run["begun_at"]), _ms(run["latency_ns"]), run["count"], trace]
+    position = [run["topic"], run["partition"], run["first"], run["group"]]
+    return [*position, _instant(run["begun_at"]), _ms(run["latency_ns"]), run["count"], trace]
 
 
-def told(rows: Sequence[Any]) -> tuple[list[list[Any]], list[list[Any]]]:
-    """What ``percentiles`` found as rows of tables: by hour, and of all hours together."""
+def table_rows(rows: Sequence[Any]) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Convert the rows of ``percentiles`` to table rows: by hour, and totals over all hours."""
     by_hour: list[list[Any]] = []
     overall: list[list[Any]] = []
     for row in rows:
@@ -159,7 +161,7 @@ def told(rows: Sequence[Any]) -> tuple[list[list[Any]], list[list[Any]]]:
     return by_hour, overall
 
 
-def _of_block(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
+def _block_latencies(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
     import pyarrow as pa
 
     topic, partition, block = (each.as_py() for each in key)
@@ -181,7 +183,7 @@ def _of_block(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
             "count": found.size,
             "begun_at": found.begun_at,
             "latency_ns": found.latency_ns,
-            "rounded_ns": rounded(found.latency_ns),
+            "rounded_ns": round_to_digits(found.latency_ns),
             "hour": found.begun_at // _NANOS_PER_HOUR,
         }
     )

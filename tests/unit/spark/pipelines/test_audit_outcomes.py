@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 
 from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK
-from goqueue.spark.pipelines.auditing.audit_kinds import ANY_LANE, TOLD, Evidence, Fate, Kind, Knowledge, rows_of
-from goqueue.spark.pipelines.auditing.audit_outcomes import fates
+from goqueue.spark.pipelines.auditing.audit_kinds import (
+    ANY_LANE,
+    FATE_TEXTS,
+    Evidence,
+    Fate,
+    Kind,
+    Knowledge,
+    evidence_rows,
+)
+from goqueue.spark.pipelines.auditing.audit_outcomes import determine_fates
 
 _ALL = Knowledge(has_runs=True, has_letters=True, has_delays=True, is_whole=True)
 _BASE = 2 * BLOCK
@@ -28,7 +36,7 @@ def _judge(kinds: list[Kind], knows: Knowledge = _ALL, *, done_in_lane: int = AN
     for seq, kind in enumerate(kinds):
         lane = 2 if kind == Kind.MESSAGE else done_in_lane if kind in _DONE else ANY_LANE
         rows.append((int(kind), lane, seq, _AT, _AT + 1))
-    found = fates(_evidence(rows), _BASE, knows)
+    found = determine_fates(_evidence(rows), _BASE, knows)
     assert len(found.fate) <= 1
     if not len(found.fate):
         return None
@@ -82,7 +90,7 @@ def test_an_honest_story_is_believed(kinds: list[Kind], fate: Fate) -> None:
 )
 def test_a_lie_is_found(kinds: list[Kind], fate: Fate) -> None:
     assert _judge([*_STORY, *kinds]) == fate
-    assert TOLD[fate][0] == "unaccounted"
+    assert FATE_TEXTS[fate][0] == "unaccounted"
 
 
 def test_what_is_not_traced_is_the_groups_word() -> None:
@@ -97,7 +105,7 @@ def test_a_copy_is_traced_if_its_neighbours_are() -> None:
     assert _judge(copy) == Fate.SETTLED
     rows = [(int(kind), 2 if kind == Kind.MESSAGE else ANY_LANE, 0, _AT, _AT + 1) for kind in copy]
     rows.append((int(Kind.PUBLISHED), ANY_LANE, 1, _AT + 100, _AT + 101))
-    found = fates(_evidence(rows), _BASE, _ALL._replace(is_whole=False))
+    found = determine_fates(_evidence(rows), _BASE, _ALL._replace(is_whole=False))
     assert found.fate.tolist() == [Fate.NEVER_DELIVERED]
 
 
@@ -132,7 +140,7 @@ def test_what_was_published_and_is_not_in_the_log_is_gone_whatever_the_group_say
     assert _judge([Kind.PUBLISHED]) == Fate.GONE
     assert _judge([Kind.PUBLISHED, *_DONE]) == Fate.GONE
     assert _judge([Kind.PUBLISHED, Kind.CONSUMED, Kind.ACKED, *_DONE]) == Fate.GONE
-    assert TOLD[Fate.GONE] == ("unaccounted", "it was published and is not in the log")
+    assert FATE_TEXTS[Fate.GONE] == ("unaccounted", "it was published and is not in the log")
     # A transaction took it back; its topic was another; or nobody knows that there was a message.
     assert _judge([Kind.PUBLISHED, Kind.ABORTED, *_DONE]) is None
     assert _judge([Kind.PUBLISHED, Kind.REPLACED, *_DONE]) is None
@@ -148,7 +156,7 @@ def test_a_hole_among_messages_that_were_acked_is_found() -> None:
     for low, high in ((_BASE, _BASE + 5), (_BASE + 8, _BASE + 10)):
         rows += [(Kind.MESSAGE, 2, 0, low, high), (Kind.CONSUMED, ANY_LANE, 2, low, high)]
         rows += [(Kind.ACKED, ANY_LANE, 3, low, high)]
-    found = fates(_evidence(rows), _BASE, _ALL)
+    found = determine_fates(_evidence(rows), _BASE, _ALL)
     assert list(zip(*(column.tolist() for column in found), strict=True)) == [
         (Fate.ACKED, _BASE, 5),
         (Fate.GONE, _BASE + 5, 3),
@@ -162,11 +170,11 @@ def test_redriven_for_another_group_is_no_business_of_this_one() -> None:
 
 def test_neighbours_of_one_fate_are_one_run() -> None:
     rows = [
-        *rows_of(Kind.MESSAGE, [(2, _BASE, _BASE + 100)]),
-        *rows_of(Kind.DONE, [(ANY_LANE, 0, _BASE + 60)]),
+        *evidence_rows(Kind.MESSAGE, [(2, _BASE, _BASE + 100)]),
+        *evidence_rows(Kind.DONE, [(ANY_LANE, 0, _BASE + 60)]),
     ]
     inside = [row[1:] for row in rows if row[0] == _BASE // BLOCK]
-    found = fates(_evidence(inside), _BASE, _ALL)
+    found = determine_fates(_evidence(inside), _BASE, _ALL)
     assert list(zip(*(column.tolist() for column in found), strict=True)) == [
         (Fate.SETTLED, _BASE, 60),
         (Fate.NOT_DELIVERED, _BASE + 60, 40),

@@ -9,7 +9,7 @@ import pytest
 from doubles.messages import Ticking, batch_of
 
 from goqueue.coordination.catalog import Catalog, TopicCreated, TopicRecord
-from goqueue.spark.pipelines.auditing.audit_subject import missing_in, of_broker, on_disk
+from goqueue.spark.pipelines.auditing.audit_subject import missing_records, subject_from_broker, subject_from_folder
 from goqueue.spark.pipelines.auditing.topic_record import topic_record
 from goqueue.spark.pipelines.definitions.problems import PipelineFailed
 from goqueue.storage.files.atomic import write_atomically
@@ -29,24 +29,24 @@ def test_dead_letters_lie_where_the_topic_says_or_has_said(tmp_path: Path) -> No
         orders = client.create_topic("orders", partitions=1, dead_letter_topic="graves")
         client.create_topic("keys", partitions=1, cleanup="compact")
         with pytest.raises(PipelineFailed, match="a broker is using"):
-            on_disk(tmp_path, "orders")
-        assert of_broker(client, "orders", None).letters == ["graves"]
+            subject_from_folder(tmp_path, "orders")
+        assert subject_from_broker(client, "orders", None).letters == ["graves"]
         client.change_topic("orders", dead_letter_topic="crypt")
         # What it was before, only the folder can tell.
-        assert of_broker(client, "orders", None).letters == ["crypt"]
-        online = of_broker(client, "orders", str(tmp_path))
+        assert subject_from_broker(client, "orders", None).letters == ["crypt"]
+        online = subject_from_broker(client, "orders", str(tmp_path))
         assert (online.letters, online.has_letters, online.is_whole) == (["crypt", "graves"], True, True)
-        assert not of_broker(client, "keys", None).is_whole
+        assert not subject_from_broker(client, "keys", None).is_whole
         broker.kill()
-    offline = on_disk(tmp_path, "orders")
+    offline = subject_from_folder(tmp_path, "orders")
     assert (offline.letters, offline.has_letters, offline.is_whole) == (["crypt", "graves"], True, True)
     assert (offline.topic_id, offline.created_at_ns // 1_000) == (online.topic_id, online.created_at_ns // 1_000)
     assert offline.folder == online.folder
     assert (offline.ends, offline.notes) == ({0: 0}, [])
-    assert not on_disk(tmp_path, "keys").is_whole
-    assert on_disk(tmp_path, "plain").letters == ["plain.dlq"]
+    assert not subject_from_folder(tmp_path, "keys").is_whole
+    assert subject_from_folder(tmp_path, "plain").letters == ["plain.dlq"]
     # Dead letters have no dead letters.
-    assert on_disk(tmp_path, "plain.dlq").letters == []
+    assert subject_from_folder(tmp_path, "plain.dlq").letters == []
 
     # What a snapshot sums up is not told again by the events before it.
     catalog = Catalog()
@@ -57,11 +57,11 @@ def test_dead_letters_lie_where_the_topic_says_or_has_said(tmp_path: Path) -> No
     write_atomically(OsFiles(), tmp_path / "snapshots" / "__metadata", snapshot)
     record = topic_record(tmp_path, orders.id)
     assert record is not None
-    assert (record.created_at_ns, record.of("dead_letter_topic")) == (17, ["crypt"])
+    assert (record.created_at_ns, record.values_of("dead_letter_topic")) == (17, ["crypt"])
     assert topic_record(tmp_path, "another") is None
 
     (tmp_path / "snapshots" / "__metadata").write_bytes(b"damaged")
-    unknown = on_disk(tmp_path, "plain")
+    unknown = subject_from_folder(tmp_path, "plain")
     assert (unknown.letters, unknown.has_letters, unknown.is_whole) == (["plain.dlq"], False, False)
     assert "what was set for the topic" in unknown.notes[0]
 
@@ -80,7 +80,7 @@ def test_what_a_log_has_lost_is_told_but_not_what_retention_or_compaction_took(f
     for each in range(20):
         log.append(batch_of([b"message %02d" % each]))
     log.close()
-    assert missing_in(folder, 0, 20) == []
+    assert missing_records(folder, 0, 20) == []
 
     for path in folder.glob("*.log"):
         whole = path.read_bytes()
@@ -88,15 +88,15 @@ def test_what_a_log_has_lost_is_told_but_not_what_retention_or_compaction_took(f
             whole = whole.replace(lost, b"??????????")
         path.write_bytes(whole)
     log = _opened(folder)
-    assert missing_in(folder, 0, 20) == [(5, 7), (17, 18)]
-    assert missing_in(folder, 6, 17) == [(6, 7)]
+    assert missing_records(folder, 0, 20) == [(5, 7), (17, 18)]
+    assert missing_records(folder, 6, 17) == [(6, 7)]
 
     checkpoint = CheckpointFile(OsFiles(), tmp_path / "checkpoint")
     name = str(folder.relative_to(tmp_path))
     log.start_offset = 6
     checkpoint.save({name: log.recovery_point()})
-    assert missing_in(folder, 0, 20) == [(6, 7), (17, 18)]
+    assert missing_records(folder, 0, 20) == [(6, 7), (17, 18)]
     log.cleaned_to = 10
     checkpoint.save({name: log.recovery_point()})
-    assert missing_in(folder, 0, 20) == [(17, 18)]
+    assert missing_records(folder, 0, 20) == [(17, 18)]
     log.close()

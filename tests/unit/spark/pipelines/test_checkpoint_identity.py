@@ -158,7 +158,7 @@ def test_a_replay_does_not_go_on_with_another_range_but_with_another_rate(tmp_pa
     kept(begun)
     copy = replay.Copy({"0": (0, 4)}, slices=2, key="k", done=2, copied=4)
     replay._save(begun, copy)
-    assert replay._begun(context(replay.PIPELINE, tmp_path, **{**first, "rate": "7"})) == copy
+    assert replay._find_or_start_copy(context(replay.PIPELINE, tmp_path, **{**first, "rate": "7"})) == copy
     with pytest.raises(InvalidPipeline, match="where: it was not set, and now is true"):
         runner.run(replay.PIPELINE, context(replay.PIPELINE, tmp_path, **first, where="true"))
 

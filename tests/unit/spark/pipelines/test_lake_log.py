@@ -139,7 +139,7 @@ def test_a_kill_between_two_renames_is_completed_by_the_next_reader(
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_day_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
     if not at_once:
-        monkeypatch.setattr(lake_module, "_exchanged", lambda one, other: False)
+        monkeypatch.setattr(lake_module, "_exchange_names", lambda one, other: False)
     lake = Lake(tmp_path)
     old = []
     for first in (0, 10):
@@ -168,9 +168,9 @@ def test_a_day_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_nothing_is_moved_away_while_somebody_reads(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    with Lake(tmp_path).reading(), lake.moving() as allowed:
+    with Lake(tmp_path).reading(), lake.removing_files() as allowed:
         assert not allowed
-    with lake.moving() as allowed:
+    with lake.removing_files() as allowed:
         assert allowed
 
 
@@ -180,7 +180,7 @@ def test_a_log_that_was_summed_up_says_the_same(tmp_path: Path) -> None:
         name = str(number)
         log.append(Entry(name, [file_of(name, number * 10, number * 10 + 9)], ends={"orders": {0: number * 10 + 10}}))
     before = log.state
-    log.sum_up(at_least=5)
+    log.write_snapshot(at_least=5)
     assert [path.name for path in tmp_path.glob("*.json")] == [f"state-{5:020d}.json"]
     again = LakeLog(tmp_path)
     assert again.state == before
@@ -196,17 +196,17 @@ def test_a_log_that_is_summed_up_while_it_is_read_is_read_whole(
     for number in range(4):
         name = str(number)
         writer.append(Entry(name, [file_of(name, number, number)], ends={"orders": {0: number + 1}}))
-    real = lake_log._decoded
+    real = lake_log._decode
     read = []
 
     def meanwhile(path: Path, kind: type[Any]) -> Any:
         found = real(path, kind)
         read.append(path)
         if len(read) == 2:
-            writer.sum_up(at_least=1)
+            writer.write_snapshot(at_least=1)
         return found
 
-    monkeypatch.setattr(lake_log, "_decoded", meanwhile)
+    monkeypatch.setattr(lake_log, "_decode", meanwhile)
     reader = LakeLog(tmp_path)
     assert reader.state == writer.state
     assert reader.recent == []
@@ -223,9 +223,9 @@ def test_a_topic_that_was_made_anew_is_refused(tmp_path: Path) -> None:
 def test_ends_are_behind_the_last_offset_of_each_partition() -> None:
     files = [file_of("a", 0, 9), file_of("b", 10, 12), file_of("c", 3, 4, partition=1)]
     assert ends_of(files) == {"orders": {0: 13, 1: 5}}
-    begun = {"orders": {0: 7, 1: 3, 2: 90}}
-    assert ends_of(files, begun) == {"orders": {0: 13, 1: 5, 2: 90}}, "a partition without messages is known too"
-    assert begun == {"orders": {0: 7, 1: 3, 2: 90}}
+    log_starts = {"orders": {0: 7, 1: 3, 2: 90}}
+    assert ends_of(files, log_starts) == {"orders": {0: 13, 1: 5, 2: 90}}, "a partition without messages is known too"
+    assert log_starts == {"orders": {0: 7, 1: 3, 2: 90}}
 
 
 def test_a_lake_is_a_folder() -> None:

@@ -18,9 +18,9 @@ from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed
 from goqueue.spark.pipelines.definitions.settings import Settings
 from goqueue.spark.pipelines.lake.lake_compaction import days_to_compact
-from goqueue.spark.pipelines.lake.lake_job import JobFile, between, new_job, planned_steps
+from goqueue.spark.pipelines.lake.lake_job import JobFile, files_between, new_job, plan_steps
 from goqueue.spark.pipelines.lake.lake_log import LakeFile
-from goqueue.spark.pipelines.lake.lake_tables import found_lake, opened_lake
+from goqueue.spark.pipelines.lake.lake_tables import find_lake, open_lake
 
 
 def file_of(name: str, size: int, offsets: dict[int, tuple[int, int]], **other: Any) -> LakeFile:
@@ -34,7 +34,7 @@ def test_small_files_of_a_day_are_merged_up_to_the_wanted_size() -> None:
     large = file_of("large", 60, {0: (50, 90)})
     [plan] = days_to_compact([large, *reversed(files)], 100)
     assert [[file.path for file in merge] for merge in plan.merges] == [["small-0", "small-1"], ["small-2", "small-3"]]
-    assert {file.path for file in plan.stay} == {"large", "small-4"}
+    assert {file.path for file in plan.unchanged} == {"large", "small-4"}
 
 
 @pytest.mark.parametrize("other", [{"day": "2026-11-16"}, {"topic": "refunds"}, {"shape": "other"}])
@@ -51,7 +51,7 @@ def test_a_run_that_does_not_end_waits_for_more_small_files() -> None:
 
 def test_every_message_is_in_one_step_and_partitions_go_forward() -> None:
     files = [file_of("a", 1, {0: (0, 99), 1: (5, 54)}), file_of("b", 1, {0: (100, 199)}), file_of("c", 1, {2: (7, 7)})]
-    steps = planned_steps(files, 80)
+    steps = plan_steps(files, 80)
     assert len(steps) == 4
     for partition, wanted in ((0, range(200)), (1, range(5, 55)), (2, range(7, 8))):
         parts = [step.offsets[partition] for step in steps if partition in step.offsets]
@@ -65,22 +65,22 @@ def test_every_message_is_in_one_step_and_partitions_go_forward() -> None:
 
 def test_steps_without_any_file_are_left_out() -> None:
     files = [file_of("a", 1, {0: (0, 99)}), file_of("b", 1, {0: (900, 999)})]
-    covered = planned_steps(files, 20)
+    covered = plan_steps(files, 20)
     assert all(step.files(files) for step in covered)
     assert sum(1 for _ in covered) < 10
 
 
 def test_files_outside_of_a_range_are_not_read() -> None:
     files = [file_of("old", 1, {0: (0, 0)}, times_us=(10, 20)), file_of("new", 1, {0: (1, 1)}, times_us=(20, 30))]
-    assert [file.path for file in between(files, 21, None)] == ["new"]
-    assert [file.path for file in between(files, None, 20)] == ["old"]
-    assert len(between(files, 20, 21)) == 2
+    assert [file.path for file in files_between(files, 21, None)] == ["new"]
+    assert [file.path for file in files_between(files, None, 20)] == ["old"]
+    assert len(files_between(files, 20, 21)) == 2
 
 
 def test_a_job_is_found_again_by_what_it_is(tmp_path: Path) -> None:
     file = JobFile(tmp_path, ["restore", "orders", "id-1"])
     assert file.read() is None
-    job = new_job("restore", planned_steps([file_of("a", 1, {0: (0, 9)})], 5))
+    job = new_job("restore", plan_steps([file_of("a", 1, {0: (0, 9)})], 5))
     job.done = 1
     file.write(job)
     again = JobFile(tmp_path, ["restore", "orders", "id-1"]).read()
@@ -126,14 +126,14 @@ def test_a_range_that_ends_before_it_begins_is_refused() -> None:
 
 def test_a_folder_without_a_lake_is_told(tmp_path: Path) -> None:
     with pytest.raises(PipelineFailed, match="there is no lake"):
-        found_lake(tmp_path)
+        find_lake(tmp_path)
 
 
 @pytest.mark.parametrize(("kind", "package"), [("delta", "deltalake"), ("iceberg", "pyiceberg.catalog.sql")])
 def test_a_missing_package_is_named(kind: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingDependency, match=f"pip install '?{package.partition('.')[0]}"):
-        opened_lake(kind, tmp_path)
+        open_lake(kind, tmp_path)
 
 
 def test_a_run_begins_where_the_lake_ends() -> None:

@@ -14,7 +14,7 @@ from doubles.synced import note_syncs
 from goqueue.spark.pipelines.definitions.problems import PipelineFailed
 from goqueue.spark.pipelines.lake.lake_files import staged_files
 from goqueue.spark.pipelines.lake.lake_log import Ends, TopicMark
-from goqueue.spark.pipelines.lake.lake_tables import DeltaLake, IcebergLake, found_lake
+from goqueue.spark.pipelines.lake.lake_tables import DeltaLake, IcebergLake, find_lake
 
 DAY = date(2026, 11, 15)
 MARKS = {"orders": TopicMark("id-1", 3)}
@@ -84,7 +84,7 @@ def test_each_message_is_there_once_and_columns_may_come_later(lake: DeltaLake |
     with pytest.raises(PipelineFailed, match="up to offset 10, and offset 5 came again"):
         add(lake, 5, 12)
     add(lake, 10, 12, trace_id=["a", "b", "c"])
-    again = found_lake(lake.folder)
+    again = find_lake(lake.folder)
     assert type(again) is type(lake)
     assert again.ends(MARKS) == {"orders": {0: 13, 2: 70}}
     assert [(row["topic"], row["day"], row["offset"]) for row in rows(lake)] == [

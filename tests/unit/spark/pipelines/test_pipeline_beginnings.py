@@ -74,7 +74,7 @@ def context(broker: BrokerProcess, pipeline: Pipeline, checkpoint: Path, **given
 
 
 def begun(broker: BrokerProcess, checkpoint: Path, **given: object) -> replay.Copy:
-    return replay._begun(context(broker, replay.PIPELINE, checkpoint, topic="orders", **given))
+    return replay._find_or_start_copy(context(broker, replay.PIPELINE, checkpoint, topic="orders", **given))
 
 
 FLOW = "name: p\nsource: {topics: TOPIC}\nsteps: [{filter: x}]\nsink: {topic: flow-out}\n"

@@ -145,7 +145,7 @@ def test_an_error_of_spark_is_told_in_one_line(error: Exception, kind: type[Exce
 
 def test_slices_of_a_replay_cover_the_range_without_a_gap() -> None:
     copy = Copy({"0": (10, 23), "1": (5, 5), "2": (0, 4)}, slices=5, key="k")
-    edges = [copy.before(number) for number in range(6)]
+    edges = [copy.offsets_at_slice(number) for number in range(6)]
     assert edges[0] == {"0": 10, "1": 5, "2": 0}
     assert edges[5] == {"0": 23, "1": 5, "2": 4}
     assert all(before[each] <= after[each] for before, after in pairwise(edges) for each in before)

@@ -13,14 +13,22 @@ import pytest
 from goqueue.model.errors import InvalidRequest
 from goqueue.observe.trace_event import ACK, COMMITTED, DLQ, FIRED, PUBLISH
 from goqueue.spark.pipelines.analysis.chart import busiest, draw
-from goqueue.spark.pipelines.analysis.latencies import Ranges, latencies, rounded
-from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK, MOST_OFFSETS, cut_into_blocks
-from goqueue.spark.pipelines.analysis.trace_runs import COPIED, Runs, Wanted, decoded, read_file, to_batch, trace_files
+from goqueue.spark.pipelines.analysis.latencies import Ranges, latencies, round_to_digits
+from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK, MAX_RANGE_OFFSETS, cut_into_blocks
+from goqueue.spark.pipelines.analysis.trace_runs import (
+    COPIED,
+    EventFilter,
+    Runs,
+    parse_lines,
+    read_file,
+    to_batch,
+    trace_files,
+)
 from goqueue.spark.pipelines.definitions.settings import Settings
 from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.trace_stats import PIPELINE, plan, run
 
-_EVERYTHING = Wanted(frozenset({PUBLISH, ACK, COMMITTED, COPIED}))
+_EVERYTHING = EventFilter(frozenset({PUBLISH, ACK, COMMITTED, COPIED}))
 
 
 def _ranges(rows: list[tuple[int, int, int, bool, str]]) -> Ranges:
@@ -97,7 +105,7 @@ def test_ranges_are_cut_at_blocks_and_nothing_is_lost() -> None:
 
 
 def test_latencies_keep_four_digits() -> None:
-    assert rounded(np.array([0, 7, 9_999, 12_345, 123_456_789])).tolist() == [0, 7, 9_999, 12_340, 123_400_000]
+    assert round_to_digits(np.array([0, 7, 9_999, 12_345, 123_456_789])).tolist() == [0, 7, 9_999, 12_340, 123_400_000]
 
 
 def _line(event: str, offsets: object, **more: object) -> bytes:
@@ -116,7 +124,7 @@ def test_lines_become_ranges_and_copies_begin_where_they_lie() -> None:
         _line(FIRED, [4, 6], to="orders/3", first_copy=40),
         _line(DLQ, [9, 10], to="orders.dlq/1", first_copy=2, group="g"),
     ]
-    assert _told(decoded(lines, 100, _EVERYTHING)) == [
+    assert _told(parse_lines(lines, 100, _EVERYTHING)) == [
         ("orders", 3, PUBLISH, 100, 4, 6),
         ("orders", 3, PUBLISH, 100, 9, 10),
         ("orders", 3, ACK, 102, 17, 18),
@@ -127,9 +135,9 @@ def test_lines_become_ranges_and_copies_begin_where_they_lie() -> None:
 
 
 def test_topics_that_are_not_asked_for_have_no_rows() -> None:
-    wanted = Wanted(frozenset({PUBLISH, COPIED}), frozenset({"orders.dlq"}))
+    wanted = EventFilter(frozenset({PUBLISH, COPIED}), frozenset({"orders.dlq"}))
     lines = [_line(PUBLISH, [0, 1]), _line(DLQ, [0, 1], to="orders.dlq/1", first_copy=2)]
-    assert _told(decoded(lines, 0, wanted)) == [("orders.dlq", 1, COPIED, 1, 2, 3)]
+    assert _told(parse_lines(lines, 0, wanted)) == [("orders.dlq", 1, COPIED, 1, 2, 3)]
 
 
 def test_damaged_lines_are_passed_over() -> None:
@@ -139,10 +147,10 @@ def test_damaged_lines_are_passed_over() -> None:
         _line(PUBLISH, [1]),
         _line(PUBLISH, "x:y"),
         _line(PUBLISH, [5, 2]),
-        _line(PUBLISH, [0, MOST_OFFSETS + 1]),
+        _line(PUBLISH, [0, MAX_RANGE_OFFSETS + 1]),
         whole.replace(b"orders/3", b"orders/x"),
     ]
-    assert _told(decoded([*broken, whole], 0, _EVERYTHING)) == [("orders", 3, PUBLISH, len(broken), 1, 2)]
+    assert _told(parse_lines([*broken, whole], 0, _EVERYTHING)) == [("orders", 3, PUBLISH, len(broken), 1, 2)]
 
 
 def test_a_file_is_read_whole_and_one_that_is_gone_is_empty(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_slow_redrive_can_be_stopped_between_its_parts(
     broker: BrokerProcess, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two at once, at this rate.
-    monkeypatch.setattr(dlq_triage, "_SENDING_S", 0.002)
+    monkeypatch.setattr(dlq_triage, "_REDRIVE_BATCH_S", 0.002)
     summary = Summary()
     context = _context(broker, topic="orders", redrive="all", rate=1_000)
     context.tell = lambda report: context.stopping.set() if report.done else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from goqueue.model.errors import InvalidRequest
-from goqueue.spark.pipelines.analysis.error_kinds import LONGEST, NO_ERROR, kind_of
+from goqueue.spark.pipelines.analysis.error_kinds import MAX_KIND_CHARS, NO_ERROR, kind_of
 from goqueue.spark.pipelines.definitions.settings import Settings
 from goqueue.spark.pipelines.dlq_triage import PIPELINE, plan
 
@@ -40,7 +40,7 @@ def test_errors_that_say_something_else_stay_apart() -> None:
 
 def test_an_error_without_a_text_has_a_name_and_a_long_one_an_end() -> None:
     assert kind_of(" \n") == NO_ERROR
-    assert len(kind_of("x" * 1_000)) == LONGEST
+    assert len(kind_of("x" * 1_000)) == MAX_KIND_CHARS
 
 
 def test_settings_that_are_about_redriving_need_one() -> None:

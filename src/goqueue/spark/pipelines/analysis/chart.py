@@ -1,6 +1,6 @@
-"""A chart of latencies over time: a panel for each topic and group, a line for each percentile.
+"""Chart of latencies over time: one panel per topic and group, one line per percentile.
 
-Where there is but one hour, time tells nothing: then a percentile is a bar.
+With data of a single hour, percentiles are drawn as bars instead.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 from goqueue.spark.pipelines.definitions.plurals import counted
 from goqueue.spark.pipelines.definitions.problems import PipelineFailed
 
-_MOST_PANELS = 6
+_MAX_PANELS = 6
 _LINES = {"p50": ("#1b7f5c", "-"), "p95": ("#d98e04", "-"), "p99": ("#c0392b", "-"), "max": ("#7f8c8d", ":")}
-_LEAST_MS = 0.001
-"""A logarithmic scale has no zero."""
+_MIN_MS = 0.001
+"""Lower limit of values, because a logarithmic scale has no zero."""
 
 Panels = dict[tuple[str, str], list[list[Any]]]
-"""By topic and group, for each hour: the hour, how many messages, and a number for each of ``_LINES``."""
+"""By topic and group, per hour: the hour, the number of messages, and a value for each of ``_LINES``."""
 
 
 def draw(path: str, rows: Sequence[Sequence[Any]]) -> None:
-    """``rows`` as the table by hour has them: topic, group, hour, messages, p50, p95, p99 and max in milliseconds."""
-    # Not pyplot: that keeps every figure, and may look for a screen.
+    """Draw the chart. ``rows``: topic, group, hour, messages, p50, p95, p99 and max in milliseconds."""
+    # Not pyplot, which keeps every figure and may require a display.
     from matplotlib.figure import Figure
 
     panels = busiest(rows)
@@ -54,22 +54,22 @@ def draw(path: str, rows: Sequence[Sequence[Any]]) -> None:
 
 
 def _lines(axes: Any, panels: Panels) -> None:
-    """Over the hours, on a logarithmic scale that all panels share."""
+    """Draw lines over the hours, on a logarithmic scale shared by all panels."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     every = [line[0] for lines in panels.values() for line in lines]
-    values = [max(each, _LEAST_MS) for lines in panels.values() for line in lines for each in line[2:]]
-    # Never so narrow that a difference of nothing looks like much.
+    values = [max(each, _MIN_MS) for lines in panels.values() for line in lines for each in line[2:]]
+    # A minimum range, so that tiny differences do not look large.
     heights = (min(values, default=1) / 1.5, max(values, default=1) * 1.5)
     for axis, lines in zip(axes, panels.values(), strict=False):
         hours = [line[0] for line in lines]
-        for place, (name, (colour, style)) in enumerate(_LINES.items(), start=2):
-            heights_at = [max(line[place], _LEAST_MS) for line in lines]
+        for column, (name, (colour, style)) in enumerate(_LINES.items(), start=2):
+            heights_at = [max(line[column], _MIN_MS) for line in lines]
             axis.plot(hours, heights_at, style, color=colour, label=name, marker="o", markersize=4, linewidth=1.6)
         axis.set_yscale("log")
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
-        axis.yaxis.set_major_formatter(FuncFormatter(_in_words))
+        axis.yaxis.set_major_formatter(FuncFormatter(_format_ms))
         axis.yaxis.set_minor_formatter(NullFormatter())
         axis.set_ylabel("latency")
         axis.grid(visible=True, which="major", alpha=0.3)
@@ -84,33 +84,33 @@ def _lines(axes: Any, panels: Panels) -> None:
 
 
 def _bars(axes: Any, panels: Panels) -> None:
-    """From zero on, as bars must; each says its number, for the short ones."""
+    """Draw bars from zero, labelled with their values, since short ones are hard to read."""
     from matplotlib.ticker import FuncFormatter
 
     longest = max(line[-1] for lines in panels.values() for line in lines)
     for axis, ((_, *numbers),) in zip(axes, panels.values(), strict=False):
         bars = axis.barh(list(_LINES), numbers[1:], color=[colour for colour, _ in _LINES.values()], height=0.65)
-        axis.bar_label(bars, labels=[_in_words(float(f"{each:.4g}"), 0) for each in numbers[1:]], padding=4)
-        axis.xaxis.set_major_formatter(FuncFormatter(_in_words))
-        axis.set_xlim(0, max(longest, _LEAST_MS) * 1.12)
+        axis.bar_label(bars, labels=[_format_ms(float(f"{each:.4g}"), 0) for each in numbers[1:]], padding=4)
+        axis.xaxis.set_major_formatter(FuncFormatter(_format_ms))
+        axis.set_xlim(0, max(longest, _MIN_MS) * 1.12)
         axis.grid(visible=True, axis="x", alpha=0.3)
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
-    # All panels share it, so it is turned round only once.
+    # The y axis is shared by all panels, so invert it only once.
     axes[0].invert_yaxis()
     axes[-1].set_xlabel("latency")
 
 
 def busiest(rows: Sequence[Sequence[Any]]) -> Panels:
-    """The lines of the topics and groups with the most messages, by topic and group."""
+    """The panels of the topics and groups with the most messages."""
     panels: Panels = {}
     for topic, group, hour, *numbers in rows:
         panels.setdefault((topic, group), []).append([datetime.strptime(hour, "%Y-%m-%d %H:%M"), *numbers])
-    most = sorted(panels, key=lambda each: -sum(line[1] for line in panels[each]))[:_MOST_PANELS]
+    most = sorted(panels, key=lambda each: -sum(line[1] for line in panels[each]))[:_MAX_PANELS]
     return {each: panels[each] for each in sorted(most)}
 
 
-def _in_words(milliseconds: float, _: int) -> str:
+def _format_ms(milliseconds: float, _: int) -> str:
     if milliseconds == 0:
         return "0"
     if milliseconds >= 1_000:

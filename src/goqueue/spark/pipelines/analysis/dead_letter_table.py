@@ -1,4 +1,4 @@
-"""Dead letters as a table: what each tells of itself in its headers."""
+"""Dead letters as a DataFrame with columns parsed from their headers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _MAX_STEM = 196
 
 
 def dead_letter_topic(name: str, topic: TopicInfo | None = None) -> str:
-    """Where a topic's dead letters go; a dead-letter topic's own name is itself."""
+    """The dead-letter topic of a topic; for a dead-letter topic, the topic itself."""
     if name.endswith(_SUFFIX):
         return name
     return (topic is not None and topic.settings.get("dead_letter_topic")) or name[:_MAX_STEM] + _SUFFIX
 
 
 def header(name: str, kind: str = "STRING") -> Column:
-    """A header's text, or the number that it is; null if there is none of that name."""
+    """A header's value as text or cast to ``kind``; null if there is no header of that name."""
     from pyspark.sql import functions
 
     text = f"CAST(try_element_at(filter(headers, each -> each.name = '{name}'), 1).value AS STRING)"
     return functions.expr(text if kind == "STRING" else f"TRY_CAST({text} AS {kind})")
 
 
-def told_by(letters: DataFrame) -> DataFrame:
-    """With where each letter came from, who gave it up, why, and after how many deliveries.
+def parse_letters(letters: DataFrame) -> DataFrame:
+    """Add each letter's origin, group, error and number of deliveries.
 
-    What someone published to a dead-letter topic by hand came from nowhere, and is left out.
+    Messages without an origin, published directly to a dead-letter topic, are left out.
     """
     from pyspark.sql import functions
 

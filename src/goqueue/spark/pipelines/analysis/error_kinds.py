@@ -1,6 +1,6 @@
-"""Errors that differ only in what they are about are one kind: ``no customer 17`` and ``no customer 18``.
+"""Grouping of error texts: those that differ only in values, as ``no customer 17`` and ``no customer 18``, are a kind.
 
-The same expressions are used by Python and by Spark's JVM, so only what both read alike is in them.
+Python and Spark's JVM use the same regular expressions, restricted to syntax with the same meaning in both.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-LONGEST = 160
+MAX_KIND_CHARS = 160
 NO_ERROR = "(no error given)"
-_REPLACED = [
+_REPLACEMENTS = [
     (r'"[^"]*"', "<text>"),
     # Not the apostrophe in "can't".
     (r"(?<![A-Za-z0-9])'[^']*'(?![A-Za-z0-9])", "<text>"),
@@ -22,7 +22,7 @@ _REPLACED = [
     (r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?(Z|[+-][0-9]{2}:?[0-9]{2})?", "<time>"),
     (r"[0-9]{1,3}(\.[0-9]{1,3}){3}(:[0-9]+)?", "<address>"),
     (r"0[xX][0-9a-fA-F]+", "<hex>"),
-    # Digits and letters mixed: words such as "deadbeef" or "facade" are none, and plain numbers come below.
+    # Must mix digits and letters: excludes words such as "deadbeef" or "facade", and plain numbers, which come below.
     (
         r"(?<![A-Za-z0-9_])(?=[0-9]*[a-fA-F])(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}(?![A-Za-z0-9_])",
         "<hex>",
@@ -30,22 +30,22 @@ _REPLACED = [
     (r"((?<![A-Za-z0-9_])[-+])?[0-9]+([.,][0-9]+)*", "<n>"),
     (r"[ \t\r\n]+", " "),
 ]
-_COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in _REPLACED]
+_COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in _REPLACEMENTS]
 
 
 def kind_of(error: str) -> str:
-    """What is left of an error when what it is about is taken out."""
+    """The error text with its values replaced by placeholders."""
     for pattern, replacement in _COMPILED:
         error = pattern.sub(replacement, error)
-    return error.strip(" ")[:LONGEST] or NO_ERROR
+    return error.strip(" ")[:MAX_KIND_CHARS] or NO_ERROR
 
 
 def kind_column(error: Column) -> Column:
-    """The same in Spark."""
+    """``kind_of`` as a Spark expression."""
     from pyspark.sql import functions
 
     found = functions.coalesce(error, functions.lit(""))
-    for pattern, replacement in _REPLACED:
+    for pattern, replacement in _REPLACEMENTS:
         found = functions.regexp_replace(found, pattern, replacement)
-    found = functions.substring(functions.trim(found), 1, LONGEST)
+    found = functions.substring(functions.trim(found), 1, MAX_KIND_CHARS)
     return functions.when(found == "", functions.lit(NO_ERROR)).otherwise(found)

@@ -1,4 +1,4 @@
-"""How long messages took from publishing until a group had acked them, from ranges of both."""
+"""Latencies from publishing to a group's ack, computed from ranges of offsets of both events."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK, NEVER, Numbers, painted, places_in, runs_where_same
+from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK, NEVER, Numbers, expand_ranges, paint, runs_where_same
 
 _DIGITS = 4
-"""To so many digits are latencies told apart in percentiles: a group has a few ten thousand of them, not millions."""
+"""Significant digits of latencies in percentiles, so that a group has tens of thousands of distinct values at most."""
 
 
 class Ranges(NamedTuple):
-    """Events of one block, a row each. ``is_begin``: from then on the message could be had; else a group was done."""
+    """Events of one block as columns. ``is_begin``: the messages became available; else a group acked them."""
 
     first: Numbers
     end: Numbers
@@ -29,7 +29,7 @@ class Ranges(NamedTuple):
 
 
 class Latencies(NamedTuple):
-    """Runs of messages that began together and were acked together."""
+    """Runs of messages that were published together and acked together."""
 
     group: list[str]
     first: Numbers
@@ -39,53 +39,53 @@ class Latencies(NamedTuple):
 
 
 def latencies(ranges: Ranges, base: int) -> Latencies:
-    """Of one block from offset ``base`` on.
+    """The latencies of the block that begins at offset ``base``.
 
-    The last publishing of an offset counts (a crash may have given it to another message), and the first ack after
-    that. What was not published within these events, or not acked, has none.
+    They are measured from the last publishing of an offset (after a crash another message may have got it) to the
+    first ack after that. Messages without a publish or ack event have none.
     """
     ordered = ranges.where(np.argsort(ranges.seq, kind="stable"))
     begins = ordered.where(ordered.is_begin)
-    begun = painted(begins.first, begins.end, base, np.arange(len(begins.first), dtype=np.int64))
+    begin_index = paint(begins.first, begins.end, base, np.arange(len(begins.first), dtype=np.int64))
     ends = ordered.where(~ordered.is_begin)
     found: list[tuple[str, Numbers, Numbers, Numbers, Numbers]] = []
     for group in sorted(set(ends.group.tolist())):
         here = ends.where(ends.group == group)
-        done = _first_after(begun, begins.seq, here, base)
-        places = np.flatnonzero(done != NEVER)
-        starts, counts = runs_where_same(places, begun[places], done[places])
-        begun_at = begins.at[begun[places[starts]]]
-        # A clock that was set back meanwhile makes nothing faster than at once.
-        took = np.maximum(here.at[done[places[starts]]] - begun_at, 0)
-        found.append((group, places[starts] + base, counts, begun_at, took))
+        done = _first_after(begin_index, begins.seq, here, base)
+        offsets = np.flatnonzero(done != NEVER)
+        starts, counts = runs_where_same(offsets, begin_index[offsets], done[offsets])
+        begun_at = begins.at[begin_index[offsets[starts]]]
+        # If the clock was set back meanwhile, the latency is 0, not negative.
+        took = np.maximum(here.at[done[offsets[starts]]] - begun_at, 0)
+        found.append((group, offsets[starts] + base, counts, begun_at, took))
     return Latencies(
         group=[each[0] for each in found for _ in range(len(each[1]))],
-        first=_joined([each[1] for each in found]),
-        size=_joined([each[2] for each in found]),
-        begun_at=_joined([each[3] for each in found]),
-        latency_ns=_joined([each[4] for each in found]),
+        first=_concatenate([each[1] for each in found]),
+        size=_concatenate([each[2] for each in found]),
+        begun_at=_concatenate([each[3] for each in found]),
+        latency_ns=_concatenate([each[4] for each in found]),
     )
 
 
-def _first_after(begun: Numbers, begin_seq: Numbers, ends: Ranges, base: int) -> Numbers:
-    """At each offset the first of ``ends`` that came after its publishing."""
+def _first_after(begin_index: Numbers, begin_seq: Numbers, ends: Ranges, base: int) -> Numbers:
+    """The index of the first of ``ends`` after the publishing of each offset, ``NEVER`` if there is none."""
     found = np.full(BLOCK, NEVER, np.int64)
-    # The other way round, so that the first is written last.
-    places, which = places_in(ends.first[::-1], ends.end[::-1], base)
+    # In reverse order, so that the first ack is written last and wins.
+    offsets, which = expand_ranges(ends.first[::-1], ends.end[::-1], base)
     which = len(ends.first) - 1 - which
-    is_known = begun[places] != NEVER
-    places, which = places[is_known], which[is_known]
-    is_after = ends.seq[which] > begin_seq[begun[places]]
-    found[places[is_after]] = which[is_after]
+    is_known = begin_index[offsets] != NEVER
+    offsets, which = offsets[is_known], which[is_known]
+    is_after = ends.seq[which] > begin_seq[begin_index[offsets]]
+    found[offsets[is_after]] = which[is_after]
     return found
 
 
-def rounded(numbers: Numbers) -> Numbers:
-    """Down to their first digits, so that no percentile is above the maximum."""
+def round_to_digits(numbers: Numbers) -> Numbers:
+    """Round down to the leading digits, so that no percentile is above the maximum."""
     size = np.maximum(numbers, 1).astype(np.float64)
     step = np.maximum(10.0 ** (np.floor(np.log10(size)) - (_DIGITS - 1)), 1).astype(np.int64)
     return numbers // step * step
 
 
-def _joined(parts: Sequence[Numbers]) -> Numbers:
+def _concatenate(parts: Sequence[Numbers]) -> Numbers:
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)

@@ -1,7 +1,7 @@
-"""Trace files as a table: a row for each range of offsets that something happened to.
+"""Trace files as a DataFrame: one row per event and range of offsets.
 
-One task reads one file. The lines are what ``goqueue.observe.trace_event`` describes; one that is torn or damaged is
-passed over, as the broker does.
+One task reads one file. ``goqueue.observe.trace_event`` describes the lines; torn or damaged ones are skipped, as in
+the broker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from goqueue.model.runs import size_of
 from goqueue.observe.trace_event import DLQ, FIRED, REDRIVEN, TraceEvent, runs_of
-from goqueue.spark.pipelines.analysis.offset_blocks import MOST_OFFSETS, cut_into_blocks
+from goqueue.spark.pipelines.analysis.offset_blocks import MAX_RANGE_OFFSETS, cut_into_blocks
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 
 if TYPE_CHECKING:
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COPIED = "copied"
-"""Not in the files: a copy lies there since then, as the event of its original tells."""
+"""An event that is not in the files: a copy was written here, derived from the event of its original."""
 SCHEMA = (
     "topic STRING, partition INT, event STRING, `group` STRING, reason STRING, at BIGINT, seq BIGINT, "
     "block BIGINT, first BIGINT, `end` BIGINT"
 )
-"""``at`` is in Unix nanoseconds; ``seq`` tells which of two events came first, whatever the clock did meanwhile."""
-_LINES_BITS = 40
+"""``at`` is in Unix nanoseconds; ``seq`` orders events independently of clock changes."""
+_LINE_BITS = 40
 _CHUNK_BYTES = 8 << 20
 _COPIES = frozenset({FIRED, REDRIVEN, DLQ})
 _decoder = msgspec.json.Decoder(TraceEvent)
 
 
 def trace_files(path: str) -> list[str]:
-    """The trace files of a data folder, or of a folder that has nothing else in it, the oldest first."""
+    """The trace files of a data folder, or of a folder of copied trace files, the oldest first."""
     folder = Path(path).absolute()
     if not folder.is_dir():
         raise InvalidPipeline(f"path: {folder} is no folder; name the broker's data folder, or a copy of its traces")
@@ -52,21 +52,21 @@ def trace_files(path: str) -> list[str]:
 def read_traces(
     spark: SparkSession, paths: list[str], events: Iterable[str], topics: Iterable[str] | None = None
 ) -> DataFrame:
-    """What happened, of these kinds, to messages of these topics (of all, unless they are named)."""
-    wanted = Wanted(frozenset(events), None if topics is None else frozenset(topics))
+    """Read the events of these kinds for messages of these topics; by default of all topics."""
+    event_filter = EventFilter(frozenset(events), None if topics is None else frozenset(topics))
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for runs in read_file(paths[number], number, wanted):
+                for runs in read_file(paths[number], number, event_filter):
                     yield to_batch(runs)
 
     return spark.range(0, len(paths), 1, max(1, len(paths))).mapInArrow(decode, SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which events are worth a row."""
+class EventFilter:
+    """Selects events by kind and topic."""
 
     events: frozenset[str]
     topics: frozenset[str] | None = None
@@ -77,7 +77,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Runs:
-    """Columns in the making."""
+    """Columns of event ranges, as lists to append to."""
 
     topic: list[str] = field(default_factory=list)
     partition: list[int] = field(default_factory=list)
@@ -89,19 +89,24 @@ class Runs:
     first: list[int] = field(default_factory=list)
     end: list[int] = field(default_factory=list)
 
-    def add(self, event: TraceEvent, seq: int, wanted: Wanted) -> None:
-        place = _split(event.place)
+    def add(self, event: TraceEvent, seq: int, event_filter: EventFilter) -> None:
+        place = _parse_partition(event.place)
         if place is None:
             return
-        if wanted.has(event.event, place[0]):
+        if event_filter.has(event.event, place[0]):
             edges = runs_of(event.offsets)
             for first, end in zip(edges[::2], edges[1::2], strict=True):
                 self._add(place, event, event.event, seq, first, end)
-        if event.event in _COPIES and event.to and (target := _split(event.to)) and wanted.has(COPIED, target[0]):
+        if (
+            event.event in _COPIES
+            and event.to
+            and (target := _parse_partition(event.to))
+            and event_filter.has(COPIED, target[0])
+        ):
             self._add(target, event, COPIED, seq, event.first_copy, event.first_copy + size_of(event.offsets))
 
     def _add(self, place: tuple[str, int], event: TraceEvent, kind: str, seq: int, first: int, end: int) -> None:
-        if not 0 <= first < end <= first + MOST_OFFSETS:
+        if not 0 <= first < end <= first + MAX_RANGE_OFFSETS:
             return
         self.topic.append(place[0])
         self.partition.append(place[1])
@@ -114,37 +119,37 @@ class Runs:
         self.end.append(end)
 
 
-def read_file(path: str, number: int, wanted: Wanted) -> Iterator[Runs]:
-    """The events of one file, some at a time; ``number`` is its place among the others."""
-    seq = number << _LINES_BITS
+def read_file(path: str, number: int, event_filter: EventFilter) -> Iterator[Runs]:
+    """Read the events of one file in chunks; ``number`` is the file's index in time order."""
+    seq = number << _LINE_BITS
     try:
         with Path(path).open("rb") as file:
             while lines := file.readlines(_CHUNK_BYTES):
-                yield decoded(lines, seq, wanted)
+                yield parse_lines(lines, seq, event_filter)
                 seq += len(lines)
     except FileNotFoundError:
-        # The broker has deleted it since it was listed: it was too old.
+        # The broker's retention has deleted the file since it was listed.
         return
 
 
-def decoded(lines: list[bytes], seq: int, wanted: Wanted) -> Runs:
-    """What lines tell; the first of them has the number ``seq``."""
+def parse_lines(lines: list[bytes], seq: int, event_filter: EventFilter) -> Runs:
+    """Parse lines; ``seq`` is the sequence number of the first one."""
     runs = Runs()
-    marks = [msgspec.json.encode(name) for name in sorted(wanted.events - {COPIED})]
-    marks += [msgspec.json.encode(name) for name in sorted(_COPIES)] if COPIED in wanted.events else []
+    marks = [msgspec.json.encode(name) for name in sorted(event_filter.events - {COPIED})]
+    marks += [msgspec.json.encode(name) for name in sorted(_COPIES)] if COPIED in event_filter.events else []
     for at, line in enumerate(lines):
-        # Most lines are about something else, and need not be taken apart for that.
+        # Most lines are of other events, and need not be parsed.
         if not any(mark in line for mark in marks):
             continue
         try:
-            runs.add(_decoder.decode(line), seq + at, wanted)
+            runs.add(_decoder.decode(line), seq + at, event_filter)
         except (msgspec.DecodeError, ValueError, RecursionError):
             continue
     return runs
 
 
 def to_batch(runs: Runs) -> pa.RecordBatch:
-    """Rows of ``SCHEMA``, cut at the borders of blocks."""
+    """Rows of ``SCHEMA``, with ranges cut at block borders."""
     import pyarrow as pa
 
     first, end = np.array(runs.first, np.int64), np.array(runs.end, np.int64)
@@ -163,6 +168,6 @@ def to_batch(runs: Runs) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _split(place: str) -> tuple[str, int] | None:
+def _parse_partition(place: str) -> tuple[str, int] | None:
     topic, _, number = place.rpartition("/")
     return (topic, int(number)) if number.isascii() and number.isdigit() and len(number) < 10 else None

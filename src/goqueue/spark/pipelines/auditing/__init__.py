@@ -1,1 +1,1 @@
-"""Proving what became of every message: evidence from log, traces and dead letters."""
+"""The evidence and logic of ``audit``: the fate of every message by log, group journal, traces and dead letters."""

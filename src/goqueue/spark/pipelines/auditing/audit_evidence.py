@@ -1,4 +1,4 @@
-"""Evidence for ``audit`` as one table: from the log, from traces and from dead letters, all as ranges of offsets."""
+"""Evidence for ``audit`` in one DataFrame: ranges of offsets from the log, traces and dead letters."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from goqueue.observe import trace_event as events
-from goqueue.spark.pipelines.analysis.dead_letter_table import header, told_by
+from goqueue.spark.pipelines.analysis.dead_letter_table import header, parse_letters
 from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK_BITS, NEVER, Numbers, cut_into_blocks, runs_where_same
 from goqueue.spark.pipelines.analysis.trace_runs import COPIED
-from goqueue.spark.pipelines.auditing.audit_kinds import ANY_LANE, Evidence, Kind, Knowledge, base_of
-from goqueue.spark.pipelines.auditing.audit_outcomes import fates
+from goqueue.spark.pipelines.auditing.audit_kinds import ANY_LANE, Evidence, Kind, Knowledge, block_start
+from goqueue.spark.pipelines.auditing.audit_outcomes import determine_fates
 from goqueue.wire import internal_headers as system
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SCHEMA = "partition INT, block BIGINT, kind INT, lane INT, seq BIGINT, first BIG
 _NAMES = ("partition", "block", "kind", "lane", "seq", "first", "end")
 _FOUND = "partition INT, fate INT, first BIGINT, size BIGINT"
 
-OF_ANYONE = {
+TOPIC_EVENTS = {
     events.PUBLISH: Kind.PUBLISHED,
     COPIED: Kind.COPIED,
     events.DELAY: Kind.DELAYED,
@@ -32,7 +32,7 @@ OF_ANYONE = {
     events.ABORTED: Kind.ABORTED,
     events.DELETED: Kind.REPLACED,
 }
-OF_THE_GROUP = {
+GROUP_EVENTS = {
     events.CONSUME: Kind.CONSUMED,
     events.REDELIVERED: Kind.CONSUMED,
     events.ACK: Kind.ACKED,
@@ -45,13 +45,13 @@ OF_THE_GROUP = {
     events.DLQ: Kind.DIED,
     events.LOST: Kind.LOST,
 }
-"""What each event in a trace file proves."""
+"""The kind of evidence of each trace event of the audited group; ``TOPIC_EVENTS``: of events of any group or none."""
 
 
-def of_log(messages: DataFrame, group: str) -> DataFrame:
-    """Which messages there are, as runs: those for the group, and those for others only.
+def log_evidence(messages: DataFrame, group: str) -> DataFrame:
+    """The messages in the log as runs: those for the group, and those redriven for other groups only.
 
-    One that was delayed names the record that it was until then: that one has come.
+    A fired delayed message names the offset of its delayed record, which becomes evidence that this one was fired.
     """
     from pyspark.sql import functions
 
@@ -63,24 +63,24 @@ def of_log(messages: DataFrame, group: str) -> DataFrame:
     )
 
 
-def of_letters(letters: DataFrame, topic: str, group: str, copy_of: str) -> DataFrame:
-    """Where dead letters of the group came from. ``copy_of`` is how the name begins that tells topics of one name
-    apart, and groups."""
+def letter_evidence(letters: DataFrame, topic: str, group: str, copy_of: str) -> DataFrame:
+    """The origins of the group's dead letters. ``copy_of`` is the prefix of the header that identifies group and topic
+    by id, to tell them from others of the same name."""
     from pyspark.sql import functions
 
     ours = (functions.col("origin_topic") == topic) & (functions.col("group") == group)
-    found = told_by(letters).where(ours & header(system.COPY_OF).like(f"{copy_of}/%"))
-    return _single(found.selectExpr("origin_partition AS partition", "origin_offset AS first"), Kind.LETTER)
+    found = parse_letters(letters).where(ours & header(system.COPY_OF).like(f"{copy_of}/%"))
+    return _single_offsets(found.selectExpr("origin_partition AS partition", "origin_offset AS first"), Kind.LETTER)
 
 
-def of_traces(traces: DataFrame, group: str, group_since_ns: int, topic_since_ns: int) -> DataFrame:
-    """What happened, since there is this group and this topic, and not others of the same name."""
+def trace_evidence(traces: DataFrame, group: str, group_since_ns: int, topic_since_ns: int) -> DataFrame:
+    """The events since this group and this topic were created; earlier ones belong to others of the same name."""
     from pyspark.sql import functions
 
-    anyone, ours = _kinds(OF_ANYONE), _kinds(OF_THE_GROUP)
+    anyone, ours = _kinds(TOPIC_EVENTS), _kinds(GROUP_EVENTS)
     event, is_ours = functions.col("event"), functions.col("group") == group
     kind = functions.when(is_ours, ours[event]).otherwise(anyone[event])
-    # A copy that came by an event of some group is there, whoever's event it was.
+    # A copy exists, whichever group's event created it.
     kind = functions.when(event == COPIED, int(Kind.COPIED)).otherwise(kind)
     of_a_delivery = (event == events.EXPIRED) & (functions.col("reason") != events.OVER_AGE)
     since = functions.when(is_ours, max(group_since_ns, topic_since_ns)).otherwise(topic_since_ns)
@@ -92,8 +92,8 @@ def of_traces(traces: DataFrame, group: str, group_since_ns: int, topic_since_ns
     )
 
 
-def of_rows(spark: SparkSession, rows: Sequence[tuple[int, ...]]) -> DataFrame:
-    """What the driver knows."""
+def driver_evidence(spark: SparkSession, rows: Sequence[tuple[int, ...]]) -> DataFrame:
+    """Evidence collected in the driver, as a DataFrame."""
     import pyarrow as pa
 
     columns = np.array(rows, np.int64).reshape(-1, len(_NAMES)).T
@@ -103,15 +103,15 @@ def of_rows(spark: SparkSession, rows: Sequence[tuple[int, ...]]) -> DataFrame:
     )
 
 
-def judged(evidence: DataFrame, knows: Knowledge) -> DataFrame:
-    """What became of the messages: runs of neighbours with the same fate."""
+def judge(evidence: DataFrame, knowledge: Knowledge) -> DataFrame:
+    """Determine the fate of each message: runs of consecutive offsets with the same fate."""
 
     def of_block(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
         import pyarrow as pa
 
         partition, block = (each.as_py() for each in key)
         rows = Evidence(*(table.column(name).to_numpy().astype(np.int64) for name in Evidence._fields))
-        found = fates(rows, base_of(block), knows)
+        found = determine_fates(rows, block_start(block), knowledge)
         return pa.table(
             {
                 "partition": pa.array(np.full(len(found.fate), partition, np.int32)),
@@ -124,7 +124,7 @@ def judged(evidence: DataFrame, knows: Knowledge) -> DataFrame:
     return evidence.groupBy("partition", "block").applyInArrow(of_block, _FOUND)
 
 
-def _single(found: DataFrame, kind: Kind) -> DataFrame:
+def _single_offsets(found: DataFrame, kind: Kind) -> DataFrame:
     return found.selectExpr(
         "partition", f"shiftright(first, {BLOCK_BITS}) AS block", f"{int(kind)} AS kind", f"{ANY_LANE} AS lane",
         "0L AS seq", "first", "first + 1 AS `end`",

@@ -1,6 +1,6 @@
-"""The words of an audit: kinds of evidence, fates, and how both are told.
+"""Types of an audit: kinds of evidence, the fates of messages, and their descriptions.
 
-Evidence is ranges of offsets, each with a kind: what the log, a group's journal, traces and dead letters say.
+Evidence is ranges of offsets, each with a kind, from the log, a group's journal, traces and dead letters.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK_BITS, Numbers, 
 
 ANY_LANE = -1
 LANES = 5
-AT_LAST = 1 << 62
-"""The order of what is known to be true at the end, whatever was reset before."""
+AFTER_ALL_EVENTS = 1 << 62
+"""Sequence number of evidence that holds at the end, whatever was reset before."""
 
 
 class Kind(IntEnum):
-    """Of evidence."""
+    """Kinds of evidence."""
 
     MESSAGE = 0
     """In the log, committed, and for this group."""
@@ -27,42 +27,42 @@ class Kind(IntEnum):
     """In the log, and redriven for another group."""
     PUBLISHED = 2
     COPIED = 3
-    """It is a copy of another record, and came there by an event of that."""
+    """A copy of another record, written by an event of that record."""
     CONSUMED = 4
     ACKED = 5
     COMMITTED = 6
-    """By a group that reads a stream, and need not have polled for it."""
+    """Offset committed by a group in stream mode, which need not have polled the message."""
     VOIDED = 7
-    """The group was set back: what it did before does not count."""
+    """The group was reset to an earlier offset: its earlier events do not count."""
     EXPIRED = 8
     DISCARDED = 9
     SKIPPED = 10
     DIED = 11
     LETTER = 12
-    """A dead letter of this group is there that came from this offset."""
+    """There is a dead letter of this group from this offset."""
     DONE = 13
-    """For the group, by its own journal, when the audit began. The only kind that is about one lane."""
+    """Done by the group's journal when the audit began. The only kind of evidence per lane."""
     DONE_LATER = 14
-    """The same when everything else had been read."""
+    """Done by the group's journal after all other evidence was read."""
     IN_FLIGHT = 15
     RETRY = 16
     FROZEN = 17
     MOVING = 18
     BEFORE = 19
-    """The group began behind it."""
+    """Before the offset where the group started."""
     LOST = 20
     DELAYED = 21
     FIRED = 22
     CANCELLED = 23
     WAITING = 24
-    """The broker says that it is delayed still."""
+    """Still delayed according to the broker."""
     ABORTED = 25
     REPLACED = 26
-    """The message that lay there is gone, with its topic or by a crash: what is there now is another."""
+    """The earlier message at this offset is gone, with its topic or by a crash; another one has the offset now."""
 
 
 class Fate(IntEnum):
-    """From ``NEVER_DELIVERED`` on: not accounted for."""
+    """The fate of a message. Values from ``NEVER_DELIVERED`` on are not accounted for."""
 
     ACKED = 0
     SETTLED = 1
@@ -91,7 +91,7 @@ class Fate(IntEnum):
     GONE = 24
 
 
-TOLD = {
+FATE_TEXTS = {
     Fate.ACKED: ("acked", "delivered and acked, or committed by a stream"),
     Fate.SETTLED: ("settled", "the group is done with it; no trace is kept that could prove or deny it"),
     Fate.DEAD_LETTERED: ("dead-lettered", "given up; its dead letter is there"),
@@ -118,24 +118,24 @@ TOLD = {
     Fate.DELAY_LOST: ("unaccounted", "delayed, and it neither waits nor came nor was cancelled"),
     Fate.GONE: ("unaccounted", "it was published and is not in the log"),
 }
-"""The name of each fate, and what it means."""
+"""The name of each fate, and its meaning."""
 
 
 class Knowledge(NamedTuple):
-    """How much the evidence covers."""
+    """The completeness of the evidence."""
 
     has_runs: bool
-    """Whether the group's whole state is known, or only up to where everything is done."""
+    """Whether the group's full state is known, not only its committed offsets."""
     has_letters: bool
-    """Whether every dead letter that ever came is there still."""
+    """Whether all dead letters ever written are still there."""
     has_delays: bool
-    """Whether the broker was asked what is delayed."""
+    """Whether the broker has listed the delayed messages."""
     is_whole: bool
-    """Whether what was published stays in the log until retention removes it."""
+    """Whether published messages stay in the log until retention removes them (no compaction)."""
 
 
 class Evidence(NamedTuple):
-    """Of one block, a row each; ``seq`` tells the order of what happened."""
+    """Evidence of one block as columns; ``seq`` is the order of events."""
 
     kind: Numbers
     lane: Numbers
@@ -148,7 +148,9 @@ class Evidence(NamedTuple):
         return Evidence(*(column[mask] for column in self))
 
 
-def rows_of(kind: Kind, runs: list[tuple[int, int, int]], seq: int = 0) -> list[tuple[int, int, int, int, int, int]]:
+def evidence_rows(
+    kind: Kind, runs: list[tuple[int, int, int]], seq: int = 0
+) -> list[tuple[int, int, int, int, int, int]]:
     """Runs of (lane, first, end) as rows of evidence, cut at blocks: block, kind, lane, seq, first, end."""
     kept = [run for run in runs if run[1] < run[2]]
     if not kept:
@@ -161,6 +163,6 @@ def rows_of(kind: Kind, runs: list[tuple[int, int, int]], seq: int = 0) -> list[
     ]
 
 
-def base_of(block: int) -> int:
+def block_start(block: int) -> int:
     """The first offset of a block."""
     return block << BLOCK_BITS

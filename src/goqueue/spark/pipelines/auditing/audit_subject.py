@@ -1,4 +1,4 @@
-"""What is audited: how far the log goes, where its dead letters lie, and what of it is still in the log."""
+"""The subject of an audit: a topic's log ends, its dead-letter topics, and the offsets missing from its log."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ _UNKNOWN = (
 )
 
 StartsOf = Callable[[str], Iterable[int]]
-"""Where the partitions of a topic begin; raises ``TopicNotFound``."""
+"""Returns the start offsets of a topic's partitions; raises ``TopicNotFound``."""
 
 
 @dataclass(slots=True)
 class Subject:
-    """As it was when the look began."""
+    """The audited topic, as of the start of the audit."""
 
     topic: str
     topic_id: str
     created_at_ns: int
     ends: dict[int, int]
-    """By partition: the stable end. What lies behind it is for the next audit."""
+    """By partition: the last stable offset. Later messages are not audited."""
     starts_of: StartsOf
     folder: Path | None = None
-    """Of its logs, if there is a data folder."""
+    """The folder of the topic's logs, if there is a data folder."""
     letters: list[str] = field(default_factory=list)
-    """The topics in which its dead letters may lie."""
+    """The topics that may hold its dead letters."""
     has_letters: bool = True
-    """Whether every dead letter that ever came to them is there still."""
+    """Whether all dead letters ever written to them are still there."""
     is_whole: bool = True
-    """Whether what was published stays in the log until retention removes it: compaction takes what it likes."""
+    """Whether published messages stay in the log until retention removes them; false if it is or was compacted."""
     notes: list[str] = field(default_factory=list)
 
     def add_letters(self, names: Iterable[str]) -> list[str]:
-        """Topics in which dead letters may lie, too; return those that are there and were not known."""
+        """Add topics that may hold dead letters; return those that exist and are new."""
         found = []
         for name in dict.fromkeys(names):
             if name == self.topic or name in self.letters:
@@ -67,16 +67,16 @@ class Subject:
         self.letters += found
         return found
 
-    def learn(self, record: TopicRecord) -> None:
-        """What was set once: letters stay where they were put, and what was compacted away does not come back."""
+    def apply_record(self, record: TopicRecord) -> None:
+        """Take earlier settings into account: dead letters stay in their earlier topic, compacted messages are gone."""
         usual = dead_letter_topic(self.topic)
         if usual != self.topic:
-            self.add_letters([*(each or usual for each in record.of("dead_letter_topic")), usual])
-        self.is_whole = self.is_whole and "compact" not in record.of("cleanup")
+            self.add_letters([*(each or usual for each in record.values_of("dead_letter_topic")), usual])
+        self.is_whole = self.is_whole and "compact" not in record.values_of("cleanup")
 
 
-def of_broker(client: Client, topic: str, path: str | None) -> Subject:
-    """As the broker tells it; what was set before is known only to its folder."""
+def subject_from_broker(client: Client, topic: str, path: str | None) -> Subject:
+    """The subject by the broker; earlier settings are only in the data folder, if ``path`` is given."""
     described = client.describe_topic(topic)
     ends = {number: each.stable_end for number, each in enumerate(described.partitions)}
 
@@ -90,11 +90,11 @@ def of_broker(client: Client, topic: str, path: str | None) -> Subject:
         subject.folder = Path(path) / "logs" / f"{topic}~{described.id}"
         record = topic_record(Path(path), described.id)
         if record is not None:
-            subject.learn(record)
+            subject.apply_record(record)
     return subject
 
 
-def on_disk(root: Path, topic: str) -> Subject:
+def subject_from_folder(root: Path, topic: str) -> Subject:
     folder = FolderReader(root)
     if folder.is_in_use():
         raise PipelineFailed(f"a broker is using {root}; leave out offline=true, or audit a copy of the folder")
@@ -113,7 +113,7 @@ def on_disk(root: Path, topic: str) -> Subject:
         subject.notes.append(_UNKNOWN.format(path=root))
     else:
         subject.created_at_ns = record.created_at_ns
-        subject.learn(record)
+        subject.apply_record(record)
     return subject
 
 
@@ -121,11 +121,11 @@ def latest_ends(client: Client, topic: str) -> dict[int, int]:
     return {number: each.latest_offset for number, each in enumerate(client.describe_topic(topic).partitions)}
 
 
-def missing_in(folder: Path, first: int, end: int) -> list[tuple[int, int]]:
-    """Runs of offsets from ``first`` to before ``end`` at which a partition has no record, and should have one.
+def missing_records(folder: Path, first: int, end: int) -> list[tuple[int, int]]:
+    """Runs of offsets from ``first`` to before ``end`` at which a partition has no record although it should.
 
-    Some records are there that no reader sees: ends of transactions, what was aborted or is delayed, what did not fit
-    its schema. What lies below the log's start was removed by retention, and compaction removes what has a successor.
+    Records that readers never see count as present: transaction markers, aborted and delayed records, and schema
+    rejects. Offsets below the log start, removed by retention, and those cleaned by compaction are not missing.
     """
     points = points_for(folder)
     missing = OffsetRuns([(first, end)])
@@ -134,7 +134,7 @@ def missing_in(folder: Path, first: int, end: int) -> list[tuple[int, int]]:
         starts, counts = runs_where_same(offsets)
         for low, count in zip(offsets[starts].tolist(), counts.tolist(), strict=True):
             missing = missing.without(low, low + count)
-    # Last: what retention removes while records are looked for is below the start by then.
+    # Read the log start last: it then covers what retention has removed during the search.
     point = points.of(folder)
     start = start_of(list_segments(folder), point)
     return missing.without(0, start if point is None else max(start, point.cleaned_to)).runs()

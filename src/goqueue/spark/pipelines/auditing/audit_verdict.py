@@ -1,4 +1,4 @@
-"""What an audit found, and how it is told."""
+"""The verdict of an audit, and its summary."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from goqueue.spark.pipelines.auditing.audit_kinds import TOLD, Fate
+from goqueue.spark.pipelines.auditing.audit_kinds import FATE_TEXTS, Fate
 from goqueue.spark.pipelines.running.summary import Summary, Table
 
-_MOST_COMPARED = 100_000
-"""More than so many were not just on their way."""
+_MAX_COMPARED = 100_000
+"""With more unaccounted messages than this, verdicts are not compared: they were not all just in transition."""
 
 
 class Unaccounted(NamedTuple):
-    """Neighbours that nothing accounts for."""
+    """A run of consecutive offsets that no evidence accounts for."""
 
     partition: int
     first: int
@@ -28,31 +28,33 @@ class Unaccounted(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
+    """The messages by fate, and the unaccounted ones."""
+
     counts: dict[Fate, int] = field(default_factory=dict)
     unaccounted: list[Unaccounted] = field(default_factory=list)
     lag: int | None = None
-    """By the broker's count, if the group's state is not known."""
+    """Pending messages by the broker's count, if the group's state is not known."""
     changing: int = 0
-    """What was not accounted for in one look, and was in another."""
+    """Messages that were unaccounted for in one pass but not in the other."""
     notes: list[str] = field(default_factory=list)
-    """What could not be known."""
+    """Limits of the evidence."""
 
     @property
     def missing(self) -> int:
         return sum(each.size for each in self.unaccounted)
 
     def add(self, rows: Iterable[Any]) -> None:
-        """Runs with a partition, a fate, a first offset and a size."""
+        """Add runs, each with a partition, a fate, a first offset and a size."""
         for row in rows:
             fate = Fate(row["fate"])
             if fate < Fate.NEVER_DELIVERED:
                 self.counts[fate] = self.counts.get(fate, 0) + row["size"]
             else:
-                self.unaccounted.append(Unaccounted(row["partition"], row["first"], row["size"], TOLD[fate][1]))
+                self.unaccounted.append(Unaccounted(row["partition"], row["first"], row["size"], FATE_TEXTS[fate][1]))
 
-    def and_before(self, earlier: Verdict) -> Verdict:
-        """Only what an earlier look did not account for either."""
-        if max(self.missing, earlier.missing) <= _MOST_COMPARED:
+    def keep_confirmed(self, earlier: Verdict) -> Verdict:
+        """Keep only the messages as unaccounted that an earlier pass did not account for either."""
+        if max(self.missing, earlier.missing) <= _MAX_COMPARED:
             known = {(each.partition, offset) for each in earlier.unaccounted for offset in each.offsets()}
             found = self.missing
             self.unaccounted = [
@@ -65,8 +67,8 @@ class Verdict:
         return self
 
 
-def told(verdict: Verdict, topic: str, most: int) -> Summary:
-    rows = [[*TOLD[fate][:1], count, *TOLD[fate][1:]] for fate, count in sorted(verdict.counts.items())]
+def to_summary(verdict: Verdict, topic: str, limit: int) -> Summary:
+    rows = [[*FATE_TEXTS[fate][:1], count, *FATE_TEXTS[fate][1:]] for fate, count in sorted(verdict.counts.items())]
     if verdict.changing:
         rows.append(["changing", verdict.changing, "it went from one state to the next while the audit looked"])
     if verdict.missing:
@@ -77,10 +79,10 @@ def told(verdict: Verdict, topic: str, most: int) -> Summary:
         failed=verdict.missing > 0,
     )
     if verdict.missing:
-        listed = list(islice(_listed(verdict, topic), most))
+        listed = list(islice(_unaccounted_rows(verdict, topic), limit))
         summary.tables.append(Table("not accounted for", ["topic", "partition", "offset", "why"], listed))
-    if verdict.missing > most:
-        summary.notes.append(f"The first {most} are listed; show= lists more.")
+    if verdict.missing > limit:
+        summary.notes.append(f"The first {limit} are listed; show= lists more.")
     summary.notes += verdict.notes
     if verdict.lag is not None:
         summary.notes.append(
@@ -90,7 +92,7 @@ def told(verdict: Verdict, topic: str, most: int) -> Summary:
     return summary
 
 
-def _listed(verdict: Verdict, topic: str) -> Iterator[list[Any]]:
+def _unaccounted_rows(verdict: Verdict, topic: str) -> Iterator[list[Any]]:
     for each in sorted(verdict.unaccounted):
         for offset in each.offsets():
             yield [topic, each.partition, offset, each.why]

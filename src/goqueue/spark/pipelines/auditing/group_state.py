@@ -1,4 +1,4 @@
-"""Where a group is with a topic, by its own journal in the data folder: what it counts as done, and what it holds."""
+"""The state of a group on a topic, rebuilt from the group's journal in the data folder: done and in-flight offsets."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from goqueue.model.errors import GroupNotFound
 from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.runs import pairs
 from goqueue.observe.trace_event import runs_of
-from goqueue.spark.pipelines.auditing.audit_kinds import ANY_LANE, AT_LAST, LANES, Kind, rows_of
-from goqueue.spark.pipelines.auditing.journal_files import Snapshot, replayed
+from goqueue.spark.pipelines.auditing.audit_kinds import AFTER_ALL_EVENTS, ANY_LANE, LANES, Kind, evidence_rows
+from goqueue.spark.pipelines.auditing.journal_files import Snapshot, replay_journal
 from goqueue.wire.routing import partition_of
 
 GROUPS = "__groups"
 _GROUP_EVENTS = ("group_made", "group_deleted")
 
 Row = tuple[int, int, int, int, int, int, int]
-"""Of evidence: partition, block, kind, lane, seq, first, end."""
+"""A row of evidence: partition, block, kind, lane, seq, first, end."""
 
 
 class KnownGroup(msgspec.Struct):
-    """What a snapshot says of a group, as far as it matters here."""
+    """The fields of a group in a snapshot that an audit needs."""
 
     name: str
     identity: str
@@ -50,15 +50,15 @@ class KnownGroup(msgspec.Struct):
 
 @dataclass(slots=True)
 class PartitionState:
-    """One partition of the topic, and what its journal has told since the last snapshot."""
+    """The group's queue of one partition, and the events in the journal since the last snapshot."""
 
     queue: Queue
     start: int | None = None
-    """Where the group began, if the journal goes back so far."""
+    """The offset where the group started, if the journal still has that event."""
     seen: dict[Kind, OffsetRuns] = field(default_factory=dict)
 
     def apply(self, event: AnyQueueEvent) -> None:
-        """The queue changes; what the event says of messages is kept as evidence."""
+        """Apply an event to the queue, and keep the offsets in it as evidence."""
         match event:
             case Delivered():
                 self._add(Kind.CONSUMED, runs_of(event.runs))
@@ -69,7 +69,7 @@ class PartitionState:
             case Committed():
                 self._add(Kind.COMMITTED, [self.queue.committed, event.offset])
             case ResetTo(offset=offset) | CutTo(end=offset):
-                self.seen = {kind: runs.without(offset, AT_LAST) for kind, runs in self.seen.items()}
+                self.seen = {kind: runs.without(offset, AFTER_ALL_EVENTS) for kind, runs in self.seen.items()}
         self.queue.apply(event)
 
     def _add_parts(self, kind: Kind, parts: Parts) -> None:
@@ -82,7 +82,7 @@ class PartitionState:
             seen.add(low, high)
 
     def rows(self, kind: Kind = Kind.DONE) -> Iterator[tuple[int, int, int, int, int, int]]:
-        """Everything as evidence; with ``DONE_LATER`` only what is done, or about to be."""
+        """The state as evidence; with ``DONE_LATER`` only done offsets, and those moving to the dead letters."""
         queue = self.queue
         done = [(ANY_LANE, 0, queue.committed)]
         for number in range(LANES):
@@ -92,17 +92,17 @@ class PartitionState:
             else:
                 done.append((number, queue.committed, lane.acked.prefix))
                 done += [(number, first, end) for first, end in lane.acked.runs()]
-        yield from rows_of(kind, done)
-        yield from rows_of(Kind.MOVING, [(ANY_LANE, offset, offset + 1) for offset in queue.moving])
+        yield from evidence_rows(kind, done)
+        yield from evidence_rows(Kind.MOVING, [(ANY_LANE, offset, offset + 1) for offset in queue.moving])
         if kind == Kind.DONE_LATER:
             return
         for each in queue.batches():
             held = Kind.FROZEN if each.is_frozen else Kind.RETRY if each.member is None else Kind.IN_FLIGHT
-            yield from rows_of(held, [(ANY_LANE, low, high) for low, high in pairs(each.runs)])
-        for told, seen in self.seen.items():
-            yield from rows_of(told, [(ANY_LANE, low, high) for low, high in seen.runs()], AT_LAST)
+            yield from evidence_rows(held, [(ANY_LANE, low, high) for low, high in pairs(each.runs)])
+        for seen_kind, seen in self.seen.items():
+            yield from evidence_rows(seen_kind, [(ANY_LANE, low, high) for low, high in seen.runs()], AFTER_ALL_EVENTS)
         if self.start is not None:
-            yield from rows_of(Kind.BEFORE, [(ANY_LANE, 0, self.start)])
+            yield from evidence_rows(Kind.BEFORE, [(ANY_LANE, 0, self.start)])
 
 
 @dataclass(slots=True)
@@ -115,12 +115,12 @@ class GroupState:
 
 
 def group_state(root: Path, group: str, topic_id: str) -> GroupState:
-    """Raises ``GroupNotFound`` if the folder knows no such group."""
+    """Rebuild the state of a group on a topic; raises ``GroupNotFound`` if the folder has no such group."""
     logs = root / "logs" / GROUPS
     shards = sum(each.name.isdigit() for each in logs.iterdir()) if logs.is_dir() else 0
     if shards:
         shard = partition_of(group.encode(), shards)
-        found = replayed(
+        found = replay_journal(
             root / "snapshots" / f"{GROUPS}-{shard}", logs / str(shard), lambda each: _Replay(group, topic_id, each)
         )
         if found.group is not None:
@@ -129,13 +129,13 @@ def group_state(root: Path, group: str, topic_id: str) -> GroupState:
 
 
 class _Replay:
-    """The events of one group and topic, applied to what the snapshot has of them."""
+    """Replay of a shard's journal onto its snapshot, for one group and topic."""
 
     def __init__(self, group: str, topic_id: str, snapshot: Snapshot) -> None:
         self._name = group
         self._topic_id = topic_id
         self._end = snapshot.end
-        self._true_for = snapshot.true_for()
+        self._part_offsets = snapshot.part_offsets()
         self.group: KnownGroup | None = None
         self.partitions: dict[int, PartitionState] = {}
         for part in snapshot.parts:
@@ -153,8 +153,8 @@ class _Replay:
         for event in msgspec.json.decode(value):
             key = event.get("q")
             part = f"q:{key}" if key is not None else f"g:{event.get('group')}"
-            # As the broker does: a part that the snapshot does not have was gone when it ended.
-            if offset < self._end and offset < self._true_for.get(part, self._end):
+            # Same rule as in the broker: a part that is not in the snapshot was deleted before the snapshot's end.
+            if offset < self._end and offset < self._part_offsets.get(part, self._end):
                 continue
             if key is None:
                 self._group_event(event)

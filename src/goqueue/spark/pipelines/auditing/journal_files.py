@@ -1,6 +1,6 @@
-"""A journal of the broker by its files: a snapshot, and the decisions behind it, as the broker reads them at a start.
+"""Reading of a broker journal from its files: a snapshot and the decisions after it, as the broker does at startup.
 
-A broker may be at work meanwhile: what it has written so far is what is told.
+The broker may be running: the result is what it has written so far.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from goqueue.storage.reader.reader import LogReader, read_runs
 from goqueue.storage.reader.reader_files import read_whole
 from goqueue.wire.decoding import decode_run
 
-_MOST_LOOKS = 10
+_MAX_ATTEMPTS = 10
 
 
 class Part(msgspec.Struct, array_like=True):
-    """Of a state, as it was at an offset of the journal."""
+    """A part of a snapshot: a piece of state as of an offset of the journal."""
 
     name: str
     offset: int
@@ -28,38 +28,38 @@ class Part(msgspec.Struct, array_like=True):
 
 
 class Snapshot(msgspec.Struct):
-    """``begin``: where a replay begins; ``end``: where the last part was dumped."""
+    """A snapshot. ``begin``: the offset where a replay starts; ``end``: where its last part was dumped."""
 
     begin: int = 0
     end: int = 0
     parts: list[Part] = []
 
-    def true_for(self) -> dict[str, int]:
-        """By part: from which offset on events are news to it."""
+    def part_offsets(self) -> dict[str, int]:
+        """By part: the offset from which events must be applied to it."""
         return {part.name: part.offset for part in self.parts}
 
 
 class Replay(Protocol):
-    """What is made of a journal."""
+    """Consumer of a journal's decisions."""
 
     def decision(self, offset: int, value: bytes) -> None:
-        """Events that were decided together, as JSON."""
+        """Handle the events of one decision, as JSON."""
 
 
 Made = TypeVar("Made", bound=Replay)
 
 
-def replayed(snapshot_path: Path, folder: Path, make: Callable[[Snapshot], Made]) -> Made:
-    """What ``make`` makes of the snapshot, with every decision behind it."""
-    for _ in range(_MOST_LOOKS):
-        found = _replayed(snapshot_path, folder, make)
+def replay_journal(snapshot_path: Path, folder: Path, make: Callable[[Snapshot], Made]) -> Made:
+    """Build a replay from the snapshot with ``make``, and feed it every later decision."""
+    for _ in range(_MAX_ATTEMPTS):
+        found = _try_replay(snapshot_path, folder, make)
         if found is not None:
             return found
     raise StorageFailed(f"the journal in {folder} changes faster than it can be read, or its snapshot is missing")
 
 
-def _replayed(snapshot_path: Path, folder: Path, make: Callable[[Snapshot], Made]) -> Made | None:
-    """``None`` if a newer snapshot has taken the place of events in between: look again."""
+def _try_replay(snapshot_path: Path, folder: Path, make: Callable[[Snapshot], Made]) -> Made | None:
+    """``None`` if a newer snapshot has replaced events meanwhile, so the caller must retry."""
     payload = read_whole(snapshot_path)
     snapshot = Snapshot() if payload is None else msgspec.json.decode(payload, type=Snapshot)
     replay = make(snapshot)

@@ -1,4 +1,4 @@
-"""What was set for a topic, by the catalog in the data folder: now, and before as far as its journal goes back."""
+"""The settings history of a topic, read from the catalog's journal in the data folder, as far as that goes back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from goqueue.model.errors import CorruptData, StorageFailed
-from goqueue.spark.pipelines.auditing.journal_files import Snapshot, replayed
+from goqueue.spark.pipelines.auditing.journal_files import Snapshot, replay_journal
 
 CATALOG = "__metadata"
 _PART = "catalog"
@@ -17,24 +17,24 @@ _PART = "catalog"
 
 @dataclass(slots=True)
 class TopicRecord:
-    """``settings`` are those of the topic itself; the broker's own defaults are in no folder."""
+    """A topic's own settings over time; the broker's defaults are stored in no folder."""
 
     created_at_ns: int
     settings: list[dict[str, Any]] = field(default_factory=list)
-    """The latest last."""
+    """Settings in order of time, the latest last."""
 
-    def of(self, name: str) -> list[Any]:
-        """Every value that a setting had, the latest first; ``None`` stands for the broker's default."""
+    def values_of(self, name: str) -> list[Any]:
+        """All values that a setting has had, the latest first; ``None`` stands for the broker's default."""
         return list(dict.fromkeys(each.get(name) for each in reversed(self.settings)))
 
 
 def topic_record(root: Path, topic_id: str) -> TopicRecord | None:
-    """``None`` if the folder cannot tell: it is a copy without the catalog, or that is damaged."""
+    """The record of a topic; ``None`` if the folder is a copy without the catalog, or the catalog is damaged."""
     folder = root / "logs" / CATALOG / "0"
     if not folder.is_dir():
         return None
     try:
-        return replayed(root / "snapshots" / CATALOG, folder, lambda each: _Catalog(topic_id, each)).topic
+        return replay_journal(root / "snapshots" / CATALOG, folder, lambda each: _Catalog(topic_id, each)).topic
     except (CorruptData, StorageFailed, msgspec.MsgspecError):
         return None
 
@@ -49,26 +49,26 @@ class _State(msgspec.Struct):
 
 
 class _Catalog:
-    """The events of one topic, applied to what the snapshot has of it."""
+    """Replay of the catalog's journal onto its snapshot, for one topic."""
 
     def __init__(self, topic_id: str, snapshot: Snapshot) -> None:
         self._topic_id = topic_id
-        self._from = snapshot.true_for().get(_PART, snapshot.end)
+        self._from = snapshot.part_offsets().get(_PART, snapshot.end)
         self.topic: TopicRecord | None = None
         for part in snapshot.parts:
             if part.name == _PART:
                 known = msgspec.json.decode(part.state, type=_State).topics.get(topic_id)
                 if known is not None:
-                    self._made(known)
+                    self._set_record(known)
 
     def decision(self, offset: int, value: bytes) -> None:
         for event in msgspec.json.decode(value):
             if offset < self._from:
                 continue
             if event["type"] == "topic_created" and event["topic"]["topic_id"] == self._topic_id:
-                self._made(msgspec.convert(event["topic"], _Known))
+                self._set_record(msgspec.convert(event["topic"], _Known))
             elif event["type"] == "topic_changed" and event["topic_id"] == self._topic_id and self.topic is not None:
                 self.topic.settings.append(event["overrides"])
 
-    def _made(self, known: _Known) -> None:
+    def _set_record(self, known: _Known) -> None:
         self.topic = TopicRecord(known.created_at_ns, [known.overrides])

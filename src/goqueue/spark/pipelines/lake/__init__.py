@@ -1,1 +1,1 @@
-"""A lake of files and tables: writing topics to it exactly once, and back."""
+"""Lakes of Parquet files, Delta or Iceberg tables: exactly-once archiving of topics, compaction, and restoring."""

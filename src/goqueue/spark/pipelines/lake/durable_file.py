@@ -1,4 +1,4 @@
-"""Small files that are replaced whole: after a crash there is the old content or the new one, never a mixture."""
+"""Atomic replacement of small files: after a crash a file has either the old content or the new."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace ``path``; when this returns, the content is on the disk under its name. Missing folders are made."""
+    """Replace ``path`` atomically; durable when this returns. Missing folders are created."""
     _make_folder(path.parent)
-    fresh = path.with_name(f".{path.name}.new")
-    with fresh.open("wb") as file:
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    fresh.replace(path)
+    temporary.replace(path)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Names in a folder are on the disk when this returns."""
+    """Fsync a folder: its directory entries are durable when this returns."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

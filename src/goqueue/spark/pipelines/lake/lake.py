@@ -1,27 +1,28 @@
-"""A lake of Parquet files in a folder, to which micro-batches come exactly once.
+"""A lake of Parquet files in a folder, to which micro-batches are added exactly once.
 
 ::
 
     lake/topic=orders/day=2026-11-15/9f1c…/part-00000-….parquet     what readers see
-    lake/_log/00000000000000000042.json                             what the lake holds (``lake_log``)
-    lake/_staging/9f1c…/                                            what is being written, and what Spark notes down
+    lake/_log/00000000000000000042.json                             the files that the lake holds (``lake_log``)
+    lake/_staging/9f1c…/                                            files being written, and Spark's checkpoints
 
-**Once each.** The log tells up to which offset each partition is in the lake, in the same entry that adds the files, so
-neither can be without the other. Every run begins where the log says that the lake ends, with a checkpoint of its own:
-after a kill at any point, with whatever choice of topics. A checkpoint that is kept would be a second truth, which is
-behind as soon as another run, or another choice of topics, has gone on.
+**Exactly once.** The log entry that adds files also records the end offset of each partition in the lake, so the two
+are never inconsistent. Every run starts at the ends in the log, with a new checkpoint of its own: after a kill at any
+point, with any selection of topics. A permanent checkpoint would be a second source of truth, outdated as soon as
+another run, or one with other topics, has added files.
 
-**What plain readers see.** Files are written to ``_staging``, which Spark and pyarrow pass over, as all names with an
-underscore in front. They get to their place after the log has them, by renaming the folder of each topic and day: so a
-reader who lists folders sees no file that is half written, none of a batch that failed, and of a topic and day all that
-a batch has or nothing. Between two of these renames a batch of several topics or days is there in part; a kill right
-there is completed by whoever opens the lake next. Spark's own file sink would put files where they stay *before* it
-commits them and keep the truth in ``_spark_metadata``, which only Spark reads: after a kill every other reader sees the
-batch twice. Delta and Iceberg (``lake_tables``) are for those who want one cut across all topics.
+**What plain readers see.** Files are written to ``_staging``, which Spark and pyarrow ignore, as all names with a
+leading underscore. After the log entry, they are moved to their final folders by one rename per topic and day: so a
+reader that lists folders sees no partly written file, no file of a failed batch, and of each topic and day either all
+files of a batch or none. Between two of these renames a batch of several topics or days is visible in part; after a
+kill right there, the next process that opens the lake completes the moves. Spark's own file sink would put files into
+their final folders *before* it commits them and record commits in ``_spark_metadata``, which only Spark reads: after a
+kill every other reader sees the batch twice. Delta and Iceberg (``lake_tables``) give consistent snapshots of a topic.
 
-**Compaction** makes a new folder of a day beside the old one (files that stay are linked into it) and swaps the two in
-one system call. A plain reader sees the small files or the large ones, never both. One that has listed the old ones and
-opens them later is told that they are gone, and reads again; ``restore`` and ``backfill`` keep compaction away.
+**Compaction** builds a new folder of a day beside the old one (unchanged files are hard-linked into it) and swaps the
+two in one system call. A plain reader sees the small files or the large ones, never both. A reader that lists the old
+files and opens them later gets an error that they are gone, and must list again; ``restore`` and ``backfill`` hold a
+lock that prevents compaction.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _EXCHANGE = 2
 
 
 class Lake:
-    """The lake in a folder. Who begins to write or to read completes what a killed run has left undone."""
+    """The lake in a folder. Starting to write or to read first completes the moves that a killed run left pending."""
 
     keeps_columns = False
 
@@ -60,11 +61,11 @@ class Lake:
         return self._log.state
 
     def ends(self, topics: Mapping[str, TopicMark]) -> Ends:
-        """How far the lake has these topics. One that was deleted and made anew is refused: its offsets begin anew."""
+        """The end offsets of these topics in the lake. Raises for a recreated topic, whose offsets restart at 0."""
         for name, mark in topics.items():
             known = self.state.topics.get(name)
             if known is not None and known.id != mark.id:
-                raise made_anew(name, self.folder)
+                raise topic_recreated(name, self.folder)
         return {name: dict(self.state.ends.get(name, {})) for name in topics}
 
     def files(self, topic: str) -> list[LakeFile]:
@@ -74,7 +75,7 @@ class Lake:
         return sorted(self.state.topics)
 
     def partitions(self, topic: str) -> int:
-        """How many the topic had when it was last archived."""
+        """The topic's number of partitions when it was last archived."""
         return self.state.topics[topic].partitions
 
     def path_of(self, file: LakeFile) -> Path:
@@ -82,9 +83,9 @@ class Lake:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """For one run at a time. What runs that were killed have staged is removed."""
-        with self._lock("writer", fcntl.LOCK_EX) as got:
-            if not got:
+        """Hold the writer lock, for one run at a time. Staged files of killed runs are removed."""
+        with self._lock("writer", fcntl.LOCK_EX) as is_locked:
+            if not is_locked:
                 raise PipelineFailed(
                     f"another run writes to the lake {self.folder}; wait until it ends, or archive to another folder"
                 )
@@ -96,73 +97,75 @@ class Lake:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """While this lasts no file goes away."""
-        with self._lock("reader", fcntl.LOCK_SH) as got:
-            if not got:
+        """Hold a shared reader lock: no file is removed meanwhile."""
+        with self._lock("reader", fcntl.LOCK_SH) as is_locked:
+            if not is_locked:
                 raise PipelineFailed(f"the lake {self.folder} is being compacted; try again in a moment")
             self._log.read()
             self.finish()
             yield
 
     @contextmanager
-    def moving(self) -> Iterator[bool]:
-        """False if somebody reads, so that no file may go away now."""
-        with self._lock("reader", fcntl.LOCK_EX) as got:
-            yield got
+    def removing_files(self) -> Iterator[bool]:
+        """Hold the reader lock exclusively, to remove files. False if there are readers, so nothing may be removed."""
+        with self._lock("reader", fcntl.LOCK_EX) as is_locked:
+            yield is_locked
 
     @contextmanager
     def _lock(self, name: str, kind: int, *, wait: bool = False) -> Iterator[bool]:
         self._locks.mkdir(parents=True, exist_ok=True)
         with (self._locks / f"{name}.lock").open("a") as file:
-            # Held by this process alone: a kill releases it.
-            yield _locked(file, kind if wait else kind | fcntl.LOCK_NB)
+            # A lock of this process: a kill releases it.
+            yield _try_lock(file, kind if wait else kind | fcntl.LOCK_NB)
 
     def new_stage(self) -> tuple[str, Path]:
-        """A name that nobody else has, and a folder of that name that is not there yet."""
+        """A unique name, and the path of a staging folder with that name, which does not exist yet."""
         name = uuid.uuid4().hex
         self._staging.mkdir(parents=True, exist_ok=True)
         return name, self._staging / name
 
-    def add(self, staged: str, files: list[LakeFile], topics: dict[str, TopicMark], begun: Ends | None = None) -> None:
-        """Make staged files part of the lake, all or none of them."""
-        self._log.append(Entry(staged, files, ends=ends_of(files, begun), topics=topics))
+    def add(
+        self, staged: str, files: list[LakeFile], topics: dict[str, TopicMark], log_starts: Ends | None = None
+    ) -> None:
+        """Add staged files to the lake atomically."""
+        self._log.append(Entry(staged, files, ends=ends_of(files, log_starts), topics=topics))
         self.finish()
-        self._log.sum_up()
+        self._log.write_snapshot()
 
     def replace(self, staged: str, old: list[LakeFile], new: list[LakeFile]) -> None:
-        """Put the staged folder of a day in the place of the one that is there. It holds everything of that day."""
+        """Replace the folder of a day by the staged one, which must hold all messages of that day."""
         self._log.append(Entry(staged, new, remove=[file.path for file in old]))
         self.finish()
-        self._log.sum_up()
+        self._log.write_snapshot()
 
     def discard(self, staged: str) -> None:
-        """Remove what was staged, unless the log has it: then it gets to its place later."""
+        """Remove staged files, unless they are in the log: then they are moved to their folders later."""
         if all(entry.staged != staged for entry in self._log.recent):
             shutil.rmtree(self._staging / staged, ignore_errors=True)
 
     def finish(self) -> None:
-        """Bring to their places the files that the log has. Doing it twice, or by two at once, does no harm."""
-        undone = [entry for entry in self._log.recent if (self._staging / entry.staged).exists()]
-        if not undone:
+        """Move the files of log entries from staging to their folders. Idempotent and safe to run concurrently."""
+        pending = [entry for entry in self._log.recent if (self._staging / entry.staged).exists()]
+        if not pending:
             return
         with self._lock("finish", fcntl.LOCK_EX, wait=True):
-            for entry in undone:
+            for entry in pending:
                 self._finish(entry)
 
     def _finish(self, entry: Entry) -> None:
         stage = self._staging / entry.staged
         for day in sorted(stage.glob("topic=*/day=*")):
-            place = self.folder / day.parent.name / day.name
-            place.parent.mkdir(parents=True, exist_ok=True)
+            target = self.folder / day.parent.name / day.name
+            target.parent.mkdir(parents=True, exist_ok=True)
             if entry.is_compaction:
-                _swap(day, place, entry.staged)
+                _swap(day, target, entry.staged)
             else:
-                place.mkdir(exist_ok=True)
-                day.rename(place / entry.staged)
+                target.mkdir(exist_ok=True)
+                day.rename(target / entry.staged)
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def _locked(file: IO[str], kind: int) -> bool:
+def _try_lock(file: IO[str], kind: int) -> bool:
     try:
         fcntl.flock(file, kind)
     except BlockingIOError:
@@ -170,19 +173,19 @@ def _locked(file: IO[str], kind: int) -> bool:
     return True
 
 
-def _swap(new: Path, place: Path, mark: str) -> None:
-    """Swap two folders, unless that was done: then the one in place has ``mark`` in it."""
-    if (place / mark).exists():
+def _swap(new: Path, target: Path, mark: str) -> None:
+    """Swap two folders, unless that was done already: then the target contains ``mark``."""
+    if (target / mark).exists():
         return
-    if not place.exists():
-        new.rename(place)
-    elif not _exchanged(new, place):
-        place.rename(new.with_name(f".{new.name}"))
-        new.rename(place)
+    if not target.exists():
+        new.rename(target)
+    elif not _exchange_names(new, target):
+        target.rename(new.with_name(f".{new.name}"))
+        new.rename(target)
 
 
-def _exchanged(one: Path, other: Path) -> bool:
-    """Swap two names in one step; False where the system or the file system cannot."""
+def _exchange_names(one: Path, other: Path) -> bool:
+    """Swap two names atomically; False if the system or the file system does not support it."""
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if function is None:
         return False
@@ -194,7 +197,7 @@ def _exchanged(one: Path, other: Path) -> bool:
     raise OSError(number, os.strerror(number), str(other))
 
 
-def made_anew(topic: str, folder: Path) -> PipelineFailed:
+def topic_recreated(topic: str, folder: Path) -> PipelineFailed:
     return PipelineFailed(
         f"topic {topic!r} was deleted and made anew since it was archived to {folder}: its offsets mean other messages "
         "now. Archive it to another folder"
@@ -202,7 +205,7 @@ def made_anew(topic: str, folder: Path) -> PipelineFailed:
 
 
 def lake_folder(given: str) -> Path:
-    """The folder that a user means. Every machine that works on the lake must see it under this name."""
+    """The folder of the setting ``lake``. It must have the same path on every machine that works on the lake."""
     scheme, separator, rest = given.partition("://")
     if separator and scheme != "file":
         raise InvalidPipeline(

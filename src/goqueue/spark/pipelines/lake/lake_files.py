@@ -1,4 +1,4 @@
-"""What the lake's log tells of a Parquet file, taken from the file's own footer."""
+"""Descriptions of Parquet files for the lake's log, read from their footers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from goqueue.spark.pipelines.lake.lake_log import LakeFile
 
 
 def staged_files(folder: Path, staged: str) -> list[LakeFile]:
-    """The files that Spark has written below ``folder``, by topic and day, under the paths that they will have."""
+    """Fsync and describe the files that Spark wrote below ``folder``, with their final paths in the lake."""
     found = []
     for topic, day, path in _by_topic_and_day(folder):
-        made_durable(path)
-        found.append(described(path, unquote(topic), day, f"topic={topic}/day={day}/{staged}/{path.name}"))
+        fsync_file(path)
+        found.append(describe_file(path, unquote(topic), day, f"topic={topic}/day={day}/{staged}/{path.name}"))
     return found
 
 
-def made_durable(path: Path) -> None:
-    """The topic may forget the messages as soon as the lake says that it has them."""
+def fsync_file(path: Path) -> None:
+    """Fsync a file. Needed before it is in the log: retention may then remove its messages from the topic."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -34,20 +34,20 @@ def _by_topic_and_day(folder: Path) -> Iterator[tuple[str, str, Path]]:
         yield path.parent.parent.name.partition("=")[2], path.parent.name.partition("=")[2], path
 
 
-def described(path: Path, topic: str, day: str, place: str) -> LakeFile:
+def describe_file(path: Path, topic: str, day: str, lake_path: str) -> LakeFile:
     import pyarrow.parquet as pq
 
     footer = pq.read_metadata(path)
     low, high = _bounds(footer, "partition", path)
     offsets = {low: _bounds(footer, "offset", path)} if low == high else _offsets_by_partition(path)
-    # The line about who wrote it is no part of the shape.
+    # The first line names the writer of the file, which is not part of the shape.
     shape = hashlib.sha256(str(footer.schema).partition("\n")[2].encode()).hexdigest()[:16]
     times = _bounds(footer, "timestamp", path)
-    return LakeFile(place, topic, day, footer.num_rows, path.stat().st_size, offsets, times, shape)
+    return LakeFile(lake_path, topic, day, footer.num_rows, path.stat().st_size, offsets, times, shape)
 
 
 def _bounds(footer: Any, column: str, path: Path) -> tuple[int, int]:
-    """The least and the greatest value of a column, over all row groups."""
+    """The minimum and maximum of a column over all row groups."""
     found: list[int] = []
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -70,6 +70,6 @@ def _number(value: Any) -> int:
 def _offsets_by_partition(path: Path) -> dict[int, tuple[int, int]]:
     import pyarrow.parquet as pq
 
-    places = pq.ParquetFile(path).read(columns=["partition", "offset"])
-    found = places.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
+    positions = pq.ParquetFile(path).read(columns=["partition", "offset"])
+    found = positions.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
     return {row["partition"]: (row["offset_min"], row["offset_max"]) for row in found}

@@ -1,8 +1,8 @@
-"""A job that brings messages from a lake back into a topic, in steps that are each committed once.
+"""A job that writes messages from a lake back into a topic, in steps that are each committed exactly once.
 
-The job is written down before its first step: which messages each step has, and the key under which it is committed.
-Another run with the same settings reads it and goes on. A step that was committed before a kill is known by its key to
-the broker, which commits nothing under it a second time.
+The job is stored before its first step, with the messages of each step and the key under which it is committed. Another
+run with the same settings reads it and continues. The broker remembers the key of a step that was committed before a
+kill, and commits nothing under it a second time.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from goqueue.spark.pipelines.lake.lake_log import LakeFile
 
 
 class Step(msgspec.Struct, frozen=True):
+    """A part of a job that is committed as a whole."""
+
     offsets: dict[int, tuple[int, int]]
-    """By partition: from the first offset to before the second."""
+    """By partition: the first offset and the offset behind the last."""
 
     def files(self, of_topic: Iterable[LakeFile]) -> list[LakeFile]:
-        """Where its messages may be by now: files are merged while a job waits to go on."""
+        """The files that may hold its messages now; compaction may have merged files since the job was planned."""
         return [file for file in of_topic if _overlaps(file, self.offsets)]
 
     def condition(self) -> str:
-        """SQL that holds for its messages."""
+        """SQL that is true for its messages."""
         return " OR ".join(
             f"(partition = {number} AND offset >= {low} AND offset < {high})"
             for number, (low, high) in sorted(self.offsets.items())
@@ -36,34 +38,37 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct):
+    """A job and its progress, as stored in its file."""
+
     key: str
     steps: list[Step]
     done: int = 0
-    """So many steps are finished."""
+    """Number of finished steps."""
     messages: int = 0
-    """So many messages were written by them."""
+    """Messages written by the finished steps."""
 
     @property
     def is_finished(self) -> bool:
         return self.done >= len(self.steps)
 
     def key_of(self, number: int) -> str:
-        """One of a series: the broker remembers its last key for good, so a killed job may wait."""
+        """The commit key of a step. Keys form a series whose last commit the broker remembers for good, so a killed
+        job may be continued at any time."""
         return f"{self.key}#{number}"
 
 
-def planned_steps(files: Sequence[LakeFile], most: int) -> list[Step]:
-    """About ``most`` messages a step, and every message in one of them.
+def plan_steps(files: Sequence[LakeFile], max_messages: int) -> list[Step]:
+    """Plan steps of about ``max_messages`` messages that together hold every message exactly once.
 
-    Each partition goes from its first offset to its last, step by step, so messages come back in the order in which
-    they were. A file may be needed by several steps.
+    Steps cover each partition from its first offset to its last, so messages keep their order. A file may be read by
+    several steps.
     """
     bounds: dict[int, tuple[int, int]] = {}
     for file in files:
         for number, (first, last) in file.offsets.items():
             low, high = bounds.get(number, (first, last + 1))
             bounds[number] = (min(low, first), max(high, last + 1))
-    count = max(1, -(-sum(file.rows for file in files) // most))
+    count = max(1, -(-sum(file.rows for file in files) // max_messages))
     steps = []
     for each in range(count):
         parts = {
@@ -83,8 +88,8 @@ def _overlaps(file: LakeFile, parts: dict[int, tuple[int, int]]) -> bool:
     )
 
 
-def between(files: Iterable[LakeFile], since_us: int | None, until_us: int | None) -> list[LakeFile]:
-    """Files that may have messages from one instant to before another."""
+def files_between(files: Iterable[LakeFile], since_us: int | None, until_us: int | None) -> list[LakeFile]:
+    """The files that may have messages from ``since_us`` to before ``until_us``."""
     return [
         file
         for file in files
@@ -93,7 +98,7 @@ def between(files: Iterable[LakeFile], since_us: int | None, until_us: int | Non
 
 
 class JobFile:
-    """Where a job is written down: its name is made of everything that makes it this job and no other."""
+    """The file of a job, named after a hash of everything that identifies the job."""
 
     def __init__(self, folder: Path, identity: Sequence[object]) -> None:
         digest = hashlib.sha256(msgspec.json.encode([str(each) for each in identity])).hexdigest()[:24]

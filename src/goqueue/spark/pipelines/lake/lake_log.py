@@ -1,8 +1,8 @@
-"""What a lake of Parquet files holds: a log of numbered entries, each one whole or not there.
+"""The commit log of a lake of Parquet files: numbered entries, each written atomically.
 
-An entry tells which files a micro-batch adds, which ones a compaction replaces, and up to which offset each partition
-is in the lake by then. Who comes first with a number wins: a second writer that does not know of it is refused. Now and
-then the sum of all entries is written down, and they are removed.
+An entry holds the files that a micro-batch adds or a compaction replaces, and the resulting end offset of each
+partition in the lake. The first writer of a number wins; a second writer that has not seen that entry fails. From time
+to time a snapshot of the state is written, and the entries in it are removed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from goqueue.spark.pipelines.lake.durable_file import sync_folder, write_whole
 
 T = TypeVar("T")
 Ends = dict[str, dict[int, int]]
-"""By topic and partition: the offset behind the last message that is in the lake."""
-_SUM_UP_AFTER = 100
+"""By topic and partition: the offset behind the last message in the lake."""
+_SNAPSHOT_AFTER = 100
 _STATE = "state-"
 
 
@@ -29,29 +29,31 @@ class LakeFile(msgspec.Struct, frozen=True):
     """A file of one topic and one day."""
 
     path: str
-    """Below the lake's folder."""
+    """Path relative to the lake's folder."""
     topic: str
     day: str
     rows: int
     size_bytes: int
     offsets: dict[int, tuple[int, int]]
-    """The first and the last offset of each partition that has messages in it."""
+    """The first and the last offset of each partition with messages in the file."""
     times_us: tuple[int, int]
     """The oldest and the newest timestamp."""
     shape: str
-    """Files of the same shape have the same columns."""
+    """Hash of the schema: files of the same shape have the same columns."""
 
 
 class TopicMark(msgspec.Struct, frozen=True):
-    """Which topic it was: one that was deleted and made anew has another id."""
+    """The identity of an archived topic: a topic that was deleted and recreated has another id."""
 
     id: str
     partitions: int
 
 
 class Entry(msgspec.Struct, frozen=True):
+    """One commit."""
+
     staged: str
-    """The folder in which the files were written before they got to their place."""
+    """The staging folder in which the files were written."""
     add: list[LakeFile]
     remove: list[str] = []
     ends: Ends = {}
@@ -63,7 +65,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class LakeState(msgspec.Struct):
-    """All entries up to a number, taken together."""
+    """The state after all entries up to a version."""
 
     version: int = 0
     files: dict[str, LakeFile] = msgspec.field(default_factory=dict)
@@ -81,44 +83,44 @@ class LakeState(msgspec.Struct):
 
 
 class LakeLog:
-    """The entries in a folder. One thread at a time."""
+    """The log in a folder. Not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.state = LakeState()
         self.recent: list[Entry] = []
-        """Those that are not summed up yet, oldest first."""
+        """Entries that are in no snapshot yet, oldest first."""
         self.read()
 
     def read(self) -> None:
-        """Take in what others have written since."""
+        """Read the log again, with the entries that other processes have written."""
         while True:
             try:
                 self._read()
                 return
             except FileNotFoundError:
-                # Summed up and removed by another between looking and reading; there is a newer sum now.
+                # Another process has put entries into a newer snapshot and removed them since: read again.
                 continue
 
     def _read(self) -> None:
-        whole = self._newest_sum()
-        state: LakeState = LakeState() if whole is None else _decoded(whole, LakeState)
+        snapshot = self._newest_snapshot()
+        state: LakeState = LakeState() if snapshot is None else _decode(snapshot, LakeState)
         recent = []
         while (path := self._path(state.version + 1)).exists():
-            entry = _decoded(path, Entry)
+            entry = _decode(path, Entry)
             recent.append(entry)
             state.apply(entry)
-        if self._newest_sum() != whole:
-            # An entry that is not there may be one that was summed up since, and not the end of the log.
+        if self._newest_snapshot() != snapshot:
+            # A missing entry may be in the newer snapshot by now, and not mean the end of the log.
             raise FileNotFoundError(path)
         self.state, self.recent = state, recent
 
-    def _newest_sum(self) -> Path | None:
+    def _newest_snapshot(self) -> Path | None:
         return max(self._folder.glob(f"{_STATE}*.json"), default=None)
 
     def append(self, entry: Entry) -> None:
-        """Once this returns, the entry is in the lake and survives a power failure; if it raises, it is not there."""
-        check_new(entry, self.state)
+        """Commit an entry. When this returns it is durable; if it raises, the entry is not in the log."""
+        check_no_duplicates(entry, self.state)
         path = self._path(self.state.version + 1)
         made = path.with_name(f".{entry.staged}")
         write_whole(made, msgspec.json.encode(entry))
@@ -134,12 +136,12 @@ class LakeLog:
         self.state.apply(entry)
         self.recent.append(entry)
 
-    def sum_up(self, *, at_least: int = _SUM_UP_AFTER) -> None:
-        """Write down the sum of all entries and remove them. Their files must be in their places by now."""
+    def write_snapshot(self, *, at_least: int = _SNAPSHOT_AFTER) -> None:
+        """Write a snapshot of the state and remove the entries. Their files must have been moved out of staging."""
         if len(self.recent) < at_least:
             return
-        whole = self._folder / f"{_STATE}{self.state.version:020d}.json"
-        write_whole(whole, msgspec.json.encode(self.state))
+        snapshot = self._folder / f"{_STATE}{self.state.version:020d}.json"
+        write_whole(snapshot, msgspec.json.encode(self.state))
         for number in range(self.state.version, self.state.version - len(self.recent), -1):
             self._path(number).unlink()
         for older in sorted(self._folder.glob(f"{_STATE}*.json"))[:-1]:
@@ -150,8 +152,8 @@ class LakeLog:
         return self._folder / f"{number:020d}.json"
 
 
-def check_new(entry: Entry, state: LakeState) -> None:
-    """Refuses messages that are in the lake already, whoever has put them there."""
+def check_no_duplicates(entry: Entry, state: LakeState) -> None:
+    """Raise ``PipelineFailed`` if an entry adds messages that are in the lake already."""
     if entry.is_compaction:
         return
     for file in entry.add:
@@ -164,9 +166,9 @@ def check_new(entry: Entry, state: LakeState) -> None:
                 )
 
 
-def ends_of(files: Iterable[LakeFile], begun: Ends | None = None) -> Ends:
-    """How far the lake goes once these files are in it. ``begun`` tells where topics began that are new to it."""
-    ends: Ends = {topic: dict(starts) for topic, starts in (begun or {}).items()}
+def ends_of(files: Iterable[LakeFile], log_starts: Ends | None = None) -> Ends:
+    """The ends of the lake once these files are added. ``log_starts``: start offsets of topics new to the lake."""
+    ends: Ends = {topic: dict(starts) for topic, starts in (log_starts or {}).items()}
     for file in files:
         of_topic = ends.setdefault(file.topic, {})
         for partition, (_, last) in file.offsets.items():
@@ -174,7 +176,7 @@ def ends_of(files: Iterable[LakeFile], begun: Ends | None = None) -> Ends:
     return ends
 
 
-def _decoded(path: Path, kind: type[T]) -> T:
+def _decode(path: Path, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except msgspec.MsgspecError as error:

@@ -1,11 +1,11 @@
-"""Lakes of Delta and Iceberg tables, one table a topic, in the folder ``topic=NAME`` of the lake.
+"""Lakes of Delta and Iceberg tables, one table per topic, in the folder ``topic=NAME`` of the lake.
 
-Each commit of a table carries its files and, in the same commit, the offset behind the last message of each partition:
-as Delta's application transactions, as Iceberg's table properties. So a micro-batch that is run again adds nothing
-here either. The files are in their places before the commit, where readers of Delta and Iceberg do not look: what a
-killed run has left there is removed by the table's own housekeeping (``vacuum``).
+Each commit of a table adds files and records the end offset of each partition in the same commit: as Delta application
+transactions, or as Iceberg table properties. So a repeated micro-batch adds nothing. Files are moved to their folders
+before the commit, where readers of Delta and Iceberg ignore them: files that a killed run has left there are removed by
+the table's own maintenance (``vacuum``).
 
-Iceberg's tables are in a catalog: an SQLite file in the lake, with the namespace ``goqueue``.
+Iceberg tables are in a catalog: an SQLite file in the lake, with the namespace ``goqueue``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,17 @@ from urllib.parse import quote, unquote
 
 from goqueue.model.errors import MissingDependency
 from goqueue.spark.pipelines.definitions.problems import PipelineFailed
-from goqueue.spark.pipelines.lake.lake import Lake, made_anew
-from goqueue.spark.pipelines.lake.lake_files import described
-from goqueue.spark.pipelines.lake.lake_log import Ends, Entry, LakeFile, LakeState, TopicMark, check_new, ends_of
+from goqueue.spark.pipelines.lake.lake import Lake, topic_recreated
+from goqueue.spark.pipelines.lake.lake_files import describe_file
+from goqueue.spark.pipelines.lake.lake_log import (
+    Ends,
+    Entry,
+    LakeFile,
+    LakeState,
+    TopicMark,
+    check_no_duplicates,
+    ends_of,
+)
 
 FORMATS = ("parquet", "delta", "iceberg")
 _NAMESPACE = "goqueue"
@@ -31,11 +39,11 @@ _END = "goqueue.end."
 
 
 class AnyLake(Protocol):
-    """What ``archive``, ``restore`` and ``backfill`` need of a lake of any kind."""
+    """The interface of all kinds of lakes for ``archive``, ``restore`` and ``backfill``."""
 
     folder: Path
     keeps_columns: bool
-    """Whether topic and day are columns of the files too, and not only in the names of their folders."""
+    """Whether topic and day are also columns of the files, not only in folder names."""
 
     def writing(self) -> AbstractContextManager[None]: ...
 
@@ -46,7 +54,7 @@ class AnyLake(Protocol):
     def new_stage(self) -> tuple[str, Path]: ...
 
     def add(
-        self, staged: str, files: list[LakeFile], topics: dict[str, TopicMark], begun: Ends | None = None
+        self, staged: str, files: list[LakeFile], topics: dict[str, TopicMark], log_starts: Ends | None = None
     ) -> None: ...
 
     def discard(self, staged: str) -> None: ...
@@ -60,15 +68,15 @@ class AnyLake(Protocol):
     def path_of(self, file: LakeFile) -> Path: ...
 
 
-def opened_lake(kind: str, folder: Path) -> AnyLake:
-    """A lake of one of ``FORMATS``; kindly refused if what it needs is not installed."""
+def open_lake(kind: str, folder: Path) -> AnyLake:
+    """A lake of one of ``FORMATS``; raises ``MissingDependency`` if its package is not installed."""
     if kind == "parquet":
         return Lake(folder)
     return DeltaLake(folder) if kind == "delta" else IcebergLake(folder)
 
 
-def found_lake(folder: Path) -> AnyLake:
-    """The lake that is in a folder, of whatever kind it is."""
+def find_lake(folder: Path) -> AnyLake:
+    """The existing lake in a folder, of any kind; raises if there is none."""
     if (folder / "_catalog.db").exists():
         return IcebergLake(folder)
     if any(folder.glob("topic=*/_delta_log")):
@@ -79,15 +87,15 @@ def found_lake(folder: Path) -> AnyLake:
     return lake
 
 
-class _Tables:
-    """What both kinds have in common: a table a topic, and properties of each commit."""
+class _TableLake:
+    """Base of the Delta and Iceberg lakes: one table per topic, and end offsets in each commit."""
 
     keeps_columns = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._files = Lake(folder)
-        """For its locks and its place to write to; its log stays empty."""
+        """Provides locks and staging folders; its log stays empty."""
 
     def writing(self) -> AbstractContextManager[None]:
         return self._files.writing()
@@ -110,15 +118,17 @@ class _Tables:
     def ends(self, topics: Mapping[str, TopicMark]) -> Ends:
         return {name: self._ends(name, mark) for name, mark in topics.items()}
 
-    def add(self, staged: str, files: list[LakeFile], topics: dict[str, TopicMark], begun: Ends | None = None) -> None:
-        check_new(Entry(staged, files), LakeState(ends=self.ends(topics)))
+    def add(
+        self, staged: str, files: list[LakeFile], topics: dict[str, TopicMark], log_starts: Ends | None = None
+    ) -> None:
+        check_no_duplicates(Entry(staged, files), LakeState(ends=self.ends(topics)))
         source = self._files.new_stage()[1].with_name(staged)
         for day in sorted(source.glob("*topic=*/*day=*")):
             names = [each.name.removeprefix("_") for each in (day.parent, day)]
-            place = self.folder.joinpath(*names, staged)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            day.rename(place)
-        ends = ends_of(files, begun)
+            target = self.folder.joinpath(*names, staged)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            day.rename(target)
+        ends = ends_of(files, log_starts)
         for topic, mark in topics.items():
             self._commit(topic, mark, [file for file in files if file.topic == topic], ends[topic])
 
@@ -126,7 +136,7 @@ class _Tables:
         found = []
         for path in self._paths(topic):
             day = next(part for part in path.parts if part.startswith("day=")).removeprefix("day=")
-            found.append(described(path, topic, day, str(path.relative_to(self.folder))))
+            found.append(describe_file(path, topic, day, str(path.relative_to(self.folder))))
         return found
 
     def _table_folder(self, topic: str) -> Path:
@@ -142,7 +152,7 @@ class _Tables:
         raise NotImplementedError
 
 
-class DeltaLake(_Tables):
+class DeltaLake(_TableLake):
     def __init__(self, folder: Path) -> None:
         try:
             import deltalake
@@ -158,15 +168,15 @@ class DeltaLake(_Tables):
         return (table.transaction_version(_PARTITIONS) or 0) if table is not None else 0
 
     def _table(self, topic: str) -> Any:
-        place = str(self._table_folder(topic))
-        return self._delta.DeltaTable(place) if self._delta.DeltaTable.is_deltatable(place) else None
+        target = str(self._table_folder(topic))
+        return self._delta.DeltaTable(target) if self._delta.DeltaTable.is_deltatable(target) else None
 
     def _ends(self, topic: str, mark: TopicMark) -> dict[int, int]:
         table = self._table(topic)
         if table is None:
             return {}
         if table.transaction_version(f"{_TOPIC_ID}.{mark.id}") is None:
-            raise made_anew(topic, self.folder)
+            raise topic_recreated(topic, self.folder)
         found = {number: table.transaction_version(f"{_END}{number}") for number in range(mark.partitions)}
         return {number: end for number, end in found.items() if end is not None}
 
@@ -212,7 +222,7 @@ class DeltaLake(_Tables):
         return [] if table is None else [Path(unquote(uri.removeprefix("file://"))) for uri in table.file_uris()]
 
 
-class IcebergLake(_Tables):
+class IcebergLake(_TableLake):
     keeps_columns = True
 
     def __init__(self, folder: Path) -> None:
@@ -243,7 +253,7 @@ class IcebergLake(_Tables):
         if table is None or _TOPIC_ID not in table.properties:
             return {}
         if table.properties[_TOPIC_ID] != mark.id:
-            raise made_anew(topic, self.folder)
+            raise topic_recreated(topic, self.folder)
         return {
             int(name.removeprefix(_END)): int(value)
             for name, value in table.properties.items()
@@ -256,8 +266,8 @@ class IcebergLake(_Tables):
         schema = pq.read_schema(self.path_of(files[0])).remove_metadata()
         table = self._table(topic)
         if table is None:
-            place = f"file://{self._table_folder(topic)}"
-            table = self._catalog.create_table((_NAMESPACE, topic), schema, location=place)
+            target = f"file://{self._table_folder(topic)}"
+            table = self._catalog.create_table((_NAMESPACE, topic), schema, location=target)
         if not table.spec().fields:
             with table.update_spec() as spec:
                 spec.add_identity("day")
@@ -265,8 +275,8 @@ class IcebergLake(_Tables):
             with transaction.update_schema() as update:
                 update.union_by_name(schema)
             transaction.add_files([str(self.path_of(file)) for file in files])
-            told = {f"{_END}{number}": str(end) for number, end in ends.items()}
-            transaction.set_properties({_TOPIC_ID: mark.id, _PARTITIONS: str(mark.partitions), **told})
+            end_properties = {f"{_END}{number}": str(end) for number, end in ends.items()}
+            transaction.set_properties({_TOPIC_ID: mark.id, _PARTITIONS: str(mark.partitions), **end_properties})
 
     def _paths(self, topic: str) -> list[Path]:
         table = self._table(topic)

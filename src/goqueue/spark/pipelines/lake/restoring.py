@@ -1,9 +1,9 @@
-"""What ``restore`` and ``backfill`` share: they are one thing with two defaults.
+"""Implementation of ``restore`` and ``backfill``, which differ only in defaults.
 
-``restore`` makes the topic if it is not there and refuses one that has messages; ``backfill`` adds to a topic that is
-there. Key, value, headers, priority and timestamp come back as they were, and the partition too if the topic has as
-many. Timestamps are cut to microseconds, as Spark has them. Headers whose names begin with ``goqueue-`` are the
-broker's own, and are left out. Offsets are new.
+``restore`` creates the topic if it does not exist and refuses one that has messages; ``backfill`` adds to an existing
+topic. Key, value, headers, priority and timestamp are restored, and the partition too if the topic has as many as when
+it was archived. Timestamps are truncated to microseconds, Spark's precision. Headers whose names begin with
+``goqueue-`` are the broker's own and are dropped. Offsets are new.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
 from goqueue.spark.pipelines.lake.lake import lake_folder
-from goqueue.spark.pipelines.lake.lake_job import Job, JobFile, Step, between, new_job, planned_steps
-from goqueue.spark.pipelines.lake.lake_tables import AnyLake, found_lake
+from goqueue.spark.pipelines.lake.lake_job import Job, JobFile, Step, files_between, new_job, plan_steps
+from goqueue.spark.pipelines.lake.lake_tables import AnyLake, find_lake
 from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.rows import USER_HEADERS_SQL
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from goqueue.client.sync import Client
 
 _STEP_MESSAGES = 1_000_000
-_SECONDS_A_STEP = 5
-"""With a rate, a step has what may be sent in this time."""
+_STEP_SECONDS = 5
+"""With a rate limit, a step has as many messages as may be sent in this time."""
 _HEADERS = f"{USER_HEADERS_SQL.format('headers')} AS headers"
 _OBSERVED = "restored"
-_NOT_OF_THE_JOB = ("rate", "into_filled", "lake")
-"""Settings that may change while a job goes on."""
+_CHANGEABLE_SETTINGS = ("rate", "into_filled", "lake")
+"""Settings that may differ between runs of one job."""
 
 _SETTINGS = [
     Setting("lake", "The folder of the lake that 'archive' has written.", required=True),
@@ -53,7 +53,7 @@ _SETTINGS = [
 
 
 def pipeline(name: str, summary: str, settings: Sequence[Setting], *, into_new: bool) -> Pipeline:
-    """One of the two, with settings of its own."""
+    """Define one of the two pipelines, with additional settings."""
     return Pipeline(
         name=name,
         summary=summary,
@@ -66,7 +66,7 @@ def pipeline(name: str, summary: str, settings: Sequence[Setting], *, into_new: 
 
 def _run(context: Context, *, into_new: bool) -> Summary:
     _check(context.settings)
-    lake = found_lake(lake_folder(context.settings["lake"]))
+    lake = find_lake(lake_folder(context.settings["lake"]))
     with lake.reading(), context.client() as client:
         return _Run(context, lake, client, into_new).run()
 
@@ -90,16 +90,16 @@ class _Run:
             )
         target = self._target_topic()
         rate = self._rate
-        meant = [(name, self._settings[name]) for name in sorted(self._settings) if name not in _NOT_OF_THE_JOB]
-        identity = [self._context.name, self._lake.folder, target.id, *meant]
+        fixed = [(name, self._settings[name]) for name in sorted(self._settings) if name not in _CHANGEABLE_SETTINGS]
+        identity = [self._context.name, self._lake.folder, target.id, *fixed]
         file = JobFile(self._context.local_checkpoint(), identity)
         job = file.read()
         summary = Summary()
         if job is None:
             self._check_empty(target)
-            files = between(self._files, self._instant_us("since"), self._instant_us("until"))
-            most = _STEP_MESSAGES if rate is None else max(1, min(_STEP_MESSAGES, int(rate * _SECONDS_A_STEP)))
-            job = new_job(self._context.name, planned_steps(files, most))
+            files = files_between(self._files, self._instant_us("since"), self._instant_us("until"))
+            max_messages = _STEP_MESSAGES if rate is None else max(1, min(_STEP_MESSAGES, int(rate * _STEP_SECONDS)))
+            job = new_job(self._context.name, plan_steps(files, max_messages))
             file.write(job)
         elif job.is_finished:
             summary.notes.append(
@@ -107,7 +107,7 @@ class _Run:
                 "give it another name: --set job=2"
             )
         before, began = job.messages, time.monotonic()
-        self._work(job, file, target)
+        self._run_steps(job, file, target)
         seconds = time.monotonic() - began
         written = job.messages - before
         summary.numbers = {"messages written": written, "steps": f"{job.done} of {len(job.steps)}"}
@@ -145,14 +145,14 @@ class _Run:
     def _instant_us(self, name: str) -> int | None:
         return parse_instant_ns(self._settings[name]) // 1_000 if self._settings[name] else None
 
-    def _work(self, job: Job, file: JobFile, target: TopicInfo) -> None:
+    def _run_steps(self, job: Job, file: JobFile, target: TopicInfo) -> None:
         same_partitions = len(target.partitions) == self._lake.partitions(self._topic)
         due = time.monotonic()
         while not job.is_finished and not self._context.stopping.is_set():
             wait_s = due - time.monotonic()
             if wait_s > 0 and self._context.stopping.wait(wait_s):
                 return
-            due = max(due, time.monotonic() - _SECONDS_A_STEP)
+            due = max(due, time.monotonic() - _STEP_SECONDS)
             count = self._write(job.steps[job.done], job.key_of(job.done), same_partitions)
             job.messages += count
             job.done += 1
@@ -161,15 +161,15 @@ class _Run:
             self._context.tell(Progress(job.messages, doing=f"step {job.done} of {len(job.steps)}"))
 
     def _write(self, step: Step, key: str, same_partitions: bool) -> int:
-        """Messages of a step. Each partition is written by one task, in order."""
+        """Write the messages of a step and return their number. Each partition is written by one task, in order."""
         from pyspark.sql import Observation, functions
 
-        counted = Observation(_OBSERVED)
+        observation = Observation(_OBSERVED)
         rows = self._rows(step).repartition("partition").sortWithinPartitions("partition", "offset")
         columns = ["key", "value", _HEADERS, "priority", "timestamp", *(["partition"] if same_partitions else [])]
-        messages = rows.selectExpr(*columns).observe(counted, functions.count("*").alias("messages"))
+        messages = rows.selectExpr(*columns).observe(observation, functions.count("*").alias("messages"))
         self._context.write(messages, topic=self._target, commitKey=key)
-        return int(counted.get["messages"])
+        return int(observation.get["messages"])
 
     def _rows(self, step: Step) -> DataFrame:
         paths = [str(self._lake.path_of(file)) for file in step.files(self._files)]
