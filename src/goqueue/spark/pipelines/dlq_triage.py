@@ -124,9 +124,9 @@ def examples(found: DataFrame, count: int) -> DataFrame:
         functions.desc("timestamp"), "partition", "offset"
     )
     return (
-        found.withColumn("place", functions.row_number().over(latest))
-        .where(functions.col("place") <= count)
-        .orderBy("kind", "origin_topic", "group", "place")
+        found.withColumn("rank", functions.row_number().over(latest))
+        .where(functions.col("rank") <= count)
+        .orderBy("kind", "origin_topic", "group", "rank")
     )
 
 

@@ -133,8 +133,8 @@ def slowest(found: DataFrame, count: int) -> list[list[Any]]:
     )
     slowest_first = Window.partitionBy(*published).orderBy(functions.desc("latency_ns"))
     runs = (
-        together.withColumn("place", functions.row_number().over(slowest_first))
-        .where(functions.col("place") <= _MAX_PUBLISHED_TOGETHER)
+        together.withColumn("rank", functions.row_number().over(slowest_first))
+        .where(functions.col("rank") <= _MAX_PUBLISHED_TOGETHER)
         .orderBy(functions.desc("latency_ns"), "topic", "partition", "first", "group")
         .limit(count)
     )

@@ -150,9 +150,9 @@ def _raise_unknown(name: str, known: Mapping[str, str], kind: Literal["source", 
     near = get_close_matches(name, known, 1)
     guess = f"did you mean {known[near[0]]!r}?" if near else None
     hint = equivalent_of(name, kind) or guess
-    told = f"; {hint}" if hint else ""
-    end = "" if told.endswith("?") else "."
-    raise InvalidRequest(f"the {kind} has no option {name!r}{told}{end} There are: {', '.join(known.values())}")
+    advice = f"; {hint}" if hint else ""
+    end = "" if advice.endswith("?") else "."
+    raise InvalidRequest(f"the {kind} has no option {name!r}{advice}{end} There are: {', '.join(known.values())}")
 
 
 def _text(text: str) -> str:

@@ -80,13 +80,13 @@ def without_recreated_topics(
 ) -> Offsets:
     """The offsets without those of topics that were deleted and recreated: a recreated topic has other messages at the
     same offsets. Raises if there are any and ``fail_on_data_loss`` is set."""
-    anew = {tp.topic for tp, each in bounds.items() if tp.topic in ids and each.topic_id != ids[tp.topic]}
-    if anew and fail_on_data_loss:
+    recreated = {tp.topic for tp, each in bounds.items() if tp.topic in ids and each.topic_id != ids[tp.topic]}
+    if recreated and fail_on_data_loss:
         raise OffsetOutOfRange(
-            f"topic {min(anew)!r} was deleted and made anew since the checkpoint was written. Begin anew with another "
-            "checkpoint, or set failOnDataLoss=false to read the new one from its beginning"
+            f"topic {min(recreated)!r} was deleted and made anew since the checkpoint was written. Begin anew with "
+            "another checkpoint, or set failOnDataLoss=false to read the new one from its beginning"
         )
-    return {tp: offset for tp, offset in offsets.items() if tp.topic not in anew}
+    return {tp: offset for tp, offset in offsets.items() if tp.topic not in recreated}
 
 
 def resolve(

@@ -90,13 +90,13 @@ class Runs:
     end: list[int] = field(default_factory=list)
 
     def add(self, event: TraceEvent, seq: int, event_filter: EventFilter) -> None:
-        place = _parse_partition(event.place)
-        if place is None:
+        topic_partition = _parse_partition(event.place)
+        if topic_partition is None:
             return
-        if event_filter.has(event.event, place[0]):
+        if event_filter.has(event.event, topic_partition[0]):
             edges = runs_of(event.offsets)
             for first, end in zip(edges[::2], edges[1::2], strict=True):
-                self._add(place, event, event.event, seq, first, end)
+                self._add(topic_partition, event, event.event, seq, first, end)
         if (
             event.event in _COPIES
             and event.to
@@ -105,11 +105,13 @@ class Runs:
         ):
             self._add(target, event, COPIED, seq, event.first_copy, event.first_copy + size_of(event.offsets))
 
-    def _add(self, place: tuple[str, int], event: TraceEvent, kind: str, seq: int, first: int, end: int) -> None:
+    def _add(
+        self, topic_partition: tuple[str, int], event: TraceEvent, kind: str, seq: int, first: int, end: int
+    ) -> None:
         if not 0 <= first < end <= first + MAX_RANGE_OFFSETS:
             return
-        self.topic.append(place[0])
-        self.partition.append(place[1])
+        self.topic.append(topic_partition[0])
+        self.partition.append(topic_partition[1])
         self.event.append(kind)
         self.group.append(event.group)
         self.reason.append(event.reason)
@@ -168,6 +170,6 @@ def to_batch(runs: Runs) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _parse_partition(place: str) -> tuple[str, int] | None:
-    topic, _, number = place.rpartition("/")
+def _parse_partition(topic_partition: str) -> tuple[str, int] | None:
+    topic, _, number = topic_partition.rpartition("/")
     return (topic, int(number)) if number.isascii() and number.isdigit() and len(number) < 10 else None

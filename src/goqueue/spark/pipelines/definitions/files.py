@@ -135,9 +135,9 @@ def _further_problems(document: Mapping[Any, Any], settings: tuple[Setting, ...]
         for name in map(str, names)
         if name not in declared or declared[name].default is None
     }
-    told = {**_present_keys(meant), "name": "unnamed", "settings": [*{**declared, **stand_ins}.values()]}
+    fields = {**_present_keys(meant), "name": "unnamed", "settings": [*{**declared, **stand_ins}.values()]}
     try:
-        flow_of(Pipeline(**{"source": {}, **told}), Settings(told["settings"], {}))
+        flow_of(Pipeline(**{"source": {}, **fields}), Settings(fields["settings"], {}))
     except PipelineProblems as error:
         for problem in error.problems:
             if _STAND_IN_VALUE not in problem:
@@ -177,8 +177,8 @@ def _strict_loader() -> type[yaml.SafeLoader]:
 
 def _name_problems(name: object) -> Iterator[str]:
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        told = f"{shown(name)} is not a name" if name is not None else "it is missing"
-        yield f"name: {told}; use 1 to 100 ASCII letters, digits, '.', '_' or '-'"
+        problem = f"{shown(name)} is not a name" if name is not None else "it is missing"
+        yield f"name: {problem}; use 1 to 100 ASCII letters, digits, '.', '_' or '-'"
 
 
 def _parse_settings(raw: object, problems: list[str]) -> tuple[Setting, ...]:
@@ -188,9 +188,9 @@ def _parse_settings(raw: object, problems: list[str]) -> tuple[Setting, ...]:
         problems.append(f"settings: {shown(raw)} is not a table; write 'topic: orders' below it")
         return ()
     made = []
-    for name, told in raw.items():
+    for name, declared in raw.items():
         try:
-            made.append(_parse_setting(str(name), told))
+            made.append(_parse_setting(str(name), declared))
         except GoQueueError as error:
             problems.append(f"settings.{name}: {error}")
     return tuple(made)
@@ -198,28 +198,28 @@ def _parse_settings(raw: object, problems: list[str]) -> tuple[Setting, ...]:
 
 def _parse_setting(name: str, raw: object) -> Setting:
     """A setting, declared in short form (its default) or in long form (a table)."""
-    told: dict[str, Any] = dict(raw) if isinstance(raw, Mapping) else {"default": raw}
-    wrong = [unknown_key(key, _SETTING_KEYS) for key in told if key not in _SETTING_KEYS]
-    kind: Any = told.get("kind", _kind_of_default(told.get("default")))
+    declared: dict[str, Any] = dict(raw) if isinstance(raw, Mapping) else {"default": raw}
+    wrong = [unknown_key(key, _SETTING_KEYS) for key in declared if key not in _SETTING_KEYS]
+    kind: Any = declared.get("kind", _kind_of_default(declared.get("default")))
     if kind not in get_args(Kind):
         wrong.append(f"kind: {shown(kind)} is not one of {', '.join(get_args(Kind))}")
     wrong += [
-        f"{key}: {shown(told[key])} is not a number"
+        f"{key}: {shown(declared[key])} is not a number"
         for key in ("min", "max")
-        if key in told and (isinstance(told[key], bool) or not isinstance(told[key], int | float))
+        if key in declared and (isinstance(declared[key], bool) or not isinstance(declared[key], int | float))
     ]
     if wrong:
         raise InvalidPipeline("; ".join(wrong))
-    default = told.get("default")
+    default = declared.get("default")
     made = Setting(
         name,
-        str(told.get("doc", "")),
+        str(declared.get("doc", "")),
         kind,
-        required=bool(told.get("required", default is None)),
-        minimum=told.get("min", 0),
-        maximum=told.get("max", LARGEST),
-        choices=tuple(map(str, told.get("choices", ()))),
-        may_change=bool(told.get("may_change", False)),
+        required=bool(declared.get("required", default is None)),
+        minimum=declared.get("min", 0),
+        maximum=declared.get("max", LARGEST),
+        choices=tuple(map(str, declared.get("choices", ()))),
+        may_change=bool(declared.get("may_change", False)),
     )
     return made if default is None else replace(made, default=made.parse(default))
 

@@ -63,8 +63,8 @@ def has_begun(checkpoint: Path) -> bool:
 
 def unfinished_batch(checkpoint: Path) -> int | None:
     """The micro-batch that an earlier run planned but did not record as committed; it may be written already."""
-    begun, done = _newest_batch(checkpoint / "offsets"), _newest_batch(checkpoint / "commits")
-    return begun if begun is not None and (done is None or done < begun) else None
+    planned, done = _newest_batch(checkpoint / "offsets"), _newest_batch(checkpoint / "commits")
+    return planned if planned is not None and (done is None or done < planned) else None
 
 
 def local_folder(path: str) -> Path | None:

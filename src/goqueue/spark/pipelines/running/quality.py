@@ -74,8 +74,8 @@ def _rule_problems(raw: object) -> Iterator[str]:
         what = "SQL that is true for a good row" if kind == "expression" else "the name of a column"
         yield f"{kind}: {shown(raw[kind])} is not {what}"
     if raw.get("otherwise") not in OTHERWISE:
-        told = f"it is {shown(raw['otherwise'])}" if "otherwise" in raw else "it is missing"
-        yield f"otherwise: {told}; it says what becomes of a row that breaks the rule: {', '.join(OTHERWISE)}"
+        given = f"it is {shown(raw['otherwise'])}" if "otherwise" in raw else "it is missing"
+        yield f"otherwise: {given}; it says what becomes of a row that breaks the rule: {', '.join(OTHERWISE)}"
     if kind == "range":
         yield from _range_problems(raw)
     if kind == "regex" and (not isinstance(raw.get("pattern"), str) or not raw["pattern"]):

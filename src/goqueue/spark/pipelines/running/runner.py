@@ -32,11 +32,11 @@ _DEAD_LETTERS = "dead-letters"
 def describe_plan(pipeline: Pipeline, settings: Settings, checkpoint: str, brokers: str = "") -> dict[str, Any]:
     """Describe what a run would do, as texts or lists of texts by title. Uses neither Spark nor a broker."""
     if pipeline.run is not None:
-        told = dict(pipeline.plan(settings)) if pipeline.plan is not None else {"runs": pipeline.summary}
+        described = dict(pipeline.plan(settings)) if pipeline.plan is not None else {"runs": pipeline.summary}
         asks_broker = pipeline.needs_broker is not None and pipeline.needs_broker(settings)
         # A pipeline with a run function that declares no checkpoint uses none.
-        told |= {"checkpoint": checkpoint} if pipeline.checkpoint is not None else {}
-        return told | ({"brokers": brokers} if brokers and asks_broker else {})
+        described |= {"checkpoint": checkpoint} if pipeline.checkpoint is not None else {}
+        return described | ({"brokers": brokers} if brokers and asks_broker else {})
     flow = _flow(pipeline, settings)
     plan: dict[str, Any] = {"source": _describe_source(flow)}
     if flow.steps:
@@ -70,14 +70,14 @@ def run(pipeline: Pipeline, context: Context) -> Summary:
         _make_topics(flow, context)
         return _run_batch(flow, context) if flow.is_batch else _run_stream(flow, context)
     except Exception as error:
-        told = to_goqueue_error(error)
-        if type(told) is TopicNotFound:
-            told = NoSuchTopic(str(told))
-        if isinstance(told, SparkFailed) and context.has_lost_java:
-            told = JavaExited("Spark's Java process has ended, and so has the run")
-        if told is error:
+        shown = to_goqueue_error(error)
+        if type(shown) is TopicNotFound:
+            shown = NoSuchTopic(str(shown))
+        if isinstance(shown, SparkFailed) and context.has_lost_java:
+            shown = JavaExited("Spark's Java process has ended, and so has the run")
+        if shown is error:
             raise
-        raise told from error
+        raise shown from error
 
 
 def find_broker(brokers: str) -> None:
@@ -137,8 +137,8 @@ def _run_stream(flow: Flow, context: Context) -> Summary:
         if flow.has_dead_letters:
             # Files and messages cannot be committed together, so each has a query and a checkpoint, exactly once each.
             letters = row_messages.only_dead_letters(_checked_rows(flow, context, group=False, observed=False), flow)
-            place = f"{context.checkpoint.rstrip('/')}/{_DEAD_LETTERS}"
-            writers.append((context.write_stream(letters), place))
+            checkpoint = f"{context.checkpoint.rstrip('/')}/{_DEAD_LETTERS}"
+            writers.append((context.write_stream(letters), checkpoint))
     totals = run_queries(context, writers, flow.trigger)[0]
     return _summary(flow, totals, totals.observed.get(row_messages.OBSERVED, {}))
 
@@ -237,8 +237,8 @@ def _summary(flow: Flow, totals: Totals, observed: Mapping[str, Any]) -> Summary
     numbers |= {"seconds": round(totals.seconds, 1), "messages per second": per_second(totals.messages, totals.seconds)}
     summary = Summary(numbers=numbers)
     if flow.rules:
-        told = [[rule.name, rule.otherwise, count] for rule, count in zip(flow.rules, broken, strict=True)]
-        summary.tables.append(Table("quality", ["rule", "otherwise", "rows"], told))
+        cells = [[rule.name, rule.otherwise, count] for rule, count in zip(flow.rules, broken, strict=True)]
+        summary.tables.append(Table("quality", ["rule", "otherwise", "rows"], cells))
     if flow.sink.table is not None:
         summary.files.append(flow.sink.table)
     summary.notes += totals.notes()

@@ -45,15 +45,15 @@ class Totals:
 
     def notes(self) -> list[str]:
         """Notes for the summary."""
-        told = []
+        notes = []
         if self.again is not None:
-            told.append(
+            notes.append(
                 f"batch {self.again} was begun by an earlier run and is counted here; what of it was written before "
                 "is not written again"
             )
         if self.stopped:
-            told.append("stopped before the end, between two micro-batches; the next run goes on from there")
-        return told
+            notes.append("stopped before the end, between two micro-batches; the next run goes on from there")
+        return notes
 
 
 class QueryContext(Protocol):
@@ -190,7 +190,7 @@ def run_queries(
     began = time.monotonic()
     queries: list[StreamingQuery] = []
     counters = [ReportCounter() for _ in writers]
-    begun = [_unfinished_batch(checkpoint) for _, checkpoint in writers]
+    unfinished = [_unfinished_batch(checkpoint) for _, checkpoint in writers]
     stopped = False
     try:
         for writer, checkpoint in writers:
@@ -214,7 +214,7 @@ def run_queries(
         if (error := query.exception()) is not None:
             raise error
     totals = [counter.finish() for counter in counters]
-    for each, counter, before in zip(totals, counters, begun, strict=True):
+    for each, counter, before in zip(totals, counters, unfinished, strict=True):
         each.again = before if before is not None and before == counter.first else None
     for each in totals[: len(queries)]:
         each.seconds = time.monotonic() - began
@@ -256,9 +256,9 @@ def _publish_offsets(context: QueryContext, counters: Sequence[ReportCounter]) -
     from goqueue.spark.source.options import source_options
     from goqueue.spark.source.positions import from_json
 
-    told = {"brokers": context.brokers, "topics": ",".join(ends), "group": context.lag_group}
+    options = {"brokers": context.brokers, "topics": ",".join(ends), "group": context.lag_group}
     try:
-        GroupMirror(source_options(told)).publish(from_json(ends), at_once=True)
+        GroupMirror(source_options(options)).publish(from_json(ends), at_once=True)
     except GoQueueError as error:
         log.warning("how far a query is could not be told to its group", group=context.lag_group, error=str(error))
 
