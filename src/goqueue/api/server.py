@@ -18,7 +18,7 @@ import uvloop
 from goqueue.api.grpc.server import GrpcServer
 from goqueue.api.http.app import create_app
 from goqueue.api.http.server.connection import Connection, sweep
-from goqueue.api.http.server.connection_limits import Crowd
+from goqueue.api.http.server.connection_limits import ConnectionLimits
 from goqueue.api.listening import listening_socket
 from goqueue.broker.broker import Broker
 from goqueue.broker.operations import CallerProtocol
@@ -82,7 +82,7 @@ class HttpServer(uvicorn.Server):
     def __init__(
         self, broker: Broker, config: HttpConfig, on_stop: Callable[[], None] = lambda: None, grpc_port: int = 0
     ) -> None:
-        self.crowd = Crowd(config)
+        self.crowd = ConnectionLimits(config)
         bound = {"limits": config, "requests": broker.operations.requests(CallerProtocol.HTTP), "crowd": self.crowd}
         protocol = type("BoundConnection", (Connection,), bound)
         super().__init__(

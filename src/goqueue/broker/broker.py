@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from goqueue.broker.coordinator.dead_letter_topics import dead_letter_topic, find_or_make
 from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.delays.delays import Delays
-from goqueue.broker.events.event_recorder import Notes
+from goqueue.broker.events.event_recorder import EventRecorder
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.in_process import InProcessFace
 from goqueue.broker.metrics.health import Health
@@ -27,26 +27,26 @@ from goqueue.broker.partitions.running_topics import RunningTopics
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.appending import Appender
 from goqueue.broker.publishing.publish import Publisher
-from goqueue.broker.publishing.schema_rejects import Refusals
+from goqueue.broker.publishing.schema_rejects import SchemaRejects
 from goqueue.broker.registry.schema_check import SchemaCheck
 from goqueue.broker.registry.schema_registry import SchemaRegistry
 from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.broker.runtime.disk_guard import DiskGuard
-from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.runtime.journal_kinds import CATALOG, GROUPS, SCHEMAS, TRANSACTIONS
 from goqueue.broker.runtime.journals import Journals
-from goqueue.broker.runtime.timer_service import Clockwork
+from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.broker.topics.topic_commands import TopicCommands
 from goqueue.broker.topics.topic_opening import TopicOpener
-from goqueue.broker.tracing.message_traces import Traces
-from goqueue.broker.tracing.trace_export import Tracing
+from goqueue.broker.tracing.message_traces import MessageTraces
+from goqueue.broker.tracing.trace_export import TraceExport
 from goqueue.broker.tracing.trace_search import TraceSearch
-from goqueue.broker.transactions.completion import TransactionEnds
+from goqueue.broker.transactions.completion import TransactionCompletion
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.broker.upkeep.backups import Backups
 from goqueue.broker.upkeep.producer_files import ProducerFiles
-from goqueue.broker.upkeep.restore_fencing import RECEIPT_KEY_BYTES, take_distance
+from goqueue.broker.upkeep.restore_fencing import RECEIPT_KEY_BYTES, skip_issued_ids
 from goqueue.broker.upkeep.upkeep import Upkeep
 from goqueue.coordination.catalog import Catalog
 from goqueue.coordination.schemas import Schemas
@@ -115,7 +115,7 @@ class Broker(InProcessFace):
         async with AsyncExitStack() as undo:
             undo.callback(self._folder.close)
             self._open_storage()
-            self.tracing = Tracing(
+            self.tracing = TraceExport(
                 self.config.trace,
                 self._files,
                 self._root / TRACES,
@@ -127,7 +127,7 @@ class Broker(InProcessFace):
             undo.push_async_callback(self.tracing.stop)
             self._open_journals()
             self._make_publishing()
-            await take_distance(
+            await skip_issued_ids(
                 self._folder, self._catalog, self._schema_journal, self._transaction_journal, self.randomness
             )
             await self._open_topics()
@@ -145,7 +145,7 @@ class Broker(InProcessFace):
         self._commits = CommitScheduler(self._files, root, self.clock.monotonic_ns)
         self._commits.on_round = self.metrics.note_fsync
         checkpoint_file = CheckpointFile(self._files, self._folder.checkpoint)
-        self.stillness = Stillness()
+        self.stillness = FileFreeze()
         self.checkpoints = Checkpoints(self._files, root, checkpoint_file, self._commits, self.stillness)
         self.disk: DiskGuard = DiskGuard(self._files, root, storage.min_free_bytes, self.clock)
 
@@ -159,8 +159,8 @@ class Broker(InProcessFace):
 
     def _make_publishing(self) -> None:
         """Everything that has a part in a publish, but for the topics themselves."""
-        self.clockwork = Clockwork(self.clock)
-        self.notes = Notes(self.tracing.tracer, self.clock, self.topics.by_id.get)
+        self.clockwork = TimerService(self.clock)
+        self.notes = EventRecorder(self.tracing.tracer, self.clock, self.topics.by_id.get)
         self.delays = Delays(
             self.clockwork,
             self.clock,
@@ -170,7 +170,7 @@ class Broker(InProcessFace):
         )
         self.schemas = SchemaRegistry(self._schema_journal, self.config.schemas)
         self._schema_check = SchemaCheck(self.schemas)
-        self._refusals = Refusals(self._schema_check, self.notes, self._dead_letter_topic)
+        self._refusals = SchemaRejects(self._schema_check, self.notes, self._dead_letter_topic)
         self.transactions = TransactionService(
             self._transaction_journal,
             self.config.transactions,
@@ -226,13 +226,13 @@ class Broker(InProcessFace):
     async def _open_transactions(self) -> None:
         """Before anyone reads or polls: what was committed is seen, and what was not is not."""
         journal = self._transaction_journal
-        ends = TransactionEnds(journal, self.groups, self.stillness)
+        ends = TransactionCompletion(journal, self.groups, self.stillness)
         await self.transactions.start(self.groups, ends, self.running_topics(), self.topics.by_id.get)
 
     def _begin(self) -> None:
         """Everything is recovered: from here on things are done without being asked for."""
         storage, trace = self.config.storage, self.config.trace
-        self.traces = Traces(self, self.groups, self.tracing, trace.search_bytes)
+        self.traces = MessageTraces(self, self.groups, self.tracing, trace.search_bytes)
         self.trace_search = TraceSearch(self.traces, trace.search_bytes)
         self.delays.start()
         self.tracing.start()

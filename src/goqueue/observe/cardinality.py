@@ -14,7 +14,7 @@ _Seen = tuple[Hashable, str, str]
 """Who, and which series of the rest that is part of: its name and labels."""
 
 
-class Places:
+class SeriesBudget:
     """A number of places. Whoever has one keeps it until it is gone."""
 
     def __init__(self, most: int) -> None:
@@ -37,7 +37,7 @@ class Places:
             self.left += self._taken.pop(who)
 
 
-class Rest:
+class OverflowTotals:
     """What all that have no figures of their own have counted together.
 
     It never goes down, although they come and go: a counter that falls looks like a restart, and all that it shows from

@@ -25,7 +25,7 @@ _MOST_FIELDS = 32
 _NOTHING = memoryview(b"")
 
 
-class Carrier(Generic[Kind]):
+class BatchEnvelope(Generic[Kind]):
     """For messages of one kind, which have a field ``batch``."""
 
     def __init__(self, kind: type[Kind]) -> None:
@@ -96,5 +96,5 @@ def _read_varint(data: bytes, at: int, most_bytes: int) -> tuple[int, int]:
             return value, at
 
 
-PUBLISH_REQUEST = Carrier(pb.PublishRequest)
-FETCH_RESPONSE = Carrier(pb.FetchResponse)
+PUBLISH_REQUEST = BatchEnvelope(pb.PublishRequest)
+FETCH_RESPONSE = BatchEnvelope(pb.FetchResponse)

@@ -124,7 +124,7 @@ async def test_delayed_messages_that_are_lost_or_must_wait_are_named(
         assert (line["topic"], line["partition"]) == (TOPIC, 0)
         assert line["error"] == "no room for it"
         firing._check_disk = check_disk
-        monkeypatch.setattr(firing_module, "read_originals", nothing_there)
+        monkeypatch.setattr(firing_module, "read_delayed_records", nothing_there)
         firing._try_again()
         await until(lambda: at.broker.delays.pending == 0)
         [line] = told(log, "delayed messages are damaged and lost")

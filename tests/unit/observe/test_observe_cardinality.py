@@ -2,24 +2,24 @@ from __future__ import annotations
 
 import pytest
 
-from goqueue.observe.cardinality import Places, Rest
+from goqueue.observe.cardinality import OverflowTotals, SeriesBudget
 from goqueue.observe.exposition import Figures
 from goqueue.observe.histogram import Histogram
 
 
-def shown(rest: Rest) -> str:
+def shown(rest: OverflowTotals) -> str:
     figures = Figures()
     rest.add_to(figures)
     return "".join(figures.lines("x_total"))
 
 
 def test_whoever_has_a_place_keeps_it_while_others_come() -> None:
-    places = Places(2)
+    places = SeriesBudget(2)
     assert [places.take(who) for who in ("b", "c", "a", "b", "c", "a")] == [1, 1, 0, 1, 1, 0]
 
 
 def test_a_place_is_free_again_when_its_owner_is_gone() -> None:
-    places = Places(2)
+    places = SeriesBudget(2)
     places.take("a")
     places.take("b")
     places.keep({"b", "c"})
@@ -27,7 +27,7 @@ def test_a_place_is_free_again_when_its_owner_is_gone() -> None:
 
 
 def test_someone_who_wants_several_gets_as_many_as_are_left() -> None:
-    places = Places(5)
+    places = SeriesBudget(5)
     assert places.take("a", 3) == 3
     assert places.take("b", 4) == 2
     places.keep({"b"})
@@ -36,7 +36,7 @@ def test_someone_who_wants_several_gets_as_many_as_are_left() -> None:
 
 
 def test_the_rest_is_a_sum_that_follows_its_parts() -> None:
-    rest = Rest()
+    rest = OverflowTotals()
     rest.count("a", "x_total", 't="u"', 5)
     rest.count("b", "x_total", 't="u"', 7)
     assert shown(rest) == 'x_total{t="u"} 12\n'
@@ -46,7 +46,7 @@ def test_the_rest_is_a_sum_that_follows_its_parts() -> None:
 
 
 def test_the_rest_does_not_go_down_when_one_of_it_is_gone_or_begins_again() -> None:
-    rest = Rest()
+    rest = OverflowTotals()
     rest.count("a", "x_total", 't="u"', 5)
     rest.count("b", "x_total", 't="u"', 7)
     shown(rest)
@@ -59,14 +59,14 @@ def test_the_rest_does_not_go_down_when_one_of_it_is_gone_or_begins_again() -> N
 
 
 def test_a_round_that_was_cut_short_counts_nothing_twice() -> None:
-    rest = Rest()
+    rest = OverflowTotals()
     rest.count("a", "x_total", 't="u"', 5)
     rest.count("a", "x_total", 't="u"', 6)
     assert shown(rest) == 'x_total{t="u"} 6\n'
 
 
 def test_histograms_of_the_rest_are_added_up_once() -> None:
-    rest, histogram = Rest(), Histogram((1.0,))
+    rest, histogram = OverflowTotals(), Histogram((1.0,))
     for _ in range(3):
         histogram.observe(0.5, 2)
         rest.observe("a", "x_seconds", 'g="h"', histogram)
@@ -82,7 +82,7 @@ def test_histograms_of_the_rest_are_added_up_once() -> None:
 
 
 def test_the_time_that_the_rest_took_never_goes_down() -> None:
-    rest = Rest()
+    rest = OverflowTotals()
     histograms = [Histogram((1.0,)) for _ in range(40)]
     for number, each in enumerate(histograms):
         each.observe(0.001 / (number + 3), 3)
@@ -100,7 +100,7 @@ def test_the_time_that_the_rest_took_never_goes_down() -> None:
 
 
 def test_a_histogram_that_begins_again_is_added_to_what_there_was() -> None:
-    rest, figures = Rest(), Figures()
+    rest, figures = OverflowTotals(), Figures()
     for seconds, times in ((0.5, 4), (2.0, 1)):
         histogram = Histogram((1.0,))
         histogram.observe(seconds, times)

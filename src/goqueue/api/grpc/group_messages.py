@@ -25,7 +25,7 @@ from goqueue.broker.operations import (
     PeekState,
     Redriven,
     SettlementRequest,
-    Stretch,
+    TimeSlice,
     Verb,
 )
 from goqueue.broker.operations.limits import (
@@ -120,7 +120,7 @@ async def settle(operations: Operations, caller: Caller, request: pb.SettleReque
             if error is not None:
                 response.refusals.append(pb.Refusal(lease=place, runs=runs, error=to_error(error)))
     if request.receipts:
-        stretch = Stretch()
+        stretch = TimeSlice()
         for place, problem in enumerate(await queues.settle_receipts(caller, list(request.receipts), order)):
             if problem is not None:
                 response.refusals.append(pb.Refusal(receipt=place, error=to_error(problem)))

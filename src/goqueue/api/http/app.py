@@ -29,7 +29,7 @@ from goqueue.api.http.routes.traces import trace_routes
 from goqueue.api.http.routes.transaction_control import KEYS, transaction_control_routes
 from goqueue.api.http.routes.transactions import transaction_routes
 from goqueue.api.http.server.admission import Admission
-from goqueue.api.http.server.connection_limits import Crowd
+from goqueue.api.http.server.connection_limits import ConnectionLimits
 from goqueue.api.http.server.metrics import metrics_routes
 from goqueue.api.http.server.openapi import documentation_routes
 from goqueue.broker.operations import CallerProtocol, Operations
@@ -39,7 +39,9 @@ _SMALL_BODY_BYTES = 1 << 20
 _VERSION = "/v1"
 
 
-def create_app(operations: Operations, config: HttpConfig, grpc_port: int = 0, crowd: Crowd | None = None) -> ASGIApp:
+def create_app(
+    operations: Operations, config: HttpConfig, grpc_port: int = 0, crowd: ConnectionLimits | None = None
+) -> ASGIApp:
     """Every path at the root, and again under ``/v1``. ``grpc_port``: where the same broker serves gRPC, if it does."""
     admission = Admission(config, operations.requests(CallerProtocol.HTTP), crowd)
     publish = publish_json(operations, config)

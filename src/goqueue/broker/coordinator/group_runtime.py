@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from goqueue.broker.runtime.spread_calls import Rounds
+from goqueue.broker.runtime.spread_calls import SpreadCalls
 from goqueue.delivery.lane_scheduler import LaneScheduler
 from goqueue.delivery.receipts import Seal
 from goqueue.model.group_settings import GroupSettings
@@ -88,7 +88,7 @@ class Served:
 class GroupRuntime:
     """Lost with the process: after a restart every member gets a new session."""
 
-    def __init__(self, name: str, takers: dict[str, GroupRuntime], waking: Rounds[asyncio.Future[None]]) -> None:
+    def __init__(self, name: str, takers: dict[str, GroupRuntime], waking: SpreadCalls[asyncio.Future[None]]) -> None:
         self._name = name
         self._takers = takers
         """Of all groups, those with a waiter who can take something: a partition's news concerns no others."""

@@ -13,14 +13,14 @@ from typing import Protocol
 
 from goqueue.broker.coordinator.backlog import has_new, is_plain
 from goqueue.broker.coordinator.group_runtime import GroupRuntime, Share
-from goqueue.broker.events.event_recorder import INTERNAL, Notes
+from goqueue.broker.events.event_recorder import INTERNAL, EventRecorder
 from goqueue.broker.events.range_effects import foreseen
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.runtime.named_timers import Alarm
-from goqueue.broker.runtime.spread_calls import Rounds, wake
-from goqueue.broker.runtime.timer_service import Clockwork
+from goqueue.broker.runtime.named_timers import NamedTimers
+from goqueue.broker.runtime.spread_calls import SpreadCalls, wake
+from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.coordination.group import AnyGroupEvent, Group, HandedOver, Rebalanced
 from goqueue.coordination.groups import Groups, GroupsEvent, queue_key
 from goqueue.delivery.events import Committed, CutTo, Dropped, QueueClosed, QueueEvent, ResetTo
@@ -54,7 +54,7 @@ class Host(Protocol):
     def randomness(self) -> Randomness: ...
 
     @property
-    def notes(self) -> Notes: ...
+    def notes(self) -> EventRecorder: ...
 
     def topic(self, name: str) -> Topic: ...
 
@@ -74,7 +74,7 @@ class GroupShards:
     """Every group of this broker."""
 
     def __init__(
-        self, host: Host, journals: Sequence[Journal[Groups]], receipt_key: bytes, clockwork: Clockwork
+        self, host: Host, journals: Sequence[Journal[Groups]], receipt_key: bytes, clockwork: TimerService
     ) -> None:
         self.host = host
         self.journals = journals
@@ -86,8 +86,8 @@ class GroupShards:
         self._runtimes: dict[str, GroupRuntime] = {}
         self._takers: dict[str, GroupRuntime] = {}
         """Groups with a waiting poll that has room."""
-        self._waking: Rounds[asyncio.Future[None]] = Rounds(wake)
-        self._news_rounds: Rounds[tuple[str, str]] = Rounds(self._pass_news)
+        self._waking: SpreadCalls[asyncio.Future[None]] = SpreadCalls(wake)
+        self._news_rounds: SpreadCalls[tuple[str, str]] = SpreadCalls(self._pass_news)
         """Groups that are to hear of the news of a partition."""
         self._watched: set[Partition] = set()
         self._special: set[str] = set()
@@ -97,8 +97,8 @@ class GroupShards:
         self.on_due: Callable[[str, Queue], None] = _nothing
         self.on_group_due: Callable[[str], None] = _nothing
         self.on_moving: Callable[[Queue], None] = _nothing
-        self._queue_times = Alarm(clockwork, self._ring_queues)
-        self.group_times = Alarm(clockwork, self._ring_groups)
+        self._queue_times = NamedTimers(clockwork, self._ring_queues)
+        self.group_times = NamedTimers(clockwork, self._ring_groups)
 
     # Finding
 

@@ -67,7 +67,7 @@ class HeldUp:
     reason: str
 
 
-class Transfers:
+class DeadLetterMover:
     """One task for each queue that has something to move, until it has nothing more."""
 
     def __init__(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from goqueue.broker.coordinator.backlog import NORMAL
 from goqueue.broker.coordinator.dead_letter_topics import dead_letter_topic, target_in
 from goqueue.broker.coordinator.group_shards import GroupShards
-from goqueue.broker.dead_letters.dead_letter_mover import Transfers
+from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover
 from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.delays.delays import due_time
 from goqueue.broker.partitions.read import Bounds, read_messages
@@ -88,7 +88,7 @@ class Redriven:
 
 
 class DeadLetters:
-    def __init__(self, shards: GroupShards, transfers: Transfers) -> None:
+    def __init__(self, shards: GroupShards, transfers: DeadLetterMover) -> None:
         self._shards = shards
         self._transfers = transfers
 

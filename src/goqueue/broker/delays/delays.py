@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goqueue.broker.delays.firing import DelayTally, Firing, Waiting
-from goqueue.broker.partitions.delayed_records import read_originals
+from goqueue.broker.partitions.delayed_records import read_delayed_records
 from goqueue.broker.partitions.derived_files import SAVE_BEHIND
 from goqueue.broker.partitions.partition import LATEST_DUE_NS, Partition
 from goqueue.broker.partitions.running_topics import RunningTopics
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.runtime.timer_service import Clockwork
+from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.model.errors import DelayedNotFound, GoQueueError, InvalidMessage, InvalidRequest, TooManyDelayed
 from goqueue.model.fields import shown
 from goqueue.model.message import Message
@@ -64,7 +64,7 @@ class Delays:
 
     def __init__(
         self,
-        clockwork: Clockwork,
+        clockwork: TimerService,
         clock: Clock,
         check_disk: Callable[[], None],
         topics: RunningTopics,
@@ -222,7 +222,7 @@ class Delays:
         for number in {number for _, number, _ in places}:
             offsets = sorted(offset for _, of, offset in places if of == number)
             while offsets and left > 0:
-                found, looked = await read_originals(topic.partitions[number], offsets, min(left, 1 << 20))
+                found, looked = await read_delayed_records(topic.partitions[number], offsets, min(left, 1 << 20))
                 frames |= {(number, offset): frame for offset, frame in found.items()}
                 left -= sum(len(frame) for frame in found.values())
                 offsets = offsets[looked:]

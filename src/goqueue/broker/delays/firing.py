@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.broker.partitions.delayed_records import read_originals
+from goqueue.broker.partitions.delayed_records import read_delayed_records
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.runtime.timer_service import Clockwork, Owner
+from goqueue.broker.runtime.timer_service import Owner, TimerService
 from goqueue.delivery.wheel import Entries
 from goqueue.model.errors import GoQueueError, StorageFailed, TopicNotFound
 from goqueue.model.logging import get_logger
@@ -87,7 +87,7 @@ class Waiting:
 class Firing:
     """Owns the task that makes messages visible."""
 
-    def __init__(self, clockwork: Clockwork, clock: Clock, check_disk: Callable[[], None]) -> None:
+    def __init__(self, clockwork: TimerService, clock: Clock, check_disk: Callable[[], None]) -> None:
         self._clockwork = clockwork
         self._clock = clock
         self._check_disk = check_disk
@@ -263,7 +263,7 @@ async def _read_first(partition: Partition, due: Entries) -> tuple[Entries, dict
     """As many as fit into a batch, from the first that is due on; their originals; the others."""
     most = len(due)
     while True:
-        frames, looked = await read_originals(partition, np.sort(due[:most, 2]).tolist(), MAX_BATCH_BYTES // 2)
+        frames, looked = await read_delayed_records(partition, np.sort(due[:most, 2]).tolist(), MAX_BATCH_BYTES // 2)
         if looked == most:
             return due[:most], frames, due[most:]
         # They lie in another order than they are due in, and those with the lowest offsets were read.

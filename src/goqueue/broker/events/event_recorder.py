@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.broker.events.range_effects import Foreseen
+from goqueue.broker.events.range_effects import RangeEffects
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.delivery.events import (
@@ -58,7 +58,7 @@ class GroupCounts:
     lost: int = 0
 
 
-class Notes:
+class EventRecorder:
     """Everything is called by the event loop, right after it happened."""
 
     def __init__(self, tracer: Tracer, clock: Clock, topic_by_id: Callable[[str], Topic | None]) -> None:
@@ -190,7 +190,7 @@ class Notes:
             _count(counts, cause, self._note_parts(topic, queue, cause, event.parts, reason=event.error))
         counts.discarded += self._note_parts(topic, queue, kinds.DISCARDED, event.parts, reason=event.error)
 
-    def swept(self, queue: Queue, foreseen: Iterable[Foreseen]) -> None:
+    def swept(self, queue: Queue, foreseen: Iterable[RangeEffects]) -> None:
         """An event was applied that does not name its messages."""
         topic = self._topic_by_id(queue.topic_id)
         if topic is None or queue.group.startswith(INTERNAL):

@@ -13,7 +13,7 @@ from goqueue.observe import trace_event as kinds
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class RangeEffects:
     """What will have happened to some messages, and how many of them are lost by it."""
 
     kind: str
@@ -21,20 +21,20 @@ class Foreseen:
     lost: int = 0
 
 
-def foreseen(queue: Queue, event: QueueEvent) -> Sequence[Foreseen]:
+def foreseen(queue: Queue, event: QueueEvent) -> Sequence[RangeEffects]:
     match event:
         case Committed(offset=offset):
-            return [Foreseen(kinds.COMMITTED, [queue.committed, offset])]
+            return [RangeEffects(kinds.COMMITTED, [queue.committed, offset])]
         case Dropped(start=start):
             gone = undone_below(queue, start)
-            return [Foreseen(kinds.LOST, gone, size_of(gone))]
+            return [RangeEffects(kinds.LOST, gone, size_of(gone))]
         case CutTo(end=end):
             known = max(end, queue.known_end)
             lost = size_of(undone_below(queue, known)) - size_of(undone_below(queue, end))
-            return [Foreseen(kinds.CUT, [end, known], lost)]
+            return [RangeEffects(kinds.CUT, [end, known], lost)]
         case ResetTo(offset=offset):
             again = [offset, max(offset, queue.known_end)]
-            return [Foreseen(kinds.RESET, again), Foreseen(kinds.SKIPPED, undone_below(queue, offset))]
+            return [RangeEffects(kinds.RESET, again), RangeEffects(kinds.SKIPPED, undone_below(queue, offset))]
     return ()
 
 

@@ -13,7 +13,7 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.queues.queue_changes import QueueChanges
 from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.broker.queues.transactional_acks import TransactionalAcks
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent, queue_key
 from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
@@ -147,7 +147,7 @@ class GroupOffsets:
         group = self._shards.find(name)
         events: list[GroupsEvent] = []
         topics = [self._host.topic(each) for each in offsets]
-        stretch = Stretch()
+        stretch = TimeSlice()
         for topic in topics:
             for number, offset in offsets[topic.name].items():
                 partition = topic.partition(number)
@@ -175,7 +175,7 @@ class GroupOffsets:
 
     async def lag_in_stretches(self, name: str) -> list[PartitionLag]:
         found = []
-        stretch = Stretch()
+        stretch = TimeSlice()
         for each in self._lags(name):
             found.append(each)
             if stretch.is_over:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from goqueue.broker.coordinator.dead_letter_topics import CreateTopic
 from goqueue.broker.coordinator.group_shards import GroupShards
-from goqueue.broker.dead_letters.dead_letter_mover import HeldUp, Transfers
+from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover, HeldUp
 from goqueue.broker.dead_letters.redrive import DeadLetters
 from goqueue.broker.groups.group_offsets import GroupOffsets, Offsets, PartitionLag
 from goqueue.broker.groups.membership import Assignment, Join, Membership
@@ -61,7 +61,7 @@ class GroupService:
         self._subscriptions = Subscriptions(shards, changes)
         self._membership = Membership(shards, self._returns, self.stream_commits, self._subscriptions)
         self._offsets = GroupOffsets(shards, changes, self.stream_commits, self.transactional_acks, self._subscriptions)
-        self._transfers = Transfers(shards, tally, create, check_room)
+        self._transfers = DeadLetterMover(shards, tally, create, check_room)
         self.dead_letters = DeadLetters(shards, self._transfers)
         shards.on_due = self._tend_queue
         shards.on_group_due = self._tend_group

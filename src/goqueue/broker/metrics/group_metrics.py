@@ -11,14 +11,14 @@ from goqueue.broker.coordinator.group_runtime import GroupRuntime
 from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.events.event_recorder import INTERNAL, GroupCounts
 from goqueue.broker.metrics.topic_metrics import TopicMetrics
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.coordination.group import Group
 from goqueue.delivery.queue import Queue
 from goqueue.model.config import MetricsConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.model.ports import NANOS_PER_SECOND
-from goqueue.observe.cardinality import Places, Rest
+from goqueue.observe.cardinality import OverflowTotals, SeriesBudget
 from goqueue.observe.exposition import OTHER, Figures, labelled
 
 _PAIR = ("group", "topic")
@@ -95,14 +95,14 @@ class GroupMetrics:
     def __init__(self, config: MetricsConfig, topics: TopicMetrics) -> None:
         self._topics = topics
         self._most_partitions = config.max_partitions
-        self._groups = Places(config.max_groups)
+        self._groups = SeriesBudget(config.max_groups)
         self._pairs_left = config.max_groups * _TIMES_MORE
         self._partitions_left = config.max_partitions * _TIMES_MORE
         self._series: dict[str, _Series] = {}
         self._others = _series(OTHER)
-        self._rest = Rest()
+        self._rest = OverflowTotals()
 
-    async def collect(self, shards: GroupShards, figures: Figures, stretch: Stretch) -> None:
+    async def collect(self, shards: GroupShards, figures: Figures, stretch: TimeSlice) -> None:
         """``topics`` have been admitted before. Gives way to others now and then."""
         groups = _groups(shards)
         figures.add("goqueue_groups", len(groups))
@@ -138,7 +138,7 @@ class GroupMetrics:
 
     # Who has figures of its own
 
-    async def _admit(self, groups: Iterable[Group], stretch: Stretch) -> None:
+    async def _admit(self, groups: Iterable[Group], stretch: TimeSlice) -> None:
         """Give labels to groups that are new, the oldest first, and forget what is gone."""
         alive = {group.state.identity: group for group in groups}
         for identity in [each for each in self._series if each not in alive]:
@@ -241,7 +241,7 @@ class GroupMetrics:
             self._rest.observe(who, _END_TO_END, series.group, runtime.end_to_end)
 
     async def _show_settled(
-        self, shards: GroupShards, groups: Iterable[Group], figures: Figures, stretch: Stretch
+        self, shards: GroupShards, groups: Iterable[Group], figures: Figures, stretch: TimeSlice
     ) -> None:
         """What became of messages, by group and topic."""
         identities = {group.name: group.state.identity for group in groups}

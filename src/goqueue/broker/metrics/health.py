@@ -16,7 +16,7 @@ from goqueue.broker.delays.delays import Delays
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.disk_guard import DiskGuard, shown_size
-from goqueue.broker.tracing.trace_export import Tracing
+from goqueue.broker.tracing.trace_export import TraceExport
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.broker.upkeep.damage import told_of_loss
 from goqueue.broker.upkeep.upkeep import Upkeep
@@ -64,7 +64,7 @@ class Examined(Protocol):
     def groups(self) -> GroupService: ...
 
     @property
-    def tracing(self) -> Tracing: ...
+    def tracing(self) -> TraceExport: ...
 
     @property
     def transactions(self) -> TransactionService: ...

@@ -14,7 +14,7 @@ from goqueue.broker.metrics.group_metrics import GroupMetrics
 from goqueue.broker.metrics.health import Examined
 from goqueue.broker.metrics.metric_families import FAMILIES
 from goqueue.broker.metrics.topic_metrics import TopicMetrics
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.broker.transactions.open_transaction import State
 from goqueue.model.config import Config
 from goqueue.model.ports import NANOS_PER_SECOND
@@ -81,7 +81,7 @@ class Metrics:
         async with self._one_at_a_time:
             # Listing open files takes long if there are many.
             process = await asyncio.to_thread(process_figures)
-            stretch = Stretch()
+            stretch = TimeSlice()
             figures = Figures()
             await self._collect(figures, stretch)
             _add_process(process, figures)
@@ -92,7 +92,7 @@ class Metrics:
                     await stretch.rest()
             return b"".join(pieces)
 
-    async def _collect(self, figures: Figures, stretch: Stretch) -> None:
+    async def _collect(self, figures: Figures, stretch: TimeSlice) -> None:
         topics = list(self._broker.running_topics())
         await self._topics.admit(topics, stretch)
         await self._topics.collect(topics, figures, stretch)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.model.config import MetricsConfig
 from goqueue.model.message import PRIORITY_LABELS
-from goqueue.observe.cardinality import Places, Rest
+from goqueue.observe.cardinality import OverflowTotals, SeriesBudget
 from goqueue.observe.exposition import OTHER, Figures, labelled
 
 _PARTITION = ("topic", "partition")
@@ -67,10 +67,10 @@ class TopicMetrics:
     """Remembers who has figures of its own, and what the others have counted."""
 
     def __init__(self, config: MetricsConfig) -> None:
-        self._topics = Places(config.max_topics)
-        self._partitions = Places(config.max_partitions)
+        self._topics = SeriesBudget(config.max_topics)
+        self._partitions = SeriesBudget(config.max_partitions)
         self._series: dict[str, TopicSeries] = {}
-        self._rest = Rest()
+        self._rest = OverflowTotals()
         self.failed = 0
         self.damaged = 0
         """Partitions and messages, as of the last collection."""
@@ -78,7 +78,7 @@ class TopicMetrics:
         self.dedup_ids = 0
         """That are remembered, as of the same."""
 
-    async def admit(self, topics: Iterable[Topic], stretch: Stretch) -> None:
+    async def admit(self, topics: Iterable[Topic], stretch: TimeSlice) -> None:
         """Give labels to topics that are new, the oldest first, and forget those that are gone."""
         alive = {topic.record.topic_id: topic for topic in topics}
         if not self._series.keys() <= alive.keys():
@@ -101,7 +101,7 @@ class TopicMetrics:
     def series(self, topic_id: str) -> TopicSeries:
         return self._series.get(topic_id, OTHERS)
 
-    async def collect(self, topics: Iterable[Topic], figures: Figures, stretch: Stretch) -> None:
+    async def collect(self, topics: Iterable[Topic], figures: Figures, stretch: TimeSlice) -> None:
         """``admit`` comes first. Gives way to others now and then."""
         self.failed = self.damaged = self.producers = self.dedup_ids = 0
         others = _Sum()
@@ -121,7 +121,9 @@ class TopicMetrics:
             _show(OTHERS, others, figures)
         self._rest.add_to(figures)
 
-    async def _add_up(self, topic: Topic, series: TopicSeries, found: _Sum, figures: Figures, stretch: Stretch) -> None:
+    async def _add_up(
+        self, topic: Topic, series: TopicSeries, found: _Sum, figures: Figures, stretch: TimeSlice
+    ) -> None:
         labels, own = series.partitions, len(series.partitions)
         published = found.published
         for number, partition in enumerate(topic.partitions):

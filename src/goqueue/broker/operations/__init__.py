@@ -30,7 +30,7 @@ from goqueue.broker.queues.peek import Peek, Peeked, PeekPage, PeekState
 from goqueue.broker.queues.polling import Delivery, PollBounds
 from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Tally, Verb
 from goqueue.broker.registry.schema_registry import Registered, SchemaDraft, Verdict, check_subject
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.broker.tracing.trace_search import Criteria
 from goqueue.broker.transactions.commit_keys import ManyCommitted
 from goqueue.broker.transactions.durability import Known
@@ -111,8 +111,8 @@ __all__ = [
     "Served",
     "SettlementRequest",
     "StartAt",
-    "Stretch",
     "Tally",
+    "TimeSlice",
     "Topic",
     "TopicDescription",
     "TopicLocation",

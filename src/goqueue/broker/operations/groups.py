@@ -11,7 +11,7 @@ from goqueue.broker.groups.group_service import Assignment, GroupStateName, Join
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.coordination.group import Group
 from goqueue.model.group_settings import GroupSettings
 from goqueue.storage.log import lanes
@@ -68,7 +68,7 @@ class GroupOperations(ResourceOperations):
         groups = self._host.groups
         lag = await groups.lag_in_stretches(group)
         held_back = []
-        stretch = Stretch()
+        stretch = TimeSlice()
         for each in lag:
             held_back.append(_held_back(self._host.topics.find(each.topic).partition(each.partition)))
             if stretch.is_over:

@@ -15,10 +15,10 @@ from goqueue.broker.publishing.publish import Publisher
 from goqueue.broker.registry.schema_registry import SchemaRegistry
 from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.broker.runtime.disk_guard import DiskGuard
-from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.topics.topic_commands import TopicCommands
-from goqueue.broker.tracing.message_traces import Traces
-from goqueue.broker.tracing.trace_export import Tracing
+from goqueue.broker.tracing.message_traces import MessageTraces
+from goqueue.broker.tracing.trace_export import TraceExport
 from goqueue.broker.tracing.trace_search import TraceSearch
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.broker.upkeep.backups import Backups
@@ -70,7 +70,7 @@ class Host(Protocol):
     def schemas(self) -> SchemaRegistry: ...
 
     @property
-    def stillness(self) -> Stillness: ...
+    def stillness(self) -> FileFreeze: ...
 
     @property
     def topic_commands(self) -> TopicCommands: ...
@@ -82,10 +82,10 @@ class Host(Protocol):
     def trace_search(self) -> TraceSearch: ...
 
     @property
-    def traces(self) -> Traces: ...
+    def traces(self) -> MessageTraces: ...
 
     @property
-    def tracing(self) -> Tracing: ...
+    def tracing(self) -> TraceExport: ...
 
     @property
     def transactions(self) -> TransactionService: ...

@@ -9,7 +9,7 @@ from goqueue.broker.groups.group_service import Offsets
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, operation
 from goqueue.broker.operations.reading import StartAt
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 
 OffsetsByTopic = dict[str, dict[int, int]]
 """By topic and partition."""
@@ -41,7 +41,7 @@ class OffsetOperations(ResourceOperations):
         self._host.groups.shards.find(group)
         found = self._host.topics.find(topic)
         offsets: dict[int, int] = {}
-        stretch = Stretch()
+        stretch = TimeSlice()
         for number in range(len(found.partitions)) if partitions is None else partitions:
             partition = found.partition(number)
             offsets[number] = start if isinstance(start, int) else start.offset_in(partition)

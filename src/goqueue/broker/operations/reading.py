@@ -16,7 +16,7 @@ from goqueue.broker.partitions.read import (
     read_messages,
     start_of,
 )
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ReadingOperations(ResourceOperations):
     async def find_starts(self, caller: Caller, topic: str, from_time_ns: int | None = None) -> list[PartitionStart]:
         """Where a read of each partition begins: at an instant, or at the earliest message."""
         starts = []
-        stretch = Stretch()
+        stretch = TimeSlice()
         for number, each in enumerate(self._host.topics.find(topic).partitions):
             starts.append(PartitionStart(number, start_of(each, None, from_time_ns), each.stable_end))
             if stretch.is_over:

@@ -12,7 +12,7 @@ from goqueue.broker.operations.gate import Resource, ResourceOperations, Served,
 from goqueue.broker.queues.settlement import LeaseClaim
 from goqueue.broker.transactions.aborting import OPERATOR_ASKED
 from goqueue.broker.transactions.commit_keys import ManyCommitted
-from goqueue.broker.transactions.counters import TransactionTally
+from goqueue.broker.transactions.counters import TransactionCounters
 from goqueue.broker.transactions.durability import Known
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.broker.transactions.producer_ids import ProducerIdentity
@@ -42,7 +42,7 @@ class TransactionRef:
 class TransactionStats:
     """``tally`` goes on counting: read it now."""
 
-    tally: TransactionTally
+    tally: TransactionCounters
     by_state: Mapping[str, int]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from goqueue.broker.partitions.frame_validation import unsound_places
+from goqueue.broker.partitions.frame_validation import find_damaged_frames
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.frame import Flag, read_whole
 
@@ -19,7 +19,7 @@ _FEW = 32
 """So many are checked one by one in less time than by columns."""
 
 
-async def read_originals(
+async def read_delayed_records(
     partition: Partition, offsets: Sequence[int], max_bytes: int
 ) -> tuple[dict[int, memoryview], int]:
     """Frames by offset, and how many of ``offsets`` (ascending) were looked at: as many as ``max_bytes`` allow, and at
@@ -27,7 +27,7 @@ async def read_originals(
     found: dict[int, memoryview] = {}
     wanted = set(offsets)
     looked, size = 0, 0
-    stretch = Stretch()
+    stretch = TimeSlice()
     while looked < len(offsets) and (not looked or size < max_bytes):
         if stretch.is_over:
             # What is due next may have been published anywhere: each of hundreds is then read for itself.
@@ -51,7 +51,7 @@ def _sound_frames(partition: Partition, run: FrameRun, first: int, end: int, wan
     if len(run) == end - first <= _FEW and (few := _all_sound(run, first, wanted)) is not None:
         return few
     columns = run.columns()
-    unsound = unsound_places(partition, run, columns)
+    unsound = find_damaged_frames(partition, run, columns)
     starts, ends = run.positions.tolist(), run.ends().tolist()
     delayed = (columns["flags"] & np.uint8(Flag.DELAYED) != 0).tolist()
     return {

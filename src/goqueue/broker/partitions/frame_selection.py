@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from goqueue.broker.partitions.frame_validation import unsound_places
+from goqueue.broker.partitions.frame_validation import find_damaged_frames
 from goqueue.broker.partitions.partition import Partition
 from goqueue.model.runs import Runs, offsets_in, pairs
 from goqueue.wire.batch import FrameRun, join_runs, select_frames
@@ -15,7 +15,7 @@ _CLOSE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class SelectedFrames:
     """``upto``: what was wanted below and is not among ``offsets`` is not there, or damaged. Beyond, nobody looked."""
 
     run: FrameRun | None
@@ -23,7 +23,9 @@ class Picked:
     upto: int
 
 
-async def pick(partition: Partition, wanted: Runs, max_bytes: int, limit: int | None = None) -> Picked:
+async def read_frames_at(
+    partition: Partition, wanted: Runs, max_bytes: int, limit: int | None = None
+) -> SelectedFrames:
     """The frames at the wanted offsets, as many as ``max_bytes`` allow and at least one.
 
     Those that readers may see, unless another ``limit`` is given.
@@ -36,7 +38,7 @@ async def pick(partition: Partition, wanted: Runs, max_bytes: int, limit: int | 
         at = first
         while (at := max(at, partition.log.start_offset)) < end:
             if runs and left <= 0:
-                return Picked(join_runs(runs), offsets, at)
+                return SelectedFrames(join_runs(runs), offsets, at)
             run, following = await partition.read(at, max(left, 1), end - at, limit)
             if run is None:
                 break
@@ -46,7 +48,7 @@ async def pick(partition: Partition, wanted: Runs, max_bytes: int, limit: int | 
                 offsets += found
                 left -= len(runs[-1].frames)
             at = following
-    return Picked(join_runs(runs) if runs else None, offsets, wanted[-1] if wanted else 0)
+    return SelectedFrames(join_runs(runs) if runs else None, offsets, wanted[-1] if wanted else 0)
 
 
 def _spans(wanted: Runs) -> Iterator[tuple[int, int]]:
@@ -65,7 +67,7 @@ def _spans(wanted: Runs) -> Iterator[tuple[int, int]]:
 def _sound(partition: Partition, run: FrameRun, asked: set[int]) -> tuple[list[int], list[int]]:
     """Places and offsets of the frames that are asked for."""
     columns = run.columns()
-    damaged = unsound_places(partition, run, columns)
+    damaged = find_damaged_frames(partition, run, columns)
     offsets = columns["offset"].tolist()
     places = [place for place, offset in enumerate(offsets) if offset in asked and place not in damaged]
     return places, [offsets[place] for place in places]

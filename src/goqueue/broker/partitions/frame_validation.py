@@ -6,7 +6,7 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.wire.batch import Columns, FrameRun, damaged_places
 
 
-def unsound_places(partition: Partition, run: FrameRun, columns: Columns) -> set[int]:
+def find_damaged_frames(partition: Partition, run: FrameRun, columns: Columns) -> set[int]:
     """Frames that fail their checksum; the partition knows of them from now on. Their offsets are right: a log knows
     them by position."""
     damaged = damaged_places(run, columns)

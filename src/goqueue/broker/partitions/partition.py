@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from goqueue.broker.partitions.append_listeners import AppendEvents, DelayTimers
 from goqueue.broker.partitions.derived_state import DerivedState
-from goqueue.broker.runtime.spread_calls import Rounds, wake
+from goqueue.broker.runtime.spread_calls import SpreadCalls, wake
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
@@ -78,7 +78,7 @@ class Partition:
         self._events = events
         self._timers = timers
         self._waiters: dict[asyncio.Future[None], None] = {}
-        self._waking: Rounds[asyncio.Future[None]] | None = None
+        self._waking: SpreadCalls[asyncio.Future[None]] | None = None
         self.watcher: Callable[[], None] | None = None
         """Called whenever waiting readers are woken."""
         self.arrivals = [Rate() for _ in range(HIDDEN)]
@@ -327,7 +327,7 @@ class Partition:
         if self._waiters:
             waiters, self._waiters = self._waiters, {}
             if self._waking is None:
-                self._waking = Rounds(wake)
+                self._waking = SpreadCalls(wake)
             self._waking.add(waiters)
         if self.watcher is not None:
             self.watcher()

@@ -15,7 +15,7 @@ import numpy as np
 
 from goqueue.broker.partitions.dedup_ids import FirstOne
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.publishing.schema_rejects import Refusals, Refused
+from goqueue.broker.publishing.schema_rejects import Refused, SchemaRejects
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.model.errors import DuplicateSequence, InvalidMessage, Overloaded
 from goqueue.model.ports import NANOS_PER_MS, Clock
@@ -46,7 +46,7 @@ class Appended(NamedTuple):
 class Appender:
     def __init__(
         self,
-        refusals: Refusals,
+        refusals: SchemaRejects,
         check_producer: Callable[[int, int], None],
         max_producers: int,
         clock: Clock,

@@ -11,10 +11,10 @@ from goqueue.broker.delays.delays import Delays, due_time
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.appending import Appended, Appender
-from goqueue.broker.publishing.schema_rejects import Refusals, Refused
+from goqueue.broker.publishing.schema_rejects import Refused, SchemaRejects
 from goqueue.broker.registry.schema_check import Problems
 from goqueue.broker.runtime.disk_guard import DiskGuard
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.model.errors import (
     GoQueueError,
@@ -74,7 +74,7 @@ class Publisher:
         guard: DiskGuard,
         clock: Clock,
         delays: Delays,
-        refusals: Refusals,
+        refusals: SchemaRejects,
         appender: Appender,
         publish_seconds: Histogram,
     ) -> None:
@@ -131,7 +131,7 @@ class Publisher:
                         # Its time has come since it was encoded.
                         del share.dues[at]
                 written.append((share, began_ns, appended))
-        stretch = Stretch()
+        stretch = TimeSlice()
         for share, began_ns, appended in written:
             if stretch.is_over:
                 await stretch.rest()
@@ -215,7 +215,7 @@ class Publisher:
         keyless: int | None = None
         place, delayed = -1, 0
         pending: int | None = None
-        stretch = Stretch()
+        stretch = TimeSlice()
         for message in messages:
             if stretch.is_over:
                 await stretch.rest()
@@ -267,7 +267,7 @@ class Publisher:
 
 async def _looked_through(run: FrameRun) -> dict[int, bytes]:
     """Check the headers of many messages, and find their dedup ids, giving way to others meanwhile."""
-    stretch = Stretch()
+    stretch = TimeSlice()
     for _ in header_checks(run):
         if stretch.is_over:
             await stretch.rest()

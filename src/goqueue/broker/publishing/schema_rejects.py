@@ -16,11 +16,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from goqueue.broker.dead_letters.moved_messages import fitting
-from goqueue.broker.events.event_recorder import Notes, common_reason
+from goqueue.broker.events.event_recorder import EventRecorder, common_reason
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.registry.schema_check import Problems, SchemaCheck, Value, values_in, values_of
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.model.errors import SchemaViolation, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
@@ -54,11 +54,11 @@ class Refused:
 ALL_FIT = Refused()
 
 
-class Refusals:
+class SchemaRejects:
     def __init__(
         self,
         check: SchemaCheck,
-        notes: Notes,
+        notes: EventRecorder,
         dead_letter_topic: DeadLetterTopic,
     ) -> None:
         self._check = check
@@ -116,7 +116,7 @@ class Refusals:
         kept = [_stand_in(frame, max_timestamp_ns) if place in reasons else frame for place, frame in enumerate(frames)]
         batch = replace_batch(join_frames(kept, max_timestamp_ns), producer=producer)
         first = partition.append(batch)
-        return first, self._begin(_Burial(topic, number, target, first, frames, reasons, now_ns))
+        return first, self._begin(_DeadLetterWrite(topic, number, target, first, frames, reasons, now_ns))
 
     def again(
         self, topic: Topic, number: int, frames: list[bytes], first: int, refused: Refused, now_ns: int
@@ -126,9 +126,9 @@ class Refusals:
         if before is not None and (not before.done() or (not before.cancelled() and before.exception() is None)):
             return asyncio.shield(before)
         assert refused.target is not None
-        return self._begin(_Burial(topic, number, refused.target, first, frames, refused.reasons, now_ns))
+        return self._begin(_DeadLetterWrite(topic, number, refused.target, first, frames, refused.reasons, now_ns))
 
-    def _begin(self, burial: _Burial) -> asyncio.Future[None]:
+    def _begin(self, burial: _DeadLetterWrite) -> asyncio.Future[None]:
         partition = burial.topic.partitions[burial.number]
         acknowledged = _looked_at(partition.acknowledge(burial.first + len(burial.frames)))
         burying = asyncio.create_task(self._bury(burial, acknowledged))
@@ -144,10 +144,10 @@ class Refusals:
         """Return when nothing is on its way to the dead letters."""
         await asyncio.gather(*self._burying, return_exceptions=True)
 
-    async def _bury(self, burial: _Burial, acknowledged: asyncio.Future[None]) -> None:
+    async def _bury(self, burial: _DeadLetterWrite, acknowledged: asyncio.Future[None]) -> None:
         """Put messages with the dead letters, in batches that are none too large, and wait for everything."""
         waits = [acknowledged]
-        stretch = Stretch()
+        stretch = TimeSlice()
         places: list[int] = []
         copies: list[bytes] = []
         size = 0
@@ -164,7 +164,9 @@ class Refusals:
         waits.append(await self._append_letters(burial, places, copies))
         await asyncio.gather(*waits)
 
-    async def _append_letters(self, burial: _Burial, places: list[int], copies: list[bytes]) -> asyncio.Future[None]:
+    async def _append_letters(
+        self, burial: _DeadLetterWrite, places: list[int], copies: list[bytes]
+    ) -> asyncio.Future[None]:
         topic, number, target = burial.topic, burial.number, burial.target
         if target.closed:
             # Deleted since; then there is another, or there will be.
@@ -191,7 +193,7 @@ class Refusals:
 
 
 @dataclass(frozen=True, slots=True)
-class _Burial:
+class _DeadLetterWrite:
     """A batch that was appended at ``first``, of which some are to be dead letters."""
 
     topic: Topic

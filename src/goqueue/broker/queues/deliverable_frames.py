@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from goqueue.broker.partitions.frame_validation import unsound_places
+from goqueue.broker.partitions.frame_validation import find_damaged_frames
 from goqueue.broker.partitions.partition import Partition
 from goqueue.delivery.expiry import expired_indexes
 from goqueue.delivery.queue import Queue
@@ -35,7 +35,7 @@ class GroupView:
 def candidates(queue: Queue, partition: Partition, run: FrameRun, upto: int, view: GroupView) -> Candidates:
     """``run`` is what a lane has from its cursor on to before ``upto``."""
     columns = run.columns()
-    damaged = unsound_places(partition, run, columns)
+    damaged = find_damaged_frames(partition, run, columns)
     hidden, expired = _hidden_and_expired(run, columns, view)
     keys = None if queue.keys is None else keys_of(run)
     return Candidates(columns["offset"].tolist(), upto, hidden | damaged, expired, keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from goqueue.broker.partitions.frame_validation import unsound_places
+from goqueue.broker.partitions.frame_validation import find_damaged_frames
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.queues.deliverable_frames import keys_of
 from goqueue.delivery.key_order import KeyOrder, lane_key
@@ -36,7 +36,7 @@ async def _read_keys(queue: Queue, partition: Partition, number: int) -> dict[in
             if run is None:
                 break
             columns = run.columns()
-            damaged = unsound_places(partition, run, columns)
+            damaged = find_damaged_frames(partition, run, columns)
             at = following
             for index, (offset, key) in enumerate(zip(columns["offset"].tolist(), keys_of(run), strict=True)):
                 if index not in damaged and offset not in lane.acked:

@@ -9,7 +9,7 @@ from goqueue.broker.coordinator.backlog import LANES, waiting
 from goqueue.broker.coordinator.group_runtime import Served
 from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.delivery.lane import lane_of
 from goqueue.delivery.queue import Queue
 from goqueue.storage.log import lanes
@@ -58,7 +58,7 @@ async def lane_stats(shards: GroupShards, topic: str | None, now_ns: int) -> lis
     """Of every partition, or of those of one topic, in order."""
     topics = [shards.host.topic(topic)] if topic is not None else list(shards.host.running_topics())
     queues: dict[Partition, list[Queue]] = {}
-    stretch = Stretch()
+    stretch = TimeSlice()
     for name in shards.names():
         group = shards.journal(name).machine.get(name)
         if group is None or shards.settings(group).mode != "queue":

@@ -12,7 +12,7 @@ from goqueue.broker.coordinator.backlog import is_plain, left_behind, next_of_la
 from goqueue.broker.coordinator.dead_letter_topics import target_for
 from goqueue.broker.coordinator.group_runtime import Served
 from goqueue.broker.coordinator.group_shards import GroupShards
-from goqueue.broker.partitions.frame_selection import pick
+from goqueue.broker.partitions.frame_selection import read_frames_at
 from goqueue.broker.queues.assigned_queues import AssignedQueues
 from goqueue.broker.queues.deliverable_frames import GroupView, candidates, expired_frames
 from goqueue.broker.queues.key_index import learn_keys as learn
@@ -148,7 +148,7 @@ class QueueFetch:
 
     async def _redeliver(self, visit: Visit, batch: InFlightBatch) -> list[Delivery]:
         wanted = lowest(batch.bits, visit.room.messages)
-        picked = await pick(visit.partition, bits_to_runs(batch.first, wanted), visit.room.size)
+        picked = await read_frames_at(visit.partition, bits_to_runs(batch.first, wanted), visit.room.size)
         if not self._assigned.may_take(visit):
             return []
         redelivery = decide_redelivery(visit.queue, batch, wanted, picked.offsets, picked.upto, self._terms(visit))
@@ -165,7 +165,7 @@ class QueueFetch:
         if queue.keys is None:
             return []
         wanted = sorted(queue.keys.ready(room.messages, visit.lane))
-        picked = await pick(visit.partition, to_runs(wanted), room.size)
+        picked = await read_frames_at(visit.partition, to_runs(wanted), room.size)
         keys = queue.keys
         if keys is None or not self._assigned.may_take(visit):
             return []

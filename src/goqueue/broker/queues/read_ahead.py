@@ -13,7 +13,7 @@ from collections import OrderedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.broker.partitions.frame_validation import unsound_places
+from goqueue.broker.partitions.frame_validation import find_damaged_frames
 from goqueue.broker.partitions.partition import Partition
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.internal_headers import FOR_GROUP, TTL
@@ -98,7 +98,7 @@ class ReadAhead:
         if run is None:
             return None
         columns = run.columns()
-        unsound = unsound_places(partition, run, columns)
+        unsound = find_damaged_frames(partition, run, columns)
         simple = min([_first_special(run), *unsound])
         if not simple:
             return None

@@ -29,7 +29,7 @@ RecordOf = Callable[[int], SchemaRecord]
 
 
 @dataclass(frozen=True, slots=True)
-class Understood:
+class CachedSchema:
     """A schema that someone has sent. Its text is canonical, or normalized if that was asked for."""
 
     parsed: ParsedSchema
@@ -72,11 +72,11 @@ class ParsedSchemas:
 
     async def understood(
         self, kind: SchemaKind, text: str, references: Sequence[Reference], *, normalize: bool
-    ) -> Understood:
+    ) -> CachedSchema:
         """A schema that is not registered. Its references tell which schemas they mean."""
         used = await self._referred(references, {})
         key = kind, text, tuple((each.name, each.schema_id) for each in references), normalize
-        found: Understood = await self._once(key, lambda: self.in_thread(_understand, kind, text, used, normalize))
+        found: CachedSchema = await self._once(key, lambda: self.in_thread(_understand, kind, text, used, normalize))
         return found
 
     async def get(self, schema_id: int) -> ParsedSchema:
@@ -151,10 +151,10 @@ class ParsedSchemas:
         return size
 
 
-def _understand(kind: SchemaKind, text: str, references: dict[str, ParsedSchema], normalize: bool) -> Understood:
+def _understand(kind: SchemaKind, text: str, references: dict[str, ParsedSchema], normalize: bool) -> CachedSchema:
     parsed = parse_schema(kind, text, references)
     written = parsed.normalized() if normalize else parsed.canonical()
-    return Understood(parsed, written, _digest(written))
+    return CachedSchema(parsed, written, _digest(written))
 
 
 def _digest_of(parsed: ParsedSchema, normalized: bool) -> bytes:

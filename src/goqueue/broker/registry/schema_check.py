@@ -12,8 +12,8 @@ import numpy as np
 
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.registry.schema_registry import SchemaRegistry
-from goqueue.broker.registry.validator_cache import Ready, Validators
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.registry.validator_cache import Ready, ValidatorCache
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.model.errors import GoQueueError, SchemaViolation, ShuttingDown
 from goqueue.model.message import Message
 from goqueue.wire.batch import FrameRun
@@ -50,7 +50,7 @@ class SchemaCheck:
 
     def __init__(self, registry: SchemaRegistry) -> None:
         self._registry = registry
-        self._validators = Validators(registry)
+        self._validators = ValidatorCache(registry)
         # Its own: those who read files must not wait for whoever has large values.
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="goqueue-schemas")
         self._closed = False
@@ -65,7 +65,7 @@ class SchemaCheck:
         found: Problems = {}
         waiting: dict[tuple[int, bool], _Work] = {}
         rules = _Rules(topic, self._registry.ids_of(subject_of(topic)))
-        stretch = Stretch()
+        stretch = TimeSlice()
         for place, given in enumerate(values):
             if stretch.is_over:
                 await stretch.rest()

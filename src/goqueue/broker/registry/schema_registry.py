@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from goqueue.broker.registry.parsed_schemas import Parameters, ParsedSchemas, Result, Understood
+from goqueue.broker.registry.parsed_schemas import CachedSchema, Parameters, ParsedSchemas, Result
 from goqueue.broker.runtime.journal import Journal
 from goqueue.coordination.schema_records import (
     COMPATIBILITIES,
@@ -208,7 +208,7 @@ class SchemaRegistry:
         return asked or bool(self.state.config(subject).get("normalize"))
 
     async def _known(
-        self, subject: str, record: SchemaRecord, understood: Understood, *, normalize: bool, deleted: bool
+        self, subject: str, record: SchemaRecord, understood: CachedSchema, *, normalize: bool, deleted: bool
     ) -> Version | None:
         """The latest version that is this schema: the very same, or one that the client cannot tell from it."""
         found = self.state.same_as(subject, record, deleted=deleted)
@@ -222,7 +222,7 @@ class SchemaRegistry:
                 return each
         return None
 
-    async def _understood(self, draft: SchemaDraft, *, normalize: bool) -> tuple[SchemaRecord, Understood]:
+    async def _understood(self, draft: SchemaDraft, *, normalize: bool) -> tuple[SchemaRecord, CachedSchema]:
         kind = schema_kind(draft.kind)
         _check_draft(draft)
         pinned = [self._pinned(each) for each in draft.references]

@@ -24,7 +24,7 @@ class Ready:
     size: int
 
 
-class Validators:
+class ValidatorCache:
     """By schema, and by whether values tell of which schema they are. Those used least make room."""
 
     def __init__(self, registry: SchemaRegistry) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.model.logging import get_logger
 from goqueue.storage.files.atomic import packed
 from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint, encoded
@@ -28,14 +28,14 @@ class Checkpoints:
         root: Path,
         file: CheckpointFile,
         commits: CommitScheduler,
-        stillness: Stillness | None = None,
+        stillness: FileFreeze | None = None,
     ) -> None:
         self._files = files
         self._root = root
         self._prefix = f"{root}/"
         self._commits = commits
         self._file = file
-        self._stillness = stillness or Stillness()
+        self._stillness = stillness or FileFreeze()
         self._busy = asyncio.Lock()
         self.points = file.load()
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Stillness:
+class FileFreeze:
     """Any number of changes at a time, or one hold. Neither may be asked for inside a change: it would wait for itself.
 
     Leaving a ``changing`` block never lets others run: what its caller does next comes before any hold.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from goqueue.broker.runtime.checkpoints import Checkpoints
-from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.runtime.journal import Journal, Machine
 from goqueue.broker.runtime.journal_kinds import JournalKind
 from goqueue.model.config import Config
@@ -35,7 +35,7 @@ class Journals:
         checkpoints: Checkpoints,
         config: Config,
         clock: Clock,
-        stillness: Stillness,
+        stillness: FileFreeze,
     ) -> None:
         self._folder = folder
         self._open_files = open_files

@@ -8,14 +8,14 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.broker.runtime.timer_service import Clockwork, Owner
+from goqueue.broker.runtime.timer_service import Owner, TimerService
 from goqueue.delivery.wheel import Entries
 
 
-class Alarm:
+class NamedTimers:
     """``ring`` gets the names whose time has come."""
 
-    def __init__(self, clockwork: Clockwork, ring: Callable[[list[str]], None]) -> None:
+    def __init__(self, clockwork: TimerService, ring: Callable[[list[str]], None]) -> None:
         self._clockwork = clockwork
         self._ring = ring
         self._set: dict[str, tuple[int, int]] = {}

@@ -16,7 +16,7 @@ Item = TypeVar("Item", bound=Hashable)
 AT_A_ROUND = 16
 
 
-class Rounds(Generic[Item]):
+class SpreadCalls(Generic[Item]):
     """Does something with each item, in the order in which they were added. One that waits for its round and is added
     again is done once."""
 

@@ -8,7 +8,7 @@ from time import perf_counter
 _STRETCH_S = 0.002
 
 
-class Stretch:
+class TimeSlice:
     """For long work whose pieces differ: asked after each of them, it says when to give way."""
 
     def __init__(self, at_most_s: float = _STRETCH_S) -> None:

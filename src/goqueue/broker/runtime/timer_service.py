@@ -39,7 +39,7 @@ class Owner:
     live: Callable[[], int]
 
 
-class Clockwork:
+class TimerService:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._wheel = TimerWheel(clock.now_ns())

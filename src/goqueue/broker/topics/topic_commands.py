@@ -10,7 +10,7 @@ import msgspec
 
 from goqueue.broker.partitions.running_topics import RunningTopics
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.topics.topic_opening import TopicOpener
 from goqueue.coordination.catalog import Catalog, CatalogEvent, TopicRecord
@@ -34,7 +34,7 @@ class TopicCommands:
         catalog: Journal[Catalog],
         opener: TopicOpener,
         folder: DataFolder,
-        stillness: Stillness,
+        stillness: FileFreeze,
         check_room: Callable[[], None],
         config: Config,
         clock: Clock,

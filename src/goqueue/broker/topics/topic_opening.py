@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from goqueue.broker.delays.delays import Delays
-from goqueue.broker.events.event_recorder import Notes
+from goqueue.broker.events.event_recorder import EventRecorder
 from goqueue.broker.partitions.dedup_ids import DedupIds, Room
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.running_topics import RunningTopics
@@ -39,7 +39,7 @@ class TopicOpener:
         durability: Durability,
         checkpoints: Checkpoints,
         delays: Delays,
-        notes: Notes,
+        notes: EventRecorder,
         config: Config,
         clock: Clock,
     ) -> None:

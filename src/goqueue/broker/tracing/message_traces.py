@@ -19,12 +19,12 @@ from goqueue.broker.coordinator.group_shards import Host
 from goqueue.broker.coordinator.message_status import Standings, standings
 from goqueue.broker.dead_letters.moved_messages import mark_of
 from goqueue.broker.groups.group_service import GroupService
-from goqueue.broker.partitions.frame_selection import pick
+from goqueue.broker.partitions.frame_selection import read_frames_at
 from goqueue.broker.partitions.read import start_of
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.tracing.message_search import MessageSearch
-from goqueue.broker.tracing.trace_export import Tracing
-from goqueue.broker.tracing.transaction_outcomes import Fate, Fates
+from goqueue.broker.tracing.trace_export import TraceExport
+from goqueue.broker.tracing.transaction_outcomes import Fate, TransactionOutcomes
 from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, TopicNotFound, TraceNotFound
 from goqueue.model.fields import shown
 from goqueue.model.message import Message
@@ -55,8 +55,8 @@ _MOST_HELD = 100_000
 _WORST_FIRST: list[Status] = ["error", "pending", "completed"]
 
 
-class Traces:
-    def __init__(self, host: Host, groups: GroupService, tracing: Tracing, search_bytes: int) -> None:
+class MessageTraces:
+    def __init__(self, host: Host, groups: GroupService, tracing: TraceExport, search_bytes: int) -> None:
         self.host = host
         self._groups = groups
         self._tracing = tracing
@@ -295,10 +295,10 @@ class Traces:
         seen = {} if fates is None else {offset: each for offset, each in messages.items() if fates.is_seen(offset)}
         return await standings(self._groups.shards, topic, partition, seen)
 
-    def fates(self, topic: str, partition: int, offsets: Collection[int]) -> Fates | None:
+    def fates(self, topic: str, partition: int, offsets: Collection[int]) -> TransactionOutcomes | None:
         """What became of the transactions that records were published in; ``None`` if there is no such partition."""
         try:
-            return Fates(self.host.topic(topic).partition(partition), offsets)
+            return TransactionOutcomes(self.host.topic(topic).partition(partition), offsets)
         except GoQueueError:
             return None
 
@@ -318,7 +318,7 @@ class Traces:
         while left:
             try:
                 there = self.host.topic(topic).partition(partition)
-                picked = await pick(there, to_runs(left), _READ_BYTES)
+                picked = await read_frames_at(there, to_runs(left), _READ_BYTES)
             except GoQueueError:
                 break
             if picked.run is not None:
@@ -333,7 +333,7 @@ class Traces:
         try:
             there = self.host.topic(topic).partition(partition)
             low, high, written = there.stable_end, there.high_watermark, there.log.end_offset
-            fates = Fates(there, offsets)
+            fates = TransactionOutcomes(there, offsets)
             # What a transaction writes need not be durable before it is committed, nor ever if it is aborted.
             wanted = [each for each in offsets if low <= each < high or (each >= high and fates.of(each))]
             for first, end in pairs(to_runs(wanted)):

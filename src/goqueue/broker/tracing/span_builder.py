@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from itertools import count, islice
 from typing import NamedTuple
 
-from goqueue.broker.partitions.frame_selection import pick
+from goqueue.broker.partitions.frame_selection import read_frames_at
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.model.errors import GoQueueError
 from goqueue.model.message import Message
 from goqueue.model.runs import Runs, offsets_in, size_of, to_runs
@@ -43,7 +43,7 @@ class _Delivery(NamedTuple):
     event: TraceEvent
 
 
-class SpanMaker:
+class SpanBuilder:
     """Works on the event loop, in stretches. ``dropped`` counts messages for whose spans a second had no room."""
 
     def __init__(self, topic: Callable[[str], Topic], per_second: int, now_s: Callable[[], float] = time.monotonic):
@@ -59,7 +59,7 @@ class SpanMaker:
 
     async def spans_of(self, events: Iterable[TraceEvent]) -> list[Span]:
         spans: list[Span] = []
-        stretch = Stretch()
+        stretch = TimeSlice()
         for event in events:
             if stretch.is_over:
                 await stretch.rest()
@@ -90,7 +90,7 @@ class SpanMaker:
         self.dropped += wanted - taken
         return taken
 
-    async def _of_event(self, event: TraceEvent, stretch: Stretch) -> AsyncIterator[Span]:
+    async def _of_event(self, event: TraceEvent, stretch: TimeSlice) -> AsyncIterator[Span]:
         room = self._take_room(size_of(event.offsets))
         runs = runs_of(event.offsets) if room else []
         copies = _copies(event, runs, room)
@@ -110,7 +110,7 @@ class SpanMaker:
             topic, number = split_place(place)
             partition = self._topic(topic).partition(number)
             # Also what readers do not see yet: it is written, and a span tells of that.
-            picked = await pick(partition, to_runs(offsets), _READ_BYTES, partition.log.end_offset)
+            picked = await read_frames_at(partition, to_runs(offsets), _READ_BYTES, partition.log.end_offset)
         except GoQueueError:
             # Deleted, or cleaned up since.
             return []

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.tracing.span_builder import SpanMaker
+from goqueue.broker.tracing.span_builder import SpanBuilder
 from goqueue.model.config import TraceConfig
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import Clock
@@ -31,7 +31,7 @@ _CLEAN_EVERY_S = 60.0
 _CLOSE_EXPORTERS_S = 2.0
 
 
-class Tracing:
+class TraceExport:
     """Owns the task that writes and the threads that export.
 
     Files that cannot be used or written are no reason for anything else to stop: what they tell is not the truth that
@@ -61,7 +61,7 @@ class Tracing:
         )
         self.unwritten = 0
         self._unmade = 0
-        self._spans = SpanMaker(topic, config.export_per_second) if self._span_exporters else None
+        self._spans = SpanBuilder(topic, config.export_per_second) if self._span_exporters else None
         self._task: asyncio.Task[None] | None = None
         self._cleaned_s = -_CLEAN_EVERY_S
         self._stopping = asyncio.Event()

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from goqueue.broker.tracing.message_search import MessageSearch
-from goqueue.broker.tracing.message_traces import MOST_COPIES, Traces, put_together
+from goqueue.broker.tracing.message_traces import MOST_COPIES, MessageTraces, put_together
 from goqueue.broker.tracing.transaction_outcomes import Fate
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
@@ -94,7 +94,7 @@ class LatencyFigures:
 
 
 class TraceSearch:
-    def __init__(self, traces: Traces, search_bytes: int) -> None:
+    def __init__(self, traces: MessageTraces, search_bytes: int) -> None:
         self._traces = traces
         self._search_bytes = search_bytes
 
@@ -156,7 +156,7 @@ class TraceSearch:
 class _Found:
     """Messages that a search came upon: each is looked at, a few of a partition at a time."""
 
-    def __init__(self, traces: Traces, atlas: Atlas, criteria: Criteria) -> None:
+    def __init__(self, traces: MessageTraces, atlas: Atlas, criteria: Criteria) -> None:
         self.is_complete = True
         self._traces = traces
         self._atlas = atlas

@@ -16,7 +16,7 @@ Fate = Literal["", "open", "aborted"]
 """Empty for a record that is committed, or of no transaction."""
 
 
-class Fates:
+class TransactionOutcomes:
     """Of these records of a partition, as it is right now.
 
     Looked up for all of them at once: thousands of producers may have a transaction open, and a search looks at

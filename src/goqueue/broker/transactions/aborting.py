@@ -6,11 +6,11 @@ import asyncio
 from typing import NoReturn
 
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.transactions.completion import TransactionEnds
-from goqueue.broker.transactions.counters import TransactionTally
+from goqueue.broker.transactions.completion import TransactionCompletion
+from goqueue.broker.transactions.counters import TransactionCounters
 from goqueue.broker.transactions.open_transaction import OpenTransaction, State
 from goqueue.broker.transactions.open_transactions import OpenTransactions
-from goqueue.broker.transactions.timeouts import TransactionWork
+from goqueue.broker.transactions.timeouts import TransactionTimeouts
 from goqueue.coordination.transaction_records import Aborted
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import GoQueueError, StorageFailed, TransactionAborted, TransactionConflict
@@ -32,9 +32,9 @@ class Aborting:
         self,
         journal: Journal[Transactions],
         open_transactions: OpenTransactions,
-        ends: TransactionEnds,
-        work: TransactionWork,
-        tally: TransactionTally,
+        ends: TransactionCompletion,
+        work: TransactionTimeouts,
+        tally: TransactionCounters,
     ) -> None:
         self._journal = journal
         self._open = open_transactions

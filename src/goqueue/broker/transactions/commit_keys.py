@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.broker.transactions.aborting import NOT_CHOSEN, Aborting
 from goqueue.broker.transactions.committing import Committing
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.broker.transactions.open_transactions import OpenTransactions
-from goqueue.broker.transactions.timeouts import TransactionWork
+from goqueue.broker.transactions.timeouts import TransactionTimeouts
 from goqueue.coordination.transaction_records import KeyUsed, UsedKey
 from goqueue.coordination.transactions import Transactions, series_of
 from goqueue.model.config import TransactionsConfig
@@ -43,14 +43,14 @@ class ManyCommitted:
     """A later one of its series was committed since: what was committed under this one is not known any more."""
 
 
-class TransactionKeys:
+class CommitKeys:
     def __init__(
         self,
         journal: Journal[Transactions],
         open_transactions: OpenTransactions,
         committing: Committing,
         aborting: Aborting,
-        work: TransactionWork,
+        work: TransactionTimeouts,
         config: TransactionsConfig,
         clock: Clock,
     ) -> None:
@@ -112,7 +112,7 @@ class TransactionKeys:
 
     async def _commit_many(self, transactions: Sequence[OpenTransaction], used: KeyUsed) -> None:
         await self._committing.decide(transactions, [used], "prepared")
-        stretch = Stretch()
+        stretch = TimeSlice()
         for each in transactions:
             await self._committing.committed(each)
             if stretch.is_over:

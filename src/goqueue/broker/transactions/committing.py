@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.transactions.completion import TransactionEnds
-from goqueue.broker.transactions.counters import TransactionTally
-from goqueue.broker.transactions.durability import Known, Safekeeping
+from goqueue.broker.transactions.completion import TransactionCompletion
+from goqueue.broker.transactions.counters import TransactionCounters
+from goqueue.broker.transactions.durability import Known, TransactionDurability
 from goqueue.broker.transactions.open_transaction import OpenTransaction, State
 from goqueue.broker.transactions.open_transactions import OpenTransactions
-from goqueue.broker.transactions.timeouts import TransactionWork
+from goqueue.broker.transactions.timeouts import TransactionTimeouts
 from goqueue.coordination.transaction_records import Decided, TransactionsEvent
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import GoQueueError, StorageFailed, TransactionConflict
@@ -23,10 +23,10 @@ class Committing:
         self,
         journal: Journal[Transactions],
         open_transactions: OpenTransactions,
-        safekeeping: Safekeeping,
-        ends: TransactionEnds,
-        work: TransactionWork,
-        tally: TransactionTally,
+        safekeeping: TransactionDurability,
+        ends: TransactionCompletion,
+        work: TransactionTimeouts,
+        tally: TransactionCounters,
         clock: Clock,
     ) -> None:
         self._journal = journal

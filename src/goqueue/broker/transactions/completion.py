@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.transactions.open_transaction import OpenTransaction, Touch
 from goqueue.coordination.transaction_records import Ended, GroupAcks, GroupOffset
@@ -60,12 +60,12 @@ class _Ending:
         return bool(self.touches or self.acks or self.offsets)
 
 
-class TransactionEnds:
+class TransactionCompletion:
     def __init__(
         self,
         journal: Journal[Transactions],
         groups: GroupService,
-        stillness: Stillness,
+        stillness: FileFreeze,
     ) -> None:
         self._journal = journal
         self._groups = groups

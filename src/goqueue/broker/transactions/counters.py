@@ -11,7 +11,7 @@ def _ignore(took_ns: int) -> None:
 
 
 @dataclass(slots=True)
-class TransactionTally:
+class TransactionCounters:
     """Counted since the broker started."""
 
     begun: int = 0

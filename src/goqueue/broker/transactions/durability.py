@@ -19,7 +19,7 @@ class Known(NamedTuple):
     messages: int
 
 
-class Safekeeping:
+class TransactionDurability:
     """What does not hold is aborted."""
 
     def __init__(self, groups: GroupService, aborting: Aborting, incarnation: int) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.transactions.commit_keys import TransactionKeys
-from goqueue.broker.transactions.durability import Known, Safekeeping
+from goqueue.broker.transactions.commit_keys import CommitKeys
+from goqueue.broker.transactions.durability import Known, TransactionDurability
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.broker.transactions.open_transactions import OpenTransactions
-from goqueue.broker.transactions.timeouts import TransactionWork
+from goqueue.broker.transactions.timeouts import TransactionTimeouts
 from goqueue.coordination.transaction_records import Prepared
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.config import TransactionsConfig
@@ -22,9 +22,9 @@ class Preparing:
         self,
         journal: Journal[Transactions],
         open_transactions: OpenTransactions,
-        safekeeping: Safekeeping,
-        keys: TransactionKeys,
-        work: TransactionWork,
+        safekeeping: TransactionDurability,
+        keys: CommitKeys,
+        work: TransactionTimeouts,
         config: TransactionsConfig,
         clock: Clock,
     ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.transactions.completion import TransactionEnds
+from goqueue.broker.transactions.completion import TransactionCompletion
 from goqueue.broker.transactions.open_transaction import OpenTransaction, Touch
 from goqueue.broker.transactions.open_transactions import OpenTransactions
 from goqueue.coordination.transaction_records import TransactionRecord
@@ -21,11 +21,11 @@ _MOST_NAMED = 5
 """How many transactions one line of the log names."""
 
 
-async def take_up(
+async def recover(
     known: Transactions,
     open_transactions: OpenTransactions,
     groups: GroupService,
-    ends: TransactionEnds,
+    ends: TransactionCompletion,
     topics: Iterable[Topic],
     topic_by_id: TopicById,
 ) -> None:
@@ -53,7 +53,7 @@ async def take_up(
 
 
 def _decided(
-    record: TransactionRecord, topic_by_id: TopicById, ends: TransactionEnds
+    record: TransactionRecord, topic_by_id: TopicById, ends: TransactionCompletion
 ) -> tuple[OpenTransaction, list[Touch]]:
     """A transaction that was decided, and where it has its marker already."""
     transaction = _as_journaled(record)

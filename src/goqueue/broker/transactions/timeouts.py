@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from goqueue.broker.runtime.named_timers import Alarm
-from goqueue.broker.runtime.timer_service import Clockwork
+from goqueue.broker.runtime.named_timers import NamedTimers
+from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.broker.transactions.open_transaction import OpenTransaction, State
 from goqueue.broker.transactions.open_transactions import OpenTransactions
 from goqueue.model.errors import TransactionAborted
@@ -18,13 +18,13 @@ log = get_logger(__name__)
 _TRY_AGAIN_NS = NANOS_PER_SECOND
 
 
-class TransactionWork:
+class TransactionTimeouts:
     """``on_late`` is told of each transaction whose time has come, and that can be ended."""
 
-    def __init__(self, open_transactions: OpenTransactions, clock: Clock, clockwork: Clockwork) -> None:
+    def __init__(self, open_transactions: OpenTransactions, clock: Clock, clockwork: TimerService) -> None:
         self._open = open_transactions
         self._clock = clock
-        self._times = Alarm(clockwork, self._ring)
+        self._times = NamedTimers(clockwork, self._ring)
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_late: Callable[[OpenTransaction], None]
 

@@ -13,19 +13,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from goqueue.broker.groups.group_service import GroupService, Offsets
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.runtime.timer_service import Clockwork
+from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.broker.transactions.aborting import ASKED, Aborting
-from goqueue.broker.transactions.commit_keys import TransactionKeys
+from goqueue.broker.transactions.commit_keys import CommitKeys
 from goqueue.broker.transactions.committing import Committing
-from goqueue.broker.transactions.completion import TransactionEnds
-from goqueue.broker.transactions.counters import TransactionTally
-from goqueue.broker.transactions.durability import Safekeeping
+from goqueue.broker.transactions.completion import TransactionCompletion
+from goqueue.broker.transactions.counters import TransactionCounters
+from goqueue.broker.transactions.durability import TransactionDurability
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.broker.transactions.open_transactions import OpenTransactions
 from goqueue.broker.transactions.preparing import Preparing
 from goqueue.broker.transactions.producer_ids import ProducerIdentity, ProducerIds
-from goqueue.broker.transactions.recovery import TopicById, take_up
-from goqueue.broker.transactions.timeouts import TransactionWork
+from goqueue.broker.transactions.recovery import TopicById, recover
+from goqueue.broker.transactions.timeouts import TransactionTimeouts
 from goqueue.coordination.transactions import Transactions
 from goqueue.delivery.dead_letters import MAX_REASON_LENGTH
 from goqueue.delivery.settlement_requests import LeaseClaim
@@ -55,7 +55,7 @@ class TransactionService:
         config: TransactionsConfig,
         clock: Clock,
         randomness: Randomness,
-        clockwork: Clockwork,
+        clockwork: TimerService,
     ) -> None:
         self._journal = journal
         self._config = config
@@ -65,13 +65,13 @@ class TransactionService:
         self.incarnation = int.from_bytes(randomness.random_bytes(8)) >> 1 | 1
         """Another one after every start; never 0."""
         self._open = OpenTransactions(lambda each: self.state.is_committed(each))
-        self._work = TransactionWork(self._open, clock, clockwork)
-        self.tally = TransactionTally()
+        self._work = TransactionTimeouts(self._open, clock, clockwork)
+        self.tally = TransactionCounters()
         self._groups: GroupService
-        self._ends: TransactionEnds
+        self._ends: TransactionCompletion
         self.aborting: Aborting
         self.committing: Committing
-        self.keys: TransactionKeys
+        self.keys: CommitKeys
         self.preparing: Preparing
 
     @property
@@ -88,7 +88,7 @@ class TransactionService:
     async def start(
         self,
         groups: GroupService,
-        ends: TransactionEnds,
+        ends: TransactionCompletion,
         topics: Iterable[Topic],
         topic_by_id: TopicById,
     ) -> None:
@@ -96,11 +96,11 @@ class TransactionService:
         self._groups, self._ends = groups, ends
         journal, opened, work = self._journal, self._open, self._work
         self.aborting = Aborting(journal, opened, ends, work, self.tally)
-        safekeeping = Safekeeping(groups, self.aborting, self.incarnation)
+        safekeeping = TransactionDurability(groups, self.aborting, self.incarnation)
         self.committing = Committing(journal, opened, safekeeping, ends, work, self.tally, self._clock)
-        self.keys = TransactionKeys(journal, opened, self.committing, self.aborting, work, self._config, self._clock)
+        self.keys = CommitKeys(journal, opened, self.committing, self.aborting, work, self._config, self._clock)
         self.preparing = Preparing(journal, opened, safekeeping, self.keys, work, self._config, self._clock)
-        await take_up(self.state, opened, groups, ends, topics, topic_by_id)
+        await recover(self.state, opened, groups, ends, topics, topic_by_id)
         for each in opened.all():
             work.watch(each)
         await self._ids.start()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goqueue.broker.runtime.checkpoints import Checkpoints
-from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.model.errors import BackupUnderway, GoQueueError, RequestTimeout, ShuttingDown, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import NANOS_PER_MS, Clock
@@ -133,7 +133,7 @@ class Backups:
         folder: DataFolder,
         logs: Callable[[], Iterable[Log]],
         checkpoints: Checkpoints,
-        stillness: Stillness,
+        stillness: FileFreeze,
         clock: Clock,
         node_id: str,
     ) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.model.logging import get_logger
 from goqueue.model.ports import Clock
 from goqueue.storage.files.disk_errors import told
@@ -61,7 +61,7 @@ def losses(host: Host, name: str | None, number: int | None) -> list[Loss]:
     ]
 
 
-async def acknowledge(host: Host, stillness: Stillness, name: str, number: int | None) -> list[Loss]:
+async def acknowledge(host: Host, stillness: FileFreeze, name: str, number: int | None) -> list[Loss]:
     """Accept what a topic, or one partition of it, has lost; return what that was. Durable when this returns."""
     topic = host.topic(name)
     accepted: list[Loss] = []

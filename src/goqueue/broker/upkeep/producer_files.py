@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable
 
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.model.config import Config
 from goqueue.model.ports import NANOS_PER_MS, Clock
 
 
 class ProducerFiles:
-    def __init__(self, stillness: Stillness, clock: Clock, config: Config) -> None:
+    def __init__(self, stillness: FileFreeze, clock: Clock, config: Config) -> None:
         self._stillness = stillness
         self._writing = asyncio.Lock()
         """Of two who write the same file, the later one must not be overwritten by the one before."""

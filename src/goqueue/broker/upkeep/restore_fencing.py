@@ -23,7 +23,7 @@ _SCHEMA_IDS = 1_000_000
 """At least so many are skipped, and up to twice as many: the same backup may be restored more than once."""
 
 
-async def take_distance(
+async def skip_issued_ids(
     folder: DataFolder,
     catalog: Journal[Catalog],
     schemas: Journal[Schemas],

@@ -14,7 +14,7 @@ from goqueue.broker.partitions.partition_producers import PartitionProducers
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.broker.runtime.disk_guard import DiskGuard
-from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.broker.upkeep.producer_files import ProducerFiles
 from goqueue.model.config import StorageConfig
@@ -64,7 +64,7 @@ class Upkeep:
         commits: CommitScheduler,
         checkpoints: Checkpoints,
         disk: DiskGuard,
-        stillness: Stillness,
+        stillness: FileFreeze,
     ) -> None:
         self._keeper = keeper
         self._config = config

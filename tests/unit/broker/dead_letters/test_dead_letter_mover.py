@@ -17,7 +17,7 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.coordinator import dead_letter_topics
 from goqueue.broker.dead_letters import dead_letter_mover
-from goqueue.broker.dead_letters.dead_letter_mover import Transfers, _Since
+from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover, _Since
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.delivery.events import Moved, Target
@@ -40,15 +40,15 @@ def power_lost(disk: PowerLossDisk) -> PowerLossDisk:
 def stopped_before_it_is_noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[asyncio.Event]:
     """Copies are made and durable; that they are is never noted. The event tells of the first."""
     copied = asyncio.Event()
-    append = Transfers._append
+    append = DeadLetterMover._append
 
-    async def append_and_stop(self: Transfers, *args: Any) -> int:
+    async def append_and_stop(self: DeadLetterMover, *args: Any) -> int:
         await append(self, *args)
         copied.set()
         return await asyncio.Event().wait()  # type: ignore[return-value]
 
     with monkeypatch.context() as patched:
-        patched.setattr(Transfers, "_append", append_and_stop)
+        patched.setattr(DeadLetterMover, "_append", append_and_stop)
         yield copied
 
 
@@ -168,16 +168,16 @@ async def test_what_comes_while_the_last_transfer_ends_is_moved_too(monkeypatch:
     async with desk() as at:
         await at.publish(b"first", b"second")
         first, second = await at.poll()
-        run = Transfers._run
+        run = DeadLetterMover._run
 
-        async def run_and_reject(self: Transfers, queue: Queue) -> None:
+        async def run_and_reject(self: DeadLetterMover, queue: Queue) -> None:
             await run(self, queue)
             if second.receipt not in rejected:
                 rejected.append(second.receipt)
                 await at.settle("reject", [second])
 
         rejected: list[str] = []
-        monkeypatch.setattr(Transfers, "_run", run_and_reject)
+        monkeypatch.setattr(DeadLetterMover, "_run", run_and_reject)
         await at.settle("reject", [first])
         await until(lambda: rejected)
         assert await letters(at) == [b"first", b"second"]

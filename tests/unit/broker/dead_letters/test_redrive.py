@@ -13,7 +13,7 @@ from doubles.loop import on_a_loop
 from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.dead_letters import redrive as redrive_module
-from goqueue.broker.dead_letters.dead_letter_mover import Transfers
+from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover
 from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.dead_letters.redrive import Filter, Redriven
 from goqueue.delivery.events import Moving, Target
@@ -312,13 +312,13 @@ async def test_a_dead_letter_goes_back_once() -> None:
 async def test_a_redrive_is_answered_when_what_it_decided_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copying may take longer than a redrive waits for it; what was decided is done by the next start at the latest."""
 
-    async def is_not_waited_for(transfers: Transfers, queue: object) -> None:
+    async def is_not_waited_for(transfers: DeadLetterMover, queue: object) -> None:
         return None
 
     async with desk() as at:
         await at.publish(b"v")
         await at.reject_all()
-        monkeypatch.setattr(Transfers, "finished", is_not_waited_for)
+        monkeypatch.setattr(DeadLetterMover, "finished", is_not_waited_for)
         commits = at.broker._commits
         reached, may_sync, carry_out = threading.Event(), threading.Event(), commits._carry_out
 

@@ -158,7 +158,7 @@ async def test_a_partition_that_fails_while_more_becomes_due_does_not_stop_the_o
         messages = [NewMessage(b"%d" % number, partition=number, delay_ms=delay_ms) for delay_ms in (1_000, 2_000)]
         await stage.broker.publish(TOPIC, messages)
     failed = stage.broker.topic(TOPIC).partitions[0]
-    read = firing_module.read_originals
+    read = firing_module.read_delayed_records
 
     async def read_while_the_disk_goes(partition: Partition, *arguments: Any) -> Any:
         if partition is failed and failed.log.failure is None:
@@ -166,7 +166,7 @@ async def test_a_partition_that_fails_while_more_becomes_due_does_not_stop_the_o
             ring_after(stage, SECOND_MS)
         return await read(partition, *arguments)
 
-    monkeypatch.setattr(firing_module, "read_originals", read_while_the_disk_goes)
+    monkeypatch.setattr(firing_module, "read_delayed_records", read_while_the_disk_goes)
     ring_after(stage, SECOND_MS + TICK_MS)
     await at_rest(stage.broker)
     assert [await values(stage, number) for number in BOTH] == [[], [b"1", b"1"]]
@@ -214,7 +214,7 @@ async def test_a_message_that_is_cancelled_or_put_off_while_its_original_is_read
     stage = await staged()
     places = await stage.publish(SECOND_MS, SECOND_MS, SECOND_MS)
     reading, go_on = asyncio.Event(), asyncio.Event()
-    read = firing_module.read_originals
+    read = firing_module.read_delayed_records
 
     async def read_slowly(*arguments: Any) -> Any:
         found = await read(*arguments)
@@ -222,7 +222,7 @@ async def test_a_message_that_is_cancelled_or_put_off_while_its_original_is_read
         await go_on.wait()
         return found
 
-    monkeypatch.setattr(firing_module, "read_originals", read_slowly)
+    monkeypatch.setattr(firing_module, "read_delayed_records", read_slowly)
     ring_after(stage, SECOND_MS + TICK_MS)
     await reading.wait()
     await stage.cancel(places[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from goqueue.broker.events.range_effects import Foreseen, foreseen, undone_below
+from goqueue.broker.events.range_effects import RangeEffects, foreseen, undone_below
 from goqueue.delivery.events import Acked, Committed, CutTo, Delivered, Dropped, Moving, QueueOpened, ResetTo, Target
 from goqueue.delivery.lane import lease_in
 from goqueue.delivery.queue import Queue
@@ -36,9 +36,9 @@ def test_what_is_between_lanes_that_are_not_equally_far_is_left_out() -> None:
 
 def test_what_each_event_does() -> None:
     at = queue()
-    assert foreseen(at, Committed("q", 7)) == [Foreseen("committed", [1, 7])]
-    assert foreseen(at, Dropped("q", 6)) == [Foreseen("lost", [1, 2, 3, 4, 5, 6], 3)]
-    assert foreseen(at, CutTo("q", 2)) == [Foreseen("cut", [2, 5], 1)]
-    assert foreseen(at, ResetTo("q", 2)) == [Foreseen("reset", [2, 5]), Foreseen("skipped", [1, 2])]
-    assert foreseen(at, ResetTo("q", 8)) == [Foreseen("reset", [8, 8]), Foreseen("skipped", [1, 2, 3, 4, 5, 8])]
+    assert foreseen(at, Committed("q", 7)) == [RangeEffects("committed", [1, 7])]
+    assert foreseen(at, Dropped("q", 6)) == [RangeEffects("lost", [1, 2, 3, 4, 5, 6], 3)]
+    assert foreseen(at, CutTo("q", 2)) == [RangeEffects("cut", [2, 5], 1)]
+    assert foreseen(at, ResetTo("q", 2)) == [RangeEffects("reset", [2, 5]), RangeEffects("skipped", [1, 2])]
+    assert foreseen(at, ResetTo("q", 8)) == [RangeEffects("reset", [8, 8]), RangeEffects("skipped", [1, 2, 3, 4, 5, 8])]
     assert foreseen(at, Acked("q", [])) == ()

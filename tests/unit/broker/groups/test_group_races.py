@@ -15,7 +15,7 @@ from doubles.loop import on_a_loop
 
 from goqueue.broker.coordinator.backlog import NORMAL
 from goqueue.broker.coordinator.group_shards import partition_name
-from goqueue.broker.dead_letters.dead_letter_mover import Transfers
+from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover
 from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.dead_letters.redrive import Filter
 from goqueue.broker.groups.group_service import Join
@@ -227,7 +227,7 @@ async def test_what_is_done_beyond_the_cursor_is_taken_back_with_a_log_that_was_
         await it.publish(b"1", b"2", b"3")
         got = await it.poll(await it.join())
         with monkeypatch.context() as patched:
-            patched.setattr(Transfers, "_some", out_of_room)
+            patched.setattr(DeadLetterMover, "_some", out_of_room)
             await it.settle("reject", got[2])
             await it.broker.groups.reset("g", {"t": {0: 0}})
         await it.moved()
@@ -246,7 +246,7 @@ async def test_messages_that_cannot_get_to_the_dead_letters_are_bounded(
         await it.publish(b"1", b"2", b"3")
         member = await it.join()
         with monkeypatch.context() as patched:
-            patched.setattr(Transfers, "_some", out_of_room)
+            patched.setattr(DeadLetterMover, "_some", out_of_room)
             await it.settle("reject", *await it.poll(member, 2))
             assert await it.poll(member) == []
         poll = it.polling(member)

@@ -13,14 +13,14 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.metrics import metrics
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.model.config import MetricsConfig
 from goqueue.model.publishing import NewMessage
 
 PARTITIONS = 40
 
 
-class Impatient(Stretch):
+class Impatient(TimeSlice):
     """Whose time is always over."""
 
     rests = 0
@@ -43,7 +43,7 @@ def test_a_scrape_can_give_way_at_every_partition_and_every_queue(
             await broker.groups.join("g", Join("test", ["t"], {}))
             await broker.metrics.scrape(openmetrics=True)
             assert Impatient.rests == 0
-            monkeypatch.setattr(metrics, "Stretch", Impatient)
+            monkeypatch.setattr(metrics, "TimeSlice", Impatient)
             text = await broker.metrics.scrape(openmetrics=True)
             assert Impatient.rests >= 2 * PARTITIONS
             assert text.count(b"goqueue_group_lag_messages{") == PARTITIONS
@@ -55,7 +55,7 @@ def test_a_stretch_is_over_when_its_time_is_and_another_begins_after_the_rest() 
     async def run() -> None:
         turns = []
         others = asyncio.create_task(_note(turns))
-        short, long = Stretch(-1.0), Stretch(3_600.0)
+        short, long = TimeSlice(-1.0), TimeSlice(3_600.0)
         assert short.is_over
         assert not long.is_over
         await short.rest()
@@ -91,7 +91,7 @@ def test_two_brokers_in_one_process_do_not_share_figures(tmp_path: Path, monkeyp
                     if group == "first":
                         await broker.publish("t", [NewMessage(b"v")] * count)
                     await broker.groups.polling.poll(group, member, PollBounds(count, 1 << 20))
-            monkeypatch.setattr(metrics, "Stretch", Impatient)
+            monkeypatch.setattr(metrics, "TimeSlice", Impatient)
             texts = await asyncio.gather(*(each.metrics.scrape(openmetrics=True) for each in (one, other)))
             for text, count in zip(texts, (2, 5), strict=True):
                 figure = b'goqueue_group_in_flight_messages{group="__other",topic="__other"} '

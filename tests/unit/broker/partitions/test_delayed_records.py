@@ -11,7 +11,7 @@ from doubles.loop import on_a_loop
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.partitions import delayed_records as originals_module
-from goqueue.broker.partitions.delayed_records import read_originals
+from goqueue.broker.partitions.delayed_records import read_delayed_records
 from goqueue.broker.partitions.partition import Partition
 from goqueue.model.publishing import NewMessage
 
@@ -48,7 +48,7 @@ def damaged(root: Path, damage: Callable[[bytearray], None]) -> bytearray:
 
 
 async def found_in(partition: Partition, wanted: list[int]) -> dict[int, bytes]:
-    found, looked = await read_originals(partition, wanted, 1 << 20)
+    found, looked = await read_delayed_records(partition, wanted, 1 << 20)
     assert looked == len(wanted)
     return {offset: bytes(frame) for offset, frame in found.items()}
 

@@ -18,7 +18,7 @@ from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
 from goqueue.broker.coordinator.group_runtime import GroupRuntime, Waiter
-from goqueue.broker.runtime.spread_calls import Rounds, wake
+from goqueue.broker.runtime.spread_calls import SpreadCalls, wake
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import UnknownMember
 
@@ -146,7 +146,7 @@ def _waiter(loop: asyncio.AbstractEventLoop, *, has_room: bool = True) -> Waiter
 @on_a_loop
 async def test_the_last_wait_of_a_deleted_group_does_not_end_those_of_one_that_has_its_name() -> None:
     loop, takers = asyncio.get_running_loop(), dict[str, GroupRuntime]()
-    deleted, again = GroupRuntime("g", takers, Rounds(wake)), GroupRuntime("g", takers, Rounds(wake))
+    deleted, again = GroupRuntime("g", takers, SpreadCalls(wake)), GroupRuntime("g", takers, SpreadCalls(wake))
     old, new = _waiter(loop), _waiter(loop)
     deleted.wait(old)
     again.wait(new)
@@ -159,7 +159,7 @@ async def test_the_last_wait_of_a_deleted_group_does_not_end_those_of_one_that_h
 @on_a_loop
 async def test_a_wait_that_ends_twice_does_not_end_another() -> None:
     loop, takers = asyncio.get_running_loop(), dict[str, GroupRuntime]()
-    runtime = GroupRuntime("g", takers, Rounds(wake))
+    runtime = GroupRuntime("g", takers, SpreadCalls(wake))
     full, first, second = _waiter(loop, has_room=False), _waiter(loop), _waiter(loop)
     runtime.wait(full)
     assert takers == {}

@@ -21,7 +21,7 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.registry import validator_cache
 from goqueue.broker.registry.schema_registry import SchemaDraft
-from goqueue.broker.registry.validator_cache import Validators
+from goqueue.broker.registry.validator_cache import ValidatorCache
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import GoQueueError, SchemaViolation, StorageFailed, TopicNotFound
 from goqueue.model.message import Message
@@ -125,7 +125,7 @@ async def test_a_few_bytes_that_unpack_to_very_much_take_little_memory(
     assert max(seen) < 5 << 20
 
 
-# Validators
+# ValidatorCache
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ async def test_validators_that_are_used_least_make_room(tmp_path: Path, monkeypa
         texts = [json.dumps({"title": "x" * 1_000, "const": number}) for number in range(5)]
         found = [await broker.schemas.register(f"s{at}", SchemaDraft(text, "JSON")) for at, text in enumerate(texts)]
         ids = [each.record.schema_id for each in found]
-        kept = Validators(broker.schemas)
+        kept = ValidatorCache(broker.schemas)
         monkeypatch.setattr(validator_cache, "MAX_KEPT_BYTES", len(texts[0]) * 3)
         for schema_id in ids[:3]:
             await kept.get(schema_id, framed=False)

@@ -7,16 +7,16 @@ from behaviour.clock import MS, ManualClock
 from doubles.loop import on_a_loop
 
 from goqueue.broker.runtime import timer_service as clockwork_module
-from goqueue.broker.runtime.named_timers import Alarm
-from goqueue.broker.runtime.timer_service import Clockwork
+from goqueue.broker.runtime.named_timers import NamedTimers
+from goqueue.broker.runtime.timer_service import TimerService
 
 
 class Bench:
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.clockwork = Clockwork(self.clock)
+        self.clockwork = TimerService(self.clock)
         self.rung: list[str] = []
-        self.alarm = Alarm(self.clockwork, self.rung.extend)
+        self.alarm = NamedTimers(self.clockwork, self.rung.extend)
 
     def at(self, milliseconds: int) -> int:
         return self.clock.now_ns() + milliseconds * MS
@@ -64,7 +64,7 @@ async def test_whoever_is_rung_for_may_set_the_same_name_at_once() -> None:
         rung.extend(names)
         alarm.set(names[0], bench.at(100))
 
-    alarm = Alarm(bench.clockwork, ring)
+    alarm = NamedTimers(bench.clockwork, ring)
     alarm.set("a", bench.at(0))
     bench.pass_time(10)
     bench.pass_time(50)
@@ -78,7 +78,7 @@ async def test_whoever_is_rung_for_may_set_the_same_name_at_once() -> None:
 async def test_alarms_share_a_clockwork_and_not_their_names() -> None:
     bench = Bench()
     others: list[str] = []
-    other = Alarm(bench.clockwork, others.extend)
+    other = NamedTimers(bench.clockwork, others.extend)
     bench.alarm.set("a", bench.at(10))
     other.set("a", bench.at(500))
     other.set("b", bench.at(10))
@@ -92,9 +92,9 @@ async def test_alarms_share_a_clockwork_and_not_their_names() -> None:
 @on_a_loop
 async def test_it_rings_by_itself() -> None:
     clock = ManualClock()
-    clockwork = Clockwork(clock)
+    clockwork = TimerService(clock)
     rung = asyncio.Event()
-    alarm = Alarm(clockwork, lambda _: rung.set())
+    alarm = NamedTimers(clockwork, lambda _: rung.set())
     alarm.set("a", clock.now_ns())
     async with asyncio.timeout(60):
         await rung.wait()
@@ -110,7 +110,7 @@ async def test_it_goes_on_after_someone_failed_to_answer() -> None:
         asked.extend(names)
         raise RuntimeError("not now")
 
-    alarm = Alarm(bench.clockwork, fail)
+    alarm = NamedTimers(bench.clockwork, fail)
     alarm.set("a", bench.at(0))
     alarm.set("b", bench.at(10))
     bench.alarm.set("c", bench.at(0))

@@ -12,10 +12,10 @@ from doubles.loop import on_a_loop
 
 from goqueue.broker.coordinator import group_runtime
 from goqueue.broker.coordinator.group_runtime import GroupRuntime
-from goqueue.broker.partitions.delayed_records import read_originals
-from goqueue.broker.runtime.named_timers import Alarm
-from goqueue.broker.runtime.spread_calls import AT_A_ROUND, Rounds, wake
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.partitions.delayed_records import read_delayed_records
+from goqueue.broker.runtime.named_timers import NamedTimers
+from goqueue.broker.runtime.spread_calls import AT_A_ROUND, SpreadCalls, wake
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.publishing import NewMessage
 
@@ -30,7 +30,7 @@ def bench(path: Path) -> GroupBench:
 @on_a_loop
 async def test_a_few_are_done_at_once_and_the_others_a_few_in_each_round_in_their_order() -> None:
     done: list[int] = []
-    rounds = Rounds(done.append)
+    rounds = SpreadCalls(done.append)
     rounds.add(range(3))
     assert done == [0, 1, 2]
     rounds.add(range(3, MANY))
@@ -55,7 +55,7 @@ async def test_one_that_fails_takes_none_of_the_others_with_it() -> None:
         done.append(item)
 
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
-    rounds = Rounds(do)
+    rounds = SpreadCalls(do)
     with pytest.raises(ValueError):
         rounds.add(range(MANY))
     await until(lambda: len(done) == MANY - 1)
@@ -102,7 +102,7 @@ async def test_a_message_for_many_groups_wakes_a_few_of_them_in_each_round(tmp_p
 @on_a_loop
 async def test_members_of_a_large_group_hear_of_many_changes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_runtime, "_PAUSE_S_EACH", 3_600.0)
-    runtime = GroupRuntime("g", {}, Rounds(wake))
+    runtime = GroupRuntime("g", {}, SpreadCalls(wake))
     told = [0] * MANY
     last = [0] * MANY
 
@@ -143,14 +143,14 @@ async def test_who_joins_sets_an_alarm_for_itself_and_for_nobody_else(
         await it.topic(partitions=2)
         alarms = it.broker.groups.shards.group_times
         count = 0
-        set_one = Alarm.set
+        set_one = NamedTimers.set
 
-        def counted(self: Alarm, name: str, at_ns: int | None) -> None:
+        def counted(self: NamedTimers, name: str, at_ns: int | None) -> None:
             nonlocal count
             count += self is alarms
             set_one(self, name, at_ns)
 
-        monkeypatch.setattr(Alarm, "set", counted)
+        monkeypatch.setattr(NamedTimers, "set", counted)
         counts = []
         for _ in range(40):
             count = 0
@@ -164,7 +164,7 @@ async def test_reading_what_is_due_from_all_over_a_log_lets_others_run_in_betwee
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if each message took as long as a stretch may."""
-    monkeypatch.setattr(Stretch, "is_over", property(lambda _self: True))
+    monkeypatch.setattr(TimeSlice, "is_over", property(lambda _self: True))
     async with bench(tmp_path) as it:
         await it.topic()
         far_apart = range(0, 2_000, 40)
@@ -181,7 +181,7 @@ async def test_reading_what_is_due_from_all_over_a_log_lets_others_run_in_betwee
         running = asyncio.create_task(others())
         await asyncio.sleep(0)
         before = rounds
-        found, looked = await read_originals(it.broker.topic("t").partition(0), list(far_apart), 1 << 20)
+        found, looked = await read_delayed_records(it.broker.topic("t").partition(0), list(far_apart), 1 << 20)
         assert (len(found), looked) == (len(far_apart), len(far_apart))
         assert rounds - before >= len(far_apart)
         running.cancel()

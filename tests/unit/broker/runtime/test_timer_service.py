@@ -11,14 +11,14 @@ from doubles.group_timers import Timers
 from numpy.typing import NDArray
 
 from goqueue.broker.runtime import timer_service as clockwork_module
-from goqueue.broker.runtime.timer_service import Clockwork, Owner
+from goqueue.broker.runtime.timer_service import Owner, TimerService
 from goqueue.delivery.wheel import Entries, TimerWheel
 
 
 class Someone:
     """An owner who keeps those that are wanted, and writes down what came."""
 
-    def __init__(self, clockwork: Clockwork) -> None:
+    def __init__(self, clockwork: TimerService) -> None:
         self.rung: list[int] = []
         self.wanted: set[int] | None = None
         self.number = clockwork.register(Owner(self.ring, self.wants, self.live))
@@ -37,7 +37,7 @@ class Bench:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.timers = Timers()
-        self.clockwork = Clockwork(self.clock)
+        self.clockwork = TimerService(self.clock)
         self.someone = Someone(self.clockwork)
 
     def at(self, milliseconds: int) -> int:

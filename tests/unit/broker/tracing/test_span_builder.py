@@ -16,12 +16,12 @@ from doubles.loop import on_a_loop
 from opentelemetry.semconv._incubating.attributes.messaging_attributes import MessagingOperationTypeValues
 
 from goqueue.broker.dead_letters.redrive import Filter
-from goqueue.broker.partitions.frame_selection import Picked, pick
+from goqueue.broker.partitions.frame_selection import SelectedFrames, read_frames_at
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.runtime.time_slices import Stretch
+from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.broker.tracing import span_builder
 from goqueue.broker.tracing import trace_export as module
-from goqueue.broker.tracing.span_builder import SpanMaker
+from goqueue.broker.tracing.span_builder import SpanBuilder
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
 from goqueue.model.runs import Runs, size_of
@@ -181,7 +181,7 @@ async def test_room_comes_back_with_time(tmp_path: Path) -> None:
     async with bench(tmp_path) as it:
         await it.topic()
         await it.broker.publish("t", [NewMessage(b"v")] * 100)
-        maker = SpanMaker(it.broker.topic, 10, lambda: now_s)
+        maker = SpanBuilder(it.broker.topic, 10, lambda: now_s)
         everything = [TraceEvent("t/0", it.clock.now_ns(), PUBLISH, [0, 100])]
         made = []
         for now_s in (0.0, 0.0, 0.5, 60.0):  # noqa: B007
@@ -242,7 +242,7 @@ async def test_what_was_noted_last_is_written_when_the_broker_ends(tmp_path: Pat
     assert [json.loads(line)["event"] for line in lines] == ["publish"]
 
 
-class Impatient(Stretch):
+class Impatient(TimeSlice):
     """Whose time is always over."""
 
     rests = 0
@@ -260,16 +260,16 @@ class Impatient(Stretch):
 async def test_making_many_spans_can_give_way_at_each_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 
-    async def noted(partition: Partition, wanted: Runs, max_bytes: int, limit: int) -> Picked:
+    async def noted(partition: Partition, wanted: Runs, max_bytes: int, limit: int) -> SelectedFrames:
         sizes.append(size_of(wanted))
-        return await pick(partition, wanted, max_bytes, limit)
+        return await read_frames_at(partition, wanted, max_bytes, limit)
 
-    monkeypatch.setattr(span_builder, "Stretch", Impatient)
-    monkeypatch.setattr(span_builder, "pick", noted)
+    monkeypatch.setattr(span_builder, "TimeSlice", Impatient)
+    monkeypatch.setattr(span_builder, "read_frames_at", noted)
     async with bench(tmp_path) as it:
         await it.topic()
         await it.broker.publish("t", [NewMessage(b"v")] * 1_100)
-        maker = SpanMaker(it.broker.topic, 1_000)
+        maker = SpanBuilder(it.broker.topic, 1_000)
         made = await maker.spans_of([TraceEvent("t/0", it.clock.now_ns(), PUBLISH, [0, 1_100])])
     assert [each.attributes["messaging.goqueue.offset"] for each in made] == list(range(1_000))
     assert maker.dropped == 100
@@ -284,7 +284,7 @@ async def test_each_span_of_a_copy_names_it(tmp_path: Path, order: list[int]) ->
         await it.topic()
         await it.broker.publish("t", [NewMessage(b"v")] * 5)
         event = TraceEvent("t/0", it.clock.now_ns(), DLQ, [0, 1, 2, 3, 4, 5], to="u/0", first_copy=7, order=order)
-        made = await SpanMaker(it.broker.topic, 1_000).spans_of([event])
+        made = await SpanBuilder(it.broker.topic, 1_000).spans_of([event])
     copies = {each.attributes["messaging.goqueue.offset"]: each.attributes["messaging.goqueue.copy"] for each in made}
     assert copies == {offset: f"u/0/{event.copy_of(offset)}" for offset in (0, 2, 4)}
 
@@ -295,7 +295,7 @@ async def test_deliveries_are_remembered_of_those_who_use_them(tmp_path: Path, m
     async with bench(tmp_path) as it:
         await it.topic()
         await it.broker.publish("t", [NewMessage(b"v")])
-        maker = SpanMaker(it.broker.topic, 10_000)
+        maker = SpanBuilder(it.broker.topic, 10_000)
 
         async def delivered(group: str) -> list[Span]:
             return await maker.spans_of([TraceEvent("t/0", 5, CONSUME, [0, 1], group, "m")])

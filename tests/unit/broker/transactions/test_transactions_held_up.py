@@ -11,7 +11,7 @@ from doubles.transaction_bench import OTHER, Bench, bench
 
 import goqueue.broker.transactions.completion
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.transactions.completion import TransactionEnds
+from goqueue.broker.transactions.completion import TransactionCompletion
 from goqueue.broker.transactions.durability import Known
 from goqueue.model.errors import DiskFull, TransactionAborted
 from goqueue.storage.log.commit import CommitScheduler
@@ -90,13 +90,13 @@ async def test_the_end_of_a_transaction_is_not_noted_while_a_marker_is_not_durab
         await it.publish(transaction, b"v")
         await it.publish(transaction, b"w", topic=OTHER)
         log, noted = it.broker.topic(OTHER).partitions[0].log, it.broker._transaction_journal
-        made_durable = TransactionEnds._made_durable
+        made_durable = TransactionCompletion._made_durable
 
-        async def with_a_failing_disk(ends: TransactionEnds, endings: object) -> set[Partition]:
+        async def with_a_failing_disk(ends: TransactionCompletion, endings: object) -> set[Partition]:
             log.fail("its disk")
             return await made_durable(ends, endings)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(TransactionEnds, "_made_durable", with_a_failing_disk)
+        monkeypatch.setattr(TransactionCompletion, "_made_durable", with_a_failing_disk)
         await it.commit(transaction)
         await until(lambda: it.transactions._ends._finisher is None)
         assert transaction.transaction_id in noted.machine.decided

@@ -15,7 +15,7 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.partitions.read import Bounds
-from goqueue.broker.runtime.file_freeze import Stillness
+from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.upkeep import backups
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import BackupUnderway, RequestTimeout, ShuttingDown, StorageFailed
@@ -249,7 +249,7 @@ async def test_where_links_cannot_be_made_it_says_so_and_nothing_is_left(tmp_pat
 
 
 async def test_a_hold_waits_for_changes_and_changes_wait_for_a_hold() -> None:
-    stillness, done = Stillness(), []
+    stillness, done = FileFreeze(), []
 
     async def change(name: str, go_on: asyncio.Event) -> None:
         async with stillness.changing():

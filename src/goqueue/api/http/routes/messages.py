@@ -32,7 +32,7 @@ from goqueue.api.http.routes.frame_reads import frames_response
 from goqueue.api.http.routes.publish import Publish, trace_of
 from goqueue.api.http.server.admission import Admission
 from goqueue.api.http.server.openapi import answer
-from goqueue.broker.operations import Bounds, MessagesRead, Operations, Stretch
+from goqueue.broker.operations import Bounds, MessagesRead, Operations, TimeSlice
 from goqueue.broker.operations.limits import UNBOUNDED
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
@@ -111,7 +111,7 @@ def message_routes(
         """Add what fits; return where to go on."""
         max_message_bytes = operations.max_message_bytes(topic_name)
         make = partial(ConsumeMessage, number)
-        stretch = Stretch()
+        stretch = TimeSlice()
         for message in read.messages:
             if not page.add(message, max_message_bytes, make):
                 return message.offset
@@ -186,7 +186,7 @@ def message_routes(
         everything = ConsumeAllResponse(page.messages, {}, {})
         caller = caller_of(request)
         starts = await operations.reading.find_starts(caller, topic_name, instant(offset, from_time))
-        stretch = Stretch()
+        stretch = TimeSlice()
         for each in starts:
             number = each.partition
             if stretch.is_over:

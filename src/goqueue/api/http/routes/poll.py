@@ -17,7 +17,7 @@ from goqueue.api.http.bodies.group_schemas import PollMessage, PollResponse
 from goqueue.api.http.bodies.parameters import EncodingParameter, GroupPath
 from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.server.admission import Admission
-from goqueue.broker.operations import Delivery, Operations, PollBounds, Stretch, decoded
+from goqueue.broker.operations import Delivery, Operations, PollBounds, TimeSlice, decoded
 from goqueue.model.config import HttpConfig
 
 Page = PageOfMessages[PollMessage]
@@ -71,7 +71,7 @@ async def _write(operations: Operations, page: Page, delivery: Delivery) -> list
     messages, damaged = await decoded(delivery.run)
     hurt: list[int] = delivery.run.columns()["offset"][damaged].tolist() if damaged else []
     max_message_bytes = operations.max_message_bytes(delivery.topic)
-    stretch = Stretch()
+    stretch = TimeSlice()
     for message in messages:
         receipt = delivery.receipt(message.offset)
         make = partial(

@@ -25,7 +25,7 @@ from goqueue.api.http.bodies.errors import error_body, error_headers, unexpected
 from goqueue.api.http.bodies.fields import HeaderValues
 from goqueue.api.http.bodies.message_schemas import PublishMessage, PublishRequest, PublishResponse, PublishResult
 from goqueue.api.http.caller import caller_in
-from goqueue.broker.operations import Caller, Operations, Stretch
+from goqueue.broker.operations import Caller, Operations, TimeSlice
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, MessageTooLarge
 from goqueue.model.message import NO_HEADERS, Headers
@@ -104,7 +104,7 @@ class Decoder:
         self._left = self._max_messages
         with _unreadable():
             request = self._large.decode(body)
-        headers, stretch = 0, Stretch()
+        headers, stretch = 0, TimeSlice()
         for place, message in enumerate(request.messages):
             if stretch.is_over:
                 await stretch.rest()
@@ -154,7 +154,7 @@ def publish_json(operations: Operations, config: HttpConfig) -> Publish:
             )
         now_ns = operations.clock.now_ns()
         given: list[NewMessage | GoQueueError] = []
-        stretch = Stretch()
+        stretch = TimeSlice()
         for message in request.messages:
             given.append(_converted(message, now_ns, trace))
             if stretch.is_over:
@@ -190,7 +190,7 @@ def trace_of(request_headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 async def _answer(outcomes: list[Outcome]) -> Answer:
     """200 if anything was stored, else the status of the first error: nobody takes a refusal for a success."""
     results: list[PublishResult] = []
-    stretch = Stretch()
+    stretch = TimeSlice()
     for outcome in outcomes:
         results.append(to_result(outcome))
         if stretch.is_over:

@@ -27,7 +27,7 @@ from goqueue.api.http.bodies.transaction_control_schemas import (
 from goqueue.api.http.bodies.transaction_schemas import AbortTransactionResponse
 from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.server.openapi import answer
-from goqueue.broker.operations import ManyCommitted, OpenTransaction, Operations, Stretch, acks_in
+from goqueue.broker.operations import ManyCommitted, OpenTransaction, Operations, TimeSlice, acks_in
 from goqueue.broker.operations.limits import MAX_COMMIT_KEY_LENGTH, MAX_COMMITTED_TOGETHER
 from goqueue.model.errors import InvalidRequest, TransactionAborted, TransactionConflict, TransactionNotFound
 from goqueue.model.fields import shown
@@ -93,7 +93,7 @@ def _routes_of_looking(operations: Operations) -> list[HTTPRouteHandler]:
         """Readers of the partitions that the oldest has written to wait for it."""
         found = transactions.all_open(caller_of(request))
         listed: list[TransactionInfo] = []
-        stretch = Stretch()
+        stretch = TimeSlice()
         for each in found[:limit]:
             listed.append(_info(each))
             if stretch.is_over:

@@ -12,7 +12,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from goqueue.api.http.bodies.allowed_methods import has_effects
 from goqueue.api.http.bodies.errors import error_body, error_headers
-from goqueue.api.http.server.connection_limits import ALWAYS_ANSWERED, Crowd
+from goqueue.api.http.server.connection_limits import ALWAYS_ANSWERED, ConnectionLimits
 from goqueue.api.http.server.content_coding import CODINGS, coding_of, packing, takes_gzip, unpacked
 from goqueue.api.http.server.methods import answer_options
 from goqueue.api.http.server.metrics import endpoint_of
@@ -32,10 +32,12 @@ _HEALTH = {path.decode() for path in ALWAYS_ANSWERED}
 class Admission:
     """The outermost layer of the app: counts requests, bodies and waiting reads against their bounds."""
 
-    def __init__(self, config: HttpConfig, requests: Requests | None = None, crowd: Crowd | None = None) -> None:
+    def __init__(
+        self, config: HttpConfig, requests: Requests | None = None, crowd: ConnectionLimits | None = None
+    ) -> None:
         self._config = config
         self._requests = requests or Requests("http")
-        self._crowd = crowd or Crowd(config)
+        self._crowd = crowd or ConnectionLimits(config)
         self._hosts = Hosts(config)
         self._app: ASGIApp | None = None
         self.active = 0

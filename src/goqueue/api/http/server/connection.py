@@ -10,7 +10,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from goqueue.api.http.bodies.errors import error_body, error_headers
-from goqueue.api.http.server.connection_limits import ALWAYS_ANSWERED, Crowd
+from goqueue.api.http.server.connection_limits import ALWAYS_ANSWERED, ConnectionLimits
 from goqueue.broker.operations import Requests
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, RequestTimeout
@@ -23,7 +23,7 @@ class Connection(HttpToolsProtocol):
 
     limits: ClassVar[HttpConfig] = HttpConfig()
     requests: ClassVar[Requests] = Requests("http")
-    crowd: ClassVar[Crowd] = Crowd(HttpConfig())
+    crowd: ClassVar[ConnectionLimits] = ConnectionLimits(HttpConfig())
     """What all connections of a server have together; each server has its own."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -14,7 +14,7 @@ _SPARE = 64
 _SHORT_PATIENCE_MS = 2_000
 
 
-class Crowd:
+class ConnectionLimits:
     """Answers that clients have not taken so far, and connections that are too many."""
 
     def __init__(self, config: HttpConfig) -> None:
