@@ -13,7 +13,9 @@ import pytest
 from goqueue.testing import BrokerProcess, running_broker
 
 START = """
-import sys, threading
+import logging, sys, threading
+# In development mode asyncio warns of callbacks that are slow, as all are on a busy machine. What is wrong is an error.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 from goqueue import Client
 address, topic = sys.argv[1:]
 client = Client(address)
