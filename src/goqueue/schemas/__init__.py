@@ -1,1 +1,1 @@
-"""What schemas mean: reading them, comparing them, checking messages against them. Avro, JSON Schema and Protobuf."""
+"""Schema formats (Avro, JSON Schema, Protobuf): parsing, compatibility checks, validation of messages."""

@@ -1,4 +1,4 @@
-"""The other ways in which clients ask for a schema's text."""
+"""Alternative output formats of a schema's text: ``resolved`` and ``serialized``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from goqueue.schemas.base import ParsedSchema
 
 
 def formatted(schema: ParsedSchema, text: str, wanted: str) -> str:
-    """``resolved`` and ``serialized`` as far as the kind has them; the text itself for anything else."""
+    """The schema as ``resolved`` (Avro) or ``serialized`` (Protobuf); the text unchanged for any other format or
+    kind."""
     if wanted == "serialized" and schema.kind == "PROTOBUF":
         from goqueue.schemas.protobuf.protobuf_schema import ProtobufSchema
 

@@ -1,4 +1,4 @@
-"""Checking payloads as a registry's serializers write them, behind the id of their schema."""
+"""Validation of payloads in the schema registry's wire format, after the schema id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from goqueue.wire.registry_framing import decode_message_indexes
 
 
 def framed_validator(schema: ParsedSchema) -> Validator:
-    """In Protobuf a payload tells first which of the schema's messages it is."""
+    """Validator for payloads after the schema id. A Protobuf payload starts with the indexes of its message in the
+    schema."""
     return _FramedProtobuf(schema) if isinstance(schema, ProtobufSchema) else schema.validator()
 
 
@@ -39,7 +40,7 @@ class _FramedProtobuf:
         if known is None:
             message = self._schema.message_at(indexes)
             if message is None:
-                # Not remembered: there are many ways to name what is not there.
+                # Not cached: there is no bound on the number of indexes that lead to no message.
                 return None
             known = self._validators[indexes] = self._schema.validator_for(message)
         return known

@@ -1,4 +1,4 @@
-"""One way in for every kind of schema. What a kind needs is loaded when its first schema comes."""
+"""Entry point for parsing schemas of every format. The code of a format is imported when its first schema is parsed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from goqueue.schemas.base import KINDS, ParsedSchema, References, SchemaKind
 
 
 def schema_kind(text: str | None) -> SchemaKind:
-    """By its name; Avro if none is given, as registries have it."""
+    """Schema kind by its name; Avro if no name is given, as in other schema registries."""
     for kind in KINDS:
         if text is None or text.upper() == kind:
             return kind
@@ -16,9 +16,9 @@ def schema_kind(text: str | None) -> SchemaKind:
 
 
 def parse_schema(kind: SchemaKind, text: str, references: References, *, is_registered: bool = False) -> ParsedSchema:
-    """Read a schema; ``InvalidSchema`` says where it is wrong.
+    """Parse a schema; ``InvalidSchema`` says where it is wrong.
 
-    One that ``is_registered`` was accepted by the bounds of its time, which may have been wider.
+    With ``is_registered``, limits that were introduced after the schema could have been registered do not apply.
     """
     if kind == "AVRO":
         from goqueue.schemas.avro.avro_schema import parse_avro

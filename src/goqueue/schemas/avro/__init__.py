@@ -1,1 +1,1 @@
-"""Avro: parsing, compatibility, checking values."""
+"""Avro: parsing, compatibility checks, validation of values."""

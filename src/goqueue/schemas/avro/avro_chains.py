@@ -1,6 +1,6 @@
-"""How many steps a byte of an Avro value can cost: as many as records begin with it.
+"""Upper bound on the validation steps per byte of an Avro value: the number of records that begin with the same byte.
 
-Records lie in one another by their names, so that a flat text can make chains of any length.
+Records are nested by name, so a schema whose text is flat can contain chains of any length.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _WIDTHS = {"float": 4, "double": 8}
 
 
 def steps_of_a_byte(root: AvroType) -> int:
-    """How many steps each byte of a value costs at most. ``InvalidSchema`` if too many records lie in one another."""
+    """Upper bound on the steps per byte of a value. ``InvalidSchema`` if records are nested too deep."""
     chains = _Chains()
     for record in _records(root):
         chains.add(record)
@@ -23,7 +23,7 @@ def steps_of_a_byte(root: AvroType) -> int:
 class _Chains:
     def __init__(self) -> None:
         self.least: dict[int, tuple[int, int]] = {}
-        """By record: the steps and the bytes of its smallest value, in which bytes cost the most."""
+        """Steps and bytes of each record's smallest value, the one with the most steps per byte."""
         self._depth: dict[int, int] = {}
 
     def add(self, start: Record) -> None:
@@ -43,7 +43,8 @@ class _Chains:
                 waiting += ((each, False) for each in _fields_of(record) if isinstance(each, Record))
 
     def _finish(self, record: Record) -> None:
-        """What it consists of is known, except for itself: a record that lies in itself at once has no values."""
+        """Compute a record from its fields, which are all known except itself: a record that contains itself
+        directly has no values."""
         steps, size, depth = 1, 0, 0
         for each in _fields_of(record):
             if isinstance(each, Record):
@@ -79,7 +80,7 @@ def _least_size(avro_type: AvroType) -> int:
 
 
 def _records(root: AvroType) -> list[Record]:
-    """Every record that a value can have."""
+    """Every record that can occur in a value."""
     found: list[Record] = []
     seen: set[int] = set()
     waiting: list[AvroType] = [root]

@@ -1,8 +1,8 @@
-"""Checking Avro values: one function for each type, made once, that steps over a value and raises if it is none.
+"""Validation of Avro values: one function per type, built once, that skips over a value and raises if it is invalid.
 
-Nothing is built from a value, and each step takes a byte at least, or is one of the few records that lie in one another
-there, so the work is bounded by its size. A value that is
-nested too deep for functions in functions is left to the walk, which takes longer and has no such bound.
+No objects are built from a value, and each step consumes at least one byte, or is one of a few nested records that
+begin at the same byte, so the work is bounded by the size of the value. A value that is nested too deep for recursive
+calls is left to the iterative walk, which is slower and has no such limit.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from goqueue.schemas.avro.avro_types import Array, AvroType, Enum, Fixed, Map, P
 from goqueue.schemas.avro.avro_walk import MOST_EMPTY_ITEMS, NUMBERS, UUID, first_problem
 
 _MOST_ON_LOOP = 4 << 10
-"""Bytes of a value, if each costs one step."""
+"""Size of a value in bytes, if each byte costs one step."""
 _FEW_STEPS = 4
-"""With so few for a byte, a value of any size may be checked."""
+"""With at most this many steps per byte, values of any size are checked."""
 _MOST_STEPS = 4_000_000
 """About a second."""
 Step = Callable[[bytes, int], int]
-"""Takes a value and a place in it; returns the place behind."""
+"""Takes a value and a position in it; returns the position after the part that it skips."""
 
 
 class Unfit(Exception):
-    """The value is wrong somewhere."""
+    """The value is invalid; the walk finds out where."""
 
 
 class AvroValidator:
-    """A value fits if it can be decoded and nothing is left over."""
+    """A value is valid if it can be decoded and no bytes remain."""
 
     def __init__(self, root: AvroType, steps_of_a_byte: int) -> None:
         self._root = root
@@ -56,7 +56,8 @@ class AvroValidator:
 
 
 class _Maker:
-    """Records are finished later: they may lie in themselves, and in chains of any length."""
+    """Builds the function for a type. Records are completed later: they may contain themselves, and chains of any
+    length."""
 
     def __init__(self) -> None:
         self._records: dict[int, Step] = {}
@@ -105,7 +106,7 @@ class _Maker:
 
 
 def _number(value: bytes, at: int) -> tuple[int, int]:
-    """A length, a count or a choice, and the place behind it."""
+    """A length, a count or a union branch, and the position after it."""
     byte = value[at]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1

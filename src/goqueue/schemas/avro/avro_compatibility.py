@@ -1,4 +1,5 @@
-"""Whether data of one Avro schema can be read with another: the rules of schema resolution, one by one."""
+"""Compatibility of Avro schemas: whether the reader's schema can read the writer's data, by Avro's rules of schema
+resolution."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from goqueue.schemas.base import TOO_COMPLEX, Incompatibility
 
 MOST_REASONS = 100
 _MOST_STEPS = 300_000
-"""Many times what two schemas of the largest size take, unless many types have the same name."""
+"""Limit on the steps of one comparison: many times what two schemas of the largest size take, unless many types have
+the same name."""
 _PROMOTIONS = {
     "long": {"int"},
     "float": {"int", "long"},
@@ -17,12 +19,12 @@ _PROMOTIONS = {
     "string": {"bytes"},
     "bytes": {"string"},
 }
-"""What else a reader's type can read."""
+"""Types that a reader's type can read by promotion."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Inner:
-    """Two named types, the reader's and the writer's, and where they lie in what is compared."""
+    """A pair of named types, the reader's and the writer's, and its path in the pair that contains it."""
 
     path: str
     reader: Named
@@ -44,18 +46,19 @@ class _TooMuch(Exception):
 class AvroReading:
     """One comparison.
 
-    Types can lie in themselves, so a pair of named types is taken to fit until something is found that speaks against
-    it; those that counted on it are then looked at again. Pairs wait in a queue: chains of them have any length.
+    Types can be recursive, so a pair of named types is assumed to be compatible until a reason against it is found; the
+    pairs that relied on it are then compared again. Pairs wait in a queue instead of on the stack, so chains of them
+    may have any length.
     """
 
     def __init__(self) -> None:
         self._steps = _MOST_STEPS
         self._reasons: dict[_Pair, list[_Reason]] = {}
-        """Of each pair that was looked at; paths begin there."""
+        """Reasons for each compared pair; their paths are relative to the pair."""
         self._relying: dict[_Pair, dict[_Pair, _Inner]] = {}
-        """Who counted on a pair."""
+        """Pairs that relied on a pair."""
         self._used: dict[_Pair, _Inner] = {}
-        """What the look that is under way has counted on."""
+        """Pairs that the running comparison relies on."""
         self._branches: dict[int, dict[object, list[tuple[int, AvroType]]]] = {}
 
     def cannot_read(self, reader: AvroType, writer: AvroType) -> list[Incompatibility]:
@@ -92,7 +95,7 @@ class AvroReading:
                 waiting |= {one: inner for one, inner in relying.items() if not self._reasons.get(one)}
 
     def _told(self, reasons: list[_Reason]) -> list[Incompatibility]:
-        """With what is wrong inside of named types, where they come first."""
+        """The reasons with those inside of named types, each reported where the type is used first."""
         told: list[Incompatibility] = []
         seen: set[_Pair] = set()
         waiting = [("", each) for each in reversed(reasons)]
@@ -102,12 +105,12 @@ class AvroReading:
                 told.append(replace(each, path=path + each.path or "/"))
             elif each.pair not in seen:
                 seen.add(each.pair)
-                # Looked at again: more may be known to be wrong in it by now.
+                # Compare again: more pairs inside of it may be known to be incompatible by now.
                 inside = _causes(self._look_inside(each.reader, each.writer), seen)
                 waiting += ((path + each.path, inner) for inner in reversed(inside))
         return told
 
-    # Looking at one pair, as far as the named types in it
+    # Comparison of one pair, down to the named types in it
 
     def _look(self, reader: AvroType, writer: AvroType, path: str) -> list[_Reason]:
         self._steps -= 1
@@ -164,7 +167,7 @@ class AvroReading:
         return [missing, *closest]
 
     def _candidates(self, reader: Union, writer: AvroType) -> list[tuple[int, AvroType]]:
-        """The branches that may read it; a union can have thousands."""
+        """Branches that may read the writer's type; a union can have thousands of branches."""
         known = self._branches.get(id(reader))
         if known is None:
             known = self._branches[id(reader)] = {}
@@ -201,7 +204,8 @@ class AvroReading:
 
 
 def _causes(reasons: list[_Reason], seen: set[_Pair]) -> list[_Reason]:
-    """Without branches that are missing only because of a type that is told of already: it lies in itself."""
+    """The reasons without missing union branches that are missing only because of a recursive type that is reported
+    already."""
     kept: list[_Reason] = []
     for each, cause in zip(reasons, [*reasons[1:], None], strict=True):
         is_known = isinstance(cause, _Inner) and cause.pair in seen and cause.path.startswith(f"{each.path}/")
@@ -211,7 +215,7 @@ def _causes(reasons: list[_Reason], seen: set[_Pair]) -> list[_Reason]:
 
 
 def _reads(branch: AvroType) -> list[object]:
-    """Under what a branch is looked for."""
+    """Keys under which a branch is looked up."""
     if not isinstance(branch, Named):
         return [branch.type, *_PROMOTIONS.get(branch.type, ())]
     return [(branch.type, branch.short_name), *((branch.type, alias, "alias") for alias in set(branch.aliases))]

@@ -1,4 +1,5 @@
-"""Reading an Avro schema: every name known, every default of its type, every error with its place."""
+"""Parser for Avro schemas: resolves every name, checks every default against its type, and reports every error with
+its path."""
 
 from __future__ import annotations
 
@@ -34,18 +35,19 @@ _MAX_TOLD = 300
 
 
 class AvroParser:
-    """Reads one schema. ``named`` are the types of schemas that it may refer to, and then its own as well."""
+    """Parses one schema. ``named`` holds the types of the schemas that it may refer to, and then its own types as
+    well."""
 
     def __init__(self, named: Mapping[str, Named], nodes: int = 0) -> None:
         self.named: dict[str, Named] = dict(named)
         self.nodes = 0
         self._others = nodes
-        """How many parts the schemas have that it may refer to."""
+        """Number of nodes in the referenced schemas."""
         self._fitting: dict[tuple[int, int], bool] = {}
-        """Which defaults are of which types, by identity: parts of both are met again and again."""
+        """Whether a default fits a type, by identity: parts of both recur many times."""
         self._defaults: list[tuple[object, AvroType, str]] = []
-        """Each with its type and its place. They are looked at last: a type may be one around them, and is not whole
-        before."""
+        """Defaults with their types and paths. They are checked last: a type may be one that encloses the default,
+        and is incomplete until then."""
 
     def parse(self, raw: object) -> AvroType:
         found = self._type(raw, "", "", 0)
@@ -126,7 +128,7 @@ class AvroParser:
     # Named types
 
     def _names(self, raw: dict[str, Any], namespace: str, path: str) -> tuple[str, tuple[str, ...], str]:
-        """The full name, the aliases, and the namespace that holds inside."""
+        """The full name, the aliases, and the namespace that applies inside the type."""
         name = raw.get("name")
         if not isinstance(name, str) or not name:
             raise InvalidSchema(f"{path or '/'}: {raw['type']} needs a 'name'")
@@ -207,7 +209,7 @@ class AvroParser:
     # Defaults
 
     def _fits(self, value: object, avro_type: AvroType, depth: int) -> bool:
-        """Whether a default, as JSON has it, is a value of a type. Of a union any branch will do."""
+        """Whether a default, given as JSON, is a value of a type. For a union, any branch may match."""
         if depth > MAX_DEPTH:
             return False
         pair = id(value), id(avro_type)

@@ -1,4 +1,4 @@
-"""Avro schemas as JSON in which nothing is left to say in two ways: full names, and keys in one order."""
+"""Normal form of Avro schemas as JSON: full names, and keys in a fixed order."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ _PART_OF = {"array": "items", "map": "values"}
 _OF_NAMED = {"name", "namespace", "doc", "aliases", "fields", "symbols", "size", *_PART_OF.values()}
 
 Definitions = dict[str, dict[str, object]]
-"""Plain named types by their full names."""
+"""Named types in normal form, by their full names."""
 
 
 def written(plain: object) -> str:
-    """``ValueError`` if it cannot be: JSON has no numbers without end."""
+    """Text of a normalized schema. ``ValueError`` if JSON cannot express it: JSON has no infinite numbers."""
     return json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def plain(raw: object, known: Collection[str], namespace: str = "") -> object:
-    """The same for every schema that is written differently only. ``known`` are the full names of all types."""
+    """Normal form of a schema, equal for schemas that differ in notation only. ``known`` holds the full names of all
+    types."""
     if isinstance(raw, list):
         return [plain(each, known, namespace) for each in raw]
     if isinstance(raw, str):
@@ -35,10 +36,10 @@ def plain(raw: object, known: Collection[str], namespace: str = "") -> object:
         return raw
     kind = raw.get("type")
     if isinstance(kind, dict):
-        # What lies within may be a primitive in other words, and then what stands beside it counts for nothing.
+        # The nested type may be a primitive in another notation, which makes the attributes beside it meaningless.
         kind = plain(kind, known, namespace)
     if isinstance(kind, str) and kind in _WITHOUT_NAME:
-        # Avro's own libraries pass over these as well: it is the same type.
+        # Avro's own libraries ignore these attributes as well: it is the same type.
         raw = {key: value for key, value in raw.items() if key not in _OF_NAMED or key == _PART_OF.get(kind)}
     if set(raw) == {"type"}:
         return kind if isinstance(raw["type"], dict) else plain(kind, known, namespace)
@@ -68,7 +69,7 @@ def _with_full_name(raw: dict[str, object], namespace: str) -> dict[str, object]
     inside = namespace if given is None else str(given)
     if inside:
         return left | {"name": f"{inside}.{name}"}
-    # Without a namespace in a type that has one: nothing but this says so.
+    # A type without a namespace inside one that has a namespace: the empty namespace must be explicit.
     return left | ({"name": name, "namespace": ""} if namespace else {"name": name})
 
 
@@ -84,14 +85,14 @@ def _rank(key: str, known: tuple[str, ...]) -> tuple[int, str]:
 
 
 def _ordered(value: object) -> object:
-    """Values, and whatever else stands in a schema: the order of keys means nothing there."""
+    """Values and other attributes of a schema, with keys sorted: the order of keys has no meaning there."""
     if isinstance(value, dict):
         return {key: _ordered(value[key]) for key in sorted(value)}
     return [_ordered(each) for each in value] if isinstance(value, list) else value
 
 
 def definitions(schema: object) -> Definitions:
-    """Every named type that a plain schema defines."""
+    """Every named type that a normalized schema defines."""
     found: Definitions = {}
     waiting = [schema]
     while waiting:
@@ -103,7 +104,7 @@ def definitions(schema: object) -> Definitions:
 
 
 def _inside(schema: object) -> list[object]:
-    """The types that a plain type is made of."""
+    """The types that a normalized type is composed of."""
     if isinstance(schema, list):
         return schema
     if not isinstance(schema, dict):
@@ -115,12 +116,12 @@ def _inside(schema: object) -> list[object]:
 
 
 def resolved(schema: object, others: Mapping[str, dict[str, object]], depth: int) -> object:
-    """A plain schema with the types of ``others`` written out where they are used first, as far as ``depth`` allows."""
+    """A normalized schema with the types of ``others`` defined at their first use, down to the given ``depth``."""
     return _Resolving(others).type(schema, depth)
 
 
 class TooDeep(Exception):
-    """More lies in one another than can be written."""
+    """The nesting exceeds what can be written."""
 
 
 class _Resolving:

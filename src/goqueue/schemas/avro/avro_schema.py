@@ -1,4 +1,4 @@
-"""Avro schemas."""
+"""Avro format: parsed schemas and their references."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from goqueue.schemas.base import (
 
 
 class AvroSchema:
-    """A schema and every named type that it knows, its own and those it refers to."""
+    """A parsed schema with every named type that it knows, its own and those it refers to."""
 
     def __init__(
         self, root: AvroType, named: dict[str, Named], own: object, others: AvroReferences, nodes: int
@@ -37,7 +37,7 @@ class AvroSchema:
         self._others = others
         self.definitions: Definitions = others.definitions | definitions(own)
         self.sizes = others.sizes | {self._text: nodes}
-        """How many parts each of the schemas has that it consists of."""
+        """Number of nodes of this schema and of each schema that it refers to."""
         self._steps_of_a_byte = steps_of_a_byte(root)
 
     @property
@@ -57,7 +57,7 @@ class AvroSchema:
         return AvroReading().cannot_read(self.root, writer.root)
 
     def resolved(self) -> str:
-        """With the types that it refers to written out where they are used first."""
+        """The schema with the types that it refers to defined at their first use."""
         try:
             return written(resolved(self._plain, self._others.definitions, MAX_DEPTH))
         except TooDeep:
@@ -70,7 +70,7 @@ class AvroSchema:
 
 
 class AvroReferences:
-    """What all the schemas define that another one refers to."""
+    """All definitions of the schemas that a schema refers to."""
 
     def __init__(self, references: References) -> None:
         self.named: dict[str, Named] = {}
@@ -92,13 +92,13 @@ class AvroReferences:
                     f"reference {name!r} defines {full_name!r} in another way than a reference before it; refer to "
                     "schemas that agree"
                 )
-        # What is there already stays: it is the same type, and types are told apart by identity.
+        # Keep types that are present already: they are the same types, and types are compared by identity.
         self.named = schema.named | self.named
         self.sizes |= schema.sizes
 
 
 def parse_avro(text: str, references: References) -> AvroSchema:
-    """Read a schema; ``InvalidSchema`` says where it is wrong."""
+    """Parse a schema; ``InvalidSchema`` says where it is wrong."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Avro types as a tree, names resolved. Recursive schemas make it a graph: a named type is one object."""
+"""Avro types as a tree with resolved names. Recursive schemas make it a graph: each named type is one object."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 NO_DEFAULT = object()
 LOGICAL = {("string", "uuid"), ("int", "time-millis"), ("long", "time-micros")}
-"""Of the logical types, those that not every value of their type can be."""
+"""Logical types whose values are a subset of the values of the underlying type."""
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 
@@ -14,7 +14,7 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "str
 class Primitive:
     type: str
     logical: str = ""
-    """What it stands for, if values can be wrong about it: see ``LOGICAL``."""
+    """The logical type, if it restricts the values: see ``LOGICAL``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Field:
 
 @dataclass(eq=False, slots=True)
 class Named:
-    """A type that can be referred to. Two are the same only if they are the same object."""
+    """A type that can be referred to by name. Types are equal only if they are the same object."""
 
     name: str
-    """With its namespace."""
+    """Full name, including the namespace."""
     aliases: tuple[str, ...] = ()
 
     @property
@@ -75,19 +75,19 @@ class Enum(Named):
 
 @dataclass(eq=False, slots=True)
 class Record(Named):
-    """``fields`` are filled in after the record itself is known, since they may refer to it."""
+    """A record. ``fields`` are filled in after the record itself is registered, since they may refer to it."""
 
     fields: list[Field] = field(default_factory=list)
     type: str = "record"
     takes_no_bytes: bool = False
-    """Nothing of it is ever written: it has no fields, or they are all like that."""
+    """Whether values are encoded in zero bytes: the record has no fields, or only fields encoded in zero bytes."""
 
 
 AvroType = Primitive | Array | Map | Union | Fixed | Enum | Record
 
 
 def takes_no_bytes(avro_type: AvroType) -> bool:
-    """Whether every value is written as nothing at all; all other types need one byte at least."""
+    """Whether every value of the type is encoded in zero bytes; values of all other types take at least one byte."""
     match avro_type:
         case Primitive("null"):
             return True
@@ -99,7 +99,7 @@ def takes_no_bytes(avro_type: AvroType) -> bool:
 
 
 def shown(avro_type: AvroType) -> str:
-    """For people: the kind, and the name if it has one."""
+    """The type as text for messages: its kind, and its name if it has one."""
     if isinstance(avro_type, Named):
         return f"{avro_type.type} {avro_type.name}"
     if isinstance(avro_type, Union):

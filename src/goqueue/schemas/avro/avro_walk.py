@@ -1,4 +1,4 @@
-"""Walking through an Avro value byte by byte, to say where it is wrong. Slow: for values that are known to be."""
+"""Walks through an Avro value byte by byte to find where it is invalid. Slow: meant for values known to be invalid."""
 
 from __future__ import annotations
 
@@ -22,27 +22,29 @@ from goqueue.schemas.base import MAX_DEPTH
 
 UUID = re.compile(rb"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 NUMBERS = {"int": (5, 0x0F), "long": (10, 0x01)}
-"""How many bytes a number has at most, and the largest last one of so many."""
+"""Maximal number of bytes of a number, and the largest last byte of an encoding of that length."""
 MOST_EMPTY_ITEMS = 100_000
-"""Items of an array that take no bytes: a few bytes could else say that there are as many as a reader has memory."""
+"""Limit on array items that take no bytes: otherwise a few bytes could claim enough of them to fill a reader's
+memory."""
 _DAY = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
 _WIDTHS = {"float": 4, "double": 8}
 _MOST_STEPS = 150_000
-"""A quarter of a second."""
+"""About a quarter of a second."""
 _MOST_STEPS_IN_PLACE = 10 * MAX_DEPTH
-"""Beyond what records can lie in one another: one that takes more steps without any byte lies in itself."""
+"""More steps than nested records can take: a type that takes more without consuming a byte contains itself
+endlessly."""
 _SHOWN_NAMES = 20
 
 _Path = tuple["_Path | None", str | int]
 
 
 class _Wrong(Exception):
-    """What is wrong."""
+    """The problem, as text."""
 
 
 @dataclass(slots=True)
 class _Blocks:
-    """An array or a map that is being walked through."""
+    """An array or a map that is being walked."""
 
     item: AvroType
     has_keys: bool
@@ -51,7 +53,7 @@ class _Blocks:
 
 
 def first_problem(root: AvroType, value: bytes) -> str | None:
-    """What is wrong with a value and where; ``None`` if nothing is."""
+    """Description of the first problem in a value, with its path; ``None`` if the value is valid."""
     walk = _Walk(value)
     try:
         walk.through(root)
@@ -106,7 +108,8 @@ class _Walk:
                 self._waiting.append((_Blocks(values, has_keys=True), path))
 
     def _fields_of(self, record: Record) -> list[Field]:
-        """The last first. What takes no bytes would take steps."""
+        """Fields in reverse order, for the stack. Fields that take no bytes are skipped, since they would only cost
+        steps."""
         if id(record) not in self._fields:
             self._fields[id(record)] = [each for each in reversed(record.fields) if not takes_no_bytes(each.type)]
         return self._fields[id(record)]

@@ -1,4 +1,4 @@
-"""How much work a JSON schema can make of a value, found before any value comes."""
+"""Limits on the validation cost of a JSON schema, checked when the schema is parsed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from goqueue.schemas.json.json_costs import Costs, costs_of
 from goqueue.schemas.json.json_graph import SchemaGraph
 
 MOST_WAYS = 1_000
-"""How often a schema may look at the same place of a value."""
+"""Limit on how often a schema may be applied to the same part of a value."""
 MOST_WORK_AT_ONCE = 100_000
-"""What looking at one place may cost, in units of about ten nanoseconds."""
+"""Limit on the cost of checking one part of a value, in units of about ten nanoseconds."""
 MOST_PATTERNS = 400
-"""How many regular expressions a schema may have; each costs about a millisecond at most to make."""
+"""Limit on the number of regular expressions in a schema; compiling one takes about a millisecond at most."""
 MOST_PATTERN_BYTES = 32 << 10
-"""How long all of them together may be: nobody else runs while they are made."""
+"""Limit on the total length of a schema's regular expressions: compiling them blocks all other threads."""
 
 
 def checked_costs(graph: SchemaGraph) -> Costs:
-    """What the schema costs; ``InvalidSchema`` if that is more than a registered schema may."""
+    """Validation costs of the schema; ``InvalidSchema`` if they exceed what a registered schema may cost."""
     patterns = graph.patterns()
     if len(patterns) > MOST_PATTERNS:
         raise InvalidSchema(f"the schema has {len(patterns)} regular expressions; it may have {MOST_PATTERNS}")
@@ -47,7 +47,7 @@ def checked_costs(graph: SchemaGraph) -> Costs:
 
 
 def check_new(graph: SchemaGraph) -> None:
-    """Bounds that came later: what was registered before need not keep them."""
+    """Check the limits that were introduced later, which schemas registered before need not keep."""
     length = sum(len(each.encode(errors="surrogatepass")) for each in graph.patterns())
     if length > MOST_PATTERN_BYTES:
         raise InvalidSchema(
@@ -57,7 +57,7 @@ def check_new(graph: SchemaGraph) -> None:
 
 
 def _check_endless(graph: SchemaGraph) -> None:
-    """A schema that comes to itself without going on to a part of the value would never come to an end."""
+    """Refuse a schema that refers to itself for the same value: validating it would never end."""
     under_way: set[int] = set()
     done: set[int] = set()
     for start in graph.nodes():

@@ -1,4 +1,5 @@
-"""Whether one JSON schema's arrays are all within another's."""
+"""Compatibility of JSON Schema arrays: whether every array that the writer's schema allows is allowed by the
+reader's."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _IN_PLACE = ("allOf", "anyOf", "oneOf", "if", "$ref", "$dynamicRef", "$recursive
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """What a schema says of the items at the first places and of all others, and by which keywords."""
+    """The schemas of a node for the items at the first indexes and for all other items, with the keywords they come
+    from."""
 
     first: list[Node]
     rest: Node | None

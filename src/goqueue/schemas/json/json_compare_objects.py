@@ -1,4 +1,5 @@
-"""Whether one JSON schema's objects are all within another's: properties in open, closed and partly open models."""
+"""Compatibility of JSON Schema objects: whether every object that the writer's schema allows is allowed by the
+reader's, for properties in open, closed and partially open content models."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from goqueue.schemas.json.json_written import Written, made, next_reference
 
 
 class ObjectRules:
-    """One reader's node against what was written."""
+    """Rules that compare one node of the reader's schema with the writer's."""
 
     def __init__(self, reading: Reading, reader: Node, written: Written, path: str) -> None:
         self._reading = reading
@@ -42,7 +43,7 @@ class ObjectRules:
         yield from counts("object", self._reader, self._written, self._path)
 
     def _governing(self, node: Node, name: str) -> list[tuple[str, Node]]:
-        """What applies to a property of that name, and where it stands."""
+        """Schemas that apply to a property of that name, with their paths."""
         found: list[tuple[str, Node]] = []
         if (own := node.named("properties").get(name)) is not None:
             found.append((pointer("", "properties", name), own))
@@ -60,7 +61,7 @@ class ObjectRules:
         self._reading.spend(1)
         before = self._before(name)
         if any(each.raw is False for each in before):
-            return  # Nothing of that name was written.
+            return  # The writer never writes a property of that name.
         governing = self._governing(self._reader, name)
         found: list[Incompatibility] = []
         for where, schema in governing:
@@ -104,7 +105,8 @@ class ObjectRules:
             yield from found
 
     def _others(self, wanted: Node, writer: Node, but: dict[str, Node], path: str) -> list[Incompatibility]:
-        """Whether all that a schema lets through under names that it does not name is within ``wanted``."""
+        """Reasons why the values that the writer allows under names it does not list are not all allowed by
+        ``wanted``."""
         found: list[Incompatibility] = []
         for pattern, schema in writer.named("patternProperties").items():
             if pattern not in but:

@@ -1,4 +1,5 @@
-"""Whether one JSON schema's types, values, numbers and strings are all within another's."""
+"""Compatibility of JSON Schema types, enumerated values, numbers and strings: whether every value that the writer's
+schema allows is allowed by the reader's."""
 
 from __future__ import annotations
 
@@ -30,17 +31,17 @@ COUNTS = {
 
 
 class Reading(Protocol):
-    """A comparison that is under way."""
+    """The running comparison, as the rules use it."""
 
     def compare(self, reader: Node, writers: tuple[Node, ...], path: str) -> list[Incompatibility]: ...
 
     def is_same(self, reader: Node, writer: Node) -> bool: ...
 
     def spend(self, units: int) -> None:
-        """Told of work; ends the comparison when it is too much."""
+        """Count units of work; ends the comparison beyond its limit."""
 
     def keep(self, node: Node) -> Node:
-        """Hold on to a node that is no part of a document."""
+        """Keep a reference to a node that belongs to no document, so that its identity stays unique."""
 
     def pattern_matches(self, pattern: str, name: str) -> bool: ...
 
@@ -151,7 +152,7 @@ def _multiples(reader: Node, written: Written, path: str) -> Iterator[Incompatib
 
 
 def _exact(number: float) -> Fraction:
-    """As it is written: a tenth is a tenth."""
+    """The exact value of the decimal notation: 0.1 is one tenth."""
     return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
 
 
@@ -179,7 +180,7 @@ def strings(reader: Node, written: Written, path: str) -> Iterator[Incompatibili
 
 
 def counts(kind: str, reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
-    """Limits of lengths and numbers of items and properties."""
+    """Compare the limits on lengths and on the numbers of items and properties."""
     for keyword, stem in COUNTS[kind].items():
         wanted = reader.get(keyword)
         if not isinstance(wanted, int | float):
@@ -200,7 +201,7 @@ def counts(kind: str, reader: Node, written: Written, path: str) -> Iterator[Inc
 
 
 def _fit(reader: Node, written: Written, keyword: str) -> bool:
-    """Whether every value that there can be, where those are known, is right by one keyword."""
+    """Whether every possible value, if these are known, satisfies one keyword of the reader."""
     if written.values is None or not isinstance(reader.raw, dict):
         return False
     excluding = f"exclusive{keyword.capitalize()}"

@@ -1,5 +1,6 @@
-"""Whether everything that one JSON schema lets through fits another: the comparison itself, and schemas that are made
-of other schemas. Whether a value fits other branches of a ``oneOf`` besides is mostly not looked at, as elsewhere."""
+"""Compatibility of JSON schemas: whether every value that the writer's schema allows is allowed by the reader's.
+Holds the comparison itself and the rules for combined schemas (``allOf``, ``anyOf``, ``oneOf``, ``not``, ``if``).
+Whether a value also matches other branches of a ``oneOf`` is mostly not checked, as in other schema registries."""
 
 from __future__ import annotations
 
@@ -19,12 +20,13 @@ from goqueue.schemas.json.json_written import Knowledge, Written, list_size
 
 MOST_REASONS = 100
 MOST_WORK = 100_000
-"""Units of work for one comparison, each a few microseconds; a pair of schemas costs ten."""
+"""Limit on the work of one comparison, in units of a few microseconds; one pair of schemas costs ten."""
 _PAIR = 10
 _PER_PART = 8
-"""What each part of the two schemas may cost besides: large schemas are no problem, but those that multiply are."""
+"""Additional work allowed for each node of the two schemas: a large schema is fine, but not one whose combinations
+multiply."""
 MOST_WORK_IN_ALL = 500_000
-"""However large they are: about two seconds."""
+"""Limit on the work of one comparison for schemas of any size: about two seconds."""
 _MOST_DEPTH = 110
 
 _OF_TYPE = {
@@ -34,15 +36,15 @@ _OF_TYPE = {
 
 _Pair = tuple[int, tuple[int, ...], frozenset[tuple[int, str]]]
 _Used = frozenset[tuple[int, str]]
-"""The choices in the writer's schemas that have been made already."""
+"""Choices (``anyOf``, ``oneOf``) of the writer's schemas that have been split already."""
 
 
 class _TooComplex(Exception):
-    """The comparison takes more work than it may."""
+    """The comparison exceeded its limit on work."""
 
 
 class JsonReading:
-    """One comparison. A pair of schemas that is being compared is taken to fit where it comes again."""
+    """One comparison. A pair of schemas that recurs while it is being compared is assumed to be compatible."""
 
     def __init__(self) -> None:
         self._left = MOST_WORK
@@ -51,9 +53,9 @@ class JsonReading:
         self._sameness = Sameness(self.spend)
         self._found: dict[_Pair, list[Incompatibility]] = {}
         self._under_way: dict[_Pair, bool] = {}
-        """Whether the pair came again meanwhile."""
+        """Pairs being compared, with whether the pair recurred meanwhile."""
         self._kept: list[Node | tuple[Node, ...]] = []
-        """Compared by identity, so none of them may go away meanwhile."""
+        """Nodes are compared by identity, so none of them may be freed during the comparison."""
         self._patterns: dict[str, jsonschema_rs.Validator] = {}
 
     def cannot_read(self, reader: Node, writer: Node) -> list[Incompatibility]:
@@ -94,7 +96,7 @@ class JsonReading:
     def compare(
         self, reader: Node, writers: tuple[Node, ...], path: str, used: _Used = frozenset()
     ) -> list[Incompatibility]:
-        """Why what all of ``writers`` let through does not fit ``reader``."""
+        """Reasons why values that satisfy all of ``writers`` are not allowed by ``reader``."""
         if reader.raw is True or reader in writers:
             return []
         pair: _Pair = id(reader), tuple(sorted({id(each) for each in writers})), used
@@ -113,7 +115,7 @@ class JsonReading:
         found = self._compare(reader, writers, path, used)[:MOST_REASONS]
         self._depth -= 1
         if self._under_way.pop(pair) and found:
-            # What was found meanwhile rested on this pair fitting, and it does not.
+            # Results found meanwhile assumed that this pair is compatible, and it is not.
             for each in [*self._found][before:]:
                 del self._found[each]
         self._found[pair] = found
@@ -139,14 +141,14 @@ class JsonReading:
                 break
         if not in_branches:
             return []
-        # Which rule names the whole is told first, then what is wrong with single branches.
+        # Rules about the schema as a whole come first, then the problems of single branches.
         whole = [each for each in found if each.rule in _OF_THE_WHOLE]
         return [*whole, *(each for each in in_branches if each not in whole)]
 
     def _split(
         self, reader: Node, written: Written, used: _Used
     ) -> tuple[tuple[int, str], list[tuple[Node, ...]]] | None:
-        """A choice that the writer's schemas leave, which may be followed branch by branch."""
+        """A choice in the writer's schemas that can be compared branch by branch."""
         for node in written.nodes:
             for keyword in ("anyOf", "oneOf"):
                 if (id(node), keyword) not in used and (branches := node.many(keyword)):
@@ -191,7 +193,7 @@ class JsonReading:
         if rest is None or rest.raw is True or "object" not in written.kinds:
             return []
         if reader.get("additionalProperties") is not None:
-            return []  # That leaves nothing over.
+            return []  # Every property is evaluated already.
         closing = self._known.closing(reader)
         found = None if closing is None else self.compare(closing, writers, path)
         if found == []:
@@ -262,7 +264,8 @@ class JsonReading:
             yield from closest if not fitting else []
 
     def _fits_two_before(self, written: Written, writers: tuple[Node, ...], path: str, used: _Used) -> bool:
-        """Whether all of it fits two schemas of a writer's ``oneOf``, so that none of it was ever written."""
+        """Whether the writer's schema always satisfies two branches of a writer's ``oneOf``, so that no such value
+        was ever written."""
         for node in written.nodes:
             fitting = 0
             for branch in node.many("oneOf"):

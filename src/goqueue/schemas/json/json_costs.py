@@ -1,7 +1,7 @@
-"""What a JSON schema costs for each part of a value, found before any value comes.
+"""Validation cost of a JSON schema per part of a value, computed when the schema is parsed.
 
-The library that validates lets nobody else run meanwhile, so what it has to do must be bounded by what is known: how
-many keywords of the schema can apply to the same part of a value, times how many parts the value has.
+The validating library holds the interpreter while it checks a value, so its work must be bounded in advance: the number
+of keywords of the schema that can apply to the same part of a value, times the number of parts of the value.
 """
 
 from __future__ import annotations
@@ -12,59 +12,60 @@ from dataclasses import dataclass
 from goqueue.schemas.json.json_graph import SchemaGraph
 from goqueue.schemas.json.json_nodes import Node
 
-# Units of work, each about ten nanoseconds.
+# Work is counted in units of about ten nanoseconds.
 _DECODED_BYTE = 2
 _MATCHED_BYTE = 0.4
-"""For each regular expression."""
+"""Cost per byte, for each regular expression."""
 _PATTERN_OF_NAMES = 4
-"""For each member whose name is matched."""
+"""Cost per member whose name is matched against a pattern."""
 _BYTES_OF_A_PART = 2
-"""A part of a value has a comma or a bracket at least, and something itself."""
+"""Smallest size of a part of a value: a comma or a bracket, and at least one byte of content."""
 _KEYWORDS: Mapping[str, int] = {
     "properties": 10, "multipleOf": 65, "uniqueItems": 7, "additionalProperties": 5, "propertyNames": 5, "pattern": 5,
     "unevaluatedProperties": 40, "unevaluatedItems": 40, "$ref": 5, "$dynamicRef": 20, "$recursiveRef": 20,
     "required": 5,
 }  # fmt: skip
 _COMPARED_PART = 15
-"""Comparing an array or an object, for each part of the value."""
+"""Cost of comparing an array or an object, for each part of the value."""
 _Weight = Callable[[Node], float]
 _BY_EACH_NAME = ("dependencies", "dependentRequired", "dependentSchemas")
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a schema costs, in units of work."""
+    """Validation costs of a schema, in units of work."""
 
     once: float
-    """For a value as a whole."""
+    """Cost per value."""
     part: float
-    """At most for each part of it, however deep."""
+    """Upper bound of the cost per part of a value, at any depth."""
     byte: float
-    """At most for each of its bytes."""
+    """Upper bound of the cost per byte of a value."""
 
     def most_parts(self, work: float, size: int) -> int:
-        """How many parts a value of this many bytes may have, to cost no more than ``work``."""
+        """Number of parts that a value of ``size`` bytes may have without costing more than ``work``."""
         return int(max(0.0, work - self.once - self.byte * size) / max(self.part, 0.001))
 
     def most_bytes(self, work: float) -> int:
-        """How large a value may be, whatever it is."""
+        """Size up to which every value costs no more than ``work``."""
         return int(max(0.0, work - self.once) / (self.part / _BYTES_OF_A_PART + self.byte + _DECODED_BYTE))
 
 
 def parts_of(value: bytes) -> int:
-    """How many parts a value has at most: members, items, and itself."""
+    """Upper bound of the number of parts of a value: its members, its items and itself."""
     return 1 + value.count(b",") + value.count(b"[") + value.count(b"{")
 
 
 def costs_of(graph: SchemaGraph) -> Costs:
-    """The most that can come together anywhere."""
+    """Upper bounds of a schema's costs, over every combination of keywords that can apply together."""
     once, part = _Sums(graph, _own, _for_members).of_root()
     patterns_once, patterns = _Sums(graph, _patterns, _patterns_of_names).of_root()
     return Costs(once, part, _MATCHED_BYTE * max(patterns_once, patterns))
 
 
 class _Sums:
-    """Adds up a weight of nodes: of all that apply to the value itself, and of all that apply to one part of it."""
+    """Sums of a weight over nodes: over all that apply to the value itself, and over all that apply to one part of
+    it."""
 
     def __init__(self, graph: SchemaGraph, own: _Weight, for_members: _Weight) -> None:
         self._graph = graph
@@ -82,7 +83,8 @@ class _Sums:
         return self._here[root], self._beneath[root]
 
     def _add_here(self, start: Node) -> None:
-        """None comes to itself in this way, as was checked before."""
+        """Sum the nodes that apply to the same value. There are no cycles among these edges; that was checked
+        before."""
         stack = [(start, False)]
         while stack:
             node, is_ready = stack.pop()
@@ -97,8 +99,9 @@ class _Sums:
                 stack += ((to, False) for to in targets)
 
     def _add_beneath(self, circle: list[Node]) -> None:
-        """Nodes that come to one another apply to one part together: each once, since the library remembers what it
-        found for a part, or only those of one of them if there is one way on from each."""
+        """Sum the nodes that apply to one part of a value. The nodes of a cycle apply to it together: each once,
+        since the library caches its result for a part, or only those of one node if each node has a single edge that
+        stays in the cycle."""
         inside = {id(node) for node in circle}
         total = 0.0
         for node in circle:
@@ -133,7 +136,7 @@ def _own(node: Node) -> float:
         if keyword == "const":
             work += _compared(given)
         elif keyword == "enum" and isinstance(given, list):
-            # Texts alone are looked up.
+            # Strings alone are looked up in a hash table.
             work += 1 if all(isinstance(each, str) for each in given) else sum(map(_compared, given))
         elif keyword in _BY_EACH_NAME and isinstance(given, dict):
             work += 2 * len(given)

@@ -1,4 +1,4 @@
-"""The library that validates JSON, set up so that it asks neither the network nor the disk, and gives up on regular
+"""Set-up of the library that validates JSON: it accesses neither network nor disk, and gives up on regular
 expressions that take too long."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CLASSES: Mapping[Draft, type[jsonschema_rs.Validator]] = {
 }
 _BACKTRACK_LIMIT = 1_000
 _PATTERN_BYTES = 1 << 19
-"""How large one regular expression may become once it is compiled."""
+"""Limit on the compiled size of one regular expression."""
 _OPTIONS: Mapping[str, Any] = {
     "offline": True,
     "validate_formats": False,
@@ -31,20 +31,20 @@ _OPTIONS: Mapping[str, Any] = {
 
 
 def with_draft(raw: dict[str, Any] | bool, draft: Draft) -> dict[str, Any] | bool:
-    """A schema that says itself of which draft it is."""
+    """The schema with its draft named in ``$schema``."""
     return raw if isinstance(raw, bool) else {**raw, "$schema": DRAFT_URIS[draft]}
 
 
 def compile_schema(
     raw: dict[str, Any] | bool, draft: Draft, resources: Mapping[str, dict[str, Any] | bool]
 ) -> jsonschema_rs.Validator:
-    """Compile a schema, which may refer to the ``resources`` by their addresses. Raises what the library raises."""
+    """Compile a schema, which may refer to ``resources`` by their addresses. Raises the library's own errors."""
     registry = jsonschema_rs.Registry(resources.items(), retriever=_refuse) if resources else None
     return _CLASSES[draft](with_draft(raw, draft), registry=registry, **_OPTIONS)
 
 
 def compile_alone(raw: dict[str, Any], draft: Draft) -> jsonschema_rs.Validator:
-    """A few keywords that refer to nothing."""
+    """Compile a few keywords without references."""
     return _CLASSES[draft](raw, **_OPTIONS)
 
 

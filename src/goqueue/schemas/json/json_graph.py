@@ -1,4 +1,4 @@
-"""The graph of a JSON schema: which nodes it can reach, and where it comes back to itself."""
+"""Reference graph of a JSON schema: the nodes reachable from its root, and their cycles."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ from goqueue.schemas.json.json_nodes import Node
 
 
 class SchemaGraph:
-    """Every node that a schema can come to, and which of them come back to themselves."""
+    """Every node reachable from the root of a schema, and the cycles (strongly connected components) among them."""
 
     def __init__(self, root: Node) -> None:
         self.root = root
         self.edges: dict[int, list[tuple[str, Node]]] = {}
         self._order: list[Node] = []
         self._circle: dict[int, int] = {}
-        """Nodes that can come to one another have the same number."""
+        """Number of the cycle of each node: nodes that can reach one another have the same number."""
         self._together: list[list[Node]] = []
         self._find_circles(root)
 
     def nodes(self) -> list[Node]:
-        """Each before those that come to it, as far as they are not in a circle."""
+        """Nodes in topological order: each before those that refer to it, unless they are in one cycle."""
         return self._order
 
     def circles(self) -> list[list[Node]]:
-        """Nodes that can come to one another, together; the others each alone. Each before those that come to it."""
+        """Strongly connected components in topological order: nodes that can reach one another together, all others
+        alone. Each component comes before those that refer to it."""
         return self._together
 
     def is_circle(self, node: Node) -> bool:
         return self._circle[id(node)] != 0
 
     def patterns(self) -> set[str]:
-        """The regular expressions of all nodes, each once."""
+        """Distinct regular expressions of all nodes."""
         patterns: set[str] = set()
         for node in self._order:
             if isinstance(text := node.get("pattern"), str):
@@ -39,12 +40,12 @@ class SchemaGraph:
         return patterns
 
     def explains_quickly(self) -> bool:
-        """Whether finding out why a value does not fit is no more work than finding out that it does not. It is not
-        where a schema comes back to itself in two ways for the same part of a value."""
+        """Whether explaining why a value is invalid takes no more work than detecting it. False where a schema
+        reaches itself by two edges that apply to the same part of a value."""
         return self.goes_on_once(self._order)
 
     def goes_on_once(self, nodes: list[Node]) -> bool:
-        """Whether none of these comes back to itself in two ways for the same part of a value."""
+        """Whether none of these nodes reaches itself by two edges that apply to the same part of a value."""
         for node in nodes:
             inside = [way for way, to in self.edges[id(node)] if self.is_inside(node, to)]
             beside = sum(way not in ("member", "item") for way in inside)
@@ -56,7 +57,7 @@ class SchemaGraph:
         return any(node.get(each) for node in self._order for each in ("anyOf", "oneOf"))
 
     def is_inside(self, node: Node, to: Node) -> bool:
-        """Whether the edge from ``node`` to ``to`` stays in one circle."""
+        """Whether the edge from ``node`` to ``to`` stays in one cycle."""
         return self._circle[id(node)] == self._circle[id(to)] != 0
 
     def _edges(self, node: Node) -> list[tuple[str, Node]]:
@@ -66,7 +67,7 @@ class SchemaGraph:
         return self.edges[id(node)]
 
     def _find_circles(self, root: Node) -> None:
-        """Tarjan's way to find strongly connected parts, without recursion."""
+        """Tarjan's algorithm for strongly connected components, without recursion."""
         index: dict[int, int] = {}
         low: dict[int, int] = {}
         path: list[Node] = []

@@ -1,4 +1,4 @@
-"""JSON schemas as a graph: each schema and part of one is a node, with its keywords and what it refers to."""
+"""Nodes of JSON schemas: each schema and subschema is a node with its keywords and references."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ _SINCE: Mapping[str, int] = {
 _UNTIL: Mapping[str, int] = {
     "id": 4, "contentEncoding": 7, "contentMediaType": 7, "additionalItems": 2019, "$recursiveRef": 2019,
 }  # fmt: skip
-"""The drafts in which a keyword means something. Those not named do in all."""
+"""The drafts up to which a keyword has a meaning. Keywords not listed have one in all drafts."""
 
 Way = Literal["here", "member", "item", "also", "apart"]
-"""How a part applies: to the same value; to one member of it, which no other part of this way applies to; to one item
-likewise; to members or items besides; or, being a definition only, to nothing."""
+"""Scope of a subschema: the same value (``here``); one member of it, disjoint from the other ``member`` subschemas;
+one item, likewise (``item``); members or items in addition to others (``also``); or nothing, if it is only a
+definition (``apart``)."""
 _ONE: Mapping[str, Way] = {
     "not": "here", "if": "here", "then": "here", "else": "here", "additionalProperties": "member",
     "additionalItems": "item", "contains": "also", "propertyNames": "also", "unevaluatedProperties": "also",
@@ -52,14 +53,14 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A schema within a document. Two are the same only if they are the same object."""
+    """A schema or subschema within a document. Nodes are equal only if they are the same object."""
 
     raw: dict[str, object] | bool
     document: Document
     base: str
-    """What references in it are relative to."""
+    """URI that references in the node are relative to."""
     path: str
-    """Where it was first found, for messages."""
+    """Path at which the node was first found, for messages."""
     _maps: dict[str, dict[str, Node]] = field(default_factory=dict)
 
     @property
@@ -67,34 +68,34 @@ class Node:
         return self.document.draft
 
     def get(self, keyword: str) -> object:
-        """The value of a keyword; ``None`` if it is not there or means nothing in this draft."""
+        """Value of a keyword; ``None`` if it is absent or has no meaning in this draft."""
         return self.raw[keyword] if isinstance(self.raw, dict) and keyword in self.raw and self.knows(keyword) else None
 
     def knows(self, keyword: str) -> bool:
-        """Whether a keyword means something here."""
+        """Whether the keyword has a meaning at this node."""
         if (
             self.draft <= 7
             and keyword != "$ref"
             and isinstance(self.raw, dict)
             and isinstance(self.raw.get("$ref"), str)
         ):
-            return False  # The older drafts ignore everything beside a reference.
+            return False  # In older drafts, ``$ref`` overrides all keywords beside it.
         return _SINCE.get(keyword, 0) <= self.draft <= _UNTIL.get(keyword, 9999)
 
     def one(self, keyword: str) -> Node | None:
-        """The part under a keyword."""
+        """Subschema under a keyword."""
         raw = self.get(keyword)
         return self._part(raw, keyword) if isinstance(raw, dict | bool) else None
 
     def many(self, keyword: str) -> list[Node]:
-        """The parts in the list under a keyword."""
+        """Subschemas in the list under a keyword."""
         raw = self.get(keyword)
         if not isinstance(raw, list):
             return []
         return [self._part(each, keyword, place) for place, each in enumerate(raw) if isinstance(each, dict | bool)]
 
     def named(self, keyword: str) -> dict[str, Node]:
-        """The parts by their names under a keyword."""
+        """Subschemas under a keyword, by name."""
         found = self._maps.get(keyword)
         if found is None:
             raw = self.get(keyword)
@@ -104,13 +105,13 @@ class Node:
         return found
 
     def referred(self) -> list[Node]:
-        """What it refers to, which applies to the same value."""
+        """Schemas that the node refers to, which apply to the same value."""
         if isinstance(self.raw, bool) or self.raw.keys().isdisjoint(_REFERENCES):
             return []
         return [self.document.resolve(self, text) for key in _REFERENCES if isinstance(text := self.get(key), str)]
 
     def parts(self) -> Iterator[tuple[Way, Node]]:
-        """What it is made of, references not included."""
+        """Direct subschemas with their scopes, without references."""
         for keyword in self.raw if isinstance(self.raw, dict) else ():
             way = _WAYS.get(keyword)
             if way is None:
@@ -129,14 +130,14 @@ class Node:
 
 
 class Document:
-    """One schema's text as nodes, and the documents that it may refer to by their names."""
+    """The text of one schema as nodes, with the documents that it may refer to by name."""
 
     def __init__(self, raw: dict[str, object] | bool, draft: Draft, references: Mapping[str, Document]) -> None:
         self.raw = raw
         self.draft = draft
         self.references = dict(references)
         self._nodes: dict[int, Node] = {}
-        """By the identity of the JSON that they stand for, which stays as long as the document does."""
+        """Nodes by the identity of their JSON, which lives as long as the document."""
         self._resources: dict[str, Node] = {}
         self._anchors: dict[tuple[str, str], Node] = {}
         self._flags = {each: Node(each, self, "", "") for each in (True, False)}
@@ -144,7 +145,7 @@ class Document:
         self.base = self.root.base
         self._resources[self.base] = self.root
         for name, each in references.items():
-            # A name may be meant relative to the schema's own id, and a schema may be called by its id.
+            # A name may be relative to the schema's own id, and a schema may be referred to by its id.
             self.references.setdefault(urljoin(self.base, name), each)
             if each.base:
                 self.references.setdefault(each.base, each)
@@ -167,7 +168,8 @@ class Document:
         return _joined(base, own).partition("#")[0]
 
     def resolve(self, node: Node, reference: str) -> Node:
-        """What a reference in a node means. ``InvalidSchema`` if it means nothing that is known here."""
+        """The node that a reference leads to. ``InvalidSchema`` if there is none in this document or in its
+        references."""
         uri, fragment = urldefrag(_joined(node.base, reference))
         target: Node | None = self._resources.get(uri)
         if target is None and (document := self.references.get(uri)) is not None:
@@ -200,7 +202,7 @@ class Document:
         return self.node(at, base, fragment) if isinstance(at, dict | bool) else None
 
     def _look_through(self, root: Node) -> None:
-        """Find every node, first those that others may refer to by a name and then what is referred to."""
+        """Find every node: first those that can be referred to by a name, then those found by following references."""
         waiting = [root]
         seen: set[int] = set()
         while waiting:
@@ -226,7 +228,8 @@ class Document:
             seen.add(id(node))
             found.append(node)
             self._name(node)
-            # Beside a reference, the older drafts hold nothing but definitions, which are looked at when referred to.
+            # In older drafts, only definitions are kept beside a reference; these are visited when they are referred
+            # to.
             stack += ((part, depth + 1) for _, part in node.parts())
         return found
 
@@ -247,7 +250,7 @@ class Document:
 
 
 def draft_of(uri: str) -> Draft | None:
-    """By the address in ``$schema``, with or without its last ``#`` and the ``s`` of ``https``."""
+    """The draft for an address in ``$schema``, with or without the trailing ``#`` and the ``s`` of ``https``."""
     wanted = uri.rstrip("#").partition("://")[2]
     return next((draft for draft, each in DRAFT_URIS.items() if each.rstrip("#").partition("://")[2] == wanted), None)
 

@@ -1,4 +1,4 @@
-"""A JSON schema said in one way."""
+"""Normal form of JSON schemas, in which equivalent schemas have the same text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_LIMITS: Mapping[str, object] = {
     "minLength": 0, "minItems": 0, "minProperties": 0, "uniqueItems": False, "required": [], "dependentRequired": {},
     "properties": {}, "patternProperties": {},
 }  # fmt: skip
-"""Keywords that say nothing with these values."""
+"""Keywords that have no effect with these values."""
 _PARTS = (
     "not", "if", "then", "else", "additionalProperties", "additionalItems", "items", "contains", "propertyNames",
     "unevaluatedProperties", "unevaluatedItems",
@@ -22,8 +22,8 @@ _MAPS = ("properties", "patternProperties", "dependentSchemas", "dependencies", 
 
 
 def normal(root: Node) -> object:
-    """The same schema with the order of sets settled, single types as such, what says nothing left out, and its draft
-    named."""
+    """The schema in normal form: sets in a fixed order, single types outside lists, keywords without effect removed,
+    and the draft named."""
     found = _normal(root.raw)
     if isinstance(found, dict):
         found["$schema"] = DRAFT_URIS[root.draft]

@@ -1,4 +1,4 @@
-"""Whether two JSON schemas say the same, whatever their words about it."""
+"""Structural equality of JSON schemas, ignoring annotations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies",
 
 
 class Sameness:
-    """Told of two schemas at a time. ``spend`` is told of work, and may end it."""
+    """Compares schemas in pairs. ``spend`` is called with units of work, and may raise to end the comparison."""
 
     def __init__(self, spend: Callable[[int], None]) -> None:
         self._spend = spend
@@ -32,7 +32,7 @@ class Sameness:
         self._different: set[tuple[int, int]] = set()
 
     def is_same(self, one: Node, other: Node) -> bool:
-        """Two that are the same if two that they are made of are, however often that comes back to themselves."""
+        """Whether two schemas are equal: two nodes are equal if their subschemas are, through any number of cycles."""
         seen: set[tuple[int, int]] = set()
         waiting = [(one, other)]
         while waiting:
@@ -52,12 +52,12 @@ class Sameness:
 
 
 def _parts(one: Node, other: Node) -> list[tuple[Node, Node]] | None:
-    """What must be the same for both to be; ``None`` if they are not in any case."""
+    """Pairs of subschemas that must be equal for both nodes to be equal; ``None`` if the nodes differ already."""
     if isinstance(one.raw, bool) or isinstance(other.raw, bool):
         return [] if one.raw == other.raw else None
     if one.draft != other.draft:
         return None
-    # Most schemas have a few of the keywords: the others are not even asked for.
+    # Most schemas have only a few of the keywords, so the others are not looked up.
     there = one.raw.keys() | other.raw.keys()
     if any(_text(one, key) != _text(other, key) for key in there & _PLAIN):
         return None
@@ -96,7 +96,7 @@ def _sorted(value: object) -> list[str] | None:
 
 
 def _lists(value: object) -> dict[str, list[str] | None]:
-    """The lists of names among the dependencies."""
+    """Lists of names among the dependencies."""
     if not isinstance(value, dict):
         return {}
     return {key: _sorted(each) for key, each in value.items() if isinstance(each, list)}

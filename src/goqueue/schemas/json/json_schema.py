@@ -1,4 +1,4 @@
-"""JSON schemas: drafts 4, 6, 7, 2019-09 and 2020-12."""
+"""JSON Schema format: parsing of drafts 4, 6, 7, 2019-09 and 2020-12."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST_ADDRESSES = 10_000
 
 
 class JsonSchema:
-    """A schema, understood, with what it refers to."""
+    """A parsed JSON schema, with the schemas that it refers to."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class JsonSchema:
 
 
 def parse_json_schema(text: str, references: References, *, is_registered: bool = False) -> JsonSchema:
-    """Read a schema; ``InvalidSchema`` says where it is wrong."""
+    """Parse a schema; ``InvalidSchema`` says where it is wrong."""
     raw = _load(text)
     draft = _draft(raw)
     known: dict[str, JsonSchema] = {}
@@ -118,7 +118,7 @@ def _load(text: str) -> dict[str, Any] | bool:
 
 
 def _check_depth(raw: object) -> None:
-    """Schemas lie in lists and maps in one another, so that twice the depth is needed in JSON."""
+    """Check the nesting. Subschemas are held in lists and maps, so their JSON may be nested twice as deep."""
     level = [raw]
     for _ in range(2 * MAX_DEPTH + 1):
         level = [
@@ -143,7 +143,7 @@ def _draft(raw: dict[str, Any] | bool) -> Draft:
 
 
 def _all_of(references: Mapping[str, JsonSchema]) -> dict[int, JsonSchema]:
-    """The schemas referred to and those that they refer to in turn, each once."""
+    """The schemas referred to, directly and indirectly, each once."""
     found: dict[int, JsonSchema] = {}
     waiting = list(references.values())
     while waiting:
@@ -155,7 +155,8 @@ def _all_of(references: Mapping[str, JsonSchema]) -> dict[int, JsonSchema]:
 
 
 def _addresses(document: Document, references: Mapping[str, JsonSchema]) -> dict[str, JsonSchema]:
-    """By which addresses the validating library will ask for schemas. A name is relative to whatever refers to it."""
+    """Addresses under which the validating library will look up schemas. A name is relative to the schema that
+    refers to it."""
     found: dict[str, JsonSchema] = {}
     waiting = [(urljoin(base, name), each) for base in ("", document.base) for name, each in references.items()]
     while waiting:

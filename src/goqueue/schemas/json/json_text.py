@@ -1,20 +1,20 @@
-"""JSON values as one text each: equal values, equal texts."""
+"""Canonical text of JSON values: equal values have equal texts."""
 
 from __future__ import annotations
 
 import json
 
 _EXACT = 1 << 53
-"""Up to here a float that is whole is exactly that integer."""
+"""Up to this limit, a float without a fraction is exactly that integer."""
 
 
 def same_text(value: object) -> str:
-    """One text for values that JSON holds to be equal: keys in order, ``1.0`` as ``1``."""
+    """Canonical text of a value: keys sorted, ``1.0`` written as ``1``."""
     return json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
 
 def plain(value: object) -> object:
-    """The value with every whole float as an integer."""
+    """The value with every float without a fraction as an integer."""
     if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
         return int(value)
     if isinstance(value, list):
@@ -25,5 +25,5 @@ def plain(value: object) -> object:
 
 
 def pointer(path: str, *steps: str | int) -> str:
-    """A JSON pointer, some steps further."""
+    """A JSON pointer extended by some steps."""
     return "/".join([path, *(str(each).replace("~", "~0").replace("/", "~1") for each in steps)])

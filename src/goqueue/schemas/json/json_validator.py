@@ -1,4 +1,4 @@
-"""Checking messages against a JSON schema."""
+"""Validation of messages against a JSON schema."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from goqueue.schemas.json.json_text import pointer
 
 _MOST_TEXT = 300
 _MOST_PATH = 200
-# In units of work, each about ten nanoseconds.
+# Work is counted in units of about ten nanoseconds.
 _MOST_WORK = 5_000_000
 _MOST_WORK_ON_LOOP = 100_000
 _MOST_WORK_EXPLAINED = 50_000
-"""Beyond this, what is wrong with every alternative would take too long to find: an error takes long to make."""
+"""Limit on the work of explaining an error. Building an error is slow, so beyond the limit the alternatives that
+failed are not listed."""
 _MOST_ON_LOOP = 64 << 10
 _VALUES_AT_A_STRETCH = 50
 
 
 class JsonValidator:
-    """A value fits if it is JSON in UTF-8 and valid. What is wrong is looked for only in values that do not fit."""
+    """A value is valid if it is JSON in UTF-8 and satisfies the schema. Errors are explained only for invalid
+    values."""
 
     def __init__(self, compiled: jsonschema_rs.Validator, graph: SchemaGraph, costs: Costs) -> None:
         self._compiled = compiled
@@ -33,7 +35,7 @@ class JsonValidator:
         if graph.explains_quickly():
             self._explained = _MOST_WORK_EXPLAINED if graph.has_alternatives() else _MOST_WORK
         self._surely_cheap = self._costs.most_bytes(_MOST_WORK)
-        """Values up to this size need no look."""
+        """Size up to which every value is cheap enough, without counting its parts."""
         on_loop = self._costs.most_bytes(_MOST_WORK_ON_LOOP - _VALUES_AT_A_STRETCH * self._costs.once)
         self.most_on_loop = min(on_loop, _MOST_ON_LOOP)
 

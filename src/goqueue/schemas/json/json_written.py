@@ -1,4 +1,4 @@
-"""What is known of every value that some schemas, all at once, let through."""
+"""Facts that hold for every value allowed by a set of JSON schemas together: types, enumerated values, limits."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from goqueue.schemas.json.json_nodes import Node
 from goqueue.schemas.json.json_text import same_text
 
 KINDS = frozenset({"null", "boolean", "object", "array", "string", "integer", "fraction"})
-"""The types that exclude one another. A number is an integer or a fraction."""
+"""Disjoint types of values. A number is an integer or a fraction."""
 _MOST_NODES = 1_000
 _BESIDES = ("anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef")
 
 
 def kinds_of_type(types: object) -> frozenset[str]:
-    """What ``type`` lets through."""
+    """Kinds that the ``type`` keyword allows."""
     if types is None:
         return KINDS
     found: set[str] = set()
@@ -43,7 +43,7 @@ def kind_of_value(value: object) -> str:
 
 
 def shown_kinds(kinds: Iterable[str]) -> str:
-    """For people."""
+    """Kinds as text for messages."""
     left = set(kinds)
     if left == KINDS:
         return "any type"
@@ -54,7 +54,7 @@ def shown_kinds(kinds: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A bound for numbers."""
+    """A lower or upper limit of numbers."""
 
     value: float
     is_excluded: bool = False
@@ -62,13 +62,13 @@ class Limit:
 
 @dataclass(slots=True)
 class Written:
-    """Some schemas that all apply to a value, and what follows from them together."""
+    """A set of schemas that all apply to a value, and what follows from them together."""
 
     nodes: list[Node]
-    """With everything that they refer to and what stands in their ``allOf``, each once."""
+    """The schemas with their references and their ``allOf`` branches, each once."""
     kinds: frozenset[str]
     values: list[object] | None
-    """All there can be, where that is known."""
+    """Every possible value, if these are known."""
     is_impossible: bool = False
 
     def all_of(self, keyword: str) -> list[object]:
@@ -96,7 +96,7 @@ def _limits(node: Node, keyword: str, excluding: str) -> list[Limit]:
     plain, excluded = node.get(keyword), node.get(excluding)
     found = []
     if isinstance(plain, int | float):
-        # In draft 4 the other keyword only says whether this one is excluded.
+        # In draft 4, the other keyword is a flag that makes this limit exclusive.
         found.append(Limit(plain, excluded is True))
     if isinstance(excluded, int | float) and not isinstance(excluded, bool):
         found.append(Limit(excluded, is_excluded=True))
@@ -108,7 +108,7 @@ def _tightest(limits: Iterable[Limit], *, upwards: bool) -> Limit | None:
 
 
 def next_reference(node: Node) -> Node | None:
-    """What its ``$ref`` leads to."""
+    """Target of the node's ``$ref``."""
     text = node.get("$ref")
     return node.document.resolve(node, text) if isinstance(text, str) else None
 
@@ -118,8 +118,9 @@ def _plainly_referred(node: Node) -> list[Node]:
 
 
 def closing_node(node: Node) -> Node | None:
-    """``unevaluatedProperties`` as ``additionalProperties`` of a node made for it: it then knows every name that the
-    node and what it is made of knows. ``None`` if there is none, or if what it means depends on the value."""
+    """A synthetic node that expresses ``unevaluatedProperties`` as ``additionalProperties``, listing every property
+    name known to the node and its subschemas. ``None`` if the keyword is absent, or if its effect depends on the
+    value."""
     rest = node.get("unevaluatedProperties")
     if rest is None or rest is True:
         return None
@@ -145,12 +146,13 @@ def closing_node(node: Node) -> Node | None:
 
 
 def made(raw: dict[str, object], like: Node) -> Node:
-    """A node that stands in no document's text."""
+    """A synthetic node, which is part of no document's text."""
     return Node(raw, like.document, like.base, like.path)
 
 
 class Knowledge:
-    """What is known of schemas, each worked out once. ``spend`` is told of work, and may end it."""
+    """Cache of facts about schemas, each computed once. ``spend`` is called with units of work, and may raise to end
+    the comparison."""
 
     def __init__(self, spend: Callable[[int], None]) -> None:
         self._spend = spend
@@ -171,8 +173,8 @@ class Knowledge:
         return self._closing[id(node)]
 
     def flattened(self, nodes: Iterable[Node]) -> list[Node]:
-        """With everything that they refer to and what stands in their ``allOf``, each once, and what their
-        ``unevaluatedProperties`` come to."""
+        """The nodes with their references and their ``allOf`` branches, each once, and with the nodes that express
+        their ``unevaluatedProperties``."""
         found: list[Node] = []
         seen: set[int] = set()
         waiting = list(nodes)[::-1]
@@ -203,13 +205,13 @@ class Knowledge:
         return Written(nodes, kinds, values, is_impossible=not kinds)
 
     def kinds(self, node: Node) -> frozenset[str]:
-        """The kinds of values that a schema can let through, and perhaps more."""
+        """Superset of the kinds of values that a schema allows."""
         if isinstance(node.raw, bool):
             return KINDS if node.raw else frozenset()
         if id(node) in self._kinds:
             return self._kinds[id(node)]
         self._spend(1)
-        self._kinds[id(node)] = KINDS  # Where it comes again before it is known.
+        self._kinds[id(node)] = KINDS  # Value for a recursive schema, until its kinds are known.
         found = kinds_of_type(node.get("type"))
         listed = listed_values(node)
         if listed is not None:
@@ -224,7 +226,7 @@ class Knowledge:
 
 
 def listed_values(node: Node) -> list[object] | None:
-    """What ``enum`` and ``const`` leave."""
+    """Values that ``enum`` and ``const`` allow."""
     listed = node.get("enum")
     found = listed if isinstance(listed, list) else None
     if isinstance(node.raw, dict) and "const" in node.raw and node.knows("const"):

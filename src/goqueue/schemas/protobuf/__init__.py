@@ -1,1 +1,1 @@
-"""Protobuf: parsing ``.proto`` text, compatibility, checking values."""
+"""Protobuf: parsing of ``.proto`` text, compatibility checks, validation of values."""

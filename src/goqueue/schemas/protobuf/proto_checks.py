@@ -1,4 +1,4 @@
-"""The rules of protobuf that hold for a file by itself, whether it came as text or as a descriptor."""
+"""Rules of Protobuf that hold for a file by itself, whether it was parsed from text or given as a descriptor."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NAMED_TYPES = frozenset(
 
 
 class BrokenRule(Exception):
-    """What is wrong, and with what: a full name, which a text may have a place for."""
+    """A broken rule: a description, and the full name that breaks it, whose position in the text may be known."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class BrokenRule(Exception):
 
 
 def check_file(file: FileDescriptorProto) -> int:
-    """Raises BrokenRule for the first rule that the file breaks; gives the number of its parts."""
+    """Raises ``BrokenRule`` for the first rule that the file breaks; returns the number of nodes in the file."""
     checker = _Checker(file)
     checker.check()
     return checker.nodes
@@ -179,7 +179,7 @@ class _Checker:
 
     @staticmethod
     def _check_spans(spans: list[tuple[int, int, str]], used: Iterable[tuple[int, str]], full: str, scope: str) -> None:
-        """Ranges, whose ends lie outside, must not overlap, and what is declared must lie outside them."""
+        """Ranges (their ends are exclusive) must not overlap, and declared numbers must lie outside them."""
         spans.sort()
         last = None
         for start, end, _ in spans:
@@ -212,7 +212,7 @@ class _Checker:
                 raise BrokenRule(name, "a oneof needs at least one field")
 
     def _check_inner_messages(self, message: DescriptorProto, full: str) -> None:
-        """The entries of maps and the groups, which are messages that a field of the same message declares."""
+        """Check the messages that a field of the same message declares implicitly: map entries and groups."""
         fields: dict[str, FieldDescriptorProto] = {}
         for field in message.field:
             if field.type in (FieldDescriptorProto.TYPE_MESSAGE, FieldDescriptorProto.TYPE_GROUP):

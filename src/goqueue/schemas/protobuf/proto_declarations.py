@@ -1,4 +1,4 @@
-"""Reads the parts of a ``.proto`` text that files and messages have in common: options, ranges, enums, services."""
+"""Parser for the declarations that files and messages of a ``.proto`` text share: options, ranges, enums, services."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from goqueue.schemas.protobuf.proto_values import read_option_name, read_option_
 
 
 class DeclarationReader:
-    """Reads one text, and counts what it declares."""
+    """Parses one text, and counts its declarations."""
 
     def __init__(self, text: str) -> None:
         self.tokens = Tokens(text)
@@ -39,7 +39,7 @@ class DeclarationReader:
             raise self.tokens.error(f"the schema has more than {MAX_NODES} parts", at)
 
     def declare(self, scope: str, what: str) -> tuple[str, str]:
-        """Takes the name of something that is declared here; gives it alone and in full."""
+        """Consume the name of a declaration; returns the name itself and the full name."""
         at = self.tokens.at
         name = self.tokens.word(f"the name of the {what}")
         self.count(at)
@@ -65,7 +65,7 @@ class DeclarationReader:
         self.file.options.append(OptionUse(owner, name, read_option_value(tokens), scope, at))
 
     def read_range_end(self, start: int, lowest: int, *, exclusive: bool) -> int:
-        """Takes ``to 5`` or ``to max`` if it is there."""
+        """Consume ``to 5`` or ``to max`` if present."""
         tokens = self.tokens
         if not tokens.take("to"):
             return start + 1 if exclusive else start
@@ -117,7 +117,7 @@ class DeclarationReader:
                 self.read_reserved(enum)
             else:
                 value = enum.value.add()
-                # The values of an enum lie beside it, not in it.
+                # Enum values are declared in the scope that encloses the enum, not inside the enum.
                 value.name, _ = self.declare(scope, "value")
                 tokens.expect("=", " and the value's number")
                 value.number = tokens.whole_number("the value's number", MIN_ENUM_NUMBER, MAX_ENUM_NUMBER)
@@ -149,7 +149,7 @@ class DeclarationReader:
             if self._read_method_type(method, "output_type", full):
                 method.server_streaming = True
             if tokens.take("{"):
-                # Even with nothing in them, the braces give the method options.
+                # Braces set the method's options, even if they are empty.
                 method.options.SetInParent()
                 while not tokens.take("}"):
                     if tokens.take(";"):
@@ -160,7 +160,7 @@ class DeclarationReader:
                 tokens.expect(";", " after the method")
 
     def _read_method_type(self, method: MethodDescriptorProto, attribute: str, scope: str) -> bool:
-        """Takes ``(stream Order)``; tells whether it streams."""
+        """Consume ``(stream Order)``; returns whether the method streams."""
         tokens = self.tokens
         tokens.expect("(")
         at = tokens.at

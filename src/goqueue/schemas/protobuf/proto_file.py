@@ -1,4 +1,4 @@
-"""What reading a ``.proto`` text gives, before its names are looked up."""
+"""Result of parsing a ``.proto`` text, before names are resolved."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from goqueue.schemas.protobuf.proto_tokens import Tokens
 from goqueue.schemas.protobuf.proto_values import FieldType, NamePart, OptionValue
 
 MAX_NESTING = 30
-"""How deep messages may be declared in one another, as protoc has it."""
+"""Limit on the nesting of messages, as in protoc."""
 MAX_NAME = 1000
-"""How long a full name may be. Every part of a schema has one, so very long ones would take much memory."""
+"""Limit on the length of a full name. Every declaration of a schema has one, so very long ones would take much
+memory."""
 MAX_FIELD_NUMBER = (1 << 29) - 1
 MAX_ENUM_NUMBER = (1 << 31) - 1
 MIN_ENUM_NUMBER = -(1 << 31)
 OPEN_END = -1
-"""The end of a range ``to max`` of a message, until it is known whether the message is a message set."""
+"""End of a message's range ``to max``, until it is known whether the message is a message set."""
 
 Options: TypeAlias = (
     FileOptions
@@ -66,7 +67,7 @@ SCALAR_TYPES: dict[str, FieldType] = {
 
 @dataclass(frozen=True, slots=True)
 class OptionUse:
-    """An option that is set somewhere."""
+    """One option that the text sets."""
 
     owner: Options
     name: tuple[NamePart, ...]
@@ -77,7 +78,7 @@ class OptionUse:
 
 @dataclass(frozen=True, slots=True)
 class TypeUse:
-    """A place that names a message or an enum: a field's type or extendee, or what a method takes or gives."""
+    """One reference to a message or an enum: a field's type or extendee, or a method's input or output."""
 
     target: FieldDescriptorProto | MethodDescriptorProto
     attribute: str
@@ -87,22 +88,22 @@ class TypeUse:
 
 @dataclass(slots=True)
 class ParsedFile:
-    """A text that was read: the descriptor, and what is still to be looked up."""
+    """A parsed text: the descriptor, and the names still to be resolved."""
 
     tokens: Tokens
     descriptor: FileDescriptorProto = field(default_factory=FileDescriptorProto)
     types: list[TypeUse] = field(default_factory=list)
     options: list[OptionUse] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
-    """Where in the text each thing with a full name is declared."""
+    """Position in the text of the declaration of each full name."""
 
 
 def json_name(name: str) -> str:
-    """The name that a field has in JSON unless it says otherwise."""
+    """A field's default name in JSON."""
     head, *rest = name.split("_")
     return head + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 def map_entry_name(name: str) -> str:
-    """The name of the message that stands for the entries of a map."""
+    """Name of the message that represents the entries of a map."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"

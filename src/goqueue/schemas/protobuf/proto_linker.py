@@ -1,4 +1,4 @@
-"""Looks up the names that a ``.proto`` text uses, in itself and in the files that it imports."""
+"""Resolves the names used in a ``.proto`` text, within the file and in its imports."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from goqueue.schemas.protobuf.proto_file import ParsedFile
 MESSAGE, ENUM, SCOPE, OTHER = "message", "enum", "scope", "other"
 
 Symbols = Mapping[str, str]
-"""What each full name is: a message, an enum, something else that holds names (a package, a service), or the rest."""
+"""Kind of each full name: a message, an enum, another scope (a package, a service), or anything else."""
 
 
 def symbols_of(file: FileDescriptorProto) -> dict[str, str]:
-    """Every full name that a file declares, and those of its package."""
+    """Every full name that a file declares, including those of its package."""
     symbols: dict[str, str] = {}
     package = file.package
     prefix = f"{package}." if package else ""
@@ -64,7 +64,7 @@ def _collect_enums(enums: Iterable[EnumDescriptorProto], prefix: str, symbols: d
 
 
 def visible_files(file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
-    """The files whose names a file may use: those it imports, and what these import publicly."""
+    """Files whose names a file may use: its imports, and their public imports."""
     pending = list(file.dependency)
     seen = set(pending)
     while pending:
@@ -78,7 +78,7 @@ def visible_files(file: FileDescriptorProto, files: Mapping[str, FileDescriptorP
 
 
 def find(name: str, scope: str, symbols: Symbols, kinds: tuple[str, ...]) -> str | None:
-    """The full name that a name stands for where it is used: the innermost scope that has its first part decides."""
+    """Resolve a name in a scope to its full name: the innermost scope that declares its first part decides."""
     if name.startswith("."):
         return name[1:] if symbols.get(name[1:]) in kinds else None
     first, dot, rest = name.partition(".")
@@ -98,7 +98,7 @@ def find(name: str, scope: str, symbols: Symbols, kinds: tuple[str, ...]) -> str
 
 
 def link_types(parsed: ParsedFile, symbols: Symbols) -> None:
-    """Gives every type that the text names its full name, and fields the kind of type that it is."""
+    """Set the full name of every type that the text refers to, and the kind of type of each field."""
     known: dict[tuple[str, str], str | None] = {}
     for use in parsed.types:
         name: str = getattr(use.target, use.attribute)
@@ -116,7 +116,7 @@ def link_types(parsed: ParsedFile, symbols: Symbols) -> None:
 
 
 def set_type(target: FieldDescriptorProto | MethodDescriptorProto, attribute: str, full: str, kind: str) -> str | None:
-    """Notes the type that was found; says what is wrong with it, if anything is."""
+    """Set a resolved type; returns the problem if there is one."""
     if attribute != "type_name" and kind != MESSAGE:
         return f"{full} is an enum, but a message is needed here"
     setattr(target, attribute, f".{full}")
@@ -131,7 +131,8 @@ def set_type(target: FieldDescriptorProto | MethodDescriptorProto, attribute: st
 
 
 def link_descriptor(file: FileDescriptorProto, symbols: Symbols) -> None:
-    """The same for a file that came as a descriptor. Compilers write full names, so most have nothing to look up."""
+    """Resolve the types of a file that was given as a descriptor. Compilers write full names, so most need no
+    lookup."""
 
     def link(target: FieldDescriptorProto | MethodDescriptorProto, attribute: str, scope: str) -> None:
         name: str = getattr(target, attribute)

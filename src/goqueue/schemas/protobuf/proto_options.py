@@ -1,4 +1,4 @@
-"""Sets the options of a ``.proto`` text: those that every file knows, and those that files declare as extensions."""
+"""Options of a ``.proto`` text: built-in ones, and those that files declare as extensions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_CUSTOM_OPTIONS = 10_000
 
 
 def set_known_options(parsed: ParsedFile) -> list[OptionUse]:
-    """Sets the options that every file knows, and gives back those that need the extensions of imported files."""
+    """Set the built-in options; returns those that need the extensions of imported files."""
     custom: list[OptionUse] = []
     for use in parsed.options:
         if any(part.is_extension for part in use.name):
@@ -31,7 +31,7 @@ def set_known_options(parsed: ParsedFile) -> list[OptionUse]:
 
 
 def set_custom_options(parsed: ParsedFile, uses: Sequence[OptionUse], symbols: Symbols, pool: DescriptorPool) -> None:
-    """Sets options that are extensions. ``pool`` has the file itself and all that it imports."""
+    """Set the options that are extensions. ``pool`` holds the file itself and all its imports."""
     if len(uses) > MAX_CUSTOM_OPTIONS:
         raise parsed.tokens.error(
             f"the schema sets more than {MAX_CUSTOM_OPTIONS} options that are extensions", uses[MAX_CUSTOM_OPTIONS].at
@@ -48,7 +48,7 @@ def set_custom_options(parsed: ParsedFile, uses: Sequence[OptionUse], symbols: S
 
 
 def _custom_path(use: OptionUse, parsed: ParsedFile, symbols: Symbols) -> list[str]:
-    """The parts of an option's name as the text format writes them, extensions by their full names."""
+    """Parts of an option's name in the notation of the text format, with extensions by their full names."""
     scope = parsed.descriptor.package if isinstance(use.owner, descriptor_pb2.FileOptions) else use.scope
     path = []
     for part in use.name:
@@ -65,7 +65,7 @@ def _custom_path(use: OptionUse, parsed: ParsedFile, symbols: Symbols) -> list[s
 
 
 def _with_extensions(use: OptionUse, tokens: Tokens, pool: DescriptorPool) -> Message:
-    """The options of one owner, in a form that knows the extensions of ``pool``."""
+    """The options of one owner, as a message type that knows the extensions of ``pool``."""
     try:
         described = pool.FindMessageTypeByName(use.owner.DESCRIPTOR.full_name)
     except KeyError:
@@ -84,7 +84,8 @@ def _path_of(use: OptionUse) -> list[str]:
 
 
 def _refuse_repeated(parsed: ParsedFile) -> None:
-    """An option is set once, as in protoc; a list is written as several options of its name, so these may repeat."""
+    """Refuse an option that is set twice, as protoc does; a repeated option may be set several times, once per
+    element."""
     seen: set[tuple[int, tuple[object, ...]]] = set()
     for use in parsed.options:
         if len(use.name) > 1 or use.name[0].is_extension:
@@ -99,7 +100,7 @@ def _refuse_repeated(parsed: ParsedFile) -> None:
 
 
 def _set_plainly(use: OptionUse) -> bool:
-    """The common cases, without the detour through the text format. ``False``: this is not one."""
+    """Set an option of the common kinds directly, without the text format. ``False`` if it is not of these kinds."""
     described = use.owner.DESCRIPTOR.fields_by_name.get(use.name[0].name)
     if described is None or described.is_repeated:
         return False

@@ -1,4 +1,4 @@
-"""Reads ``.proto`` text, of proto2, proto3 and edition 2023, into a descriptor whose names are not looked up yet."""
+"""Parser for ``.proto`` text (proto2, proto3, edition 2023) into a descriptor whose names are not resolved yet."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MESSAGE_SET = (NamePart("message_set_wire_format", False),)
 
 
 def parse_proto(text: str) -> ParsedFile:
-    """Reads a ``.proto`` text, or raises InvalidSchema with the line and the column."""
+    """Parse a ``.proto`` text; ``InvalidSchema`` gives the line and the column of an error."""
     return _Parser(text).parse()
 
 
@@ -163,7 +163,7 @@ class _Parser(DeclarationReader):
                 reserved.end = highest
 
     def _add_synthetic_oneofs(self, message: DescriptorProto) -> None:
-        """A proto3 ``optional`` field lies alone in a oneof that no one wrote."""
+        """Declare the synthetic oneof that each proto3 ``optional`` field is in alone."""
         optional = [item for item in message.field if item.proto3_optional]
         if not optional:
             return
@@ -214,7 +214,8 @@ class _Parser(DeclarationReader):
         *,
         in_oneof: bool = False,
     ) -> None:
-        """Takes a field. An extension has no message of its own that maps and groups could be declared in."""
+        """Parse a field. ``message`` is ``None`` for an extension, which has no message to declare maps and groups
+        in."""
         tokens = self.tokens
         at = tokens.at
         item.label = FieldDescriptorProto.LABEL_OPTIONAL
@@ -256,7 +257,7 @@ class _Parser(DeclarationReader):
             self.file.types.append(TypeUse(item, "type_name", scope, at))
 
     def _read_field_end(self, item: FieldDescriptorProto, scope: str) -> None:
-        """Takes a field from its name to its semicolon."""
+        """Parse a field from its name to its semicolon."""
         item.name, _ = self.declare(scope, "field")
         self._read_number(item)
         self._read_field_options(item, scope)
@@ -364,7 +365,7 @@ class _Parser(DeclarationReader):
                 if not tokens.take(","):
                     break
             tokens.expect("]")
-            # Written once behind the ranges, the options are those of each.
+            # The options are written once after the ranges and apply to each of them.
             for use in self.file.options[uses:]:
                 for span in message.extension_range[first + 1 :]:
                     self.count(use.at)

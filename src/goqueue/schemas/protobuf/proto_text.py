@@ -1,4 +1,4 @@
-"""Writes a descriptor as ``.proto`` text: always the same text for the same descriptor."""
+"""Writer of ``.proto`` text: deterministic, the same text for the same descriptor."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _ESCAPES = {code: f"\\{code:03o}" for code in (*range(32), 127)} | _PLAIN_ESCAPE
 
 
 def proto_text(file: FileDescriptorProto, pool: DescriptorPool, *, normalized: bool = False) -> str:
-    """The text of a descriptor, with the options that ``pool`` knows.
+    """Text of a descriptor, with the options that ``pool`` knows.
 
-    What is declared stays in its order. ``normalized`` puts in order what has no order of its own: imports, fields,
-    the values of enums after the first, ranges, enums, services. Messages stay where they are, since framed payloads
-    name their type by its place in the file.
+    Declarations stay in their order. ``normalized`` sorts those whose order has no meaning: imports, fields, enum
+    values after the first, ranges, enums, services. Messages keep their order, since framed payloads identify their
+    type by its index in the file.
     """
     return _Writer(file, pool, normalized).text()
 
 
 def quoted(text: str) -> str:
-    """A string in quotes."""
+    """A string literal."""
     return f'"{text.translate(_ESCAPES)}"'
 
 
@@ -100,7 +100,7 @@ class _Writer:
         pending = iter(list(types))
         ordered = self._ordered_fields(message, free=not inner or len(inner) == len(types))
         for fields in ordered:
-            # What a map or a group declares must again come where it came among the nested messages.
+            # The message that a map or a group declares must appear at its original index among the nested messages.
             for field in fields:
                 if field.type_name in inner:
                     for name in pending:
@@ -121,8 +121,8 @@ class _Writer:
         self._lines.append(f"{indent}}}")
 
     def _ordered_fields(self, message: DescriptorProto, *, free: bool) -> Iterator[list[FieldDescriptorProto]]:
-        """The fields in the order in which to write them; those of a oneof together. A message that declares both
-        messages and maps keeps its order, since the places of the messages count the maps."""
+        """Fields in the order in which they are written, those of a oneof together. A message that declares both
+        messages and maps keeps its order, since map entries count in the indexes of nested messages."""
         fields: Iterable[FieldDescriptorProto] = message.field
         if self._normalized and free:
             fields = sorted(message.field, key=lambda field: field.number)
@@ -200,7 +200,7 @@ class _Writer:
     def _write_ranges(self, message: DescriptorProto, indent: str) -> None:
         for span in message.extension_range:
             options = ", ".join(self._options(span.options)) if span.HasField("options") else ""
-            # The extensions of a message set may have any number, and its ``max`` is higher.
+            # Extensions of a message set may have any number, so its ``max`` is higher.
             highest = MAX_ENUM_NUMBER - 1 if message.options.message_set_wire_format else MAX_FIELD_NUMBER
             numbers = _range(span.start, span.end - 1, highest)
             self._lines.append(f"{indent}extensions {numbers}{f' [{options}]' if options else ''};")
@@ -230,7 +230,7 @@ class _Writer:
             )
             values = list(enum.value)
             if self._normalized:
-                # The first value is the default of proto2's fields.
+                # The first value is the default of proto2 fields, so it stays first.
                 values[1:] = sorted(values[1:], key=lambda value: value.number)
             for value in values:
                 options = ", ".join(self._options(value.options)) if value.HasField("options") else ""
@@ -284,7 +284,7 @@ class _Writer:
                 field.is_extension and not self._has_custom_options
             ):
                 continue
-            # Compilers leave these out of descriptors, so they must make no difference to the schema's identity.
+            # Compilers omit these options from descriptors, so they must not affect the schema's identity.
             if field.GetOptions().retention == FieldOptions.RETENTION_SOURCE:
                 continue
             name = f"(.{field.full_name})" if field.is_extension else field.name
@@ -316,7 +316,7 @@ def _type_name(field: FieldDescriptorProto) -> str:
 
 
 def _default(field: FieldDescriptorProto) -> str:
-    """A default as one text, however the descriptor writes it."""
+    """A default in one notation, however the descriptor writes it."""
     text = field.default_value
     if field.type == FieldDescriptorProto.TYPE_STRING:
         return quoted(text)
@@ -334,7 +334,7 @@ def _range(start: int, end: int, highest: int) -> str:
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in order, and those that touch made one."""
+    """Ranges sorted, with adjacent ones merged."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""The words, numbers, strings and signs of a ``.proto`` text, one after the other."""
+"""Tokenizer for ``.proto`` text: words, numbers, strings and symbols."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from goqueue.model.errors import InvalidSchema
 
 WORD, NUMBER, STRING, SIGN, END = 1, 2, 3, 4, 5
 
-# Possessive quantifiers: a text that fits nowhere is refused after one pass, however long it is.
+# Possessive quantifiers: a text that does not match is refused after one pass, however long it is.
 _TOKEN = re.compile(
     r"""(?:[ \t\r\n\f\v]++|//[^\n]*+|/\*.*?\*/)*+
     (?:
@@ -40,11 +40,11 @@ _PLAIN_ESCAPES = {
     '"': b'"',
 }
 MAX_DIGITS = 400
-"""Longer numbers fit no type, and turning them into numbers takes long."""
+"""Limit on the digits of a number. Longer ones fit no type, and converting them is slow."""
 
 
 class Tokens:
-    """Where the reader of a ``.proto`` text stands: ``kind``, ``text`` and ``at`` are those of the present token."""
+    """Cursor over the tokens of a ``.proto`` text: ``kind``, ``text`` and ``at`` describe the current token."""
 
     __slots__ = ("_next", "_source", "at", "kind", "text")
 
@@ -57,7 +57,7 @@ class Tokens:
         self.advance()
 
     def advance(self) -> None:
-        """Goes on to the next token."""
+        """Advance to the next token."""
         found = _TOKEN.match(self._source, self._next)
         if found is None:
             raise self._not_a_token()
@@ -68,34 +68,34 @@ class Tokens:
         self._next = found.end()
 
     def error(self, message: str, at: int | None = None) -> InvalidSchema:
-        """An error that says where it is."""
+        """An error with its line and column."""
         return InvalidSchema(f"{self.where(self.at if at is None else at)}: {message}")
 
     def where(self, at: int) -> str:
-        """The line and the column of a place in the text, both counted from 1."""
+        """Line and column of a position in the text, both counted from 1."""
         line = self._source.count("\n", 0, at) + 1
         return f"line {line}, column {at - (self._source.rfind(chr(10), 0, at) + 1) + 1}"
 
     def found(self) -> str:
-        """The present token, for an error's text."""
+        """The current token, for an error's text."""
         if self.kind == END:
             return "the text ends"
         return f"found {shortened(self.text)}"
 
     def take(self, text: str) -> bool:
-        """Goes past this word or sign if it is the present token."""
+        """Consume this word or symbol if it is the current token."""
         if self.text != text or self.kind == END:
             return False
         self.advance()
         return True
 
     def expect(self, text: str, why: str = "") -> None:
-        """Goes past this word or sign, which must be the present token."""
+        """Consume this word or symbol, which must be the current token."""
         if not self.take(text):
             raise self.error(f"expected {text!r}{why}, but {self.found()}")
 
     def word(self, what: str) -> str:
-        """Takes an identifier."""
+        """Consume an identifier."""
         if self.kind != WORD:
             raise self.error(f"expected {what}, but {self.found()}")
         text = self.text
@@ -103,7 +103,7 @@ class Tokens:
         return text
 
     def dotted(self, what: str, *, leading_dot: bool = False) -> str:
-        """Takes a name of one or more identifiers with dots between them."""
+        """Consume one or more identifiers separated by dots."""
         parts: list[str] = []
         if leading_dot and self.take("."):
             parts.append("")
@@ -113,7 +113,8 @@ class Tokens:
         return ".".join(parts)
 
     def whole_number(self, what: str, lowest: int, highest: int) -> int:
-        """Takes a whole number, with a sign in front if that is allowed, within bounds that are."""
+        """Consume a whole number between ``lowest`` and ``highest``; a minus sign is accepted if ``lowest`` is
+        negative."""
         at = self.at
         negative = lowest < 0 and self.take("-")
         if self.kind != NUMBER or not _WHOLE.fullmatch(self.text):
@@ -127,7 +128,7 @@ class Tokens:
         return value
 
     def string(self, what: str) -> str:
-        """Takes a string, which may be written in several pieces one after the other."""
+        """Consume a string, which may consist of several adjacent literals."""
         at = self.at
         try:
             return self.string_bytes(what).decode("utf-8")
@@ -135,7 +136,7 @@ class Tokens:
             raise self.error(f"{what} is not UTF-8", at) from None
 
     def string_bytes(self, what: str) -> bytes:
-        """Takes a string as bytes: escapes can write any."""
+        """Consume a string as bytes: escapes can produce any byte."""
         if self.kind != STRING:
             raise self.error(f"expected {what}, a string in quotes, but {self.found()}")
         pieces = []
@@ -185,7 +186,7 @@ class Tokens:
 
 
 def shortened(text: str) -> str:
-    """A token for an error's text, in quotes and not too long."""
+    """A token for an error's text, in quotes and shortened."""
     return ascii(text if len(text) <= 60 else text[:57] + "...")
 
 
@@ -195,12 +196,12 @@ def is_whole(text: str) -> bool:
 
 
 def is_fraction(text: str) -> bool:
-    """Whether a number token is a number with a point or an exponent."""
+    """Whether a number token has a decimal point or an exponent."""
     return len(text) <= MAX_DIGITS and _FRACTION.fullmatch(text) is not None
 
 
 def whole(text: str) -> int:
-    """The value of a whole number token; one that is far too long for any type becomes one that is too large."""
+    """Value of a whole number token; one with too many digits for any type gives a number too large for any type."""
     if len(text) > MAX_DIGITS:
         return 1 << 128
     if text[:2] in ("0x", "0X"):

@@ -1,4 +1,4 @@
-"""The values that a ``.proto`` text gives to options and to the defaults of fields."""
+"""Parser for the values of options and the defaults of fields in ``.proto`` text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BYTES_ESCAPES = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 39: "\\'", 92: "\\\
 
 @dataclass(frozen=True, slots=True)
 class NamePart:
-    """A part of an option's name: ``deprecated``, or ``(acme.owner)`` which names an extension."""
+    """One part of an option's name: ``deprecated``, or ``(acme.owner)``, which names an extension."""
 
     name: str
     is_extension: bool
@@ -54,17 +54,17 @@ ValueKind = Literal["word", "number", "string", "message"]
 
 @dataclass(frozen=True, slots=True)
 class OptionValue:
-    """What an option is set to."""
+    """The value of an option."""
 
     kind: ValueKind
     text: str
-    """As protobuf's text format writes it; of a ``message`` what stands between the braces."""
+    """The value in the notation of the text format; for a ``message``, the text between the braces."""
     string: bytes = b""
-    """What a ``string`` stands for."""
+    """Decoded value of a ``string``."""
 
 
 def read_option_name(tokens: Tokens) -> tuple[NamePart, ...]:
-    """Takes the name in front of an option's ``=``."""
+    """Parse the name before an option's ``=``."""
     parts = []
     while True:
         if tokens.take("("):
@@ -79,7 +79,7 @@ def read_option_name(tokens: Tokens) -> tuple[NamePart, ...]:
 
 
 def read_option_value(tokens: Tokens) -> OptionValue:
-    """Takes what stands after an option's ``=``."""
+    """Parse the value after an option's ``=``."""
     if tokens.take("{"):
         return OptionValue("message", _read_aggregate(tokens))
     if tokens.kind == STRING:
@@ -99,7 +99,8 @@ def read_option_value(tokens: Tokens) -> OptionValue:
 
 
 def _read_aggregate(tokens: Tokens) -> str:
-    """Takes everything up to the brace that closes the value. Pieces are kept apart where the text format needs it."""
+    """Parse a message literal up to its closing brace. Tokens are separated by spaces where the text format needs
+    them."""
     pieces: list[str] = []
     depth = 1
     glued = True
@@ -126,8 +127,8 @@ def _read_aggregate(tokens: Tokens) -> str:
 
 
 def read_default(tokens: Tokens, field_type: FieldType | None) -> str:
-    """Takes a field's default and gives it as a descriptor keeps it. A type of ``None`` is an enum, as far as can be
-    known before names are looked up."""
+    """Parse a field's default into a descriptor's notation. ``field_type`` ``None`` stands for a type that can only
+    be an enum, as far as is known before names are resolved."""
     at = tokens.at
     if field_type is None:
         return tokens.word("the default, a name of the field's enum")
@@ -167,7 +168,7 @@ def _read_number(tokens: Tokens) -> float:
 
 
 def number_text(value: float, *, single: bool) -> str:
-    """A number with as few digits as tell it from its neighbours, as descriptors keep numbers."""
+    """A number with the fewest digits that distinguish it from its neighbours, as in descriptors."""
     if math.isnan(value):
         return "nan"
     if single:
@@ -182,7 +183,7 @@ def number_text(value: float, *, single: bool) -> str:
 
 
 def as_single(value: float) -> float:
-    """The nearest number of single precision."""
+    """Nearest single-precision number."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
@@ -190,5 +191,5 @@ def as_single(value: float) -> float:
 
 
 def escaped_bytes(value: bytes) -> str:
-    """Bytes as the inside of a string in quotes, in ASCII."""
+    """Bytes escaped as ASCII for the inside of a string literal."""
     return "".join(_BYTES_ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in value)

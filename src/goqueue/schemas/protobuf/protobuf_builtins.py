@@ -1,4 +1,4 @@
-"""The ``.proto`` files that every schema can import without a reference."""
+"""Built-in ``.proto`` files, which every schema can import without a reference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GOOGLE = (
     "wrappers",
 )
 
-# What the serializers of Confluent's clients expect: notes about fields, and exact decimal numbers.
+# Files that the serializers of Confluent's clients expect: metadata of fields, and exact decimal numbers.
 _CONFLUENT = {
     "confluent/meta.proto": """
         syntax = "proto3";
@@ -54,7 +54,7 @@ _CONFLUENT = {
 
 @cache
 def builtin_files() -> MappingProxyType[str, FileDescriptorProto]:
-    """The files by the names that imports use; each stands after those that it imports."""
+    """The built-in files by import name; each comes after its own imports."""
     files: dict[str, FileDescriptorProto] = {}
     for name in _GOOGLE:
         module = import_module(f"google.protobuf.{name}_pb2")

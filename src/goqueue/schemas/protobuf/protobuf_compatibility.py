@@ -1,13 +1,12 @@
-"""Whether data written with one Protobuf schema can be read with another.
+"""Compatibility of Protobuf schemas: whether the reader's schema can read the writer's data.
 
-The rules and their names are those of Confluent's registry, so that a change which is accepted there is accepted here.
-Fields are compared by their numbers, messages by their names within the package, and the package must stay. Always
-compatible are: messages, enums and their values that come; fields that are not required that come or go; other names
-of fields; a string or bytes that becomes a list or stops being one; a field that leaves a oneof, and a oneof that goes
-with all its fields.
+The rules and their names are those of Confluent's registry, so that a change accepted there is accepted here. Fields
+are compared by number, messages by their names within the package, and the package must not change. Always compatible
+are: adding messages, enums and enum values; adding or removing fields that are not required; renaming fields; changing
+a string or bytes field to repeated or back; moving a field out of a oneof; removing a oneof with all its fields.
 
-Two of these rules are more lenient than the data deserves, and are kept since users rely on them: a proto3 number
-without a label may become ``repeated``, and an optional string or message of proto2 may become required.
+Two of these rules are more lenient than the data allows, and are kept since users rely on them: a proto3 number without
+a label may become ``repeated``, and an optional string or message of proto2 may become required.
 """
 
 from __future__ import annotations
@@ -62,13 +61,13 @@ class MessageType:
 
     message: DescriptorProto
     local_name: str
-    """Its full name without the package."""
+    """Full name without the package."""
     implicit_labels: bool
-    """Whether the file lets fields go without a label, so that one without has not said anything."""
+    """Whether fields of the file may omit the label, so that a missing label is no statement."""
     is_own: bool
-    """Whether the schema's own file declares it, not one that it imports."""
+    """Whether the schema's own file declares the message, as opposed to an imported file."""
     resolved: Descriptor | None
-    """With the features of its edition applied; ``None`` in files without an edition, where fields say it all."""
+    """The descriptor with its edition's features applied; ``None`` without an edition, where fields are explicit."""
 
     def is_required(self, field: FieldDescriptorProto) -> bool:
         """Whether a message without this field cannot be read."""
@@ -77,14 +76,14 @@ class MessageType:
         return bool(self.resolved.fields_by_number[field.number].is_required)
 
     def is_delimited(self, field: FieldDescriptorProto) -> bool:
-        """Whether it is a message that is written between two marks, as groups are, and not behind its length."""
+        """Whether the field is a message encoded between start and end tags, as groups are, not length-prefixed."""
         if self.resolved is None:
             return field.type == FieldDescriptorProto.TYPE_GROUP
         return self.resolved.fields_by_number[field.number].type == FieldDescriptorProto.TYPE_GROUP
 
 
 class TypeIndex:
-    """What a schema declares and imports, ready to be compared."""
+    """Messages and enums that a schema declares and imports, indexed for comparison."""
 
     def __init__(
         self, file: FileDescriptorProto, imported: Iterable[FileDescriptorProto], pool: DescriptorPool
@@ -109,12 +108,12 @@ class TypeIndex:
 
 
 def cannot_read(reader: TypeIndex, writer: TypeIndex) -> list[Incompatibility]:
-    """Why the one schema cannot read what was written with the other, at most a hundred reasons."""
+    """Reasons why the reader's schema cannot read data of the writer's, at most a hundred."""
     return _Comparison(reader, writer).run()
 
 
 _Pair = tuple[str, str]
-"""The full names of two messages that are compared: the writer's and the reader's."""
+"""Full names of two messages that are compared: the writer's and the reader's."""
 
 
 class _Comparison:
@@ -126,7 +125,7 @@ class _Comparison:
         self._known: set[_Pair] = set()
         self._broken: set[_Pair] = set()
         self._users: dict[_Pair, list[tuple[_Pair, str]]] = {}
-        """For each pair from an imported file the fields that use it, and the pairs these belong to."""
+        """Fields that use each pair from an imported file, with the pairs that these fields belong to."""
 
     def run(self) -> list[Incompatibility]:
         self._start()
@@ -140,7 +139,7 @@ class _Comparison:
         return self._reasons[:MAX_REASONS]
 
     def _start(self) -> None:
-        """Pairs up the messages of the two files by their names."""
+        """Pair the messages of the two files by name."""
         was, now = self._writer.file.package, self._reader.file.package
         if was != now:
             self._add(
@@ -151,7 +150,7 @@ class _Comparison:
             )
         readers = {found.local_name: name for name, found in self._reader.own.items()}
         gone: list[str] = []
-        # In reverse, since what is put last is compared first.
+        # Reversed, since the pair enqueued last is compared first.
         for name, found in reversed(self._writer.own.items()):
             if found.message.options.map_entry:
                 continue
@@ -178,7 +177,7 @@ class _Comparison:
         self._reasons.append(Incompatibility(rule, path, message))
 
     def _spread(self) -> None:
-        """A field whose type cannot be read cannot be read either, through any number of imported messages."""
+        """Mark every field whose type cannot be read as unreadable, through any number of imported messages."""
         pending = list(self._broken)
         named: set[str] = set()
         while pending and len(self._reasons) < MAX_REASONS:
@@ -236,7 +235,7 @@ class _Comparison:
             )
 
     def _compare_oneofs(self, before: _Fields, after: _Fields, path: str) -> None:
-        """Fields that could be set together must not exclude one another."""
+        """Refuse fields that could be set together in the writer's schema and exclude one another in the reader's."""
         for name, numbers in after.oneofs.items():
             origins = set()
             moved = []
@@ -339,7 +338,7 @@ class _Comparison:
                 "or use another number for the new field",
             )
         elif not (old.is_own and new.is_own):
-            # What the schema declares itself is compared anyway; what it imports is compared as far as it is used.
+            # Messages that the schema declares itself are compared in any case; imported ones only if they are used.
             used = (was.type_name, now.type_name)
             self._users.setdefault(used, []).append((pair, where))
             self._enqueue(used)
@@ -358,7 +357,7 @@ class _Comparison:
 
 
 class _Fields:
-    """The fields of a message by number, and which lie in a oneof that someone wrote."""
+    """Fields of a message by number, and which of them are in a oneof that is not synthetic."""
 
     def __init__(self, found: MessageType) -> None:
         message = found.message
@@ -385,7 +384,7 @@ def _kind(field: FieldDescriptorProto) -> str:
 
 
 def _label(owner: MessageType, field: FieldDescriptorProto) -> str | None:
-    """The label that the field says it has. ``None``: it says none."""
+    """The label that the field states; ``None`` if it states none."""
     if field.label == FieldDescriptorProto.LABEL_REPEATED:
         return "repeated"
     if owner.is_required(field):

@@ -1,4 +1,4 @@
-"""How much memory reading a Protobuf value can take: a message takes as much as all of its fields, set or not."""
+"""Memory needed to parse a Protobuf value: a message takes the memory of all its fields, set or not."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 _EMPTY = 64
-"""What a message takes that has no fields, and its place in a list or a map."""
+"""Memory of a message without fields, including its entry in a list or a map."""
 _BYTES_OF_A_MESSAGE = 2
-"""In a value: the number of its field, and its length."""
+"""Smallest encoded size of a message: its field number and its length."""
 _TEXT, _POINTER = 16, 8
 _WIDTHS = {
     FieldDescriptor.CPPTYPE_BOOL: 1,
@@ -22,7 +22,7 @@ _WIDTHS = {
 
 
 class MessageCosts:
-    """What values of some messages can take."""
+    """Memory that values of some messages can take."""
 
     def __init__(self, messages: Iterable[Descriptor]) -> None:
         self._outer = 0
@@ -41,7 +41,7 @@ class MessageCosts:
             waiting += _within(message)
 
     def most_bytes(self, memory: int) -> int:
-        """How large a value may be so that it takes no more than this, if it is full of the largest messages."""
+        """Size up to which every value takes at most ``memory``, even if it consists of the largest messages."""
         return max(0, memory - self._outer) * _BYTES_OF_A_MESSAGE // self._inner
 
 

@@ -1,4 +1,4 @@
-"""Protobuf schemas: ``.proto`` text, or a serialized file descriptor in base64."""
+"""Protobuf format: schemas from ``.proto`` text, or from a serialized file descriptor in base64."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ _OWN_NAME = "schema.proto"
 
 
 class ProtobufSchema:
-    """A schema whose file descriptor was checked together with everything that it imports."""
+    """A parsed schema, whose file descriptor was checked together with all its imports."""
 
     def __init__(self, descriptor: FileDescriptorProto, imports: _Imports, nodes: int) -> None:
         self.descriptor = descriptor
-        """The file itself. Treat it as immutable."""
+        """Descriptor of the file itself. Must not be modified."""
         self.files: Mapping[str, FileDescriptorProto] = imports.files
-        """Every file that it needs, by the name that imports use; each stands after those that it imports itself."""
+        """Every file needed, by import name; each comes after its own imports."""
         self.nodes = nodes
-        """The parts of the file and of all those, built-in ones left out."""
+        """Number of nodes in the file and in its imports, built-in files excluded."""
         self.import_depth = imports.depth
         self._pool = _pool_of(imports.files.values())
         _add(self._pool, descriptor, None)
@@ -60,7 +60,7 @@ class ProtobufSchema:
 
     @property
     def kind(self) -> SchemaKind:
-        """Which kind of schema this is."""
+        """The kind of schema."""
         return "PROTOBUF"
 
     @cached_property
@@ -73,28 +73,28 @@ class ProtobufSchema:
 
     @cached_property
     def types(self) -> TypeIndex:
-        """The messages and enums of this file and of all that it imports, by full name."""
+        """Messages and enums of this file and of all its imports, by full name."""
         return TypeIndex(self.descriptor, self.files.values(), self._pool)
 
     def canonical(self) -> str:
-        """One ``.proto`` text, whatever way the schema was given."""
+        """Canonical ``.proto`` text, whichever way the schema was given."""
         return self._canonical
 
     def normalized(self) -> str:
-        """The same with everything in order whose order means nothing."""
+        """Canonical text with everything sorted whose order has no meaning."""
         return self._normalized
 
     def serialized(self) -> str:
-        """The schema's file descriptor, serialized, in base64."""
+        """Serialized file descriptor of the schema, in base64."""
         return base64.b64encode(self.descriptor.SerializeToString(deterministic=True)).decode("ascii")
 
     def first_message(self) -> Descriptor | None:
-        """The message that is meant where none is named. ``None``: the file declares no messages."""
+        """The default message, used where none is named. ``None`` if the file declares no messages."""
         return self.message_at([0]) if self.descriptor.message_type else None
 
     def message_at(self, indexes: Sequence[int]) -> Descriptor | None:
-        """The message at a path of places as Confluent's framing has it: ``[2, 0]`` is the first message that is
-        declared in the file's third. The entries of maps count, as in a descriptor. ``None``: there is none."""
+        """The message at a path of indexes in Confluent's framing: ``[2, 0]`` is the first message declared in the
+        third message of the file. Map entries count, as in a descriptor. ``None`` if there is none."""
         messages = self.descriptor.message_type
         names = [self.descriptor.package] if self.descriptor.package else []
         if not 1 <= len(indexes) <= MAX_DEPTH:
@@ -111,24 +111,24 @@ class ProtobufSchema:
         return map(self._pool.FindMessageTypeByName, (name[1:] for name in self.types.own))
 
     def message_named(self, full_name: str) -> Descriptor | None:
-        """A message by its full name, of this file or of one that it imports."""
+        """A message by its full name, from this file or from an import."""
         try:
             return self._pool.FindMessageTypeByName(full_name)
         except KeyError:
             return None
 
     def cannot_read(self, writer: ParsedSchema) -> list[Incompatibility]:
-        """Why this schema cannot read what was written with ``writer``."""
+        """Reasons why this schema cannot read data written with ``writer``."""
         if not isinstance(writer, ProtobufSchema):
             return [Incompatibility("TYPE_MISMATCH", "#/", f"a Protobuf schema cannot read {writer.kind} data")]
         return cannot_read(self.types, writer.types)
 
     def validator(self) -> Validator:
-        """Checks payloads of the first message, without any framing."""
+        """Validator for payloads of the first message, without framing."""
         return self.validator_for(self.first_message())
 
     def validator_for(self, message: Descriptor | None) -> ProtobufValidator:
-        """Checks payloads of a message of this schema. With ``None`` every payload is refused."""
+        """Validator for payloads of a message of this schema. With ``None``, every payload is refused."""
         name = message.full_name if message else ""
         found = self._validators.get(name)
         if found is None:
@@ -137,7 +137,7 @@ class ProtobufSchema:
 
 
 def parse_protobuf(text: str, references: References) -> ProtobufSchema:
-    """Reads a schema, or raises InvalidSchema. References are found by the names that the schema imports."""
+    """Parse a schema; raises ``InvalidSchema``. References are looked up by the names that the schema imports."""
     if len(text) > MAX_SCHEMA_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_SCHEMA_BYTES:
         raise InvalidSchema(f"the schema is larger than {MAX_SCHEMA_BYTES} bytes")
     if not text.strip():
@@ -175,7 +175,7 @@ def _from_base64(text: str, references: References) -> ProtobufSchema:
     try:
         descriptor.ClearField("source_code_info")
         imports = _Imports(descriptor, references, None)
-        # Before names are looked up, so that the bounds hold for that too.
+        # Checked before names are resolved, so that the limits hold for that step too.
         nodes = check_file(descriptor)
         link_descriptor(descriptor, _symbols(descriptor, imports.files))
         check_file(descriptor)
@@ -185,7 +185,7 @@ def _from_base64(text: str, references: References) -> ProtobufSchema:
     except BrokenRule as broken:
         raise _located(broken.message, broken.path, None) from None
     except (TypeError, UnicodeError):
-        # A descriptor gives text that is not UTF-8 as bytes, which then fit nowhere.
+        # A descriptor returns text that is not UTF-8 as bytes, which no later step accepts.
         raise InvalidSchema("a name or an option of the file descriptor is not UTF-8") from None
 
 
@@ -205,7 +205,7 @@ def _finished(
 
 
 class _Imports:
-    """The files that a file imports, and what these import."""
+    """The direct and indirect imports of a file."""
 
     def __init__(self, descriptor: FileDescriptorProto, references: References, parsed: ParsedFile | None) -> None:
         self.files: dict[str, FileDescriptorProto] = {}
@@ -234,7 +234,7 @@ class _Imports:
             self._add(name, file)
             return True
         for other in self._references.values():
-            # A reference of a reference can be imported without being named again.
+            # Imports of a reference can be imported without being listed as references.
             if isinstance(other, ProtobufSchema) and name in other.files:
                 self._add_files_of(other)
                 return True
@@ -290,7 +290,7 @@ def _add(pool: DescriptorPool, file: FileDescriptorProto, parsed: ParsedFile | N
 
 
 def _located(message: str, path: str, parsed: ParsedFile | None) -> InvalidSchema:
-    """An error with the place in the text of what it is about: ``path``, or else the first name in it."""
+    """An error with its position in the text: that of ``path``, or of the first name in the message."""
     if parsed is not None:
         for name in (path, *(_FULL_NAME.findall(message) if not path else ())):
             if name in parsed.places:

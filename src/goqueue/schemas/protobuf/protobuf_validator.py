@@ -1,10 +1,10 @@
-"""Checks payloads against a message of a Protobuf schema.
+"""Validation of payloads against a message of a Protobuf schema.
 
-What can be found: bytes that are no protobuf at all or end too early, text of proto3 that is not UTF-8, and required
-fields of proto2 that are missing. What cannot: the encoding carries only numbers of fields and the length of what
-follows, so a payload of another message is refused only if one of these shows, fields that the schema does not have
-are allowed (that is how schemas evolve), and a field whose encoding is of another type counts as unknown. An empty
-payload is a message in which nothing is set.
+Detected are: bytes that are not Protobuf or are truncated, proto3 strings that are not UTF-8, and missing required
+fields of proto2. Not detected is most else: the encoding carries only field numbers and lengths, so a payload of
+another message is refused only if it has one of these problems, fields unknown to the schema are allowed (this is how
+schemas evolve), and a field encoded with another wire type counts as unknown. An empty payload is a message in which no
+field is set.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from google.protobuf.message_factory import GetMessageClass
 from goqueue.schemas.protobuf.protobuf_costs import MessageCosts
 
 MAX_MISSING = 5
-"""How many missing fields one answer names."""
+"""Limit on the missing fields named in one result."""
 _MOST_LOOKED_AT = 2_000
-"""How many messages within one are looked at to find these."""
+"""Limit on the nested messages searched for missing fields."""
 _MOST_MEMORY = 256 << 20
 _MOST_MEMORY_ON_LOOP = 4 << 20
-"""What reading a value may take; each MiB takes about a quarter of a millisecond."""
+"""Limit on the memory for parsing a value on the event loop; each MiB takes about a quarter of a millisecond."""
 _MOST_ON_LOOP = 256 << 10
 
 
 class ProtobufValidator:
-    """Checks payloads of one message."""
+    """Validates payloads of one message."""
 
     def __init__(self, message: Descriptor | None) -> None:
         self._name = message.full_name if message else ""
@@ -40,7 +40,7 @@ class ProtobufValidator:
         self.most_on_loop = most_on_loop(messages)
 
     def check(self, values: Sequence[bytes]) -> list[str | None]:
-        """For each payload ``None``, or what is wrong with it."""
+        """For each payload ``None``, or a description of the problem."""
         if self._class is None:
             return ["the schema declares no message, so no payload can be one"] * len(values)
         parse = self._class.FromString
@@ -70,12 +70,12 @@ class ProtobufValidator:
 
 
 def most_on_loop(messages: Iterable[Descriptor]) -> int:
-    """How large a value of any of these messages may be to be checked within about a millisecond."""
+    """Size up to which a value of any of these messages is checked within about a millisecond."""
     return min(_MOST_ON_LOOP, MessageCosts(messages).most_bytes(_MOST_MEMORY_ON_LOOP))
 
 
 def _missing(message: Message) -> str:
-    """The first required fields that are missing, as paths. A value can miss any number, so they are not counted."""
+    """Paths of the first missing required fields. A value can lack any number of them, so they are not counted."""
     found = [*itertools.islice(_paths_of_missing(message), MAX_MISSING + 1)]
     if not found:
         return "a field of one of the many messages in it"
@@ -116,7 +116,7 @@ def _within(message: Message, path: str) -> Iterator[tuple[str, Message]]:
 
 
 def _reaches_required(message: Descriptor) -> bool:
-    """Whether the message, or one that can lie in it, has required fields; extensions may bring some too."""
+    """Whether the message, or a message nested in it, has required fields; extensions may add some too."""
     seen = {message.full_name}
     pending = [message]
     while pending:
