@@ -1,1 +1,1 @@
-"""What the broker reports about itself: trace events and spans with their exporters, metrics, and log lines."""
+"""Observability of the broker: trace events, spans and their exporters, metrics, log lines."""

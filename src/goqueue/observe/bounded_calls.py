@@ -1,4 +1,4 @@
-"""Calls into what may hang (a name server, a collector, a pipe), waited for only so long."""
+"""Calls with a timeout into code that may block forever (a name server, a collector, a pipe)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ T = TypeVar("T")
 
 
 class BoundedCalls:
-    """Makes one call at a time, each in a thread that the end of the process does not wait for.
+    """Makes one call at a time, each in a daemon thread, which the process does not wait for on exit.
 
-    What hangs is left behind. As long as it hangs, further calls are refused at once: there is never more than one.
+    A call that exceeds its timeout is abandoned. While it hangs, further calls are refused at once, so there is never
+    more than one thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -24,7 +25,7 @@ class BoundedCalls:
         self._future: Future[Any] | None = None
 
     def call(self, work: Callable[[], T], timeout_s: float) -> T:
-        """What ``work`` gives or raises, or ``TimeoutError``."""
+        """The result of ``work``, or its exception; ``TimeoutError`` after ``timeout_s``."""
         future: Future[T] = Future()
         with self._lock:
             if self._is_busy:
@@ -42,7 +43,7 @@ class BoundedCalls:
             raise TimeoutError(f"{self._name}: no answer within {timeout_s:g} s") from None
 
     def give_up(self) -> None:
-        """Whoever waits for a call gets a ``TimeoutError`` now."""
+        """End a wait in ``call`` with ``TimeoutError`` immediately."""
         with self._lock:
             if self._future is not None:
                 self._future.cancel()
@@ -58,6 +59,6 @@ class BoundedCalls:
             answer = lambda: future.set_result(given)  # noqa: E731
         with self._lock:
             self._is_busy = False
-        # Once given up, nobody wants to know any more.
+        # After ``give_up``, the result is discarded.
         with suppress(InvalidStateError):
             answer()

@@ -1,6 +1,6 @@
-"""Who has figures of its own when there are more than a monitoring system should be given.
+"""Limits on the number of labelled series exported to a monitoring system.
 
-First come, first served, and for good: figures that come and go between two scrapes are of no use to anyone.
+Series are assigned first come, first served, and kept: series that come and go between two scrapes are useless.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from goqueue.observe.exposition import Figures
 from goqueue.observe.histogram import Histogram
 
 _Seen = tuple[Hashable, str, str]
-"""Who, and which series of the rest that is part of: its name and labels."""
+"""An owner, and its series in the remainder: name and labels."""
 
 
 class SeriesBudget:
-    """A number of places. Whoever has one keeps it until it is gone."""
+    """A fixed number of slots for series. An owner keeps its slots until it no longer exists."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -23,7 +23,7 @@ class SeriesBudget:
         self.left = most
 
     def take(self, who: Hashable, wanted: int = 1) -> int:
-        """How many of the places that it wants someone has, from now on."""
+        """Assign up to ``wanted`` slots to ``who``; returns the number that it has now."""
         has = self._taken.get(who, 0)
         if has < wanted and self.left:
             more = min(wanted - has, self.left)
@@ -32,16 +32,15 @@ class SeriesBudget:
         return min(has, wanted)
 
     def keep(self, alive: Collection[Hashable]) -> None:
-        """Everyone else is gone."""
+        """Free the slots of all owners that are not ``alive``."""
         for who in [each for each in self._taken if each not in alive]:
             self.left += self._taken.pop(who)
 
 
 class OverflowTotals:
-    """What all that have no figures of their own have counted together.
+    """Sums over all owners that have no series of their own.
 
-    It never goes down, although they come and go: a counter that falls looks like a restart, and all that it shows from
-    then on like new.
+    The sums never decrease when owners go: a falling counter is read as a restart, and its whole value as new.
     """
 
     def __init__(self) -> None:
@@ -53,7 +52,7 @@ class OverflowTotals:
         self._histograms_now: dict[_Seen, Histogram] = {}
 
     def count(self, who: Hashable, name: str, labels: str, value: float) -> None:
-        """One of them has a counter that shows this now."""
+        """Record the present value of an owner's counter."""
         seen = (who, name, labels)
         before = self._now.get(seen, self._before.get(seen, 0))
         series = (name, labels)
@@ -61,7 +60,7 @@ class OverflowTotals:
         self._now[seen] = value
 
     def observe(self, who: Hashable, name: str, labels: str, histogram: Histogram) -> None:
-        """One of them has a histogram that shows this now."""
+        """Record the present state of an owner's histogram."""
         seen = (who, name, labels)
         before = self._histograms_now.get(seen, self._histograms_before.get(seen))
         total = self._histograms.setdefault((name, labels), Histogram(histogram.bounds))
@@ -69,7 +68,8 @@ class OverflowTotals:
         self._histograms_now[seen] = histogram.copy()
 
     def add_to(self, figures: Figures) -> None:
-        """All of them have been counted. Those who have not are gone, or have figures of their own now."""
+        """Add the sums to ``figures``, once all owners are recorded. Those not recorded no longer exist, or have
+        series of their own now."""
         self._before, self._now = self._now, {}
         self._histograms_before, self._histograms_now = self._histograms_now, {}
         for (name, labels), total in self._totals.items():

@@ -1,4 +1,4 @@
-"""The thread in which spans leave the broker, so that a slow tracing system slows nothing else."""
+"""Thread that exports spans from a bounded queue, so that a slow tracing system blocks nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_ROUND_S: Final = 1.0
 
 
 class ExportFigures(NamedTuple):
-    """What was offered is exported, dropped, or waiting."""
+    """Counts of spans: every span offered is exported, dropped, or waiting."""
 
     exported: int
     dropped: int
@@ -28,10 +28,11 @@ class ExportFigures(NamedTuple):
 
 
 class ExportThread:
-    """Takes spans at any speed and hands them to ``exporter`` in batches. What does not fit is dropped and counted.
+    """Accepts spans without blocking and passes them to ``exporter`` in batches. Spans beyond the queue's limit are
+    dropped and counted.
 
-    The thread ends with ``close``, or when the process ends without one. It is no daemon: nothing is cut off in the
-    middle; so an exporter's calls have to end some time, at the latest when the exporter is closed.
+    The thread ends with ``close``, or on exit of the process without ``close``. It is no daemon thread, so that no
+    export is cut off; an exporter's calls must therefore end at some time, at the latest when the exporter is closed.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class ExportThread:
         self._name = name
         self._max_spans = max_spans
         self._clock = clock
-        # Everything below is touched with the lock only.
+        # All attributes below are guarded by this lock.
         self._changed = threading.Condition()
         self._waiting: deque[Span] = deque()
         self._in_flight = 0
@@ -60,7 +61,7 @@ class ExportThread:
         self._thread.start()
 
     def offer(self, spans: Sequence[Span]) -> None:
-        """Never waits for the exporter."""
+        """Enqueue spans; never waits for the exporter."""
         with self._changed:
             room = 0 if self._is_closing else self._max_spans - len(self._waiting) - self._in_flight
             taken = min(len(spans), max(0, room))
@@ -74,7 +75,7 @@ class ExportThread:
             return ExportFigures(self._exported, self._dropped, len(self._waiting) + self._in_flight)
 
     def close(self, timeout_s: float) -> None:
-        """Export what waits, for so long; then give up and count the rest as dropped. Returns in either case."""
+        """Export the queue for up to ``timeout_s``, then count the rest as dropped. Returns in either case."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -86,7 +87,7 @@ class ExportThread:
             self._abandon()
             dropped = self._dropped - dropped_before
         log.warning("gave up exporting spans", exporter=self._name, timeout_s=timeout_s, dropped=dropped)
-        # What hangs may end by this. It may hang as well, so nobody waits for it.
+        # Closing may end an export that hangs. It may hang as well, so it is not waited for.
         threading.Thread(target=self._close_exporter, name=f"goqueue-export-{self._name}-end", daemon=True).start()
 
     def _abandon(self) -> None:
@@ -105,19 +106,19 @@ class ExportThread:
             self._close_exporter()
 
     def _next_batch(self) -> list[Span]:
-        """Empty at the end."""
+        """The next batch; empty at the end."""
         with self._changed:
             while not self._waiting and not self._is_closing and threading.main_thread().is_alive():
                 self._changed.wait(_LOOK_ROUND_S)
             if not threading.main_thread().is_alive():
-                # Nobody closed it, and the process wants to end and waits for this thread.
+                # The process is exiting without ``close`` and waits for this thread.
                 self._abandon()
             batch = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
             self._in_flight = len(batch)
             return batch
 
     def _export(self, batch: list[Span]) -> str:
-        """Why some were dropped, else nothing."""
+        """Export a batch; returns the reason if spans were dropped, else an empty string."""
         dropped, reason = 0, ""
         try:
             self._exporter.export(batch)
@@ -126,7 +127,7 @@ class ExportThread:
         except Exception as error:
             dropped, reason = len(batch), f"{type(error).__name__}: {error}"
         with self._changed:
-            # If it was given up meanwhile, the batch has been counted.
+            # An abandoned batch was counted as dropped already.
             if not self._is_abandoned:
                 self._exported += len(batch) - dropped
                 self._dropped += dropped
@@ -134,7 +135,7 @@ class ExportThread:
         return reason
 
     def _log_dropped(self, reason: str, *, at_the_end: bool = False) -> None:
-        """At most once a minute, with how many were dropped since it was said last."""
+        """Log at most once a minute how many spans were dropped since the last such line."""
         now = self._clock()
         with self._changed:
             count = self._dropped - self._dropped_logged

@@ -1,4 +1,4 @@
-"""Which tracing systems spans are sent to, as the configuration says."""
+"""Selection of span exporters from the configuration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPORTERS: Final = (FILE, *_MAKERS)
 
 
 def exporter_names(exporters: str) -> list[str]:
-    """What ``trace.exporters`` names, each once: naming one twice changes nothing."""
+    """The distinct names in ``trace.exporters``."""
     names = list(dict.fromkeys(name.strip().lower() for name in exporters.split(",")))
     problems = [
         f"trace.exporters: there is no {shown(name)}; use some of {', '.join(EXPORTERS)}, separated by commas, "
@@ -37,7 +37,7 @@ def exporter_names(exporters: str) -> list[str]:
 
 
 def span_exporters(config: TraceConfig, node_id: str) -> list[tuple[str, SpanExporter]]:
-    """An exporter, with its name, for everything that is named but ``file``, which takes events and not spans."""
+    """The configured exporters by name, except ``file``, which takes events instead of spans."""
     made: list[tuple[str, SpanExporter]] = []
     problems: list[str] = []
     for name in exporter_names(config.exporters):

@@ -1,6 +1,6 @@
-"""Figures as text: OpenMetrics 1.0, and the older format of Prometheus for those who ask for nothing better.
+"""Text formats of metrics: OpenMetrics 1.0, and the Prometheus text format for clients that do not accept it.
 
-Labels are rendered by whoever knows them, once, and kept: writing a line is putting three things together.
+Label sets are rendered once by the code that owns them and kept, so writing a line only joins three strings.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from goqueue.observe.histogram import Histogram
 Kind = Literal["counter", "gauge", "histogram", "info"]
 
 OTHER = "__other"
-"""The label's value for all that have no figures of their own. No topic or group can be called so."""
+"""Label value for the sum of all topics or groups without series of their own. No topic or group can have this name."""
 OPENMETRICS = "application/openmetrics-text"
 OPENMETRICS_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 PLAIN_TYPE = "text/plain; version=0.0.4"
-"""In UTF-8 as well; HTTP servers say that of any text."""
+"""Content type of the Prometheus text format. The text is UTF-8, which HTTP servers add to any text type."""
 
 _UNITS = ("seconds", "bytes")
 _LINES_AT_A_TIME = 500
@@ -27,7 +27,7 @@ _LINES_AT_A_TIME = 500
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """``name`` is what a query asks for: that of a counter ends in ``_total``."""
+    """A metric family. ``name`` is the name in queries: for a counter it ends in ``_total``."""
 
     name: str
     kind: Kind
@@ -36,7 +36,7 @@ class Family:
 
     @property
     def stem(self) -> str:
-        """What OpenMetrics calls it."""
+        """Name of the family in OpenMetrics."""
         ends = {"counter": "_total", "info": "_info"}
         return self.name.removesuffix(ends.get(self.kind, ""))
 
@@ -46,13 +46,14 @@ class Family:
 
 
 class Figures:
-    """What one scrape found, by family. Kept as lines: objects in their stead would call for the garbage collector."""
+    """Samples of one scrape, by family. Kept as text lines: one object per sample would trigger the garbage
+    collector."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
 
     def lines(self, name: str) -> list[str]:
-        """Those of a family."""
+        """Lines of a family."""
         return self._lines.setdefault(name, [])
 
     def add(self, name: str, value: float, labels: str = "") -> None:
@@ -71,7 +72,7 @@ class Figures:
 
 
 def labelled(names: Iterable[str], values: Iterable[object]) -> str:
-    """As they stand between the braces."""
+    """Rendered label set, without the braces."""
     return ",".join(f'{name}="{escaped(str(value))}"' for name, value in zip(names, values, strict=True))
 
 
@@ -80,7 +81,7 @@ def escaped(value: str) -> str:
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """Whether a request's ``Accept`` names OpenMetrics, and does not say that it is unwelcome."""
+    """Whether a request's ``Accept`` header lists OpenMetrics with a quality above zero."""
     for part in accept.split(","):
         media_type, *parameters = (each.strip().lower() for each in part.split(";"))
         if media_type == OPENMETRICS:
@@ -89,7 +90,7 @@ def wants_openmetrics(accept: str) -> bool:
 
 
 def render(families: Iterable[Family], figures: Figures, *, openmetrics: bool) -> Iterator[str]:
-    """The text in pieces, each of which takes well under a millisecond to make."""
+    """The text in chunks, each of which takes well under a millisecond to render."""
     for family in families:
         yield _head(family, openmetrics)
         lines = figures.lines(family.name)

@@ -1,4 +1,4 @@
-"""How long things take, counted in a fixed set of ranges."""
+"""Histogram of durations with fixed buckets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class Histogram:
-    """Counts by upper bound, the bound included; what lies above the last one is counted behind it."""
+    """Counts by inclusive upper bound; a last bucket counts values above the largest bound."""
 
     __slots__ = ("bounds", "counts", "total_s")
 
@@ -19,31 +19,31 @@ class Histogram:
         if not self.bounds or list(self.bounds) != sorted(set(self.bounds)):
             raise ValueError(f"bounds must rise, and there must be one at least: {bounds_s}")
         self.counts = [0] * (len(self.bounds) + 1)
-        """One more than there are bounds."""
+        """One count per bound, plus one above the largest."""
         self.total_s = 0.0
 
     def observe(self, seconds: float, count: int = 1) -> None:
-        """``count`` things took this long. A clock that went back counts as no time."""
+        """Count ``count`` durations of ``seconds``. A negative duration, from a clock set back, counts as zero."""
         if seconds < 0.0:
             seconds = 0.0
         self.counts[bisect_left(self.bounds, seconds)] += count
         self.total_s += seconds * count
 
     def observe_all(self, seconds: NDArray[np.float64]) -> None:
-        """One thing for each."""
+        """Count each duration of an array."""
         seconds = np.maximum(seconds, 0.0)
         for place, count in enumerate(np.bincount(np.searchsorted(self.bounds, seconds)).tolist()):
             self.counts[place] += count
         self.total_s += float(seconds.sum())
 
     def add(self, other: Histogram) -> None:
-        """Take in what another with the same bounds has counted."""
+        """Add the counts of another histogram with the same bounds."""
         for place, count in enumerate(other.counts):
             self.counts[place] += count
         self.total_s += other.total_s
 
     def since(self, before: Histogram) -> Histogram:
-        """What was counted since this looked like ``before``: all of it if it has begun again, never less than none."""
+        """Counts added since the state ``before``; all counts if the histogram was reset. Never negative."""
         if sum(self.counts) < sum(before.counts):
             return self
         more = Histogram(self.bounds)

@@ -1,6 +1,6 @@
-"""Spans for a Jaeger agent: batches in Thrift's compact form, one a datagram.
+"""Span exporter for a Jaeger agent: batches in Thrift's compact protocol, one per UDP datagram.
 
-The numbers of fields are those of Jaeger's ``jaeger.thrift`` and ``agent.thrift``.
+Field numbers are those of Jaeger's ``jaeger.thrift`` and ``agent.thrift``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from goqueue.observe.thrift_compact import (
 )
 
 MAX_DATAGRAM_BYTES: Final = 64_999
-"""Agents take 65,000 bytes at most unless told otherwise."""
+"""Agents accept 65,000 bytes at most by default."""
 _LIST_ROOM: Final = 8
-"""Room for how many spans a batch has, which is written before them."""
+"""Bytes reserved for the number of spans, which is written before them."""
 _LOOKUP_TIMEOUT_S: Final = 5.0
 _LOOKUP_AGAIN_S: Final = 60.0
 _SEND_TIMEOUT_S: Final = 1.0
@@ -45,10 +45,10 @@ def look_up(host: str, port: int) -> list[tuple[Any, ...]]:
 
 
 class JaegerExporter:
-    """Sends to the agent at ``trace.jaeger_host`` and ``trace.jaeger_port``.
+    """Sends spans to the agent at ``trace.jaeger_host`` and ``trace.jaeger_port``.
 
-    The host's name is looked up at most once a minute, whether it is found or not. UDP tells nothing of what got lost
-    on the way; a host that says that nobody listens makes one of the next batches fail.
+    The host name is resolved at most once a minute, whether that succeeds or not. UDP does not report loss; a host that
+    reports the port as closed makes one of the next batches fail.
     """
 
     def __init__(
@@ -92,7 +92,8 @@ class JaegerExporter:
             self._socket.close()
 
     def _encoded(self, spans: list[Span]) -> tuple[list[bytes], set[str]]:
-        """Those that can be sent, and why others cannot: one bad span must not take its neighbours with it."""
+        """The encoded spans, and the reasons why others cannot be sent: one invalid span must not fail the whole
+        batch."""
         encoded, reasons = [], set()
         for span in spans:
             try:
@@ -123,7 +124,7 @@ class JaegerExporter:
         return one_way_call("emitBatch", struct(struct_field(1, batch)))
 
     def _connected(self) -> socket.socket:
-        """The socket, connected so that "nobody listens" is heard of."""
+        """The socket, connected so that errors for a closed port are reported to it."""
         if self._is_closed:
             raise OSError("the exporter is closed")
         now = self._clock()
@@ -135,7 +136,7 @@ class JaegerExporter:
         return self._socket
 
     def _find(self) -> None:
-        """If the name cannot be found any more, the address that it had stays."""
+        """Resolve the host name. If that fails, the last known address stays in use."""
         try:
             found = self._calls.call(lambda: self._look_up(self._host, self._port), _LOOKUP_TIMEOUT_S)
             family, kind, protocol, _, address = found[0]
@@ -149,7 +150,7 @@ class JaegerExporter:
                 fresh.close()
                 raise
         except (OSError, ValueError, IndexError) as error:
-            # A ValueError is a name that cannot be one, such as a label of more than 63 characters.
+            # A ValueError means an invalid name, such as a label of more than 63 characters.
             self._lookup_error = (
                 f"trace.jaeger_host: {self._host!r} cannot be reached: {error}; "
                 f"it is looked up again after {_LOOKUP_AGAIN_S:g} s"
@@ -176,7 +177,7 @@ def encoded_span(span: Span) -> bytes:
         i64_field(1, low),
         i64_field(2, high),
         i64_field(3, signed(span_id)),
-        # Field 6, references to other spans, need not name the parent again.
+        # Field 6, references to other spans, need not repeat the parent.
         i64_field(4, parent_id),
         text_field(5, sendable_text(span.name)),
         i32_field(7, _SAMPLED),

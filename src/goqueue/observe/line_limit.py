@@ -1,4 +1,4 @@
-"""The same event over and over is not written over and over: some lines of it, then how many were left out."""
+"""Rate limit for repeated log events: the first lines of an event are written, further ones counted and reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Window:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What is to be said of an event when its silence is over."""
+    """Summary of an event's suppressed lines, to be logged when its window ends."""
 
     logger: str
     event: str
@@ -32,9 +32,9 @@ class LeftOut:
 
 
 class LineLimit:
-    """At most ``LINES`` of an event of a logger in ``WINDOW_S`` seconds, from the first of them on.
+    """Admits at most ``LINES`` lines of one event of a logger within ``WINDOW_S`` seconds, counted from the first.
 
-    Lines come from several threads.
+    Called from several threads.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -42,19 +42,19 @@ class LineLimit:
         self._lock = threading.Lock()
         self._windows: dict[Key, _Window] = {}
         self._silenced: dict[Key, _Window] = {}
-        """Those of which lines were left out, in the order in which that began."""
+        """Windows in which lines were suppressed, in the order in which suppression began."""
         self._pushed_out: list[LeftOut] = []
         self.suppressed = 0
-        """Lines left out since the start."""
+        """Lines suppressed since the start."""
 
     def admits(self, logger: str, event: str, level: int) -> bool:
-        """Whether one more line may be written; if not, it is counted."""
+        """Whether one more line may be written; if not, the line is counted as suppressed."""
         key = logger, event
         now = self._clock()
         with self._lock:
             window = self._windows.get(key)
             if window is None or (now >= window.ends_at and not window.left_out):
-                # The last of all: those that are pushed out are the ones not heard of for longest.
+                # Moved to the end: windows are evicted in the order of their last use.
                 self._windows.pop(key, None)
                 window = self._windows[key] = _Window(now + WINDOW_S, level)
                 self._make_room()
@@ -67,13 +67,13 @@ class LineLimit:
             return False
 
     def next_end_s(self) -> float | None:
-        """In how many seconds something is to be said; ``None`` while nothing was left out."""
+        """Seconds until the next summary is due; ``None`` while no lines are suppressed."""
         with self._lock:
             ends = [window.ends_at for window in self._silenced.values()]
             return max(0.0, min(ends) - self._clock()) if ends else None
 
     def ended(self, *, all_of_them: bool = False) -> list[LeftOut]:
-        """What is to be said now, once."""
+        """Summaries that are due, each returned once."""
         if not self._silenced and not self._pushed_out:
             return []
         now = self._clock()

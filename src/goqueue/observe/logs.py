@@ -1,7 +1,7 @@
-"""How log lines look and where they go: standard error, one event a line, for people or for machines.
+"""Log output on standard error, one event per line, as text for a terminal or as JSON.
 
-Nothing that is logged can forge a line: control characters, line separators and the like are written as escapes.
-Nor can anything flood the log: the same event is written so often in a while, then how many lines were left out.
+Logged values cannot forge lines: control characters, line separators and the like are escaped. Repeated events cannot
+flood the log: an event is written a limited number of times per window, then the number of suppressed lines.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _LEVEL_COLOURS = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m",
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line, in ASCII: ts, level, logger, event, then every field, then the exception if any.
+    """One JSON object per line, in ASCII: ts, level, logger, event, then every field, then the exception if any.
 
-    A field whose name is one of those gets a trailing underscore.
+    A field with one of these names gets a trailing underscore.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -62,7 +62,8 @@ class JsonFormatter(logging.Formatter):
 
 
 class ConsoleFormatter(logging.Formatter):
-    """Local time, level, event and fields in columns; an exception follows, each of its lines set in by a bar."""
+    """Local time, level, event and fields in columns; an exception follows, with each of its lines prefixed by a
+    bar."""
 
     def __init__(self, *, colour: bool) -> None:
         super().__init__()
@@ -92,10 +93,10 @@ class ConsoleFormatter(logging.Formatter):
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
-    """The one handler that ``configure`` installs, so that configuring again replaces it and no other.
+    """The handler that ``configure`` installs; configuring again replaces it and leaves other handlers alone.
 
-    It leaves out lines of an event that comes too often. ``later`` calls a function after so many seconds: what was
-    left out is told when the time is over, also if nothing else is logged any more.
+    It suppresses lines of events that are too frequent. ``later`` calls a function after a number of seconds: the
+    summary of suppressed lines is written when their window ends, even if nothing else is logged.
     """
 
     def __init__(self, stream: TextIO, limit: LineLimit, later: Later) -> None:
@@ -116,7 +117,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
         super().close()
 
     def _wait(self) -> None:
-        # Two threads may come here at once; then it is looked at twice, which does no harm.
+        # Two threads may get here at once; the check then runs twice, which does no harm.
         if not self._is_waiting and (in_s := self.limit.next_end_s()) is not None:
             self._is_waiting = True
             self._later(in_s, self._waited)
@@ -145,8 +146,8 @@ def configure(
 ) -> None:
     """Send every log line of this process to ``stream`` (standard error).
 
-    ``format`` is ``json`` or ``console``; ``level`` is the least serious one written. Libraries are heard from
-    ``warning`` up. The HTTP server's lines come the same way, and its access log is off.
+    ``format`` is ``json`` or ``console``; ``level`` is the lowest level written. Libraries are logged from ``warning``
+    up. The HTTP server's lines use the same format, and its access log is off.
     """
     if level not in _LEVELS:
         raise InvalidRequest(f"{level!r} is not a log level; use one of {', '.join(_LEVELS)}")
@@ -173,7 +174,7 @@ def configure(
 
 
 def suppressed_lines() -> int:
-    """How many lines were left out since ``configure``, because there were too many of their kind."""
+    """Lines suppressed since ``configure``, because their event was too frequent."""
     return sum(handler.limit.suppressed for handler in _installed())
 
 
@@ -184,13 +185,13 @@ def _installed() -> list[LogHandler]:
 def _in_a_thread(in_s: float, call: Callable[[], None]) -> None:
     timer = threading.Timer(in_s, call)
     timer.daemon = True
-    # There may be no thread to be had, at the end of the process for one: then the next line brings it.
+    # Starting a thread can fail, for example at exit: then the next line writes the summary.
     with suppress(RuntimeError):
         timer.start()
 
 
 def escape(text: str) -> str:
-    """``text`` on one line, with whatever cannot be printed (controls, separators, direction marks) as escapes."""
+    """``text`` on one line, with all unprintable characters (controls, separators, direction marks) escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -210,12 +211,12 @@ def _formatter(format: str, stream: TextIO, environ: Mapping[str, str]) -> loggi
 
 
 def _logger_name(record: logging.LogRecord) -> str:
-    # The server's main logger is called "uvicorn.error" whatever it says, which reads like a failure.
+    # The server's main logger is called "uvicorn.error" for messages of any level, which reads like a failure.
     return "uvicorn" if record.name == "uvicorn.error" else record.name
 
 
 def _kind(record: logging.LogRecord) -> str:
-    """What lines have in common that say the same of different things."""
+    """The event without its fields, shared by lines that report the same about different objects."""
     return record.msg.event if isinstance(record.msg, Said) else str(record.msg)[:_LONGEST_KIND]
 
 
@@ -240,7 +241,7 @@ def _exception_text(formatter: logging.Formatter, record: logging.LogRecord) -> 
 
 
 def _plain(value: object, depth: int = 0) -> object:
-    """``value`` as JSON has it; what JSON has no form for becomes a text."""
+    """``value`` as a JSON value; types that JSON does not have become text."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -255,7 +256,7 @@ def _plain(value: object, depth: int = 0) -> object:
 
 
 def _text(value: object) -> str:
-    """Never raises: a line with one unreadable field is better than no line."""
+    """``value`` as text. Never raises: a line with one unreadable field is better than no line."""
     if isinstance(value, bytes | bytearray):
         return value.decode("utf-8", "backslashreplace")
     try:

@@ -1,7 +1,7 @@
-"""Spans for an OpenTelemetry collector, sent by OpenTelemetry's own exporters.
+"""Span exporter for an OpenTelemetry collector, built on OpenTelemetry's own exporters.
 
-Those are an extra (``goqueue[otel]``), so they are imported when an exporter is made, not before. Nothing of theirs
-that a process has only one of is used or changed: no tracer provider, no detectors, nothing at exit.
+They are an extra (``goqueue[otel]``), so they are imported when an exporter is created. No process-wide state of
+OpenTelemetry is used or changed: no tracer provider, no detectors, no exit handlers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 10.0
 _SDK_SHARE: Final = 0.8
-"""Of the time for one export: theirs ends first, so that they can say why it failed."""
+"""Share of the timeout given to the SDK's exporter: it gives up first, so that it can report the reason."""
 _CLOSE_TIMEOUT_S: Final = 1.0
 _HTTP_PATH: Final = "/v1/traces"
 _LONGEST_REASON: Final = 500
@@ -36,9 +36,8 @@ _NOT_YOURS = frozenset({"content-type", "content-encoding", "content-length", "t
 
 
 class OtlpExporter:
-    """Sends to ``trace.otlp_endpoint``. A failed export raises, after ``timeout_s`` at the latest, and so does
-    whatever is exported after ``close``, which does not wait for a collector that hangs.
-    """
+    """Sends spans to ``trace.otlp_endpoint``. A failed export raises after at most ``timeout_s``, and so does an export
+    after ``close``, which does not wait for a collector that hangs."""
 
     def __init__(self, config: TraceConfig, node_id: str, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._endpoint = collector_endpoint(config.otlp_endpoint, config.otlp_protocol)
@@ -55,7 +54,7 @@ class OtlpExporter:
                 f"that are not installed ({error}); install them with: pip install 'goqueue[otel]'"
             ) from None
         except Exception as error:
-            # What the exporters take from OTEL_* variables, such as a certificate, can be wrong, too.
+            # Settings that the exporters take from OTEL_* variables, such as a certificate, can be invalid as well.
             raise InvalidConfiguration(
                 f"trace.exporters has 'otlp', which cannot be set up: {type(error).__name__}: {error}; "
                 f"check trace.otlp_* and the OTEL_EXPORTER_OTLP_* environment variables"
@@ -70,7 +69,7 @@ class OtlpExporter:
             try:
                 theirs.append(self._to_sdk.span(span))
             except ValueError as error:
-                # One bad span must not take its neighbours with it.
+                # One invalid span must not fail the whole batch.
                 reasons.add(f"a span cannot be encoded: {error}")
         if theirs:
             self._export(theirs)
@@ -83,7 +82,7 @@ class OtlpExporter:
         self._is_closed = True
         self._calls.give_up()
         try:
-            # Some versions wait in here for an export that hangs.
+            # Some versions wait here for an export that hangs.
             BoundedCalls("otlp shutdown").call(self._shut_down, _CLOSE_TIMEOUT_S)
         except TimeoutError:
             return
@@ -112,7 +111,7 @@ class OtlpExporter:
 
 
 def collector_endpoint(endpoint: str, protocol: str) -> str:
-    """``endpoint`` as the exporters want it, with the path for HTTP; raises ``InvalidConfiguration``."""
+    """``endpoint`` in the form that the exporters expect, with the path for HTTP; raises ``InvalidConfiguration``."""
     hint = "use http://host:port, or https://host:port for TLS"
     try:
         parts = urlsplit(endpoint)
@@ -120,7 +119,7 @@ def collector_endpoint(endpoint: str, protocol: str) -> str:
     except ValueError as error:
         raise InvalidConfiguration(f"trace.otlp_endpoint: {shown(endpoint)}: {error}; {hint}") from None
     if parts.username is not None or parts.password is not None:
-        # Without what was written: it has a password in it.
+        # The value is not shown: it contains a password.
         raise InvalidConfiguration(
             "trace.otlp_endpoint has a user or a password in it; send them along with trace.otlp_headers, "
             "as in authorization=Basic%20…"
@@ -135,16 +134,15 @@ def collector_endpoint(endpoint: str, protocol: str) -> str:
                 f"trace.otlp_endpoint: {shown(endpoint)} has a path, and gRPC knows none; "
                 f"leave it out, or set trace.otlp_protocol to http"
             )
-        # Without a port, gRPC takes 443 even without TLS.
+        # Without a port, gRPC uses 443 even without TLS.
         return f"{parts.scheme}://{parts.netloc}" + ("" if port else ":443" if parts.scheme == "https" else ":80")
     path = parts.path if parts.path not in {"", "/"} else _HTTP_PATH
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 
 def collector_headers(text: str) -> dict[str, str]:
-    """What ``name=value,name=value`` says; values may have %-escapes, as for a comma. Values are secrets: no error
-    shows one.
-    """
+    """Parse ``name=value,name=value``; values may contain %-escapes, for example for a comma. Values are secrets: no
+    error shows one."""
     headers: dict[str, str] = {}
     for place, entry in enumerate(text.split(","), 1):
         if not entry.strip():
@@ -196,21 +194,21 @@ def _sdk_exporter(protocol: str, endpoint: str, headers: dict[str, str], timeout
 
 
 def _refuse_redirect(response: requests.Response, *_: object, **__: object) -> None:
-    """The exporters take a redirect for success, and nothing has arrived."""
+    """Raise on redirects: the exporters take a redirect for success although no span has arrived."""
     if response.is_redirect:
         response.close()
         raise ConnectionError(f"redirected with {response.status_code}; set trace.otlp_endpoint to where it leads")
 
 
 class _Translation:
-    """Our spans as the SDK's."""
+    """Conversion of spans into the SDK's spans."""
 
     def __init__(self, node_id: str) -> None:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
         from opentelemetry.trace import SpanKind
 
-        # Not Resource.create: that asks the environment and runs detectors.
+        # Not Resource.create, which reads the environment and runs detectors.
         self._resource = Resource(
             {
                 "service.name": SERVICE,
@@ -236,7 +234,7 @@ class _Translation:
             raise ValueError(f"trace id {shown(span.trace_id)}, span id {shown(span.span_id)}")
         parent = None
         if span.parent_id:
-            # Remote: it came along in the message, and may be of another process.
+            # Remote: the parent's id came with the message, possibly from another process.
             parent = SpanContext(trace_id, int(span.parent_id, 16), is_remote=True, trace_flags=sampled)
         return ReadableSpan(
             name=sendable_text(span.name),
@@ -260,9 +258,8 @@ _heard = _Heard()
 
 
 class _Overhearing(logging.Filter):
-    """The exporters say why they failed in their log only. What they say in our threads is kept from the log and
-    becomes part of our exceptions; what they say in others, for others, passes.
-    """
+    """Log filter that captures the exporters' errors, which they report only in their log. Lines logged in this
+    exporter's threads are kept from the log and become part of its exceptions; lines from other threads pass."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if _heard.lines is None:
@@ -279,5 +276,5 @@ def _overhear() -> None:
     theirs = [logger for name, logger in known if name.startswith("opentelemetry.")]
     for logger in theirs:
         if isinstance(logger, logging.Logger) and _OVERHEARING not in logger.filters:
-            # First: one of theirs hides lines that repeat.
+            # Inserted first: a filter of OpenTelemetry hides repeated lines.
             logger.filters.insert(0, _OVERHEARING)

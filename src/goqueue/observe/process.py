@@ -1,4 +1,4 @@
-"""What the process uses, and how late its event loop is."""
+"""Metrics of the process: memory, CPU, open files, garbage collection, and the delay of the event loop."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _PROC = Path("/proc")
 _LOADED_AT_S = time.time()
 _EVERY_S = 0.1
 _LATELY = 100
-"""So many timers: ten seconds."""
+"""Number of timer samples kept: ten seconds."""
 _BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _RSS_IN_KB = sys.platform != "darwin"
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessFigures:
-    """``None`` is what this system does not tell."""
+    """Metrics of the process; ``None`` where the system does not provide them."""
 
     cpu_s: float
     resident_bytes: int
@@ -39,11 +39,11 @@ class ProcessFigures:
 
 
 def process_figures(proc: Path = _PROC) -> ProcessFigures:
-    """Takes some milliseconds if thousands of files are open: for a thread."""
+    """Read the metrics. Takes some milliseconds with thousands of open files, so it should run in a thread."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     virtual_bytes, resident_bytes = _memory(proc)
     if resident_bytes is None:
-        # Its peak is the nearest that is known everywhere.
+        # Peak memory is the closest value available on every system.
         resident_bytes = used.ru_maxrss * 1_024 if _RSS_IN_KB else used.ru_maxrss
     return ProcessFigures(
         used.ru_utime + used.ru_stime,
@@ -56,7 +56,7 @@ def process_figures(proc: Path = _PROC) -> ProcessFigures:
 
 
 def gc_collections() -> list[int]:
-    """By generation."""
+    """Garbage collections per generation."""
     return [generation["collections"] for generation in gc.get_stats()]
 
 
@@ -70,19 +70,19 @@ def _memory(proc: Path) -> tuple[int | None, int | None]:
 
 def _open_fds(proc: Path) -> int | None:
     with suppress(OSError):
-        # The one that lists them is among them.
+        # The descriptor used for listing is included.
         return len(os.listdir(proc / "self/fd")) - 1  # noqa: PTH208
     return None
 
 
 @cache
 def _started_s(proc: Path) -> float:
-    """When the process was started; when this module was loaded, if the system does not tell.
+    """Start time of the process; import time of this module if the system does not provide it.
 
-    Found out once: what the kernel says of its own start may shift by a second, and this must not look like a restart.
+    Read once: the kernel's own boot time may shift by a second, and this must not look like a restart.
     """
     with suppress(OSError, ValueError, IndexError, StopIteration):
-        # The name of the command may contain anything, and stands in parentheses.
+        # The command name may contain any characters, and is enclosed in parentheses.
         behind_name = (proc / "self/stat").read_text().rpartition(")")[2].split()
         lines = (proc / "stat").read_text().splitlines()
         booted_s = int(next(line for line in lines if line.startswith("btime ")).split()[1])
@@ -91,7 +91,7 @@ def _started_s(proc: Path) -> float:
 
 
 class LoopDelay:
-    """How late the loop comes to a timer. Whoever starts it must stop it."""
+    """Measures how late the event loop runs its timers. Must be stopped by the code that starts it."""
 
     def __init__(self) -> None:
         self.histogram = Histogram(_BOUNDS_S)
@@ -108,7 +108,7 @@ class LoopDelay:
             await asyncio.wait([task])
 
     def worst_ns(self) -> int:
-        """By how much it was late at worst in the last ten seconds."""
+        """Largest delay in the last ten seconds."""
         return int(max(self._lately, default=0.0) * NANOS_PER_SECOND)
 
     async def _measure(self) -> None:

@@ -1,4 +1,4 @@
-"""How much of something happens in a second, lately."""
+"""Rate per second as a moving average."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from math import exp
 from goqueue.model.ports import NANOS_PER_SECOND
 
 _MEMORY_S = 60.0
-"""What happened this long ago counts for about a third."""
+"""Time constant: events this old count for about a third."""
 
 
 class Rate:
-    """A total, and an average over the last minute in which the newest counts most. Times are given."""
+    """A total, and an exponentially weighted average over about the last minute. Times are passed in."""
 
     __slots__ = ("_at_ns", "_level", "total")
 
@@ -32,6 +32,6 @@ class Rate:
     def _fade(self, now_ns: int) -> None:
         passed_ns = now_ns - self._at_ns
         if passed_ns > 0:
-            # A clock that went back is waited for.
+            # After a clock is set back, the average decays again once the clock has caught up.
             self._level *= exp(-passed_ns / (_MEMORY_S * NANOS_PER_SECOND))
             self._at_ns = now_ns

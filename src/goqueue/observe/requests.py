@@ -1,4 +1,4 @@
-"""How many requests there were, how they ended and how long they took."""
+"""Request metrics: counts by result, and durations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class Endpoint:
-    """One thing that can be asked for."""
+    """Metrics of one route or method."""
 
     __slots__ = ("by_code", "name", "seconds")
 
@@ -29,19 +29,19 @@ class Endpoint:
 
 
 class Requests:
-    """Of one api. There are as many endpoints as routes or methods: callers must not name anything else."""
+    """Metrics of one API. There is one endpoint per route or method: callers must not use other names."""
 
     def __init__(self, api: str) -> None:
         self.api = api
         self._endpoints: dict[object, Endpoint] = {}
         self.other = self.endpoint(OTHER, OTHER)
-        """For what is nothing that can be asked for."""
+        """Requests that match no route or method."""
 
     def find(self, key: object) -> Endpoint | None:
         return self._endpoints.get(key)
 
     def endpoint(self, key: object, name: str) -> Endpoint:
-        """The one that ``find`` finds by this key. Several keys may stand for one name."""
+        """Create the endpoint that ``find`` returns for ``key``. Several keys may share one name."""
         found = next((each for each in self._endpoints.values() if each.name == name), None) or Endpoint(name)
         self._endpoints[key] = found
         return found

@@ -1,4 +1,4 @@
-"""One thing that happened to one message, as tracing systems know it."""
+"""Spans as tracing systems define them: one event of one message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Ids are in lower-case hexadecimal; ``parent_id`` is empty for the first span of a trace."""
+    """A span. Ids are in lower-case hexadecimal; ``parent_id`` is empty for the first span of a trace."""
 
     name: str
     trace_id: str
@@ -26,12 +26,12 @@ class Span:
     end_ns: int
     kind: SpanKind = "internal"
     error: str = ""
-    """Why it failed; empty if it did not."""
+    """Reason of a failure; empty if there was none."""
     attributes: dict[str, Attribute] = field(default_factory=dict)
 
 
 class SpansDropped(Exception):
-    """Some of the spans that an exporter was given did not get there; the others did."""
+    """Some spans of a batch were not exported; the others were."""
 
     def __init__(self, count: int, reason: str) -> None:
         super().__init__(reason)
@@ -39,22 +39,22 @@ class SpansDropped(Exception):
 
 
 class SpanExporter(Protocol):
-    """Somewhere that spans go. Called in a thread of its own; ``export`` is never called by two threads at once."""
+    """A destination for spans. Called in a thread of its own; ``export`` is never called by two threads at once."""
 
     def export(self, spans: list[Span]) -> None:
-        """Raise whatever keeps them from getting there: those spans are counted as dropped.
+        """Export spans; raises if that fails, and those spans are counted as dropped.
 
-        ``SpansDropped`` says how many of them, any other exception means all.
+        ``SpansDropped`` states their number; any other exception means all of them.
         """
 
     def close(self) -> None:
-        """May come from another thread while ``export`` runs: whatever that one waits for, it should end."""
+        """May be called from another thread while ``export`` runs, and should end any wait in it."""
 
 
 def sendable(value: Attribute) -> Attribute:
-    """``value`` as every tracing system takes it: an integer of 64 bits, or a text that UTF-8 can hold."""
+    """``value`` in a form that every tracing system accepts: a 64-bit integer, or text that can be encoded as UTF-8."""
     if isinstance(value, int):
-        # Python refuses to write out an integer of thousands of digits, except in hexadecimal.
+        # Python refuses to format integers of thousands of digits, except in hexadecimal.
         return value if _INT64.start <= value < _INT64.stop else hex(value)
     return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
 
@@ -65,7 +65,7 @@ def sendable_text(text: str) -> str:
 
 @cache
 def service_version() -> str:
-    """Of the installed package, for tracing systems to show."""
+    """Version of the installed package, for display in tracing systems."""
     try:
         return version(SERVICE)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Spans as JSON on standard output, one a line."""
+"""Span exporter to standard output, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _TIMEOUT_S: Final = 5.0
 
 
 class StdoutExporter:
-    """Writes to ``stream`` (standard output). Only ASCII without control characters: nothing can forge a line.
+    """Writes spans to ``stream`` (standard output) as ASCII without control characters, so that no value can forge a
+    line.
 
-    A reader that has gone, or that does not read, is an ``OSError``.
+    A closed pipe, or a reader that does not read, raises ``OSError``.
     """
 
     def __init__(self, stream: TextIO | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
@@ -27,11 +28,11 @@ class StdoutExporter:
 
     def export(self, spans: list[Span]) -> None:
         lines = "".join(line_of(span) + "\n" for span in spans)
-        # A pipe that nobody reads blocks its writer for ever.
+        # Writing to a pipe that is not read blocks forever.
         self._calls.call(lambda: self._write(lines), self._timeout_s)
 
     def close(self) -> None:
-        """The stream stays open: it is not ours."""
+        """The stream stays open, since it belongs to the caller."""
         self._calls.give_up()
 
     def _write(self, lines: str) -> None:
@@ -43,14 +44,14 @@ class StdoutExporter:
             return
         except ValueError as error:
             raise OSError(f"the stream is closed: {error}") from None
-        # Past the stream's buffer, whose lock a write that hangs would hold when the process wants to flush and end.
+        # Bypasses the stream's buffer: a write that hangs would hold its lock when the process flushes it at exit.
         rest = memoryview(lines.encode("ascii"))
         while rest:
             rest = rest[os.write(file, rest) :]
 
 
 def line_of(span: Span) -> str:
-    """One JSON object, without the line's end."""
+    """One JSON object, without the line ending."""
     fields = {
         "name": sendable_text(span.name),
         "trace_id": span.trace_id,

@@ -1,6 +1,6 @@
-"""The compact form of Thrift, as far as Jaeger's agent wants it: written, never read.
+"""Encoder for the part of Thrift's compact protocol that Jaeger's agent needs.
 
-A struct is its fields, each as (number, type, bytes), in ascending order of their numbers.
+A struct is given as its fields, each as (number, type, bytes), in ascending order of their numbers.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _PROTOCOL: Final = 0x82
 _VERSION: Final = 1
 _ONE_WAY: Final = 4
 _LONGEST_STEP: Final = 15
-"""Field numbers that are at most so much larger than the one before share a byte with their type."""
+"""A field number at most this much larger than the previous one shares a byte with the type."""
 _SHORT_LIST: Final = 14
 
 
 def one_way_call(name: str, arguments: bytes) -> bytes:
-    """A message that calls ``name`` and expects no answer; ``arguments`` is a struct."""
+    """A one-way call of ``name``, without a reply; ``arguments`` is a struct."""
     return bytes((_PROTOCOL, _ONE_WAY << 5 | _VERSION)) + varint(0) + binary(name.encode()) + arguments
 
 
@@ -70,7 +70,7 @@ def struct_field(number: int, encoded: bytes) -> Field:
 
 
 def structs_field(number: int, encoded: Sequence[bytes]) -> Field:
-    """A list of structs."""
+    """A field with a list of structs."""
     return number, _LIST, b"".join([_list_head(len(encoded)), *encoded])
 
 
@@ -79,7 +79,7 @@ def binary(content: bytes) -> bytes:
 
 
 def signed(value: int) -> int:
-    """64 bits as an i64 has them."""
+    """A 64-bit value as a signed i64."""
     return value - (1 << 64) if value >> 63 else value
 
 

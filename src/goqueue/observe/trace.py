@@ -1,4 +1,4 @@
-"""The story of one message, as it is told to whoever asks."""
+"""Trace of one message: its steps, status and groups, as returned by queries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Standing = Literal[
 ]
 
 NOBODY = ""
-"""Stands where a group's name stands, for what concerns all of them."""
+"""Used in place of a group's name for events that concern all groups."""
 _OUTCOMES: dict[str, Status] = {
     kinds.CONSUME: "pending",
     kinds.REDELIVERED: "pending",
@@ -34,12 +34,12 @@ _OUTCOMES: dict[str, Status] = {
     kinds.RESET: "pending",
     kinds.SKIPPED: "completed",
 }
-"""What a group's latest event says; another says nothing of how it ends."""
+"""Status that a group's latest event implies; events not listed imply none."""
 _DELIVERIES = (kinds.CONSUME, kinds.REDELIVERED)
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where a record lies."""
+    """Position of a record: topic, partition and offset."""
 
     topic: str
     partition: int
@@ -54,7 +54,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """One thing that happened to the message, or to a copy that was made of it. (A struct, as ``Place``: many.)"""
+    """One event of the message or of one of its copies. (A struct, as ``Place``, since there are many.)"""
 
     at_ns: int
     event: str
@@ -65,19 +65,19 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     until_ns: int = 0
     to: Place | None = None
     attempt: int = 0
-    """Of a delivery, and of what ended it: which it was for this group, counted from 1."""
+    """For a delivery, and for the event that ended it: number of the delivery within the group, counted from 1."""
     from_log: bool = False
-    """No event is known, but the log has the message."""
+    """No event is known, but the log holds the message."""
 
     @property
     def ends_transaction(self) -> bool:
-        """Whether the transaction was committed or aborted that the message was published in."""
+        """Whether the step commits or aborts the transaction that the message was published in."""
         return not self.group and self.event in (kinds.COMMITTED, kinds.ABORTED)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStanding:
-    """Where a group is with the message, right now."""
+    """Current state of the message in one group."""
 
     group: str
     place: Place
@@ -90,9 +90,9 @@ class GroupStanding:
 
 @dataclass(frozen=True, slots=True)
 class WaitsFor:
-    """The transaction without whose end nobody sees a message: its own, or one that began before it in its partition.
+    """The open transaction that keeps the message invisible: its own, or one that began before it in its partition.
 
-    A partition knows only whose it is.
+    A partition knows only the producer of the transaction.
     """
 
     producer_id: int
@@ -101,7 +101,8 @@ class WaitsFor:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """``place`` is where the message was published; steps are in the order of time, also those of its copies."""
+    """Trace of a message. ``place`` is where the message was published; steps are in order of time, including those
+    of its copies."""
 
     trace_id: str
     place: Place
@@ -111,9 +112,9 @@ class Trace:
     key: bytes | None = None
     in_log: bool = True
     also: list[Place] = field(default_factory=list)
-    """Other messages of the same trace, whose steps are among these."""
+    """Other messages of the same trace, whose steps are included."""
     is_complete: bool = True
-    """There was enough room to look for all of its events."""
+    """False if the search stopped at a limit before it found all events."""
     waits_for: WaitsFor | None = None
 
     @property
@@ -123,14 +124,15 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class TracePage:
-    """``is_complete``: there was enough room to look at everything that is still known."""
+    """A page of traces. ``is_complete`` is false if the search stopped at a limit before it had read all events that
+    are kept."""
 
     traces: list[Trace]
     is_complete: bool
 
 
 def step_of(event: TraceEvent, offset: int) -> Step:
-    """An event as the message at ``offset`` met it."""
+    """The step of an event for the message at ``offset``."""
     to = None
     if event.to:
         topic, number = split_place(event.to)
@@ -140,11 +142,11 @@ def step_of(event: TraceEvent, offset: int) -> Step:
 
 
 def in_order(steps: Sequence[Step]) -> list[Step]:
-    """By time, with deliveries counted, and with the member named that each delivery's end belongs to.
+    """Steps by time, with deliveries counted, and with the end of each delivery assigned to its member.
 
-    ``steps`` come as they were noted, those of a copy behind those of its original: what a group did to a record stays
-    in that order also if the clock was set back meanwhile. That a copy was made and how a transaction ended is told
-    once, also if a broker that was killed right then has noted it again.
+    ``steps`` are given in the order in which they were recorded, those of a copy after those of its original: the
+    events of a group on a record stay in that order even if the clock was set back meanwhile. The creation of a copy
+    and the end of a transaction appear once, even if a broker recorded them again after a crash.
     """
     told: list[Step] = []
     copies: set[tuple[Place, Place]] = set()
@@ -173,13 +175,15 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
 
 
 def _of_those_who_see_it(steps: Sequence[Step]) -> Sequence[Step]:
-    """A group's events cover ranges, and so also records between that nobody sees: these are none of its business."""
+    """Steps without a group's events on invisible records: these events cover ranges, which include records that no
+    group sees."""
     hidden = {step.place for step in steps if step.event in kinds.HIDES or (step.event == kinds.DLQ and not step.group)}
     return [step for step in steps if not step.group or step.place not in hidden] if hidden else steps
 
 
 def _by_time(steps: Sequence[Step]) -> Sequence[Step]:
-    """Nothing stands before what led to it: in the same group, to the record as such, or to its being there."""
+    """Steps by time, with no step before its cause: an earlier event of the same group, of the record itself, or the
+    creation of the record."""
     if all(one.at_ns <= other.at_ns for one, other in pairwise(steps)):
         return steps
     latest: dict[tuple[Place, str], int] = {}
@@ -195,14 +199,14 @@ def _by_time(steps: Sequence[Step]) -> Sequence[Step]:
 
 
 def status_of(steps: Sequence[Step], standings: Sequence[GroupStanding] = (), *, gone: Place | None = None) -> Status:
-    """How the message fared: an error counts most, then what is still to be done.
+    """Status of the message over all groups: an error takes precedence, then anything still pending.
 
-    ``gone`` is its place if the log does not have it any more.
+    ``gone`` is the message's place if the log no longer holds it.
     """
-    fate = _Fate()
+    by_group = _GroupOutcomes()
     for step in steps:
-        fate.follow(step)
-    outcomes = fate.outcomes
+        by_group.follow(step)
+    outcomes = by_group.outcomes
     for each in standings:
         known = outcomes.get(each.group)
         if each.standing == "settled":
@@ -214,23 +218,23 @@ def status_of(steps: Sequence[Step], standings: Sequence[GroupStanding] = (), *,
         else:
             outcomes[each.group] = "pending"
     if gone is not None:
-        fate.give_up(gone, {each.group for each in standings})
+        by_group.give_up(gone, {each.group for each in standings})
     found = set(outcomes.values())
     if "error" in found:
         return "error"
     return "completed" if found == {"completed"} else "pending"
 
 
-class _Fate:
-    """What each group made of the message, as far as events tell."""
+class _GroupOutcomes:
+    """Outcome of the message in each group, as far as events show it."""
 
     def __init__(self) -> None:
         self.outcomes: dict[str, Status] = {}
         self._where: dict[str, Place] = {}
-        """The record that each outcome is about."""
+        """Record that each outcome refers to."""
         self._dead: set[str] = set()
         self._left: set[Place] = set()
-        """Records that went on as others."""
+        """Records that were copied to another place."""
         self._over_age: set[tuple[str, Place]] = set()
 
     def follow(self, step: Step) -> None:
@@ -240,7 +244,7 @@ class _Fate:
         if step.event == kinds.CANCELLED:
             self.outcomes[NOBODY] = "completed"
         elif step.event == kinds.REDRIVEN:
-            # It is another try for whoever gave it up.
+            # A redrive is a new attempt for the groups that gave the message up.
             for group in self._dead - {NOBODY}:
                 self._set(group, step.to or step.place, "pending")
             self.outcomes.pop(NOBODY, None)
@@ -250,7 +254,7 @@ class _Fate:
                 self.outcomes[NOBODY] = "error"
             self.give_up(step.place)
         elif step.event == kinds.DLQ and not step.group:
-            # It did not fit its topic's schema, so no group ever saw it.
+            # The message did not match its topic's schema, so no group ever saw it.
             self.outcomes[NOBODY] = "error"
             self._dead.add(NOBODY)
         elif step.event == kinds.ABORTED:
@@ -261,7 +265,7 @@ class _Fate:
             self._set(*here, "error")
             self._over_age.add(here)
         elif step.event == kinds.COMMITTED and here in self._over_age:
-            # The group went on behind it.
+            # The group committed past the expired message.
             return
         elif step.event == kinds.CUT:
             if self.outcomes.get(step.group) != "completed":
@@ -276,7 +280,7 @@ class _Fate:
         self._where[group] = place
 
     def give_up(self, place: Place, others: Collection[str] = ()) -> None:
-        """The record there is gone: whoever still had to do with it will never be done, the ``others`` excepted."""
+        """The record is gone: the outcome becomes an error for every group that had it pending, except ``others``."""
         for group, outcome in self.outcomes.items():
             if outcome == "pending" and self._where.get(group) == place and group not in others:
                 self.outcomes[group] = "error"

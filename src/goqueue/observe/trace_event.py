@@ -1,7 +1,8 @@
-"""Something that happened to messages of one partition, all at once.
+"""Trace events: one event records what happened to a set of messages of one partition at once.
 
-One event covers as many messages as shared it, so tracing costs what batches cost. What happened to one message is put
-together from events when someone asks. An event is one line of JSON in a trace file; its place comes first in the line.
+One event covers all messages that share it, so tracing costs what batches cost. The trace of one
+message is assembled from events when it is queried. An event is one line of JSON in a trace file; its topic and
+partition come first in the line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from goqueue.model.runs import Offsets, Runs, bits_to_runs, packed, pairs, to_bi
 PUBLISH = "publish"
 DELAY = "delay"
 FIRED = "fired"
-"""A delayed message was due, and became visible as another record."""
+"""A delayed message was due and became visible as another record."""
 CANCELLED = "cancelled"
 RESCHEDULED = "rescheduled"
 CONSUME = "consume"
@@ -29,48 +30,49 @@ REJECT = "reject"
 EXPIRED = "expired"
 """Not settled in time, or not delivered within its time to live."""
 OVER_AGE = EXPIRED_REASON
-"""Why a message expired that nobody got; any other reason is that of a delivery, after which it comes again."""
+"""Reason of an expired message that was not delivered; any other reason belongs to a delivery, which is retried."""
 RELEASED = "released"
 EXTENDED = "extended"
 COMMITTED = "committed"
-"""By a group that reads a stream; without a group, the transaction that it was published in."""
+"""By a group that reads a stream; without a group, by the transaction that the message was published in."""
 DLQ = "dlq"
 REDRIVEN = "redriven"
 LOST = "lost"
-"""The log does not have it any more, and the group was not done with it."""
+"""The log no longer holds the message, and the group had not finished with it."""
 DISCARDED = "discarded"
-"""A dead letter was tried often enough: there are no dead letters of dead letters."""
+"""A dead letter exceeded its delivery attempts: dead letters have no dead letters."""
 RESET = "reset"
-"""The group was set back, and gets it again."""
+"""The group was reset to an earlier offset, and gets the message again."""
 SKIPPED = "skipped"
 """The group was set to a later offset."""
 CUT = "cut"
-"""A crash took it from the end of the log, where its offset may be given to another."""
+"""A crash cut the message from the end of the log; its offset may be assigned again."""
 DELETED = "deleted"
-"""With its topic."""
+"""Deleted with its topic."""
 ABORTED = "aborted"
-"""The transaction that it was published in: nobody ever sees it."""
+"""The transaction that the message was published in was aborted: it never becomes visible."""
 
 MARKER = "transaction_end"
-"""No message, but the record that tells in the log how a transaction ended."""
+"""No message, but the control record in the log that ends a transaction."""
 
 IN_TRANSACTION = "in a transaction"
-"""What the reason of a ``PUBLISH`` begins with if nobody sees the message before a transaction is committed."""
+"""Prefix of the reason of a ``PUBLISH`` whose message is invisible until a transaction is committed."""
 NEVER_SEEN = "its transaction was aborted"
-"""What the reason of an ``ABORTED`` begins with; behind a colon follows why, if that is known."""
+"""Prefix of the reason of an ``ABORTED``; the cause follows after a colon, if it is known."""
 
 HIDES = frozenset({DELAY, RESCHEDULED, FIRED, CANCELLED, ABORTED})
-"""What happens only to records that no group sees."""
+"""Events that occur only on records that no group sees."""
 ENDS = frozenset({ACK, COMMITTED, REJECT, DLQ, LOST, EXPIRED, DISCARDED, SKIPPED, CUT})
-"""After one of these a group may be done with a message."""
+"""Events after which a group may have finished with a message."""
 
 _MANY_EDGES = 48
 _BITS_FOR_AN_EDGE = 32
-"""Bits are worth it only where gaps are small: they cost what the whole span costs, however few offsets are in it."""
+"""Upper bound for packing as a bitmap, which is worth it only where gaps are small: its size is that of the whole
+span, however few offsets it holds."""
 
 
 class TraceEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """``place`` is topic and partition, ``orders/3``; times are Unix nanoseconds."""
+    """A trace event. ``place`` is topic and partition, ``orders/3``; times are Unix nanoseconds."""
 
     place: str
     at: int
@@ -80,21 +82,21 @@ class TraceEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     member: str = ""
     reason: str = ""
     until: int = 0
-    """In flight until, or to be seen again or at all from then on."""
+    """End of the visibility timeout, or the time from which the messages are visible (again)."""
     to: str = ""
-    """Where copies went."""
+    """Topic and partition of the copies."""
     first_copy: int = 0
-    """The offset of the first copy there; the others follow it."""
+    """Offset of the first copy; the other copies follow it."""
     order: list[int] = []
-    """Which message each copy is of, unless they are in the order of their offsets."""
+    """Index of the message that each copy is of, unless copies are in the order of the messages' offsets."""
 
     def copy_of(self, offset: int) -> int:
-        """Where the copy of one of these messages lies."""
+        """Offset of the copy of one of these messages."""
         place = self.order.index(offset) if self.order else _rank(self.offsets, offset)
         return self.first_copy + place
 
     def original_of(self, copy: int) -> int | None:
-        """Which message a copy is of; ``None`` if it is none of these."""
+        """Offset of the message that a copy was made of; ``None`` if it is none of these."""
         place = copy - self.first_copy
         if place < 0:
             return None
@@ -108,7 +110,7 @@ class TraceEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def is_in_transaction(event: str, reason: str) -> bool:
-    """Whether it is a publishing that nobody sees before a commit."""
+    """Whether the event is a publish that is invisible until a commit."""
     return event == PUBLISH and reason.startswith(IN_TRANSACTION)
 
 
@@ -127,7 +129,7 @@ def runs_of(offsets: Offsets) -> Runs:
 
 
 def covers(offsets: Offsets, offset: int) -> bool:
-    """Whether an offset is among them."""
+    """Whether the set contains an offset."""
     if isinstance(offsets, str):
         first, bits = unpacked(offsets)
         return offset >= first and bool(bits >> (offset - first) & 1)
@@ -135,7 +137,7 @@ def covers(offsets: Offsets, offset: int) -> bool:
 
 
 def extent(offsets: Offsets) -> tuple[int, int]:
-    """The first offset, and the end behind the last."""
+    """First offset, and last offset plus one."""
     if isinstance(offsets, str):
         first, bits = unpacked(offsets)
         return first, first + bits.bit_length()
@@ -143,7 +145,7 @@ def extent(offsets: Offsets) -> tuple[int, int]:
 
 
 def joined(parts: Sequence[Offsets]) -> Offsets:
-    """Several sets that have nothing in common, as one; where it has many gaps, in the form that takes less memory."""
+    """Union of disjoint sets; with many gaps, in the representation that takes less memory."""
     if len(parts) == 1:
         return parts[0]
     together: Runs = []
@@ -159,7 +161,7 @@ def joined(parts: Sequence[Offsets]) -> Offsets:
 
 
 def weight(event: TraceEvent) -> int:
-    """How much memory it takes, in about the size of one number."""
+    """Memory of an event, in units of about one number."""
     return 10 + len(event.offsets) + len(event.order)
 
 

@@ -1,7 +1,7 @@
-"""Trace files: events as lines of JSON, in files that follow one another, the oldest deleted when there are too many.
+"""Trace files: events as lines of JSON in a sequence of files, of which the oldest are deleted beyond a limit.
 
-They are written every moment and never synced: a power loss may take the last few. What they tell is told again by the
-logs themselves, so nothing depends on them. A line that was cut off is passed over.
+Events are written frequently and never synced: a power loss may lose the last few. The logs hold the same facts, so
+nothing depends on trace files. A truncated line is skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _SUFFIX = ".jsonl"
 _CHUNK_BYTES = 256 << 10
 _LONGEST_LINE = 16 << 20
 _FILES_FOR_RETENTION = 8
-"""A file takes up no more than this part of the time that it is kept: old events go even where little happens."""
+"""A file covers at most this fraction of the retention time, so that old events are deleted even where there are
+few."""
 _NEVER_NS = 1 << 62
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(TraceEvent)
@@ -33,14 +34,14 @@ _decoder = msgspec.json.Decoder(TraceEvent)
 
 @dataclass(slots=True)
 class _Summary:
-    """What a file is about, so that most need not be read."""
+    """Contents of a file in brief, so that most files need not be read."""
 
     first_ns: int = _NEVER_NS
     last_ns: int = 0
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Each place, and between which offsets its events lie."""
+    """Range of offsets of the events of each partition."""
     copies: set[str] = field(default_factory=set)
-    """Places that copies went to."""
+    """Partitions that copies were written to."""
 
     def add(self, event: TraceEvent) -> None:
         self.first_ns, self.last_ns = min(self.first_ns, event.at), max(self.last_ns, event.at)
@@ -57,24 +58,24 @@ class _TraceFile:
     size: int
     begun_ns: int
     summary: _Summary | None
-    """``None`` if nobody has read all of it since the start."""
+    """``None`` if the file has not been read completely since the start."""
     end: int | None = None
-    """The number of the event that comes next; ``None`` if it was written before the start."""
+    """Number of the event after the last in the file; ``None`` if the file was written before the start."""
     events: int = 0
     ended_ns: int | None = None
-    """Since when nothing is written to it; ``None`` for the one that is written to."""
+    """Time at which the file was closed; ``None`` for the current file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which events a search is for. ``places`` are whole places, or places and one offset of each."""
+    """Criteria of a search for events. ``places`` are whole partitions, or partitions with one offset each."""
 
     places: dict[str, int | None] | None = None
     start_ns: int = 0
     end_ns: int = _NEVER_NS
     kind: str | None = None
     copies_in: str | None = None
-    """Only events that put copies there."""
+    """If set, only events that wrote copies to this partition."""
 
     def fits(self, event: TraceEvent) -> bool:
         if self.kind is not None and event.event != self.kind:
@@ -106,12 +107,12 @@ class Wanted:
 
 @dataclass(slots=True)
 class Budget:
-    """How much a search may still read."""
+    """Number of bytes that a search may still read."""
 
     left_bytes: int
     is_spent: bool = False
     whole: Budget | None = None
-    """Of which this is a part."""
+    """The budget that this one is a part of."""
 
     def take(self, size: int) -> bool:
         if size > self.left_bytes or (self.whole is not None and not self.whole.take(size)):
@@ -121,12 +122,13 @@ class Budget:
         return True
 
     def part(self, most_bytes: int) -> Budget:
-        """For one thing among several, that may take so much of what is left. If it ends sooner, the whole goes on."""
+        """A budget for one of several searches, up to ``most_bytes`` of what is left. What it leaves unused stays in
+        the whole."""
         return Budget(most_bytes, whole=self)
 
 
 class TraceFiles:
-    """Written by one thread at a time, read by any."""
+    """Written by one thread at a time, read by any number."""
 
     def __init__(
         self,
@@ -161,9 +163,10 @@ class TraceFiles:
         return sum(each.size for each in list(self._known))
 
     def write(self, events: Sequence[TraceEvent], first: int = 0) -> None:
-        """Append; begin a new file and delete old ones when it is time. Raises ``OSError``: then none count.
+        """Append events; starts a new file and deletes old ones when due. Raises ``OSError``: then none of the events
+        counts as written.
 
-        ``first`` is the number of the first event since the start; they follow one another.
+        ``first`` is the number of the first event since the start; numbers are consecutive.
         """
         lines = b"".join(_encoder.encode(event) + b"\n" for event in events)
         with self._lock:
@@ -174,7 +177,7 @@ class TraceFiles:
             try:
                 self._current.write(current.size, lines)
             except OSError:
-                # What it left behind is unknown: the next write goes elsewhere.
+                # The state of the file is unknown after a failed write: the next write goes to a new file.
                 self._give_up(current)
                 raise
             current.size += len(lines)
@@ -188,14 +191,14 @@ class TraceFiles:
         if self._current is None:
             return True
         current = self._known[-1]
-        # Events of a file follow one another, so that those that memory has as well are easily left out.
+        # Event numbers in a file are consecutive, so that events also held in memory are easily skipped.
         return current.size >= self._file_bytes or current.end != first or self._has_lasted(current)
 
     def _has_lasted(self, current: _TraceFile) -> bool:
         return self._now_ns() - current.begun_ns > self._retention_ns // _FILES_FOR_RETENTION
 
     def _begin(self, first: int) -> None:
-        """A file's name is the time at which it was begun."""
+        """Start a new file, named after its start time."""
         begun_ns = max(self._now_ns(), self._known[-1].begun_ns + 1 if self._known else 0)
         path = self._folder / f"{begun_ns:020}{_SUFFIX}"
         opened = self._files.open(path, create=True)
@@ -204,7 +207,7 @@ class TraceFiles:
         self._known.append(_TraceFile(path, 0, begun_ns, _Summary(), first))
 
     def _end(self, now_ns: int) -> None:
-        """Nothing more is written to the last file."""
+        """Close the current file for writing."""
         self._current = None
         if self._known and self._known[-1].ended_ns is None:
             self._known[-1].ended_ns = now_ns
@@ -212,17 +215,18 @@ class TraceFiles:
     def _give_up(self, current: _TraceFile) -> None:
         self._end(self._now_ns())
         if not current.size:
-            # While a disk is full, there would be another with every try.
+            # While a disk is full, every attempt would leave another empty file.
             self._known.remove(current)
             with suppress(OSError):
                 self._files.remove(current.path)
 
     def clean(self) -> None:
-        """Delete what is too old or too much; the file that is written to stays, unless it has been for long."""
+        """Delete files that are too old or exceed the total size; the current file stays unless it is too old
+        itself."""
         with self._lock:
             total, now_ns = self.size_bytes, self._now_ns()
             if self._current is not None and self._has_lasted(self._known[-1]):
-                # Also where nothing happens any more: from now on its age counts.
+                # Close the file even without new events: its age counts from now on.
                 self._end(now_ns)
             while self._known and (ended_ns := self._known[0].ended_ns) is not None:
                 is_too_much = total > self._retention_bytes and len(self._known) > 1
@@ -236,9 +240,9 @@ class TraceFiles:
                     log.warning("an old trace file cannot be deleted", path=str(oldest.path), error=str(error))
 
     def search(self, wanted: Wanted, budget: Budget, before: int | None = None) -> Iterator[list[TraceEvent]]:
-        """Events that are wanted, the newest first, a few at a time; ``before`` leaves out those from that number on.
+        """Matching events, newest first, a few at a time; ``before`` excludes events from that number on.
 
-        Meant for a thread. What a budget has no room for is left out, and the budget says so.
+        To be called in a thread. Files beyond the budget are skipped, which the budget records.
         """
         with self._lock:
             newest_first = [(each, each.size, each.end, each.events) for each in reversed(self._known)]
@@ -255,7 +259,7 @@ class TraceFiles:
     def _read(
         self, each: _TraceFile, size: int, wanted: Wanted, budget: Budget, passed_over: int
     ) -> Iterator[list[TraceEvent]]:
-        """Without the last ``passed_over`` events of the file."""
+        """Matching events of a file without its last ``passed_over`` events."""
         summary = _Summary() if each.summary is None else None
         begins, holds = _marks(wanted)
         for lines in self._newest_lines_first(each.path, size, budget):
@@ -288,19 +292,19 @@ class TraceFiles:
                 if not budget.take(end - start):
                     return
                 lines = (file.read(start, end - start) + rest).split(b"\n")
-                # The first may have begun before.
+                # The first line may begin before this block.
                 rest = lines.pop(0) if start else b""
                 if len(rest) > _LONGEST_LINE:
                     rest = b""
                 lines.reverse()
                 yield lines
         except OSError as error:
-            # Most likely deleted since: it was too old.
+            # Most likely deleted meanwhile because of its age.
             log.debug("a trace file cannot be read", path=str(path), error=str(error))
 
 
 def _marks(wanted: Wanted) -> tuple[tuple[bytes, ...], list[bytes]]:
-    """How a line begins that may be wanted, and what it holds: most need not be decoded."""
+    """Prefixes of lines that may match, and byte strings they contain: most lines need not be decoded."""
     begins: tuple[bytes, ...] = (b"",)
     if wanted.places is not None:
         begins = tuple(b'{"place":' + _encoder.encode(place) + b"," for place in wanted.places)
@@ -313,7 +317,7 @@ def _marks(wanted: Wanted) -> tuple[tuple[bytes, ...], list[bytes]]:
 
 
 def _decoded(line: bytes) -> TraceEvent | None:
-    """``None`` if it is no event, or not the whole of one."""
+    """The event; ``None`` if the line is no event or is truncated."""
     try:
         event = _decoder.decode(line)
         first, end = extent(event.offsets)

@@ -1,6 +1,7 @@
-"""Messages with the same story, found without looking at each.
+"""Grouping of messages with the same events, without a loop over messages.
 
-The borders of events' ranges cut a partition's offsets into stretches; everything in a stretch has met the same events.
+The boundaries of events' offset ranges divide a partition into stretches; all offsets in a stretch have the same
+events.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from goqueue.observe.trace_event import CUT, DELETED, PUBLISH, TraceEvent, runs_
 
 _BEHIND_ALL = 1 << 70
 _CLOCK_SET_BACK_NS = 3_600 * 10**9
-"""A clock that is set back further takes events of the topics that were made meanwhile with it."""
+"""If the clock is set back further, events of topics created meanwhile are discarded."""
 
 MOST_EDGES = 100_000
-"""More borders than these are not looked at in one search."""
+"""Limit on the range boundaries considered in one search."""
 MOST_MET = 1_000_000
-"""Nor more events than these, each counted once for every stretch that met it."""
+"""Limit on the events considered in one search, each counted once per stretch that it covers."""
 MOST_OF_ONE = 500
-"""Events of one message: its first, and the latest of the others."""
+"""Limit on the events of one message: its first, and the latest of the others."""
 
 
 class Stretch(msgspec.Struct, frozen=True, gc=False):
-    """Offsets of one place that share their events, which are in the order in which they were noted.
+    """Offsets of one partition that share their events, in the order in which these were recorded.
 
-    (No dataclass, and no list in it: there are so many that looking for garbage among them would hold everyone up.)
+    (No dataclass, and no list in it: there are so many that garbage collection would block the process.)
     """
 
     place: str
@@ -45,11 +46,11 @@ class Stretch(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Atlas:
-    """The stretches of every place."""
+    """Stretches of every partition."""
 
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
     copies: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """Where the broker put copies of messages, in order: each first offset and end."""
+    """Where the broker wrote copies of messages, in order: first offset and end of each."""
     is_complete: bool = True
 
     def events_at(self, place: str, offset: int) -> tuple[TraceEvent, ...]:
@@ -58,19 +59,19 @@ class Atlas:
         return there[at].events if at >= 0 and offset < there[at].end else ()
 
     def is_copy(self, place: str, offset: int) -> bool:
-        """Whether a copy is known to have been put there."""
+        """Whether the offset is a known copy."""
         there = self.copies.get(place, [])
         at = bisect_right(there, (offset, _BEHIND_ALL)) - 1
         return at >= 0 and offset < there[at][1]
 
 
 def survey(newest_first: Iterable[TraceEvent], most_edges: int = MOST_EDGES) -> Atlas:
-    """Put events together, as many as are worth it."""
+    """Group events into stretches, up to the limits."""
     atlas = Atlas()
     by_place: dict[str, list[TraceEvent]] = {}
     edges = 0
     for event in newest_first:
-        # Copies are looked at one by one.
+        # Copies are handled one by one, so each counts.
         edges += _edges(event) if not event.to else _edges(event) + size_of(event.offsets)
         if edges > most_edges:
             atlas.is_complete = False
@@ -81,9 +82,9 @@ def survey(newest_first: Iterable[TraceEvent], most_edges: int = MOST_EDGES) -> 
     for ranges in atlas.copies.values():
         ranges.sort()
     room = MOST_MET
-    # Those where something happened last come first, as they are in ``by_place``.
+    # ``by_place`` has the partitions with the latest events first.
     for place, events in by_place.items():
-        # Not by their times: the clock may have been set back.
+        # Recorded order, not order of time: the clock may have been set back.
         events.reverse()
         found, room = _stretches(place, events, room)
         if found:
@@ -98,14 +99,15 @@ def _edges(event: TraceEvent) -> int:
 
 
 def _stretches(place: str, events: Sequence[TraceEvent], room: int) -> tuple[list[Stretch], int]:
-    """``events`` come as they were noted. From the highest offset down, for as long as there is room."""
+    """Stretches from the highest offset down until ``room`` is used up. ``events`` are in the order in which they
+    were recorded."""
     edges: list[int] = []
     numbers: list[int] = []
     for number, event in enumerate(events):
         runs = runs_of(event.offsets)
         edges += runs
         numbers += [number] * len(runs)
-    # At the same offset, what begins there ends (going down) before what ends there begins.
+    # At equal offsets, going down, the range that begins there is closed before the range that ends there is opened.
     is_begin = np.tile(np.array([1, 0], np.int64), len(edges) // 2)
     every = np.array(edges, np.int64)
     order = np.argsort(every * 2 + is_begin)[::-1]
@@ -131,9 +133,10 @@ def _stretches(place: str, events: Sequence[TraceEvent], room: int) -> tuple[lis
 
 
 def of_the_latest(newest_first: Iterable[TraceEvent], made_ns: Mapping[str, int]) -> Iterator[TraceEvent]:
-    """Names are used again: what happened in a topic before it was deleted happened in another.
+    """Events without those of deleted topics whose names are in use again.
 
-    Not by times alone: the clock may have been set back. ``made_ns`` tells of the topics that there are.
+    Times alone do not decide: the clock may have been set back. ``made_ns`` gives the creation times of existing
+    topics.
     """
     over: set[str] = set()
     deleted: set[str] = set()
@@ -142,7 +145,7 @@ def of_the_latest(newest_first: Iterable[TraceEvent], made_ns: Mapping[str, int]
             continue
         since_ns = made_ns.get(split_place(event.place)[0])
         if since_ns is not None and event.at < since_ns - _CLOCK_SET_BACK_NS:
-            # Nothing may tell that the one before was deleted: that was not written in time, or is not kept.
+            # The deletion of the earlier topic may be missing: it was not written in time, or is no longer kept.
             continue
         if event.event == DELETED:
             if since_ns is not None or event.place in deleted:
@@ -157,12 +160,12 @@ def abridged(events: tuple[TraceEvent, ...]) -> tuple[TraceEvent, ...]:
 
 
 def since_published(events: tuple[TraceEvent, ...]) -> tuple[TraceEvent, ...]:
-    """Without what happened to a message that lay at the offset before this one, and that a crash took."""
+    """Events without those of an earlier message at the same offset that a crash cut from the log."""
     is_cut = True
     for at in range(len(events) - 1, 0, -1):
         if events[at].event == PUBLISH:
             return events[at:]
-        # What was cut last may be this very message.
+        # The last cut may concern this message itself.
         if events[at].event != CUT:
             is_cut = False
         elif not is_cut:
@@ -171,7 +174,7 @@ def since_published(events: tuple[TraceEvent, ...]) -> tuple[TraceEvent, ...]:
 
 
 def since_copied(events: tuple[TraceEvent, ...]) -> tuple[TraceEvent, ...]:
-    """The same of a record that is a copy, and was not published itself."""
+    """The same for a record that is a copy and has no publish event of its own."""
     for at in range(len(events) - 1, -1, -1):
         if events[at].event in (PUBLISH, CUT):
             return events[at + 1 :]

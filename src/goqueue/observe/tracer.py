@@ -1,4 +1,4 @@
-"""Remembering events: the latest in memory, and all of them until they are written."""
+"""Recorder of trace events: the latest stay in memory, and all of them until they are written."""
 
 from __future__ import annotations
 
@@ -15,33 +15,35 @@ from goqueue.model.runs import Offsets, Runs, add_run, pairs, to_runs
 from goqueue.observe.trace_event import TraceEvent, runs_of, weight
 
 SAMPLE_BLOCK = 1_024
-"""Neighbours are traced together or not at all: what happens to them happens in ranges."""
+"""Sampling decides for blocks of neighbouring offsets, since events cover ranges."""
 MOST_PENDING = 100_000
-"""Events that wait to be written. If the disk is slower for so long, the newest are not written, and counted."""
+"""Limit on the events waiting to be written. Beyond it, because the disk is too slow, new events are not written,
+but counted."""
 _MOST_BLOCKS = 1_024
-"""Of one event. One that covers more is kept whole: to tell of each block would take long, and much room."""
+"""Limit on the blocks of one event. An event that covers more is kept whole: sampling each block would be slow and
+take much memory."""
 _MOST_WEIGHT = 100
-"""Of an event in memory, on average: those of scattered messages are larger, and fewer of them are kept."""
+"""Average memory of an event: events of scattered messages are larger, and fewer of them are kept."""
 _WHOLE = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFigures:
-    """Counted since the start."""
+    """Counts since the start."""
 
     events: int
     unwritten: int
 
 
 class Numbered(NamedTuple):
-    """Events that were noted one after the other; ``first`` is the number of the first of them since the start."""
+    """Consecutive events; ``first`` is the number of the first of them since the start."""
 
     first: int
     events: list[TraceEvent]
 
 
 class Tracer:
-    """Used by one event loop. ``pending`` is emptied by whoever writes."""
+    """Used on one event loop. The code that writes events empties ``pending``."""
 
     def __init__(self, sampling: float, memory_events: int, *, keeps_pending: bool) -> None:
         self.sampling = sampling
@@ -56,7 +58,8 @@ class Tracer:
         self._pending_weight = 0
         self._pending_first = 0
         self._is_full = False
-        """Once an event was not taken, no more are until the others are gone: what waits has no gaps."""
+        """After one event was dropped, further ones are dropped until the queue is written: pending events have no
+        gaps."""
         self._taken = Numbered(0, [])
 
     @property
@@ -92,7 +95,7 @@ class Tracer:
         self.events += 1
 
     def take_pending(self) -> Numbered:
-        """What is to be written; it is known until ``written`` says that it is."""
+        """Events to be written; they stay readable until ``written`` is called."""
         self._taken = Numbered(self._pending_first, self.pending)
         self.pending, self._pending_weight, self._is_full = [], 0, False
         return self._taken
@@ -101,12 +104,12 @@ class Tracer:
         self._taken = Numbered(0, [])
 
     def in_memory(self) -> Numbered:
-        """All that is known here. What was noted before the first of them is in files, or nowhere."""
+        """All events held here. Earlier events are in files, or lost."""
         first = self.events - len(self.recent)
         older: list[TraceEvent] = []
         known_from = first
         for part in (self._taken, Numbered(self._pending_first, self.pending)):
-            # Noted so fast that memory has lost them again before they were written.
+            # Events came so fast that memory evicted them before they were written.
             missing = part.events[: max(0, first - part.first)]
             if missing:
                 known_from = min(known_from, part.first)
@@ -120,9 +123,9 @@ class Tracer:
         return _mark(place, offset // SAMPLE_BLOCK) < self._threshold
 
     def _sampled(self, place: str, offsets: Offsets) -> Offsets:
-        """What of them is traced: the same share of every event, so that a message's story is whole or not there.
+        """The sampled offsets: the same share for every event, so that a message's trace is complete or absent.
 
-        Of an event that covers very many, as a commit may, messages that are not traced have this one event.
+        An event that covers very many offsets, as a commit may, is recorded for messages that are not sampled as well.
         """
         kept: Runs = []
         if self._threshold == 0:
@@ -139,7 +142,8 @@ class Tracer:
         return kept
 
     def _sampled_copies(self, event: TraceEvent) -> Iterator[TraceEvent]:
-        """Which copy is of which message is told by their order, so each stretch of copies is an event of its own."""
+        """Events for stretches of copies: a copy belongs to a message by its position, so each stretch needs an
+        event of its own."""
         originals = event.order or [
             offset for first, end in pairs(runs_of(event.offsets)) for offset in range(first, end)
         ]
@@ -159,7 +163,7 @@ class Tracer:
 
 
 def _block_count(runs: Runs) -> int:
-    """How many blocks they touch; neighbours may share one."""
+    """Number of blocks that the runs touch; neighbouring runs may share one."""
     found, counted = 0, -1
     for first, end in pairs(runs):
         last = (end - 1) // SAMPLE_BLOCK
@@ -170,5 +174,5 @@ def _block_count(runs: Runs) -> int:
 
 @lru_cache(maxsize=4_096)
 def _mark(place: str, block: int) -> int:
-    # Not a checksum: those of numbers that follow one another are not spread evenly.
+    # No checksum: checksums of consecutive numbers are not evenly distributed.
     return int.from_bytes(blake2b(f"{place}/{block}".encode(), digest_size=4).digest())
