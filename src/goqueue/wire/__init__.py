@@ -1,1 +1,1 @@
-"""Bytes as they travel and lie on disk: frames and batches of frames."""
+"""Binary formats on the network and on disk: frames and batches of frames."""

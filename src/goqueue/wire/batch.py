@@ -1,9 +1,9 @@
-"""Frames that travel together, with a table of where each begins.
+"""Batches: frames sent together, with a table of their positions.
 
-The table lets broker and readers work on whole columns of headers with numpy instead of hopping from frame to frame.
+With the table, broker and readers process headers as numpy columns instead of going from frame to frame.
 
-On the wire: magic ``GB`` (2), version (1), zero (1), count (4), bytes of frames (4), count positions (4 each, from the
-first frame's first byte), frames; all big-endian.
+On the wire: magic ``GB`` (2), version (1), zero (1), count (4), bytes of frames (4), count positions (4 each, relative
+to the first frame's first byte), frames; all big-endian.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from goqueue.wire.frame import (
 from goqueue.wire.internal_headers import ProducerStamp
 
 MAX_BATCH_BYTES = 1 << 20
-"""A batch has at most this many bytes of frames, unless it is one message."""
+"""Limit on the bytes of frames in a batch, unless it is a single message."""
 
 ENVELOPE = Struct(">2sBBII")
 ENVELOPE_MAGIC = b"GB"
@@ -39,7 +39,7 @@ WIRE_POSITION = np.dtype(">u4")
 Positions = NDArray[np.uint32]
 Columns = NDArray[Any]
 Lanes = int | NDArray[np.uint8]
-"""The lane of each frame (``HIDDEN`` for those that no reader sees), or the one that they all have."""
+"""The lane of each frame (``HIDDEN`` for frames that are invisible to readers), or one lane common to all."""
 
 HEADER_COLUMNS = np.dtype(
     [
@@ -68,12 +68,12 @@ _SMALL_FRAME_BYTES = 500
 
 @dataclass(frozen=True, slots=True)
 class FrameRun:
-    """Whole frames that lie one behind the other, undecoded. ``positions`` count from the first frame."""
+    """Consecutive whole frames, not decoded. ``positions`` are relative to the first frame."""
 
     frames: memoryview
     positions: Positions
     misplaced: tuple[int, ...] = ()
-    """Offsets of frames that said another one when they were read from a log. They fail their checksums now."""
+    """Offsets of frames whose stored offset was wrong when they were read from a log. Their checksums fail now."""
 
     @staticmethod
     def of_one(frame: bytes) -> FrameRun:
@@ -83,28 +83,28 @@ class FrameRun:
         return len(self.positions)
 
     def columns(self) -> Columns:
-        """The headers of all frames as one structured array."""
+        """Headers of all frames as one structured array."""
         return header_columns(self.frames, self.positions)
 
     def flags(self) -> NDArray[np.uint8]:
-        """One column of the headers, for a tenth of what all of them cost."""
+        """Flags of all frames, at a tenth of the cost of all columns."""
         found: NDArray[np.uint8] = np.frombuffer(self.frames, np.uint8)[self.positions + np.uint32(FLAGS_AT)]
         return found
 
     def said_offsets(self) -> NDArray[np.int64]:
-        """What the frames say of their offsets, with the bytes in the order in which they lie there."""
+        """Offsets stored in the frames, in the frames' byte order."""
         positions, step = self.positions, len(self.frames) // len(self.positions)
         if (
             positions[-1] == step * (len(positions) - 1)
             and (positions == np.arange(0, step * len(positions), step, dtype=np.uint32)).all()
         ):
-            # Frames of one size, as most are: there is nothing to gather, which takes half the time.
+            # Frames of equal size, the common case, need no gathering, which halves the time.
             return np.ndarray(len(positions), np.int64, self.frames, _OFFSET_AT, (step,))
         every = np.ndarray(len(self.frames) - _OFFSET_AT - 7, np.int64, self.frames, _OFFSET_AT, (1,))
         return every[positions]
 
     def offset_at(self, place: int) -> int:
-        """What the frame at a place says of its offset."""
+        """Offset stored in the frame at an index."""
         found: int = _OFFSET.unpack_from(self.frames, int(self.positions[place]) + _OFFSET_AT)[0]
         return found
 
@@ -112,7 +112,7 @@ class FrameRun:
         return np.append(self.positions[1:], np.uint32(len(self.frames)))
 
     def part(self, first: int, end: int) -> FrameRun:
-        """The frames from place ``first`` to before ``end``."""
+        """The frames from index ``first`` up to, but not including, ``end``."""
         if first == 0 and end == len(self.positions):
             return self
         if first >= end:
@@ -122,7 +122,7 @@ class FrameRun:
         return FrameRun(self.frames[low:high], self.positions[first:end] - low)
 
     def pieces(self) -> list[bytes | memoryview]:
-        """The envelope that ``parse_batch`` reads, in pieces."""
+        """The encoded batch that ``parse_batch`` reads, in pieces."""
         return envelope(self.positions, [self.frames])
 
     def to_wire(self) -> bytes:
@@ -131,9 +131,9 @@ class FrameRun:
 
 @dataclass(frozen=True, slots=True)
 class CheckedBatch:
-    """Frames that are known to be whole and allowed, ready to be stamped and appended.
+    """Frames that passed all checks and are ready for offsets and appending.
 
-    Only ``verify_batch`` and ``join_frames`` make one, so a log never sees frames that nobody looked at.
+    Only ``verify_batch`` and ``join_frames`` create one, so unchecked frames never reach a log.
     """
 
     frames: bytearray
@@ -141,9 +141,9 @@ class CheckedBatch:
     max_timestamp_ns: int
     lanes: Lanes
     producer: ProducerStamp | None = None
-    """Whose batch it is, if its producer is idempotent."""
+    """Stamp of the producer, if it is idempotent."""
     has_headers: bool = True
-    """Whether any message has headers of its own, as far as that is known."""
+    """Whether any message has headers of its own; true if not known."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -161,21 +161,21 @@ class CheckedBatch:
 
 
 def envelope(positions: Positions, frames: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-    """What goes before frames that lie in several pieces, and they."""
+    """The encoded batch for frames in several pieces: the envelope's header, then the pieces."""
     head = ENVELOPE.pack(ENVELOPE_MAGIC, VERSION, 0, len(positions), sum(map(len, frames)))
     table = _ONE_ON_THE_WIRE if len(positions) == 1 else positions.astype(WIRE_POSITION).tobytes()
     return [head, table, *frames]
 
 
 def header_columns(frames: bytes | bytearray | memoryview, positions: Positions) -> Columns:
-    """Gather headers by position. Every position must leave room for a header."""
-    # Taken as plain bytes: numpy copies structured items field by field, which takes ten times as long.
+    """Gather headers by position. Every position must leave space for a whole header."""
+    # Read as plain bytes: numpy copies structured items field by field, which takes ten times as long.
     every_byte = np.ndarray(len(frames) - HEADER_SIZE + 1, _HEADER_BYTES, frames, 0, (1,))
     return every_byte[positions].view(HEADER_COLUMNS)
 
 
 def put_headers(frames: bytearray, positions: Positions, columns: Columns) -> None:
-    """The opposite: write headers to where the frames begin, in place."""
+    """Write headers to the frames' positions, in place; the inverse of ``header_columns``."""
     every_byte = np.ndarray(len(frames) - HEADER_SIZE + 1, _HEADER_BYTES, frames, 0, (1,))
     every_byte[positions] = columns.view(_HEADER_BYTES)
 
@@ -194,13 +194,13 @@ def join_frames(frames: list[bytes], max_timestamp_ns: int) -> CheckedBatch:
 
 
 def lanes_in(frames: bytearray, positions: Positions) -> Lanes:
-    """The lanes of frames that lie at these positions."""
+    """Lanes of the frames at these positions."""
     every_byte = np.frombuffer(frames, np.uint8)
     return lanes_of(every_byte[positions + np.uint32(PRIORITY_AT)], every_byte[positions + np.uint32(FLAGS_AT)])
 
 
 def lanes_of(priorities: NDArray[np.uint8], flags: NDArray[np.uint8] | None) -> Lanes:
-    """The lanes of frames by two columns of their headers; no flags are ``None``."""
+    """Lanes by two columns of the frames' headers; ``None`` stands for no flags."""
     if flags is not None and flags.any() and (hidden := flags & np.uint8(INVISIBLE) != 0).any():
         priorities = np.where(hidden, np.uint8(HIDDEN), priorities)
     first = int(priorities[0])
@@ -208,7 +208,7 @@ def lanes_of(priorities: NDArray[np.uint8], flags: NDArray[np.uint8] | None) -> 
 
 
 def parse_batch(data: bytes | bytearray | memoryview) -> FrameRun:
-    """Read one envelope. What the frames hold is not checked; that is ``verify_batch``."""
+    """Parse one batch. The contents of frames are not checked; ``verify_batch`` does that."""
     view = memoryview(data)
     if len(view) < ENVELOPE.size:
         raise InvalidFrame(f"a batch of {len(view)} bytes is shorter than its envelope ({ENVELOPE.size} bytes)")
@@ -222,7 +222,7 @@ def parse_batch(data: bytes | bytearray | memoryview) -> FrameRun:
             f"the body has {len(view)}"
         )
     if count == 1 and size >= HEADER_SIZE and view[ENVELOPE.size : table_end] == _ONE_ON_THE_WIRE:
-        # Of one there is nothing to tabulate: numpy would take most of the time that its publishing takes.
+        # A single frame needs no table, which would take most of the time of publishing it.
         return FrameRun(view[table_end:], _ONE)
     positions = np.frombuffer(view[ENVELOPE.size : table_end], WIRE_POSITION).astype(np.uint32)
     frames = view[table_end:]
@@ -235,19 +235,20 @@ def parse_batch(data: bytes | bytearray | memoryview) -> FrameRun:
 
 
 def check_layout(run: FrameRun, columns: Columns) -> None:
-    """Every frame is whole: magic, version, lengths, checksum. The error names the first that is not."""
+    """Check that every frame is whole: magic, version, lengths, checksum. The error names the first frame that is
+    not."""
     for bad, what in _layout_faults(run, columns):
         if bad.any():
             raise InvalidFrame(f"message {int(bad.argmax())} of the batch {what}")
 
 
 def is_whole(run: FrameRun, columns: Columns) -> bool:
-    """What ``check_layout`` checks, without saying what is wrong."""
+    """Whether ``check_layout`` passes, without the reason for a failure."""
     return not any(bad.any() for bad, _ in _layout_faults(run, columns))
 
 
 def damaged_places(run: FrameRun, columns: Columns) -> list[int]:
-    """Which frames are not whole."""
+    """Indexes of frames that are not whole."""
     faults = [bad for bad, _ in _layout_faults(run, columns)]
     if not any(bad.any() for bad in faults):
         return []
@@ -255,7 +256,7 @@ def damaged_places(run: FrameRun, columns: Columns) -> list[int]:
 
 
 def select_frames(run: FrameRun, places: list[int]) -> FrameRun:
-    """Some frames of a run as a run of their own."""
+    """The frames at these indexes as a run of their own."""
     if len(places) == len(run):
         return run
     starts, ends = run.positions.tolist(), run.ends().tolist()
@@ -266,7 +267,7 @@ def select_frames(run: FrameRun, places: list[int]) -> FrameRun:
 
 
 def keep_frames(run: FrameRun, keep: NDArray[np.bool_]) -> FrameRun:
-    """Those frames of a run that are to be kept, at least one, as a run of their own."""
+    """The frames selected by a mask, at least one, as a run of their own."""
     changes = np.flatnonzero(keep[1:] != keep[:-1]) + 1
     edges = np.concatenate(([0] if keep[0] else [], changes, [len(keep)] if keep[-1] else [])).astype(np.int64)
     begins, ends = edges[::2], edges[1::2]
@@ -276,14 +277,14 @@ def keep_frames(run: FrameRun, keep: NDArray[np.bool_]) -> FrameRun:
     lows, highs = bounds[begins], bounds[ends]
     sizes = highs - lows
     frames = run.frames
-    # Neighbours are copied as one piece.
+    # Adjacent frames are copied as one piece.
     joined = b"".join([frames[low:high] for low, high in zip(lows.tolist(), highs.tolist(), strict=True)])
     moved = np.repeat(lows - (np.cumsum(sizes) - sizes), ends - begins)
     return FrameRun(memoryview(joined), (run.positions[keep] - moved).astype(np.uint32))
 
 
 def gather_frames(run: FrameRun, places: NDArray[np.int64]) -> FrameRun:
-    """Some frames of a run as a run of their own; neighbours are copied as one piece."""
+    """The frames at these indexes as a run of their own; adjacent frames are copied as one piece."""
     starts, ends = run.positions[places].astype(np.int64), run.ends()[places].astype(np.int64)
     breaks = np.flatnonzero(np.diff(places) != 1) + 1
     firsts, lasts = starts[np.append(0, breaks)].tolist(), ends[np.append(breaks, len(places)) - 1].tolist()
@@ -301,7 +302,7 @@ def join_runs(runs: list[FrameRun]) -> FrameRun:
 
 
 def positions_in(runs: Sequence[FrameRun]) -> Positions:
-    """Where the frames of several runs are if these lie one behind the other."""
+    """Positions of the frames of several runs, once these are concatenated."""
     if len(runs) == 1:
         return runs[0].positions
     starts = np.cumsum([0, *(len(run.frames) for run in runs[:-1])]).astype(np.uint32)
@@ -324,7 +325,7 @@ def _layout_faults(run: FrameRun, columns: Columns) -> list[tuple[NDArray[np.boo
 
 def checksums(run: FrameRun, ends: Positions) -> NDArray[np.uint32]:
     starts = (run.positions + np.uint32(CHECKSUM_FROM)).tolist()
-    # A slice of bytes takes less time than a view of them, though it is a copy, as long as it is small.
+    # A copy of small frames is faster than a view of them, since slicing bytes takes less time than slicing a view.
     frames = bytes(run.frames) if len(run.frames) < _SMALL_FRAME_BYTES * len(run) else run.frames
     computed = [crc32c(frames[start:end]) for start, end in zip(starts, ends.tolist(), strict=True)]
     return np.array(computed, np.uint32)

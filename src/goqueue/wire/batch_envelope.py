@@ -1,7 +1,7 @@
-"""Protobuf messages that carry a batch, written and read without taking the batch through protobuf.
+"""Protobuf messages that contain a batch, encoded and decoded without passing the batch through protobuf.
 
-What is on the wire is the same to the byte for whoever reads it; only the copies are fewer. A batch is up to a
-mebibyte, and protobuf copies it once into the message and once more out of it, on either side.
+The bytes on the wire are exactly those of protobuf, with fewer copies. A batch has up to a mebibyte, and protobuf
+copies it once into the message and once out of it, on both sides.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Kind = TypeVar("Kind", bound=Message)
 _BYTES = 2
 _MOST_VARINT_BYTES = 10
 _MOST_TAG_BYTES = 5
-"""Of a field's number and of a length: protobuf takes no more."""
+"""Limit that protobuf sets for the encoding of a field number or a length."""
 _MOST_FIELDS = 32
 _NOTHING = memoryview(b"")
 
 
 class BatchEnvelope(Generic[Kind]):
-    """For messages of one kind, which have a field ``batch``."""
+    """Codec for one message type with a field ``batch``."""
 
     def __init__(self, kind: type[Kind]) -> None:
         self._kind = kind
@@ -34,16 +34,16 @@ class BatchEnvelope(Generic[Kind]):
         self._tag = varint(self._number << 3 | _BYTES)
 
     def dump(self, message: Kind, batch: Sequence[Piece]) -> bytes:
-        """A message, in whose field ``batch`` is nothing, with the pieces of one."""
+        """Encode a message whose field ``batch`` is empty, with the pieces of a batch."""
         rest = message.SerializeToString()
         size = sum(map(len, batch))
         return b"".join((rest, self._tag, varint(size), *batch)) if size else rest
 
     def load(self, data: bytes) -> tuple[Kind, memoryview]:
-        """The message without its batch, and the batch."""
+        """Decode a message into the message without its batch, and the batch."""
         found = self._find(data)
         if found is None:
-            # None, or several of which the last counts, or something is wrong, and protobuf says what.
+            # No batch, several (the last one counts), or invalid data, which protobuf reports.
             message = self._kind.FromString(data)
             batch: bytes = message.batch  # type: ignore[attr-defined]
             message.ClearField("batch")
@@ -52,13 +52,13 @@ class BatchEnvelope(Generic[Kind]):
         return self._kind.FromString(data[:tag_at] + data[end:]), memoryview(data)[start:end]
 
     def _find(self, data: bytes) -> tuple[int, int, int] | None:
-        """Where the batch is with its tag and without, if there is exactly one."""
+        """Position of the batch with its tag and without, if there is exactly one."""
         at, found, fields = 0, None, 0
         try:
             while at < len(data):
                 fields += 1
                 if fields > _MOST_FIELDS:
-                    # Nobody who means well sends so many, and here each costs a turn of Python.
+                    # Legitimate messages do not have so many fields, and each costs an iteration in Python.
                     return None
                 tag_at = at
                 tag, at = _read_varint(data, at, _MOST_TAG_BYTES)

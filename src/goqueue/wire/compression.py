@@ -1,4 +1,4 @@
-"""Unpacking values that a producer packed with zstd."""
+"""Decompression of values that a producer compressed with zstd."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import zstandard
 from goqueue.model.errors import CorruptData
 
 _STEP_BYTES = 256
-"""Four bytes of zstd can stand for 128 KiB, so what one step makes is at most 8 MiB."""
+"""Input bytes per step. Four bytes of zstd can expand to 128 KiB, so one step produces at most 8 MiB."""
 
 
 def decompress(value: bytes, max_bytes: int) -> bytes:
-    """Never makes much more than ``max_bytes``, whatever the value claims."""
+    """Decompress a value. Never produces much more than ``max_bytes``, whatever size the value claims."""
     content = decompress_within(value, max_bytes)
     if content is None:
         raise CorruptData(f"the value unpacks to more than {max_bytes} bytes")
@@ -19,7 +19,8 @@ def decompress(value: bytes, max_bytes: int) -> bytes:
 
 
 def decompress_within(value: bytes, max_bytes: int) -> bytes | None:
-    """The same, but ``None`` if there is more: all frames, one after the other, each of them whole."""
+    """Decompress all consecutive frames, each of which must be complete; ``None`` if the result exceeds
+    ``max_bytes``."""
     unpacker = zstandard.ZstdDecompressor()
     frame = unpacker.decompressobj()
     parts: list[bytes] = []
@@ -44,7 +45,8 @@ def decompress_within(value: bytes, max_bytes: int) -> bytes | None:
 
 
 def decompressed_start(value: bytes, size: int) -> bytes:
-    """The first bytes, and nothing made of what comes behind; less only if there is less, or the rest is cut off."""
+    """The first ``size`` decompressed bytes, without decompressing the rest; fewer only if the value is shorter or
+    truncated."""
     try:
         with zstandard.ZstdDecompressor().stream_reader(value, read_across_frames=True) as reader:
             return reader.read(size)

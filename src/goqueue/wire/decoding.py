@@ -1,4 +1,4 @@
-"""Frames turned into messages, a run at a time: what can be done for all of them at once is."""
+"""Decoding of frames into messages, a run at a time, with as much work as possible done for the whole run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_PLAIN = np.uint8(Flag.TOMBSTONE | Flag.COMPRESSED)
 
 
 class MessageColumns(NamedTuple):
-    """The messages of a run, one column for each thing. What all have in common may be said without end."""
+    """Messages of a run as columns. A value common to all messages may be an endless repetition."""
 
     offsets: list[int]
     timestamps_ns: list[int]
@@ -28,14 +28,15 @@ class MessageColumns(NamedTuple):
     tombstones: Iterable[bool]
     compressed: Iterable[bool]
     is_plain: bool
-    """None is a tombstone, and none is compressed."""
+    """Whether no message is a tombstone or compressed."""
 
     def messages(self) -> list[Message]:
         return list(map(Message, *self[:-1]))
 
 
 def decode_columns(run: FrameRun) -> MessageColumns:
-    """Frames that are known to be whole. A producer's stamp is the log's affair and no header of the message."""
+    """Decode frames that are known to be whole. A producer's stamp belongs to the log and is left out of the
+    headers."""
     columns = run.columns()
     data = bytes(run.frames)
     flags = columns["flags"]
@@ -74,7 +75,7 @@ def decode_columns(run: FrameRun) -> MessageColumns:
 
 
 def plain_values(run: FrameRun) -> list[bytes] | None:
-    """The values of frames that are known to be whole, and nothing else; ``None`` if any is packed or absent."""
+    """Values of frames that are known to be whole; ``None`` if any is compressed or absent."""
     columns = run.columns()
     if (columns["flags"] & _NOT_PLAIN).any():
         return None
@@ -85,7 +86,7 @@ def plain_values(run: FrameRun) -> list[bytes] | None:
 
 
 def decode_run(run: FrameRun, *, verify: bool = True) -> tuple[list[Message], list[int]]:
-    """Decode every frame; return the messages and the places of those that are damaged and left out."""
+    """Decode every frame; returns the messages, and the indexes of damaged frames, which are left out."""
     damaged = damaged_places(run, run.columns()) if verify else []
     if damaged:
         keep = np.ones(len(run), np.bool_)

@@ -1,12 +1,13 @@
-"""Frames of delayed messages: the record that waits, the message that comes of it, and records that change its time.
+"""Frames of delayed messages: the delayed record, the message it becomes, control records that change its due time.
 
-A delayed record is a frame with the flag ``DELAYED`` whose last header tells when it is due. So its last 26 bytes are
-the same in every frame but for the time, and whole columns of times can be read and changed at once::
+A delayed record is a frame with the flag ``DELAYED`` whose last header holds the due time. The last 26 bytes therefore
+are the same in every frame except for the time, and due times can be read and changed as whole columns::
 
     -26  14                2      -10  8              2
     -24  "goqueue-due-at"  14      -8  nanoseconds    8
 
-A producer may send ``goqueue-due-in`` in its place. Both names have the same length, so one becomes the other in place.
+A producer may send ``goqueue-due-in`` instead. Both names have the same length, so the broker replaces one by the other
+in place.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from goqueue.wire.internal_headers import DELAYED_OFFSET, DELAYED_TIMESTAMP, DUE
 
 DUE_HEADER_SIZE = 26
 MAX_DELAY_NS = 200 * 365 * 86_400 * 10**9
-"""About as far as a delay can reach so that the time at which it ends can still be written down."""
+"""Limit on a delay, so that the due time still fits its field."""
 _ROOM_TO_FIRE = 100
-"""Becoming visible, a message gets headers that take a little more than the one that it loses."""
+"""When a message becomes visible, its new headers take a little more space than the removed one."""
 MAX_DELAYED_HEADERS_BYTES = MAX_HEADERS_BYTES - _ROOM_TO_FIRE
 
 CANCEL = "cancel"
@@ -58,7 +59,7 @@ CHECKSUM = Struct(">I")
 _BODY = Struct(">qBBHIH")
 _ANY_DUE = re.compile(b"goqueue-due-")
 _NAME_ENDS_AT = -12
-"""Where the two bytes are in which the names differ."""
+"""Position of the two bytes in which the names differ."""
 _AT = np.frombuffer(DUE_AT[-2:].encode(), np.uint8)
 _IN_START = ord(DUE_IN[-2])
 _HEADERS_LENGTH_AT = 32
@@ -80,25 +81,26 @@ _KEPT_FLAGS = ~int(Flag.DELAYED) & 0xFF
 
 
 def due_header(due_ns: int, *, relative: bool = False) -> tuple[str, bytes]:
-    """The last header of a delayed record: due at a time, or so long after the broker has got it."""
+    """The last header of a delayed record: due at a time, or a time span after its arrival at the broker."""
     return DUE_IN if relative else DUE_AT, TIME.pack(due_ns)
 
 
 def due_times(run: FrameRun, places: Places) -> Times:
-    """When the frames at these places are due. They are delayed records that were checked."""
+    """Due times of the frames at these indexes, which are checked delayed records."""
     return _times_at(run.frames, run.ends()[places].astype(np.int64))
 
 
 def check_delays(run: FrameRun, columns: Columns) -> None:
-    """What a producer says of delays is complete, and in delayed messages only. The error names the first that is not.
+    """Check that a producer's delay headers are complete, and occur in delayed messages only. The error names the first
+    message that fails.
 
-    Lengths and checksums were checked before.
+    Lengths and checksums must have been checked before.
     """
     deque(delay_checks(run, columns), 0)
 
 
 def delay_checks(run: FrameRun, columns: Columns) -> Iterator[None]:
-    """The same one message after the other, for those who give way to others meanwhile."""
+    """Checks of ``check_delays`` one message at a time, for callers that yield to other tasks in between."""
     is_delayed = columns["flags"] & np.uint8(Flag.DELAYED) != 0
     if not is_delayed.any() and _ANY_DUE.search(run.frames) is None:
         return
@@ -120,10 +122,10 @@ def delay_checks(run: FrameRun, columns: Columns) -> Iterator[None]:
 
 
 def settle_delays(batch: CheckedBatch, now_ns: int, latest_ns: int) -> tuple[CheckedBatch, Places, Times]:
-    """Give every delayed message of a producer's batch the time at which it is due.
+    """Set the due time of every delayed message of a producer's batch.
 
-    What is due by now becomes a plain message. Returns the batch, the places of those that are still delayed, and when
-    they are due. Nothing has changed if this raises.
+    Messages that are due by now become plain messages. Returns the batch, the indexes of those still delayed, and their
+    due times. Changes nothing if it raises.
     """
     places = _delayed_places(batch)
     if not len(places):
@@ -151,7 +153,7 @@ def settle_delays(batch: CheckedBatch, now_ns: int, latest_ns: int) -> tuple[Che
 
 
 def fire(frames: Sequence[bytes | memoryview], offsets: Sequence[int], now_ns: int) -> list[bytes]:
-    """The visible messages that come of delayed records, which are at these offsets."""
+    """The visible messages for delayed records with these offsets."""
     made = []
     for frame, offset in zip(frames, offsets, strict=True):
         data = bytes(frame)
@@ -161,7 +163,7 @@ def fire(frames: Sequence[bytes | memoryview], offsets: Sequence[int], now_ns: i
         others_at = headers_at + _COUNT_SIZE
         count = int.from_bytes(data[headers_at:others_at]) + 1
         if data.startswith(_PRODUCER_START, others_at):
-            # It tells of a batch that this message leaves.
+            # The stamp describes a batch that this message leaves.
             length_at = others_at + len(_PRODUCER_START)
             others_at = length_at + 2 + int.from_bytes(data[length_at : length_at + 2])
             count -= 1
@@ -183,7 +185,7 @@ def fire(frames: Sequence[bytes | memoryview], offsets: Sequence[int], now_ns: i
                 headers,
                 now_ns,
                 priority,
-                # Nothing of it depends on a transaction any more.
+                # The message no longer depends on a transaction.
                 flags & _KEPT_FLAGS & ~int(Flag.TRANSACTIONAL) | int(Flag.FIRED),
             )
         )
@@ -191,7 +193,8 @@ def fire(frames: Sequence[bytes | memoryview], offsets: Sequence[int], now_ns: i
 
 
 def fired_origin(packed_headers: bytes) -> int | None:
-    """Which record a message was, or a control record is about: the last header tells. ``None`` if it is another."""
+    """Offset of the delayed record that a message came from, or that a control record refers to, by the last header.
+    ``None`` if that is another header."""
     most = len(_OFFSET_START) + _COUNT_SIZE + _MOST_DIGITS
     tail = packed_headers[-most:]
     start = tail.rfind(_OFFSET_START)
@@ -205,17 +208,17 @@ def fired_origin(packed_headers: bytes) -> int | None:
 
 
 def cancel_frame(offset: int, timestamp_ns: int) -> bytes:
-    """A control record: the delayed message at this offset will never be seen."""
+    """A control record: the delayed message at this offset is cancelled."""
     return _control(CANCEL, ((DELAYED_OFFSET, b"%d" % offset),), timestamp_ns)
 
 
 def reschedule_frame(offset: int, due_ns: int, timestamp_ns: int) -> bytes:
-    """A control record: the delayed message at this offset is due at another time."""
+    """A control record: the delayed message at this offset has a new due time."""
     return _control(RESCHEDULE, (due_header(due_ns), (DELAYED_OFFSET, b"%d" % offset)), timestamp_ns)
 
 
 def read_control(value: bytes, headers: Headers) -> tuple[str, int, int | None] | None:
-    """What a control record of delays says: verb, offset, new time. ``None`` if it is about other things."""
+    """Verb, offset and new due time of a control record about delays. ``None`` for other control records."""
     names = tuple(name for name, _ in headers)
     if value == CANCEL.encode() and names == (DELAYED_OFFSET,):
         offset = _number(headers[0][1])
@@ -227,7 +230,7 @@ def read_control(value: bytes, headers: Headers) -> tuple[str, int, int | None] 
 
 
 def is_only_due(packed: bytes) -> bool:
-    """Whether a frame has no other header than the one that tells when it is due, as most delayed ones have."""
+    """Whether a frame's only header is the due time, the common case of delayed messages."""
     return len(packed) == _COUNT_SIZE + DUE_HEADER_SIZE and packed[:-8] in _ONLY_DUE
 
 
@@ -294,7 +297,7 @@ def _write_checksums(frames: bytearray, starts: list[int], ends: list[int]) -> N
 
 
 def _without_delay(batch: CheckedBatch, places: Places, ends: Times) -> CheckedBatch:
-    """The same batch, with plain messages at these places. All that goes is at the ends of frames."""
+    """The batch with plain messages at these indexes. All removed bytes are at the ends of frames."""
     frames = bytearray(batch.frames)
     every_byte = np.frombuffer(frames, np.uint8)
     every_pair = np.ndarray(len(frames) - 1, ">u2", frames, 0, (1,))
@@ -302,7 +305,7 @@ def _without_delay(batch: CheckedBatch, places: Places, ends: Times) -> CheckedB
     every_byte[starts + FLAGS_AT] &= np.uint8(_KEPT_FLAGS)
     every_byte[starts + FLAGS_AGAIN_AT] &= np.uint8(_KEPT_FLAGS)
     lengths = every_pair[starts + _HEADERS_LENGTH_AT]
-    # No headers are no bytes: with the only one goes their count.
+    # An empty list of headers is encoded as no bytes: removing the only header removes the count as well.
     is_only = lengths == _COUNT_SIZE + DUE_HEADER_SIZE
     cuts = DUE_HEADER_SIZE + _COUNT_SIZE * is_only.astype(np.int64)
     every_pair[ends - lengths] -= 1

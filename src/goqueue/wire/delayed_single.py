@@ -1,4 +1,4 @@
-"""The delay of a message that comes alone, as most delayed messages do: without columns for a single row."""
+"""Due time of a batch with a single message, the common case of delayed messages, without numpy columns."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _AT, _IN = DUE_AT.encode(), DUE_IN.encode()
 
 
 def settle_single(batch: CheckedBatch, now_ns: int, latest_ns: int) -> int | None:
-    """When the only message of a producer's batch is due, if it is delayed and that lies ahead; it is written there.
+    """Set the due time of the only message of a producer's batch, if it is delayed and due in the future; returns it.
 
-    ``None``: it is another case, for ``settle_delays`` to see to, and nothing has changed.
+    ``None`` for any other batch, which is unchanged and left to ``settle_delays``.
     """
     frame = batch.frames
     if len(batch) != 1 or not frame[FLAGS_AT] & _DELAYED:

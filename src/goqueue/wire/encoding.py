@@ -1,4 +1,4 @@
-"""Many plain messages turned into frames at once: headers are written as columns, not one by one."""
+"""Encoding of many plain messages into frames at once, with headers written as columns."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MAGIC_NUMBER = int.from_bytes(MAGIC)
 def encode_values(
     values: Sequence[bytes], headers: bytes, timestamp_ns: int, priority: int = Priority.NORMAL, flags: int = 0
 ) -> FrameRun:
-    """What ``encode_frame`` makes of each value, without a key, one behind the other. There is at least one.
+    """Encode each value as ``encode_frame`` does, without a key, into consecutive frames. Requires at least one value.
 
-    A tenth of its time goes to each value; only the checksum does.
+    Takes a tenth of the time per value; only the checksum is computed per value.
     """
     lengths = list(map(len, values))
     joined = bytearray(headers + _ROOM).join([b"", *values])
     if headers:
-        # They stand before the first so far, and not behind the last.
+        # The header bytes precede each value, so drop those before the first value.
         del joined[: len(headers)]
         joined += headers
     value_lengths = np.array(lengths, np.uint32)
@@ -37,7 +37,7 @@ def encode_values(
     columns["flags"] = columns["flags_again"] = flags
     columns["timestamp"], columns["priority"] = timestamp_ns, priority
     columns["value_length"], columns["headers_length"] = value_lengths, len(headers)
-    # Up to the value the bodies of messages that are equally long are the same: so far they are summed up once.
+    # Up to the value, the bodies of messages of equal length are the same: that part of the checksum is computed once.
     begun = {
         length: crc32c(encode_body_start(timestamp_ns, priority, flags, 0, length, len(headers)))
         for length in set(lengths)

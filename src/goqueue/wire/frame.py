@@ -1,10 +1,10 @@
-"""One message as bytes: a 34-byte header, then key, value and headers, all big-endian.
+"""Frame, the binary format of one message: a 34-byte header, then key, value and headers, all big-endian.
 
 ::
 
-    0  magic "GQ"   2      16 timestamp  8   Unix nanoseconds, the producer's
+    0  magic "GQ"   2      16 timestamp  8   Unix nanoseconds, set by the producer
     2  version      1      24 priority   1
-    3  flags        1      25 flags      1   again, so that the checksum covers them
+    3  flags        1      25 flags      1   repeated, so that the checksum covers them
     4  checksum     4      26 key length    2
     8  offset       8      28 value length  4
                            32 headers length  2, 0 when there are none
@@ -35,7 +35,7 @@ FLAGS_AGAIN_AT = 25
 MAX_KEY_BYTES = 0xFFFF
 MAX_HEADERS_BYTES = 0xFFFF
 MAX_HEADERS = (MAX_HEADERS_BYTES - 2) // 4
-"""No more fit, be they empty: each takes the lengths of its name and its value."""
+"""Upper bound, reached by empty headers: each takes at least the two lengths of its name and its value."""
 
 _BEFORE_CHECKSUM = Struct(">2sBB")
 _STAMP = Struct(">Iq")
@@ -54,15 +54,15 @@ class Flag(IntFlag):
     DELAYED = 32
     TRANSACTIONAL = 64
     FIRED = 128
-    """A delayed message that has become visible; a header names the record that it was until then."""
+    """A delayed message that became visible; a header holds the offset of its delayed record."""
 
 
 INVISIBLE = Flag.CONTROL | Flag.DELAYED
-"""What no reader sees."""
+"""Flags of frames that are invisible to readers."""
 
 
 encode_body_start = _BODY.pack
-"""Timestamp, priority, flags, the lengths of key, value and headers: where what the checksum covers begins."""
+"""Encodes the first fields that the checksum covers: timestamp, priority, flags, lengths of key, value and headers."""
 
 _PREFIXES = [_BEFORE_CHECKSUM.pack(MAGIC, VERSION, flags) for flags in range(256)]
 
@@ -76,13 +76,13 @@ def encode_frame(
     flags: int = 0,
     offset: int = 0,
 ) -> bytes:
-    """Encode one message. ``headers`` are already encoded (``encode_headers``); lengths are the caller's to bound."""
+    """Encode one message. ``headers`` are already encoded (``encode_headers``); the caller bounds lengths."""
     body = encode_body_start(timestamp_ns, priority, flags, len(key), len(value), len(headers)) + key + value + headers
     return _PREFIXES[flags] + _STAMP.pack(crc32c(body), offset) + body
 
 
 def read_whole(frame: memoryview) -> tuple[int, int, int, int, int, int, int] | None:
-    """Flags, offset, timestamp, priority and the lengths of a single frame; ``None`` if anything is wrong with it."""
+    """Flags, offset, timestamp, priority and the lengths of a single frame; ``None`` if it is invalid."""
     if len(frame) < HEADER_SIZE:
         return None
     magic, version, flags, checksum, offset, at_ns, priority, again, key, value, headers = _HEADER.unpack_from(frame)
@@ -94,7 +94,7 @@ def read_whole(frame: memoryview) -> tuple[int, int, int, int, int, int, int] | 
 
 
 def encode_message(message: Message, more_flags: int = 0) -> bytes:
-    """The frame that a decoded message came from."""
+    """Encode a decoded message as the frame that it came from."""
     flags = more_flags | int(Flag.TOMBSTONE) * message.tombstone | int(Flag.COMPRESSED) * message.compressed
     return encode_frame(
         message.key or b"",
@@ -112,7 +112,7 @@ def timestamp_of(frame: bytes | memoryview) -> int:
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Count, then name and value of each, every length in two bytes. No headers are no bytes."""
+    """Encode headers: count, then name and value of each, every length in two bytes. No headers give no bytes."""
     if not headers:
         return b""
     parts = [_COUNT.pack(min(len(headers), 0xFFFF))]
@@ -131,7 +131,7 @@ def encode_headers(headers: Headers) -> bytes:
 
 
 def decode_headers(packed: bytes) -> Headers:
-    """The opposite of ``encode_headers``; raises ``InvalidFrame`` for anything it could not have made."""
+    """Inverse of ``encode_headers``; raises ``InvalidFrame`` for bytes that it cannot have produced."""
     if not packed:
         return NO_HEADERS
     try:

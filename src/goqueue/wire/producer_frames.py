@@ -1,7 +1,7 @@
-"""Frames that carry a producer's stamp, and the control records that end its transactions.
+"""Producer stamps in frames, and the control records that end transactions.
 
-A stamp is the first header of the first frame of a batch. It tells whose batch this is, where in the producer's
-sequence it lies, and how many frames belong to it.
+A stamp is the first header of the first frame of a batch. It holds the batch's producer, its position in the producer's
+sequence, and its number of frames.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from goqueue.wire.frame import (
 from goqueue.wire.internal_headers import COPY_OF, DEDUP_ID, PRODUCER, ProducerStamp, encode_producer, producer_stamp
 
 STAMP_BYTES = 40
-"""What a stamp adds to the headers of a message, at the most."""
+"""Upper bound of the bytes that a stamp adds to the headers of a message."""
 MAX_STAMPED_HEADERS_BYTES = MAX_HEADERS_BYTES - STAMP_BYTES
 _NO_SEQUENCE = -1
 _NAME_AT = 2
@@ -46,7 +46,7 @@ _TRANSACTIONAL = int(Flag.TRANSACTIONAL)
 
 
 class Marker(NamedTuple):
-    """What a control record says: a producer's transaction ends here, one way or the other."""
+    """Content of a control record: the commit or abort of a producer's transaction."""
 
     producer_id: int
     epoch: int
@@ -54,19 +54,19 @@ class Marker(NamedTuple):
 
 
 def with_stamp(frame: bytes, stamp: ProducerStamp, more_flags: int = 0) -> bytes:
-    """The same frame with a stamp before its other headers."""
+    """The frame with a stamp before its other headers."""
     headers_at = _headers_at(frame)
     headers = ((PRODUCER, encode_producer(stamp)), *decode_headers(frame[headers_at:]))
     return _again(frame, headers_at, encode_headers(headers), frame[FLAGS_AT] | more_flags)
 
 
 def stamp_batch(frames: list[bytes], stamp: ProducerStamp) -> list[bytes]:
-    """A producer's batch, stamped."""
+    """A producer's batch with its stamp."""
     return [with_stamp(frames[0], stamp), *frames[1:]]
 
 
 def stamped_pieces(runs: Sequence[FrameRun], stamp: ProducerStamp) -> list[bytes | memoryview]:
-    """The envelope of a batch of several runs, stamped, in pieces: only the first frame is copied."""
+    """The encoded batch of several runs with a stamp, in pieces: only the first frame is copied."""
     first = runs[0]
     end = int(first.positions[1]) if len(first) > 1 else len(first.frames)
     stamped = with_stamp(bytes(first.frames[:end]), stamp)
@@ -76,18 +76,18 @@ def stamped_pieces(runs: Sequence[FrameRun], stamp: ProducerStamp) -> list[bytes
 
 
 def stamp_of(frame: bytes) -> ProducerStamp | None:
-    """The stamp of one frame, if it has one."""
+    """The stamp of one frame, if present."""
     headers_at = _headers_at(frame)
     return producer_stamp(frame[headers_at:]) if headers_at < len(frame) else None
 
 
 def stamped_places(run: FrameRun, columns: Columns) -> list[int]:
-    """Where frames have headers that begin like a stamp, without looking at every frame."""
+    """Indexes of frames whose headers begin like a stamp, without a loop over the frames."""
     places = np.flatnonzero(columns["headers_length"] >= _NAME_AT + 8)
     if not len(places):
         return []
     starts = run.ends()[places].astype(np.int64) - columns["headers_length"][places] + _NAME_AT
-    # A length that is damaged may point anywhere.
+    # A damaged length may point anywhere.
     inside = starts >= run.positions[places].astype(np.int64) + HEADER_SIZE
     places, starts = places[inside], starts[inside]
     words = np.ndarray(len(run.frames) - 7, ">u8", run.frames, 0, (1,))
@@ -96,7 +96,7 @@ def stamped_places(run: FrameRun, columns: Columns) -> list[int]:
 
 
 def as_plain(frame: bytes) -> bytes:
-    """The same frame without stamp and flag of a transaction; its offset stays."""
+    """The frame without stamp and transaction flag; its offset is unchanged."""
     headers_at = _headers_at(frame)
     headers = decode_headers(frame[headers_at:])
     if headers and headers[0][0] == PRODUCER:
@@ -112,14 +112,14 @@ def marker_frame(marker: Marker, timestamp_ns: int) -> bytes:
 
 
 def read_marker(flags: int, stamp: ProducerStamp) -> Marker | None:
-    """What a stamped frame with these flags says of a transaction's end; ``None`` if it is a batch."""
+    """The end of a transaction that a stamped frame with these flags records; ``None`` if it is part of a batch."""
     if not flags & Flag.CONTROL or stamp.first_sequence != _NO_SEQUENCE:
         return None
     return Marker(stamp.producer_id, stamp.epoch, bool(flags & Flag.COMMIT))
 
 
 def check_stamp(run: FrameRun, first_headers_bytes: int) -> ProducerStamp | None:
-    """The stamp of a producer's batch, if it has one; raises if it cannot be right."""
+    """The stamp of a producer's batch, if present; raises if it is invalid."""
     end = int(run.positions[1]) if len(run) > 1 else len(run.frames)
     stamp = producer_stamp(run.frames[end - first_headers_bytes : end]) if first_headers_bytes else None
     if stamp is None:
@@ -136,24 +136,24 @@ def check_stamp(run: FrameRun, first_headers_bytes: int) -> ProducerStamp | None
 
 
 def is_only_stamp(run: FrameRun, columns: Columns) -> bool:
-    """Whether a batch that has a stamp has no other header."""
+    """Whether a batch with a stamp has no other header."""
     lengths = columns["headers_length"]
     return has_only_stamp(run, int(lengths[0])) and not lengths[1:].any()
 
 
 def has_only_stamp(run: FrameRun, headers_bytes: int) -> bool:
-    """The same of the first frame of such a batch, which has so many bytes of headers."""
+    """Whether the first frame of such a batch, with this many bytes of headers, has no other header."""
     end = int(run.positions[1]) if len(run) > 1 else len(run.frames)
     return headers_bytes == STAMP_BYTES and bytes(run.frames[end - STAMP_BYTES :][:_NAME_AT]) == b"\0\1"
 
 
 def dedup_ids(run: FrameRun) -> dict[int, bytes]:
-    """The dedup ids of frames that were checked, by place. A message that the broker has copied has none."""
+    """Dedup ids of checked frames, by index. A message copied by the broker has none."""
     return dict(each_dedup_id(run))
 
 
 def each_dedup_id(run: FrameRun) -> Iterator[tuple[int, bytes]]:
-    """The same one after the other, for those who give way to others meanwhile."""
+    """The dedup ids one at a time, for callers that yield to other tasks in between."""
     match = _ANY_DEDUP_ID.search(run.frames)
     if match is None:
         return
@@ -164,13 +164,13 @@ def each_dedup_id(run: FrameRun) -> Iterator[tuple[int, bytes]]:
         place = bisect_right(ends, match.start())
         end = ends[place]
         if match.start() < headers_at[place]:
-            # In the value it may stand any number of times.
+            # The pattern may also occur in the value, any number of times.
             match = _ANY_DEDUP_ID.search(data, headers_at[place])
             continue
         try:
             headers = dict(decode_headers(data[headers_at[place] : end]))
         except InvalidFrame:
-            # Only of frames that nobody has checked.
+            # Possible only for unchecked frames.
             headers = {}
         if DEDUP_ID in headers and COPY_OF not in headers:
             yield place, headers[DEDUP_ID]
@@ -178,7 +178,7 @@ def each_dedup_id(run: FrameRun) -> Iterator[tuple[int, bytes]]:
 
 
 def aborted_among(aborted: OffsetRuns, run: FrameRun) -> NDArray[np.bool_] | None:
-    """Which frames of a run were aborted; ``None`` if none was."""
+    """Mask of the aborted frames of a run; ``None`` if there are none."""
     first, last = run.offset_at(0), run.offset_at(-1)
     if not aborted.any_between(first, last + 1):
         return None

@@ -1,8 +1,7 @@
-"""How a registry's serializers begin a value: a zero, then the id of its schema in four bytes, big-endian.
+"""Wire format of the schema registry's serializers: a zero byte, then the schema id in four bytes, big-endian.
 
-In Protobuf there follows which message of the schema it is: the place of each message in the one around it, the
-outermost first. These are numbers of variable length with their sign in the lowest bit, with their count before them;
-a single zero stands for the first message of the schema, as almost all are.
+In Protobuf, the message type follows: the index of each message in the enclosing one, the outermost first, as zigzag
+varints preceded by their count; a single zero stands for the first message of the schema, the common case.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from goqueue.wire.varint import varint, zigzag
 
 HEADER_BYTES = 5
 MAX_MESSAGE_INDEXES = 100
-"""How deep messages may lie in one another."""
+"""Limit on the nesting of messages."""
 _MAGIC = 0
 _MAX_ID = (1 << 32) - 1
 _MAX_INDEX = (1 << 31) - 1
@@ -23,21 +22,21 @@ _FIRST_MESSAGE = b"\x00"
 
 
 def parse_schema_id(value: bytes) -> int | None:
-    """The id that a value begins with; ``None`` if it begins otherwise."""
+    """The schema id at the start of a value; ``None`` if the value has another format."""
     if len(value) < HEADER_BYTES or value[0] != _MAGIC:
         return None
     return int.from_bytes(value[1:HEADER_BYTES])
 
 
 def encode_schema_id(schema_id: int) -> bytes:
-    """What a value of this schema begins with."""
+    """The prefix of a value with this schema."""
     if not 0 <= schema_id <= _MAX_ID:
         raise InvalidMessage(f"{schema_id} is no id of a schema; 0 to {_MAX_ID} are")
     return bytes((_MAGIC,)) + schema_id.to_bytes(HEADER_BYTES - 1)
 
 
 def decode_schema_id(value: bytes) -> int:
-    """The id that a value begins with; an error says how it begins instead."""
+    """The schema id at the start of a value; the error describes the start of a value in another format."""
     if len(value) < HEADER_BYTES:
         raise InvalidMessage(
             f"a value with a schema begins with {HEADER_BYTES} bytes, a zero and the schema's id; "
@@ -52,7 +51,7 @@ def decode_schema_id(value: bytes) -> int:
 
 
 def encode_message_indexes(indexes: Sequence[int]) -> bytes:
-    """Which message of a Protobuf schema follows."""
+    """Encode the path of indexes of a message type in a Protobuf schema."""
     if not 1 <= len(indexes) <= MAX_MESSAGE_INDEXES:
         raise InvalidMessage(f"{len(indexes)} places cannot name a message; 1 to {MAX_MESSAGE_INDEXES} can")
     if not all(0 <= index <= _MAX_INDEX for index in indexes):
@@ -63,7 +62,7 @@ def encode_message_indexes(indexes: Sequence[int]) -> bytes:
 
 
 def decode_message_indexes(value: bytes, at: int = HEADER_BYTES) -> tuple[tuple[int, ...], int]:
-    """Which message of its schema a value is, and where it begins."""
+    """Decode the path of indexes of a value's message type; returns it with the position of the payload."""
     count, at = _decode_number(value, at)
     if count == 0:
         return (0,), at

@@ -1,12 +1,12 @@
-"""Which trace a message belongs to: the one that its producer names, or one of its own.
+"""Trace id of a message: set by the producer, or else derived from the message's position.
 
-A producer names it in the header ``traceparent`` as W3C Trace Context has it. A message without one has a trace id
-that is computed from where it lies, and from which that place can be computed again: so every message can be looked up
-by its trace id, however old it is, and nothing has to be stored for that::
+A producer sets it in the header ``traceparent``, as in W3C Trace Context. Otherwise the trace id is computed from
+topic, partition and offset, and these can be computed back from it: every message can be found by its trace id, however
+old it is, and nothing is stored for that::
 
     0  topic       5   of the SHA-256 of its name
     5  partition   3
-    8  offset      8   mixed, so that samplers which look at these bytes see noise
+    8  offset      8   mixed, so that samplers which read these bytes see random bits
 
 Copies that the broker makes of a message (when it is due, as a dead letter, redriven) stay in its trace.
 """
@@ -36,13 +36,13 @@ _NO_SPAN = b"0" * 16
 _OFFSET_MASK = (1 << 64) - 1
 _TOPIC_BITS = 40
 _PARTITION_BITS = 24
-# An odd factor can be undone by its inverse, and a shift by half the width by itself: nothing is lost in mixing.
+# Mixing is reversible: an odd factor by its inverse, a shift by half the width by itself.
 _FACTOR = 0x9E3779B97F4A7C15
 _INVERSE = pow(_FACTOR, -1, 1 << 64)
 
 
 class TraceParent(NamedTuple):
-    """What a ``traceparent`` says, in lower-case hexadecimal."""
+    """Fields of a ``traceparent``, in lower-case hexadecimal."""
 
     trace_id: str
     span_id: str
@@ -57,7 +57,7 @@ class TraceParent(NamedTuple):
 
 
 class DerivedPlace(NamedTuple):
-    """What a computed trace id says of the message: ``topic`` is the mark of its topic's name."""
+    """Position encoded in a derived trace id: ``topic`` is the mark of the topic's name."""
 
     topic: int
     partition: int
@@ -65,7 +65,7 @@ class DerivedPlace(NamedTuple):
 
 
 def parse_traceparent(value: bytes) -> TraceParent | None:
-    """``None`` for anything that the standard tells receivers to ignore."""
+    """Parse a ``traceparent``; ``None`` for values that the standard requires receivers to ignore."""
     if len(value) > _LONGEST_PARENT or (found := _PARENT.fullmatch(value)) is None:
         return None
     version, trace_id, span_id, flags, more = found.groups()
@@ -75,7 +75,7 @@ def parse_traceparent(value: bytes) -> TraceParent | None:
 
 
 def traceparent_in(headers: Headers) -> TraceParent | None:
-    """What the message's producer says; the first header of that name counts."""
+    """The ``traceparent`` set by the message's producer; the first header of that name counts."""
     for name, value in headers:
         if name == TRACEPARENT:
             return parse_traceparent(value)
@@ -87,7 +87,7 @@ def is_trace_id(text: str) -> bool:
 
 
 def trace_id_of(headers: Headers, topic: str, partition: int, offset: int) -> str:
-    """The trace that a message belongs to, in 32 hexadecimal digits."""
+    """Trace id of a message, in 32 hexadecimal digits."""
     if not headers:
         return derived_trace_id(topic, partition, offset)
     parent = traceparent_in(headers)
@@ -102,13 +102,13 @@ def trace_id_of(headers: Headers, topic: str, partition: int, offset: int) -> st
 
 
 def derived_trace_id(topic: str, partition: int, offset: int) -> str:
-    """The trace id of a message whose producer named none."""
+    """Trace id of a message whose producer set none."""
     upper = topic_mark(topic) << _PARTITION_BITS | partition
     return f"{upper:016x}{_mixed(offset ^ upper):016x}"
 
 
 def derived_trace_ids(topic: str, partition: int, offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """The same for many offsets at once: for each the upper and the lower half."""
+    """Derived trace ids for many offsets at once: the upper and the lower half of each."""
     upper = topic_mark(topic) << _PARTITION_BITS | partition
     made = np.empty((len(offsets), 2), np.uint64)
     made[:, 0] = upper
@@ -120,7 +120,8 @@ def derived_trace_ids(topic: str, partition: int, offsets: NDArray[np.int64]) ->
 
 
 def place_of(trace_id: str) -> DerivedPlace:
-    """The opposite. For a trace id that was not computed so, the place is one that hardly any message has."""
+    """Position encoded in a derived trace id. For other trace ids, the result is a position that hardly any message
+    has."""
     upper, lower = int(trace_id[:16], 16), int(trace_id[16:], 16)
     offset = _unmixed(lower) ^ upper
     return DerivedPlace(upper >> _PARTITION_BITS, upper & ((1 << _PARTITION_BITS) - 1), offset)
@@ -128,14 +129,14 @@ def place_of(trace_id: str) -> DerivedPlace:
 
 @lru_cache(maxsize=4_096)
 def topic_mark(topic: str) -> int:
-    """What stands for a topic's name in computed trace ids."""
+    """Mark that stands for a topic's name in derived trace ids."""
     mark = int.from_bytes(sha256(topic.encode()).digest()[: _TOPIC_BITS // 8])
-    # All zeros is no trace id.
+    # A trace id of all zeros is invalid.
     return mark or 1
 
 
 def derived_span_id(trace_id: str, *parts: object) -> str:
-    """A span id that can be computed again by whoever knows the same, so that spans can refer to each other."""
+    """A span id derived from the given parts, so that spans can refer to each other without sharing state."""
     text = "/".join([trace_id, *map(str, parts)])
     digest = blake2b(text.encode(), digest_size=8).hexdigest()
     return digest if digest != _NO_SPAN.decode() else "0" * 15 + "1"

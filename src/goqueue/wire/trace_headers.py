@@ -1,4 +1,4 @@
-"""The headers in which a message carries its trace from whoever publishes it to whoever gets it."""
+"""Headers that carry the trace context from producer to consumer."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from goqueue.model.message import Headers
 from goqueue.wire.trace_context import TRACEPARENT, TRACESTATE, TraceParent
 
 _LONGEST_STATE = 512
-"""What the standard asks everyone to pass on; more may be left out."""
+"""Length that the standard asks to propagate; longer values may be dropped."""
 _MOST_OWN_BYTES = 60_000
 _BYTES_AROUND = 4
-"""Around each header's name and value, when they are packed."""
+"""Bytes that the encoding adds to each header's name and value."""
 
 
 def trace_headers(parent: TraceParent, state: bytes = b"") -> Headers:
-    """``state`` is the tracing systems' own, and means nothing here."""
+    """Headers for a trace context. ``state`` is passed through unread for tracing systems."""
     named = (TRACEPARENT, str(parent).encode())
     return (named, (TRACESTATE, state)) if 0 < len(state) <= _LONGEST_STATE else (named,)
 
 
 def in_trace(own: Headers, trace: Headers) -> Headers:
-    """A message's own headers and those of a trace, unless its own name one already.
+    """A message's headers together with the trace headers, unless it has a trace of its own.
 
-    Headers that fill the room they have stay as they are: no message is refused because of its trace.
+    If they would exceed the limit, the headers stay unchanged: no message is refused because of its trace.
     """
     if not own:
         return trace

@@ -1,4 +1,4 @@
-"""What a producer's frames must satisfy before they are stored."""
+"""Validation of producers' batches before they are stored."""
 
 from __future__ import annotations
 
@@ -36,31 +36,32 @@ from goqueue.wire.producer_frames import check_stamp, has_only_stamp, is_only_st
 
 _ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE | Flag.DELAYED | Flag.TRANSACTIONAL)
 _OF_DELAYS = {DUE_AT, DUE_IN}
-"""Looked at by ``check_delays``."""
+"""Headers checked by ``check_delays``."""
 _RESERVED = RESERVED_PREFIX.encode()
 _FEW_HEADER_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRules:
-    """The bounds that a topic sets for what is published to it."""
+    """Limits that a topic sets for published messages."""
 
     max_value_bytes: int
     latest_timestamp_ns: int
     needs_key: bool = False
     in_transaction: bool = False
     headers_were_checked: bool = False
-    """By ``header_checks``, and the layout with them."""
+    """Whether ``header_checks`` has run, which includes the layout."""
 
 
 def has_many_headers(run: FrameRun) -> bool:
-    """Whether checking what a batch has in its headers takes more than a few milliseconds."""
+    """Whether checking a batch's headers takes more than a few milliseconds."""
     lengths = run.columns()["headers_length"]
     return len(run) > 1 and int(lengths.sum()) > _FEW_HEADER_BYTES
 
 
 def header_checks(run: FrameRun) -> Iterator[None]:
-    """What ``verify_batch`` looks at in headers, one message at a time, for those who give way to others meanwhile."""
+    """Checks of ``verify_batch`` on headers, one message at a time, for callers that yield to other tasks in
+    between."""
     columns = run.columns()
     check_layout(run, columns)
     yield
@@ -70,7 +71,7 @@ def header_checks(run: FrameRun) -> Iterator[None]:
 
 
 def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
-    """Check a producer's batch as a whole; raise for the first message that is not allowed. Copies the frames."""
+    """Check a producer's whole batch; raises for the first message that is not allowed. Copies the frames."""
     if len(run) == 1 and (only := _plain_one(run, rules)) is not None:
         return only
     columns = run.columns()
@@ -81,7 +82,7 @@ def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     if has_flags:
         _check_flags(columns)
     stamp = check_stamp(run, int(columns["headers_length"][0]))
-    # Most batches have no other header than the stamp, and then nothing has to be searched.
+    # Most batches have no header but the stamp, and then nothing has to be searched.
     has_headers = not is_only_stamp(run, columns) if stamp is not None else bool(columns["headers_length"].any())
     if has_flags or rules.in_transaction:
         _check_transaction(columns, stamp, rules)
@@ -97,9 +98,9 @@ def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
 
 
 def _plain_one(run: FrameRun, rules: FrameRules) -> CheckedBatch | None:
-    """A single message that is beyond doubt. ``None``: it has to be looked at closely.
+    """Fast path for a single message that is valid beyond doubt. ``None``: it needs the full checks.
 
-    Tables are made for many: of one they take several times as long as all the rest of its publishing.
+    Numpy columns are made for many messages: for one they take several times as long as the rest of publishing it.
     """
     frame = run.frames
     if (header := read_whole(frame)) is None:
@@ -169,7 +170,7 @@ def _check_bounds(columns: Columns, rules: FrameRules) -> None:
 
 
 def _check_headers(run: FrameRun, columns: Columns, is_stamped: bool) -> Iterator[None]:
-    """One message after the other."""
+    """Check one message at a time."""
     lengths = columns["headers_length"]
     with_headers = np.flatnonzero(lengths)
     ends = run.ends()[with_headers].tolist()
@@ -189,7 +190,7 @@ def _check_headers(run: FrameRun, columns: Columns, is_stamped: bool) -> Iterato
 
 
 def refuse_reserved(place: int, headers: Headers) -> None:
-    """Producers may not make up the system's own headers, but for those that they may set."""
+    """Refuse the system's reserved headers, except those that producers may set."""
     seen_ttl = seen_dedup_id = False
     for name, value in headers:
         if name == TTL:
