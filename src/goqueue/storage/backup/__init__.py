@@ -1,1 +1,1 @@
-"""The format of backups, writing and reading them."""
+"""Backups: their format, and how they are written and read."""

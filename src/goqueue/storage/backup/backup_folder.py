@@ -1,4 +1,4 @@
-"""What goes into the backup of a data folder that no broker uses: the files as they lie there."""
+"""Source files of a backup of a data folder that is not in use by a broker."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from goqueue.storage.files.files import OsFiles
 
 
 class NoDataFolder(InvalidRequest):
-    """There is no data folder."""
+    """The data folder does not exist."""
 
     remedy = "Give the folder that the broker was started with: goqueue serve --data DIR."
 
 
 class LogMissing(CorruptData):
-    """Something of the folder is not where it was."""
+    """A file or folder of a log is missing."""
 
     remedy = "See that every disk is mounted and no link is broken; 'goqueue doctor DIR' tells what else is missing."
 
 
 class Unreadable(StorageFailed):
-    """The system does not give what is in the folder."""
+    """The system refuses to read a file of the folder."""
 
     remedy = "Check the disk, and that you may read every file of the folder."
 
 
 @contextmanager
 def stopped(root: Path) -> Iterator[list[SourceFile]]:
-    """The files of a backup, which stay as they are in this block: a broker that starts meanwhile is refused."""
+    """Files of a backup, which stay unchanged in this block: a broker that starts meanwhile is refused."""
     files = OsFiles(root)
     if not (root / "FORMAT").is_file():
         raise NoDataFolder(f"{root} is not a data folder: there is no FORMAT in it")
@@ -61,7 +61,7 @@ def recovery_points(root: Path) -> dict[str, RecoveryPoint]:
 
 
 def check_logs(root: Path, sources: Collection[SourceFile], logs: Collection[str]) -> None:
-    """Raises if there is no file of one of ``logs``, given as ``logs/{folder}/{partition}``."""
+    """Raises if a log in ``logs``, given as ``logs/{folder}/{partition}``, has no file."""
     found = {source.path.rpartition("/")[0] for source in sources}
     if missing := sorted(set(logs) - found):
         more = f", nor of {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -69,7 +69,8 @@ def check_logs(root: Path, sources: Collection[SourceFile], logs: Collection[str
 
 
 def _sources(files: OsFiles, root: Path, points: dict[str, RecoveryPoint]) -> Iterator[SourceFile]:
-    """No link is followed: it may lead to what the folder's owner must not read."""
+    """Files of the backup. No symbolic link is followed: it could lead to files that the folder's owner must not
+    read."""
     for at_the_top in root.iterdir():
         yield from _of_backup(files, root, at_the_top)
     yield from _in_folder(files, root, root / "snapshots")
@@ -78,7 +79,7 @@ def _sources(files: OsFiles, root: Path, points: dict[str, RecoveryPoint]) -> It
             chosen = list(_in_folder(files, root, partition))
             yield from chosen
             if not chosen:
-                # It never had a message, or has none any more: it must be there, or it would look lost.
+                # A log without messages is included, or it would look lost.
                 path = partition.relative_to(root).as_posix()
                 point = points.get(path)
                 empty = f"{path}/{0 if point is None else point.base + point.count:020d}.log"
@@ -111,5 +112,5 @@ def _entries_of(files: OsFiles, folder: Path) -> list[Path]:
 
 
 def _order(source: SourceFile) -> tuple[int, str]:
-    """Small files first."""
+    """Sort key: small files first."""
     return source.path.startswith("logs/"), source.path

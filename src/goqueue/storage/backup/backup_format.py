@@ -1,15 +1,15 @@
-"""What a backup looks like: a tar of a data folder's files, with a head in front and a manifest behind them.
+"""Format of backups: a tar of a data folder's files, preceded by a head and followed by a manifest.
 
 ::
 
-    backup.json       the head: which broker, which instant, how much follows
-    FORMAT            the files of the data folder, under their names there
+    backup.json       the head: broker, time, amount of data that follows
+    FORMAT            the files of the data folder, under their relative paths
     checkpoint
     snapshots/…
     logs/…
-    manifest.json     every file with its size and checksum, under a checksum of its own
+    manifest.json     every file with its size and checksum, with a checksum of the manifest itself
 
-The manifest comes last, so a backup that breaks off has none. Any tar program can look into it.
+The manifest comes last, so an incomplete backup has none. Any tar program can read a backup.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEAD_NAME = "backup.json"
 MANIFEST_NAME = "manifest.json"
 MOST_FILES = 5_000_000
 LARGEST_FILE = (1 << 33) - 1
-"""As much as a tar header can say without extensions; segments are smaller."""
+"""Largest size in a tar header without extensions; segments are smaller."""
 LARGEST_HEAD = 64 << 10
 LARGEST_MANIFEST = 1 << 30
 LONGEST_NAME = 400
@@ -45,13 +45,13 @@ _LOG_NAME = re.compile(rf"logs/([^/]+)/([0-9]+)/({_OF_SEGMENT})")
 
 
 class BadBackup(CorruptData):
-    """What was read is no backup, or not a whole one, or not as it was written."""
+    """The data is not a backup, or is incomplete or damaged."""
 
     remedy = "Use another backup. Nothing was restored from this one."
 
 
 class Head(msgspec.Struct, frozen=True):
-    """``files`` and ``size_bytes``: how much follows, the manifest not counted."""
+    """First entry of a backup. ``files`` and ``size_bytes`` count what follows, without the manifest."""
 
     format: int
     instant: str
@@ -69,7 +69,7 @@ class FileEntry(msgspec.Struct, frozen=True):
 
 
 class PartitionEntry(msgspec.Struct, frozen=True):
-    """``records``: how many there are in the partition's files, those that readers do not see included."""
+    """``records``: number of records in the partition's files, including those invisible to readers."""
 
     topic: str
     partition: int
@@ -89,7 +89,7 @@ class _Sealed(msgspec.Struct):
 
 
 def seal(manifest: Manifest) -> bytes:
-    """The content of the manifest's file."""
+    """Content of the manifest's file."""
     content = msgspec.json.encode(manifest)
     return msgspec.json.encode(_Sealed(crc32c(content), msgspec.Raw(content)))
 
@@ -117,7 +117,7 @@ def read_head(content: bytes) -> Head:
 
 
 def is_of_backup(path: str) -> bool:
-    """Whether a file of a data folder is one that backups hold. No such name leads out of the folder."""
+    """Whether backups contain this file of a data folder. No accepted name leads out of the folder."""
     return _FILE_NAME.fullmatch(path) is not None
 
 
@@ -128,6 +128,6 @@ def check_name(path: str) -> str:
 
 
 def log_of(path: str) -> tuple[str, int, str] | None:
-    """Topic, partition and the segment's file, if that is what it is."""
+    """Topic, partition and name of a segment's file; ``None`` for other paths."""
     match = _LOG_NAME.fullmatch(path)
     return None if match is None else (match[1].rpartition("~")[0] or match[1], int(match[2]), match[3])

@@ -1,7 +1,7 @@
-"""Reading a backup: everything in it is held against its manifest, and nothing in it is believed before.
+"""Reader of backups: checks everything against the manifest, and trusts nothing before.
 
-A backup may come from anywhere. Names are checked before they are used, sizes before anything is kept in memory, and
-only the few kinds of tar entries that backups have are read at all.
+A backup may come from an untrusted source. Names are checked before use, sizes before content is held in memory, and
+only the few kinds of tar entries that backups contain are accepted.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _PIECE_BYTES = 1 << 20
 _CHECKSUM_AT = slice(148, 156)
 _LARGEST_EXTENSION = 4 << 10
 _MOST_PADDING = 1 << 20
-"""Of zeros behind the end: tar programs round up."""
+"""Limit on zeros after the end: tar programs round up."""
 _OF_INDEX = ".index"
 _MANIFEST_BYTES_PER_FILE = 1_000
-"""More than a file and its partition take in the manifest, however long their names are."""
+"""Upper bound of the size of a file and its partition in the manifest, however long their names are."""
 
 
 class Source(Protocol):
     def read(self, size: int, /) -> bytes:
-        """Up to ``size`` bytes; none at the end."""
+        """Up to ``size`` bytes; empty at the end."""
 
 
 class Sink(Protocol):
-    """Where the content goes as it is read. None of it may be used before ``read_backup`` has returned."""
+    """Destination of the content while it is read. None of it may be used before ``read_backup`` has returned."""
 
     def begin(self, head: Head) -> None: ...
 
@@ -58,7 +58,7 @@ class Sink(Protocol):
 
 
 class Nowhere:
-    """Keeps nothing of a backup. ``expect`` is told how many bytes its files have."""
+    """A sink that discards a backup. ``expect`` is called with the total size of its files."""
 
     def __init__(self, expect: Callable[[int], None]) -> None:
         self._expect = expect
@@ -82,7 +82,7 @@ class _Entry(NamedTuple):
 
 
 def read_backup(source: Source, sink: Sink) -> Manifest:
-    """Read all of it. Raises ``BadBackup`` if anything is missing, too much, or not as it was written."""
+    """Read a whole backup. Raises ``BadBackup`` if anything is missing, unexpected or damaged."""
     tar = _Tar(source)
     head = read_head(tar.small(HEAD_NAME, LARGEST_HEAD))
     sink.begin(head)
@@ -132,14 +132,14 @@ def _compare(head: Head, found: list[FileEntry], manifest: Manifest) -> None:
 
 
 class _Tar:
-    """The entries of a tar, one behind the other; each must be read before the next."""
+    """Entries of a tar, in sequence; each must be read before the next."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._at = 0
 
     def small(self, name: str, most: int) -> bytes:
-        """The content of the next entry, which has that name."""
+        """Content of the next entry, which must have this name."""
         entry = self.next()
         if entry.name != name:
             raise BadBackup(f"it has {shown(entry.name)} where {name} should be; it is not a backup of GoQueue")
@@ -148,13 +148,13 @@ class _Tar:
         return b"".join(self.content(entry))
 
     def next(self) -> _Entry:
-        """The next file. Anything else is no part of a backup."""
+        """The next file. Other kinds of entries are refused."""
         header = self._exactly(BLOCK)
         if not any(header):
             raise BadBackup(f"it ends before {MANIFEST_NAME}; it is not whole")
         kind, entry = header[156:157], self._parsed(header)
         if kind == b"x":
-            # A name that is too long for the header comes in an entry before it.
+            # A name that is too long for the header is in a separate entry before it.
             if entry.size > _LARGEST_EXTENSION:
                 raise BadBackup(f"a name's extension has {entry.size} bytes; {_LARGEST_EXTENSION} are allowed")
             name = _long_name(b"".join(self.content(entry)))
@@ -221,7 +221,7 @@ def _text(name: bytes) -> str:
 
 
 def _long_name(extension: bytes) -> str:
-    """Of records ``length key=value``: only a path is expected."""
+    """The path in records ``length key=value``; other keys are not expected."""
     length, _, record = extension.partition(b" ")
     key, _, value = record.partition(b"=")
     is_one = length.isdigit() and len(length) < 6 and int(length) == len(extension)

@@ -1,4 +1,4 @@
-"""Writing a backup, piece by piece, from files that nobody changes below their noted sizes."""
+"""Writer of backups, in chunks, from files that do not change below their recorded sizes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MODE = 0o644
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file of a backup: ``size`` bytes that lie at ``place``, or are given as ``content``."""
+    """A file of a backup: ``size`` bytes in the file at ``place``, or given as ``content``."""
 
     path: str
     size: int
@@ -49,7 +49,7 @@ class _Partition:
 
 @dataclass(slots=True)
 class _Counted:
-    """What the index files that went by tell of partitions."""
+    """Record counts of partitions, taken from the index files that were written."""
 
     partitions: dict[tuple[str, int], _Partition] = field(default_factory=dict)
 
@@ -77,9 +77,9 @@ class _Counted:
 def archive(
     files: Files, head: Head, sources: Sequence[SourceFile], instant_s: int, *, are_links: bool = False
 ) -> Iterator[bytes]:
-    """The bytes of a backup, in pieces of about a megabyte. May be taken in threads, one piece at a time.
+    """The bytes of a backup, in chunks of about a megabyte. May be consumed in threads, one chunk at a time.
 
-    ``are_links``: files are removed when they were read. Then what is gone elsewhere costs no room any longer.
+    With ``are_links``, each file is removed after it was read, so that content deleted elsewhere takes no more space.
     """
     pending = bytearray(_entry(HEAD_NAME, msgspec.json.encode(head), instant_s))
     written: list[FileEntry] = []

@@ -1,1 +1,1 @@
-"""Examining the segments and indexes of a log for damage."""
+"""Checks of a log's segments and indexes for damage."""

@@ -1,4 +1,4 @@
-"""The index files of one segment against what a scan of its frames gives."""
+"""Checks of a segment's index files against a scan of its frames."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _MISSING = "is missing"
 
 
 def is_missing_index(finding: Finding) -> bool:
-    """Whether it says no more than that an index will be made anew."""
+    """Whether the finding only reports an index that will be rebuilt."""
     suffix = finding.path.suffix
     return finding.severity is Severity.NOTE and finding.what == f"{_WHAT.get(suffix)} {_MISSING}"
 
 
 def check_indexes(place: SegmentPlace, found: Scan, point: RecoveryPoint | None, *, is_torn: bool) -> list[Finding]:
-    """``is_torn``: bytes follow that are no frames, so the files may know of more than there is. ``point`` is that of
-    this very segment."""
+    """Check the index files. ``is_torn``: the log file ends in bytes that are no frames, so indexes may have more
+    entries than frames were found. ``point`` is the recovery point of this segment."""
     if not found.positions:
         return []
     lanes = found.lane_array()
@@ -66,7 +66,7 @@ class _Check:
         self.findings: list[Finding] = []
 
     def positions(self, found: Scan) -> None:
-        """The index; one that tells offsets as well is there only if the segment is closed and leaves some out."""
+        """Check the index; one that holds offsets as well exists only for a closed segment with gaps."""
         positions, opened = found.position_array(), self._opened(".index")
         if opened is None:
             return
@@ -80,7 +80,8 @@ class _Check:
             self._wrong(".index", "has a right checksum, and does not tell what the log holds")
 
     def entries(self, suffix: str, magic: bytes, closed: NDArray[Any], growing: NDArray[Any]) -> None:
-        """A file whose entries follow from the frames: those of a ``closed`` segment, or of one that still grows."""
+        """Check a file whose entries follow from the frames: those of a ``closed`` segment, or of one that is still
+        written."""
         opened = self._opened(suffix)
         if opened is None:
             return
@@ -158,7 +159,7 @@ class _Check:
 
 
 def read_entries(file: File, entry: np.dtype[Any], count: int) -> NDArray[Any]:
-    """The first entries of an index file of any kind."""
+    """The first ``count`` entries of an index file of any kind."""
     if entry == LANE_ENTRY:
         return read_lanes(file, count)
     data = file.read(0, count * entry.itemsize)
@@ -166,19 +167,19 @@ def read_entries(file: File, entry: np.dtype[Any], count: int) -> NDArray[Any]:
 
 
 def _covers_all(file: File, count: int, found: Scan) -> bool:
-    """Whether the last entry tells of the last frame."""
+    """Whether the last entry covers the last frame."""
     return count > 0 and int(read_times(file, count)[-1]["last_offset"]) == found.offsets[-1]
 
 
 def _is_vouched(file: File, point: RecoveryPoint) -> bool:
-    """Whether the first entries are those that a recovery point was taken of."""
+    """Whether the first entries are those covered by the recovery point."""
     size = point.time_entries * TIME_ENTRY.itemsize
     return file.size() >= size and checksum_of(file, size) == point.time_checksum
 
 
 def _are_right(entries: NDArray[np.void], found: Scan) -> bool:
-    """Whether entries rise, and no frame that one covers is later than it says. It may say more than there is: the
-    broker counts the time of its own doing, too."""
+    """Whether entries ascend, and no frame that an entry covers has a later timestamp. An entry may be later than
+    all frames: the broker also counts the time of its own operations."""
     if not len(entries):
         return True
     offsets = np.frombuffer(found.offsets, np.int64)

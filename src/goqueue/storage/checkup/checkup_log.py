@@ -1,4 +1,4 @@
-"""One partition's log under examination: its segments, what lies between them, and what a start would miss."""
+"""Check of one partition's log: its segments, the gaps between them, and what a start would miss."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ UNLESS_COMPACTED = ", unless the topic is compacted by the broker's configuratio
 
 
 class Stopped(Exception):
-    """Someone asked the check-up to end."""
+    """The check-up was asked to stop."""
 
 
 @contextmanager
 def as_started(
     folder: Path, point: RecoveryPoint | None, options: LogOptions, now_ns: Callable[[], int]
 ) -> Iterator[tuple[ScratchFiles, Log]]:
-    """The log as a start would open it, over a disk that is not changed."""
+    """The log as a start would open it, over a file system that leaves the disk unchanged."""
     with tempfile.TemporaryDirectory(prefix="goqueue-doctor-") as scratch:
         files = ScratchFiles(Path(scratch))
         opened = open_log(OpenFiles(files, _MOST_OPEN_FILES), folder, options, now_ns, point)
@@ -63,11 +63,11 @@ def check_log(
     on_segment: Callable[[int], None],
     is_guess: bool = False,
 ) -> bool:
-    """Look at every segment. ``may_have_gaps``: compaction takes messages away, so what is missing is no loss.
-    ``is_guess``: whether the topic is compacted is for a configuration to say that may be another than the broker's.
+    """Check every segment. ``may_have_gaps``: compaction removes messages, so missing offsets are no loss.
+    ``is_guess``: whether the topic is compacted comes from a configuration that may differ from the broker's.
 
-    ``on_segment`` is called with the size of each when it is done, and may raise ``Stopped``. Returns whether the log
-    is compacted, as far as that can be told.
+    ``on_segment`` is called with the size of each segment after its check, and may raise ``Stopped``. Returns whether
+    the log is compacted, as far as that can be determined.
     """
     folder = report.folder
     listing = list_segments(folder)
@@ -113,7 +113,8 @@ def _check_leftovers(report: PartitionReport, names: list[str]) -> None:
 
 
 def _check_lost(report: PartitionReport) -> None:
-    """What was found lost before. That is so until somebody accepts it, be the damaged bytes out of the way."""
+    """Report losses recorded earlier. They stay until an operator accepts them, even if the damaged bytes are out of
+    the way."""
     lost = Lost(DISK, report.folder)
     path = report.folder / LOST
     if lost.is_unreadable:
@@ -138,7 +139,7 @@ def _check_lost(report: PartitionReport) -> None:
 
 
 class _Gaps:
-    """Offsets that should be there and are not."""
+    """Offsets missing from the log."""
 
     def __init__(
         self,
@@ -160,13 +161,13 @@ class _Gaps:
         self._judged_from = max(self._start, 0 if point is None else point.cleaned_to)
         self._set_aside = {int(match[1]) for name in names if (match := _DAMAGED.fullmatch(name))}
         self._indexed = {int(match[1]) for name in names if (match := _INDEX.fullmatch(name))}
-        # Without a point nobody knows where the log starts: what lies before may be kept for delayed messages alone.
+        # Without a recovery point, the log start is unknown: earlier files may be kept for delayed messages only.
         self._start_is_known = point is not None or DELAYS not in names
         self._found = 0
 
     def look_compacted(self, checks: list[SegmentCheck]) -> bool:
-        """Whether segments show that compaction was at work, by a setting that nobody told of here. Then nothing up to
-        the last of these segments, or right behind it, is judged."""
+        """Whether segments show signs of compaction, although the settings given here do not enable it. Then gaps up
+        to the last of these segments, or directly after it, are not reported."""
         at = max((at for at, made in enumerate(checks) if self._is_compacted(made)), default=None)
         if at is None:
             return False
@@ -197,7 +198,7 @@ class _Gaps:
         for made, following in zip(checks, ends, strict=False):
             lost_already = any(each.severity is Severity.DAMAGE for each in made.findings)
             if following > made.next_offset and not lost_already:
-                # Of a segment in between nothing may be left but what was set aside.
+                # Of a segment in between, only the quarantined file may be left.
                 explained = any(made.base <= base < following for base in self._set_aside)
                 self._gap(made.path, made.next_offset, following, is_explained=explained)
         if self._found > _MOST_GAPS:
@@ -234,7 +235,8 @@ class _Gaps:
         return f"these messages are lost{UNLESS_COMPACTED if self._is_guess else ''}"
 
     def check_indexes_without_log(self) -> None:
-        """A segment's log is the first of its files to be removed, and its index stays if that is interrupted."""
+        """Report index files without a log file. A segment's log file is removed first, so an interrupted removal
+        leaves its index."""
         there = {each.base for each in self._listing.segments}
         last = max(there, default=-1)
         for base in sorted(self._indexed - there):
@@ -254,7 +256,7 @@ class _Gaps:
 
 
 def check_start(report: PartitionReport, opened: Log, point: RecoveryPoint | None, *, is_guess: bool = False) -> None:
-    """What a start says is gone, if nothing was found that says so already. ``is_guess``: as for ``check_log``."""
+    """Report losses that a start would find, unless they are reported already. ``is_guess``: as for ``check_log``."""
     if opened.missing is None or any(each.severity is Severity.DAMAGE for each in report.findings):
         return
     end = point.base + point.count if point is not None else MOST_OFFSETS

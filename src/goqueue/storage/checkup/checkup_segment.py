@@ -1,6 +1,6 @@
-"""One segment under examination: every frame, and each index file against what the frames say.
+"""Check of one segment: every frame, and each index file against the frames.
 
-The frames are read by the scan that recovery uses; nothing is believed but checksums. Nothing is changed.
+Frames are read by the same scan as in recovery, which trusts only checksums. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OFFSET_AT, _OFFSET_BYTES = 8, 8
 
 @dataclass(slots=True)
 class SegmentCheck:
-    """What a segment holds. ``gaps`` are runs of offsets (first, behind) that are not there within it."""
+    """Contents of a segment. ``gaps`` are runs of missing offsets within it (first, end)."""
 
     path: Path
     base: int
@@ -44,18 +44,18 @@ class SegmentCheck:
     findings: list[Finding] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     is_closed: bool = False
-    """Whether its index has a footer that belongs to this very log file."""
+    """Whether its index has a footer that matches this log file."""
 
     def lacks_offsets(self) -> bool:
-        """Whether it was closed with fewer messages than it has offsets, and nothing of it is damaged. Compaction does
-        that, and a repair that took damaged bytes out."""
+        """Whether the segment was closed with fewer messages than offsets, and is undamaged. Compaction causes that,
+        and so does a repair that removed damaged bytes."""
         whole = not any(each.severity is Severity.DAMAGE for each in self.findings)
         return self.is_closed and whole and self.count < self.next_offset - self.base
 
 
 def check_segment(place: SegmentPlace, point: RecoveryPoint | None, *, ends_log: bool, quick: bool) -> SegmentCheck:
-    """``ends_log``: nothing but empty segments follows. ``quick`` believes an index whose footer is right, and does
-    not read the frames that it tells of."""
+    """Check a segment. ``ends_log``: only empty segments follow. ``quick`` trusts an index with a valid footer, and
+    does not read the frames that it covers."""
     path = place.folder / f"{place.base:020d}.log"
     file = place.open(".log")
     index = _opened(place, ".index")
@@ -65,12 +65,12 @@ def check_segment(place: SegmentPlace, point: RecoveryPoint | None, *, ends_log:
     if quick and index is not None and count:
         made.count, made.next_offset = count, _last_offset(file, index, count) + 1
         return made
-    # One that is closed may have gaps, be it the last because the file of the next is gone.
+    # A closed segment may have gaps, even if it is the last because the file of the next one is missing.
     grows = place.is_last and count is None
     durable_to = durable_bytes(place.base, point)
     found = FrameScanner(file, dense=grows, below=place.below).scan(0, place.base, index, durable_to=durable_to)
     if grows or found.end != file.size() or count is None:
-        # Behind a footer a batch may be incomplete because compaction took its other messages.
+        # In a closed segment, a batch may be incomplete because compaction removed its other messages.
         found.drop_open_batch()
     made.count, made.next_offset = len(found.positions), found.next_offset
     _judge_damage(made, found)
@@ -85,7 +85,7 @@ def check_segment(place: SegmentPlace, point: RecoveryPoint | None, *, ends_log:
         _judge_point(made, found, own)
     made.gaps = _gaps(found)
     if any(each.severity is Severity.DAMAGE for each in made.findings):
-        # The indexes tell of what is lost as well; they are made anew with the segment.
+        # The indexes also cover the lost frames; they are rebuilt with the segment.
         return made
     made.findings += check_indexes(place, found, own, is_torn=found.end != made.size)
     return made
@@ -114,7 +114,7 @@ def _judge_damage(made: SegmentCheck, found: Scan) -> None:
 
 
 def _judge_offsets(made: SegmentCheck, found: Scan, known: NDArray[np.int64]) -> None:
-    """Frames that say another offset than the index of a segment with gaps, which is whole, tells of them."""
+    """Report frames whose stored offset differs from the index of a segment with gaps, if that index is intact."""
     for place in np.flatnonzero(np.array(found.offsets, np.int64) != known).tolist():
         offset = int(known[place])
         made.findings.append(
@@ -132,7 +132,7 @@ def _judge_offsets(made: SegmentCheck, found: Scan, known: NDArray[np.int64]) ->
 
 
 def _judge_size(made: SegmentCheck, found: Scan, index: File) -> None:
-    """Whether an index that is whole tells of a longer log: then that was cut, maybe at the end of a message."""
+    """Report a log file shorter than its intact index states: it was truncated, maybe at the end of a message."""
     claimed = claimed_log_size(index) or 0
     count = indexed_count(index, claimed) if claimed > made.size else None
     if count is None or count <= len(found.positions) or found.end != made.size or found.damage:
@@ -155,7 +155,7 @@ def _judge_size(made: SegmentCheck, found: Scan, index: File) -> None:
 def _judge_end(
     made: SegmentCheck, found: Scan, place: SegmentPlace, point: RecoveryPoint | None, known: int, *, ends_log: bool
 ) -> None:
-    """``known``: of how many messages more the index tells."""
+    """Check the end of the segment. ``known``: number of further messages in the index."""
     if found.end == made.size:
         return
     vouched = 0 if point is None else point.size
@@ -169,7 +169,7 @@ def _judge_end(
         return
     meaning = "a write was interrupted there"
     if known > 0:
-        # An index is written behind the log. So a process that was killed leaves no such thing.
+        # The index is written after the log, so a killed process cannot leave this state.
         meaning = (
             f"the index knows of {known} messages there: power was lost before they were durable, or the end of the "
             "file was damaged since"
@@ -187,7 +187,7 @@ def _judge_end(
 
 
 def _judge_point(made: SegmentCheck, found: Scan, point: RecoveryPoint) -> None:
-    """Whether the part that a recovery point tells of is as it says. What is lost of it is told elsewhere."""
+    """Check the part covered by a recovery point. Losses in it are reported elsewhere."""
     positions = position_bytes(found.position_array()[: point.count])
     end = found.positions[point.count] if point.count < len(found.positions) else found.end
     if point.count > len(found.positions) or end != point.size or crc32c(positions) != point.index_checksum:
@@ -201,7 +201,7 @@ def _judge_point(made: SegmentCheck, found: Scan, point: RecoveryPoint) -> None:
 
 
 def _lost(path: Path, start: int, end: int, first: int, last: int) -> Finding:
-    """Bytes that are no frames and should be."""
+    """Bytes that should be frames and are not."""
     if first < last:
         which = f"offsets {first} to {last} are lost"
     elif first == last:
@@ -222,7 +222,7 @@ def _lost(path: Path, start: int, end: int, first: int, last: int) -> Finding:
 
 
 def _gaps(found: Scan) -> list[tuple[int, int]]:
-    """Offsets that are left out between frames that lie one behind the other."""
+    """Offsets missing between adjacent frames."""
     offsets = np.frombuffer(found.offsets, np.int64)
     places = np.flatnonzero(np.diff(offsets) > 1)
     damaged = {bisect_left(found.positions, each.start) for each in found.damage}

@@ -1,4 +1,4 @@
-"""What a check-up finds, and how bad it is."""
+"""Findings of a check-up, and their severity."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pathlib import Path
 
 class Severity(StrEnum):
     NOTE = "note"
-    """Harmless: the next start deals with it, or it only lies there."""
+    """Harmless: the next start deals with it, or it has no effect."""
     REPAIRABLE = "repairable"
-    """What follows from the log is wrong. No message is lost, and it can be made anew."""
+    """Derived data is wrong. No message is lost, and it can be rebuilt from the log."""
     DAMAGE = "damage"
     """Messages or facts are lost."""
 
 
 class Repair(StrEnum):
-    """What can be done about a finding."""
+    """Possible repairs of a finding."""
 
     NOTHING = "nothing"
     RECOVER = "recover"
-    """Open the log as a start does, after making its index files anew where they are wrong."""
+    """Open the log as a start does, after rebuilding wrong index files."""
     SET_ASIDE = "set_aside"
-    """Rename the file: it will be made anew."""
+    """Rename the file: it will be rebuilt."""
     FORGET_POINT = "forget_point"
-    """The same, and drop the recovery point of the log, so that it is read from its beginning."""
+    """Rename the file, and drop the log's recovery point, so that the log is read from its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be. ``path`` is where, ``what`` is wrong, ``meaning`` is what follows."""
+    """One problem. ``path`` is its location, ``what`` the fault, ``meaning`` the consequence."""
 
     severity: Severity
     path: Path
@@ -40,14 +40,14 @@ class Finding:
     advice: str
     repair: Repair = Repair.NOTHING
     first_offset: int | None = None
-    """Of what is lost, if that is known."""
+    """First lost offset, if known."""
     last_offset: int | None = None
     lost_bytes: int = 0
 
 
 @dataclass(slots=True)
 class PartitionReport:
-    """One log: what it holds, and what was found."""
+    """Contents of one log, and the findings on it."""
 
     topic: str
     partition: int
@@ -60,7 +60,7 @@ class PartitionReport:
 
 @dataclass(slots=True)
 class Report:
-    """A whole data folder. ``findings`` are those that belong to no log."""
+    """Result for a whole data folder. ``findings`` are those that belong to no log."""
 
     root: Path
     partitions: list[PartitionReport] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Report:
             partition.findings = [each for each in partition.findings if not is_expected(each)]
 
     def is_healthy(self) -> bool:
-        """Whether nothing is wrong but what is harmless."""
+        """Whether all findings are harmless."""
         return all(each.severity is Severity.NOTE for each in self.every_finding())
 
 
@@ -91,7 +91,7 @@ def note(path: Path, what: str, meaning: str, advice: str = NEXT_START) -> Findi
 
 
 def as_note(finding: Finding, meaning: str) -> Finding:
-    """The same thing where it does no harm."""
+    """The finding as a note, for cases in which it does no harm."""
     return replace(
         finding, severity=Severity.NOTE, meaning=meaning, advice="Nothing needs to be done.", repair=Repair.NOTHING
     )

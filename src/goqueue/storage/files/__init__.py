@@ -1,1 +1,1 @@
-"""The data folder and its files: the port to the disk, atomic replacement, permissions, recovery points."""
+"""The data folder and its files: the file system port, atomic replacement, permissions, recovery points."""

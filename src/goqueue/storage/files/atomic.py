@@ -1,5 +1,5 @@
-"""Small files that are replaced whole: after a crash there is the old one or the new one, never a mixture. And folders
-that are there to stay.
+"""Small files that are replaced atomically: after a crash, either the old or the new content is there, never a mixture.
+Also durable creation of folders.
 
 Layout: magic (4), CRC32C of the payload (4), its length (8), payload.
 """
@@ -20,7 +20,7 @@ TEMPORARY = ".tmp"
 
 
 def write_atomically(files: Files, path: Path, payload: bytes) -> None:
-    """Replace ``path``; when this returns, the new content is on the disk under its name."""
+    """Replace ``path``; on return, the new content is durable under its name."""
     fresh = path.with_name(path.name + TEMPORARY)
     file = files.open(fresh, create=True)
     file.truncate(0)
@@ -31,12 +31,12 @@ def write_atomically(files: Files, path: Path, payload: bytes) -> None:
 
 
 def packed(payload: bytes) -> bytes:
-    """The content of such a file."""
+    """Content of such a file."""
     return _HEAD.pack(_MAGIC, crc32c(payload), len(payload)) + payload
 
 
 def make_folder(files: Files, path: Path) -> None:
-    """Make a folder and those above it; when this returns, the names of all that were missing are on the disk."""
+    """Create a folder with its missing parents; on return, their names are durable."""
     missing = []
     while not files.exists(path):
         missing.append(path)
@@ -47,7 +47,7 @@ def make_folder(files: Files, path: Path) -> None:
 
 
 def read_checked(files: Files, path: Path) -> bytes | None:
-    """The payload, or ``None`` if there is no such file; a damaged one raises ``CorruptData``."""
+    """The payload, or ``None`` if the file does not exist; raises ``CorruptData`` if it is damaged."""
     if not files.exists(path):
         return None
     file = files.open(path)

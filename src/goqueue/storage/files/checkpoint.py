@@ -1,7 +1,7 @@
-"""Recovery points: up to where each log is known to be on the disk.
+"""Recovery points: the position up to which each log is known to be on disk.
 
-One small file for a whole data folder, replaced whole. A start scans only what lies behind a log's point, and nothing
-if the log ends there, as it does after a clean stop. Losing the file costs a scan of everything and no data.
+One small file for a whole data folder, replaced atomically. A start scans only the part of a log after its recovery
+point, which is empty after a clean stop. Losing the file costs a scan of all logs and no data.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ log = get_logger(__name__)
 
 
 class RecoveryPoint(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """The state of a log's active segment at a moment when all of it, indexes included, was on the disk.
+    """State of a log's active segment at a moment when all of it, indexes included, was on disk.
 
-    Stored as an array: the order of the fields is the format, and a new one goes to the end with a default.
+    Stored as an array: the order of the fields is the format, and a new field is appended with a default.
     """
 
     start_offset: int
@@ -36,27 +36,28 @@ class RecoveryPoint(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     last_append_ns: int
     cleaned_to: int
     segments: int = 0
-    """How many with messages in them there were from the start on; 0: not noted."""
+    """Number of segments with messages, counted from the log start; 0 if not recorded."""
     lane_entries: int = 0
     lane_checksum: int = 0
     delays_from: int = 0
-    """Segments wholly below both this and the start hold nothing that anybody waits for."""
+    """Segments wholly below both this and the log start hold no pending delayed messages."""
     start_base: int = -1
-    """The segment in which the start lies; -1: not noted. Files below it may be kept, not all of them."""
+    """Base of the segment that holds the log start; -1 if not recorded. Files below it may be kept, in part."""
     producers_from: int = -1
-    """From where a start reads to know the producers, if there is no file of them: nobody was known then whom records
-    below tell of. -1: not noted."""
+    """Offset from which a start reads to rebuild producer state if there is no producer file: records below belong
+    to no producer that was known then. -1 if not recorded."""
 
 
 def durable_bytes(base: int, point: RecoveryPoint | None) -> int:
-    """Up to which byte a point vouches for the segment at ``base``: no further than it has them, or for all of it."""
+    """Number of bytes of the segment at ``base`` that a recovery point confirms: up to the point, or the whole
+    segment."""
     if point is None or base > point.base:
         return 0
     return point.size if base == point.base else sys.maxsize
 
 
 class CheckpointFile:
-    """The points of all logs, by name."""
+    """The file with the recovery points of all logs, by name."""
 
     def __init__(self, files: Files, path: Path) -> None:
         self._files = files
@@ -71,10 +72,10 @@ class CheckpointFile:
             return {}
 
     def save(self, points: dict[str, RecoveryPoint]) -> None:
-        """Durable when this returns. Called from a thread."""
+        """Write the points; durable on return. Called in a thread."""
         write_atomically(self._files, self._path, encoded(points))
 
 
 def encoded(points: dict[str, RecoveryPoint]) -> bytes:
-    """What the file holds."""
+    """Content of the file."""
     return msgspec.json.encode(points)

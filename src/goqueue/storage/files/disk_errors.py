@@ -1,4 +1,4 @@
-"""What an error of the disk is to callers."""
+"""Translation of disk errors into errors for callers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHORT_OF = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 def told(error: OSError, doing: str) -> GoQueueError:
-    """``doing``: what the broker could not do, as in 'writing'."""
+    """The error for callers. ``doing`` names the operation that failed, as in 'writing'."""
     reason = error.strerror or str(error)
     if error.errno in FULL:
         return DiskFull(f"the disk is full: {reason}", retry_after_s=1)
@@ -21,7 +21,7 @@ def told(error: OSError, doing: str) -> GoQueueError:
 
 
 def is_of_the_disk(error: Exception) -> bool:
-    """Whether an error that nobody expected came from a file; a connection that breaks is an ``OSError`` as well."""
+    """Whether an unexpected error came from a file; broken connections raise ``OSError`` as well."""
     return (
         isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError | TimeoutError)
     )

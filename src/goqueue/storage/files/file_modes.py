@@ -1,4 +1,4 @@
-"""Closing a data folder that an earlier version, or the operator, made for more users than its owner."""
+"""Restricts the permissions of a data folder that an earlier version, or the operator, made accessible to others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _OF_THE_SYSTEM = {"lost+found"}
 
 
 def close_to_others(root: Path, is_ours: Callable[[str], bool]) -> int | None:
-    """As ``Files`` says. A folder in which there is something else as well, such as a home or /tmp, is for others to
-    close."""
+    """Implements ``Files.close_to_others``. A folder that holds other files as well, such as a home or /tmp, is left
+    as it is."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with _opened(fd):
         about = os.fstat(fd)
@@ -27,13 +27,13 @@ def close_to_others(root: Path, is_ours: Callable[[str], bool]) -> int | None:
         ours = sorted(filter(is_ours, there))
         left = sum(_close(name, fd, owners) for name in ours)
         if len(ours) == len(there) and not about.st_mode & stat.S_ISVTX:
-            # The last thing: a start that is killed before begins anew.
+            # The root comes last: a start that is killed before begins anew.
             _change(fd, about.st_mode)
         return left + bool(os.fstat(fd).st_mode & _OTHERS)
 
 
 def _close(name: str, parent: int, owners: set[int]) -> int:
-    """How many stay open: of somebody else, or on a file system that knows no modes."""
+    """Number of entries left open to others: owned by another user, or on a file system without modes."""
     about = os.stat(name, dir_fd=parent, follow_symlinks=False)
     is_folder = stat.S_ISDIR(about.st_mode)
     if not is_folder and not stat.S_ISREG(about.st_mode):
@@ -50,7 +50,7 @@ def _close(name: str, parent: int, owners: set[int]) -> int:
 
 
 def _change(fd: int, mode: int) -> None:
-    # Whether it helped is looked at afterwards.
+    # The result is checked afterwards.
     with suppress(OSError):
         os.fchmod(fd, stat.S_IMODE(mode) & ~_OTHERS)
 

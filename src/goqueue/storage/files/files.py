@@ -1,8 +1,8 @@
-"""The port through which storage reaches the disk, and the real disk behind it.
+"""File system port through which storage accesses the disk, and its implementation for the real disk.
 
-Nothing in ``storage`` calls the system directly: a double that forgets what was not fsynced can stand in for the disk,
-so that every fsync here is known to be needed. Methods are called from the event loop and, for ``read``, ``sync``,
-``sync_dir`` and ``sync_filesystem``, from threads as well.
+No other code in ``storage`` calls the system directly, so a test double that drops all data not fsynced can replace the
+disk and prove that every fsync is needed. Methods are called from the event loop; ``read``, ``sync``, ``sync_dir`` and
+``sync_filesystem`` from threads as well.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Buffer = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """An open file. It is closed when nobody refers to it any more, so a reader in a thread never loses it."""
+    """An open file. It is closed with the last reference to it, so a reader in a thread never loses it."""
 
     def read(self, position: int, size: int) -> bytes:
-        """At most ``size`` bytes; fewer only at the end of the file."""
+        """Up to ``size`` bytes; fewer only at the end of the file."""
 
     def write(self, position: int, data: Buffer) -> None:
-        """Write all of ``data`` or raise ``OSError``; what a failed call left behind is unknown."""
+        """Write all of ``data`` or raise ``OSError``; after a failed call, the content is unknown."""
 
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Return when the content and the length are on the disk."""
+        """Make the content and the length durable before returning."""
 
 
 class Files(Protocol):
@@ -59,30 +59,31 @@ class Files(Protocol):
     def rename(self, source: Path, target: Path) -> None: ...
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name: its content stays as long as one of them is there."""
+        """Create a hard link to a file: the content stays as long as one of the names exists."""
 
     def remove(self, path: Path) -> None: ...
 
     def remove_tree(self, path: Path) -> None: ...
 
     def sync_dir(self, path: Path) -> None:
-        """Return when the names in a folder (created, renamed, removed) are on the disk."""
+        """Make the names in a folder (created, renamed, removed) durable before returning."""
 
     def sync_filesystem(self, path: Path) -> None:
-        """Return when everything written to the file system of ``path`` is on the disk."""
+        """Make everything written to the file system of ``path`` durable before returning."""
 
     def free_bytes(self, path: Path) -> int: ...
 
     def close_to_others(self, root: Path, is_ours: Callable[[str], bool]) -> int | None:
-        """Let only their owner use the files and folders in ``root`` whose names are ours, and ``root`` itself if
-        nothing else is in it. Returns how many stay open to others, ``None`` if ``root`` was closed before."""
+        """Restrict access to the owner for the files and folders in ``root`` whose names ``is_ours`` accepts, and
+        for ``root`` itself if it holds nothing else. Returns the number left open to others; ``None`` if ``root``
+        was closed before."""
 
     def lock(self, path: Path) -> object:
-        """Hold ``path`` as this process's alone until the returned object is dropped, or raise."""
+        """Lock ``path`` for this process until the returned object is dropped; raises if it is locked."""
 
 
 class OsFile:
-    """A file of the real disk."""
+    """A file on the real disk."""
 
     __slots__ = ("fd",)
 
@@ -115,7 +116,7 @@ class OsFile:
 
 
 class OsFiles:
-    """The real disk. Nothing below ``root`` is reached through a link."""
+    """The real disk. Below ``root``, no symbolic link is followed."""
 
     def __init__(self, root: Path | None = None) -> None:
         self._beneath = Beneath(root)
@@ -165,7 +166,7 @@ class OsFiles:
         if _syncfs is None:
             _sync_tree(path)
             return
-        # Kept open: an error of earlier writes is reported only to descriptors that were there before it.
+        # Kept open: errors of earlier writes are reported only to descriptors that were open at the time.
         root = self._roots.get(path)
         if root is None:
             root = self._roots[path] = OsFile(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -183,7 +184,7 @@ class OsFiles:
     def lock(self, path: Path) -> object:
         held = OsFile(self._beneath.open(path, os.O_RDWR | os.O_CREAT))
         if os.fstat(held.fd).st_nlink > 1:
-            # It is about to be written to, and may be a file of somebody else.
+            # The file is about to be written, and might belong to someone else.
             raise LinkInDataFolder(f"{path} has a second name somewhere; what it is may be written to")
         if not _take_lock(held.fd):
             holder = held.read(0, 32).decode(errors="replace").strip() or "unknown"
@@ -196,7 +197,7 @@ class OsFiles:
 
 
 def _take_lock(fd: int) -> bool:
-    """Whether it could be taken. Tried more than once: who looks whether it is held holds it for a moment himself."""
+    """Try to take the lock; returns whether it was taken. Retries, since a check for the lock takes it for a moment."""
     for pause_s in (0.005, 0.02, 0.05, None):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,19 +1,19 @@
-"""The data folder: who may use it, which format it has, and what lies where.
+"""The data folder: its lock, its format version and its layout.
 
 ::
 
     FORMAT                                   the format's version
     LOCK                                     held by the broker that uses the folder
     checkpoint                               recovery points of all logs
-    snapshots/{journal}                      states from which journals replay
+    snapshots/{journal}                      snapshots from which journals replay
     logs/{topic}~{uuid}/{partition}/         segments
-    orphans/                                 folders of logs that no topic claims, kept for a person to look at
-    backup-links/                            while a backup is read: second names of the files that it is made of
-    RESTORED                                 until the first start: it was made from a backup (``RESTORED``)
-    traces/                                  what happened to messages
+    orphans/                                 log folders that belong to no topic, kept for inspection
+    backup-links/                            while a backup is read: hard links to its files
+    RESTORED                                 until the first start after a restore from a backup (``RESTORED``)
+    traces/                                  trace files
     restore.part/                            while 'goqueue restore' fills the folder (``RESTORE_PART``)
 
-Folders are for their owner alone (0700), and so are files (0600). No link is followed in it.
+Folders (0700) and files (0600) are accessible to their owner only. No symbolic link in the folder is followed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from goqueue.storage.files.atomic import TEMPORARY, read_checked, write_atomical
 from goqueue.storage.files.files import Files
 
 FORMAT_VERSION = 3
-"""3 brought producer ids that prove that they were given, indexes of segments with gaps, and records of losses; 2 the
-journals of groups, snapshots in parts, lane indexes and delayed records. Both earlier ones are read as they are."""
+"""3 added verifiable producer ids, indexes of segments with gaps, and records of losses; 2 added the journals of
+groups, snapshots in parts, lane indexes and delayed records. Folders of versions 1 and 2 are read without
+conversion."""
 RESTORED = "RESTORED"
-"""That this file is there says that the folder is a copy of an earlier state. Whatever was given out since, such as
-ids of producers, is not known in it and must not be given out again: the first start sees to that, and removes it."""
+"""Marker file of a folder that is a copy of an earlier state. Ids assigned after that state, such as producer ids,
+are unknown in it and must not be assigned again: the first start ensures that and removes the file."""
 RESTORE_PART = "restore.part"
 TRACES = "traces"
 _NAMES = (
@@ -52,7 +53,7 @@ log = get_logger(__name__)
 
 
 class DataFolder:
-    """A data folder in use. Its lock is held until ``close``."""
+    """A data folder in use. It stays locked until ``close``."""
 
     def __init__(self, files: Files, root: Path) -> None:
         self.files = files
@@ -65,14 +66,14 @@ class DataFolder:
         self.restored = root / RESTORED
         files.make_dirs(root)
         for name in _NAMES:
-            # Raises for a link.
+            # Raises for a symbolic link.
             files.exists(root / name)
         self._lock: object = files.lock(root / "LOCK")
         self._check_format()
         for folder in (self.logs, self.snapshots, self.orphans):
             files.make_dirs(folder)
         if files.exists(self.backup_links):
-            # A broker was killed while a backup was read. Links keep files that are gone from everywhere else.
+            # A broker was killed during a backup. The links keep the content of files removed elsewhere.
             files.remove_tree(self.backup_links)
         self._close_to_others()
         files.sync_dir(root)
@@ -81,7 +82,8 @@ class DataFolder:
         self._lock = None
 
     def _close_to_others(self) -> None:
-        """Earlier versions left it to the umask, and then every user could read messages and the receipts' key."""
+        """Restrict permissions: earlier versions left them to the umask, and every user could read messages and the
+        key of receipts."""
         left = self.files.close_to_others(self.root, _is_ours)
         if left is None:
             return
@@ -107,7 +109,7 @@ class DataFolder:
             if self.files.exists(self.logs):
                 raise CorruptData(f"{path} is missing although {self.logs} exists; restore it from a backup")
             for parent in self.root.parents:
-                # Made just now, or by a start that was killed before it came here.
+                # The folder was created just now, or by a start that was killed before this point.
                 with suppress(PermissionError):
                     self.files.sync_dir(parent)
             write_atomically(self.files, path, str(FORMAT_VERSION).encode())
@@ -118,21 +120,21 @@ class DataFolder:
                 f"{self.root} has format {found}; this version of GoQueue knows formats up to {FORMAT_VERSION}"
             )
         if found < FORMAT_VERSION:
-            # From here on an older version would not know everything that is in it.
+            # From here on, the folder may hold data that an older version does not know.
             write_atomically(self.files, path, str(FORMAT_VERSION).encode())
 
     def topic_folder(self, name: str, topic_id: str) -> Path:
         return self.logs / f"{name}{_SEPARATOR}{topic_id}"
 
     def create_partitions(self, folder: Path, count: int) -> None:
-        """Make the folders of a topic's partitions; they are on the disk when this returns."""
+        """Create the folders of a topic's partitions; durable on return."""
         for partition in range(count):
             self.files.make_dirs(folder / str(partition))
         self.files.sync_dir(folder)
         self.files.sync_dir(self.logs)
 
     def topic_folders(self) -> dict[str, Path]:
-        """Folders of logs by topic id."""
+        """Log folders by topic id."""
         return {
             name.rpartition(_SEPARATOR)[2]: self.logs / name
             for name in self.files.list_dir(self.logs)
@@ -140,7 +142,7 @@ class DataFolder:
         }
 
     def has_messages(self, folder: Path) -> bool:
-        """Whether any partition under a topic's folder holds a byte of log."""
+        """Whether any partition in a topic's folder holds a byte of log."""
         for partition in self.files.list_dir(folder):
             for name in self.files.list_dir(folder / partition):
                 if name.endswith(".log") and self.files.size(folder / partition / name):
@@ -151,7 +153,7 @@ class DataFolder:
         self.files.rename(folder, self.orphans / folder.name)
 
     def remove_topic(self, folder: Path) -> None:
-        """Nothing of the folder comes back, not even after a power loss, when this has returned."""
+        """Remove a topic's folder; on return, no part of it can reappear, even after a power loss."""
         self.files.remove_tree(folder)
         self.files.sync_dir(self.logs)
 

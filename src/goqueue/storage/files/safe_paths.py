@@ -1,8 +1,8 @@
-"""The way to what lies in a folder, on which no link is followed.
+"""File access below a folder without following symbolic links.
 
-Who may write to the folder of a broker that runs as root could otherwise have it write anywhere. Names are looked up
-from the folder's descriptor, one after the other, so a link that is put in the place of a folder meanwhile is not
-followed either. The folder itself may be named through links: its name comes from the operator.
+Otherwise a user with write access to the data folder of a broker that runs as root could redirect its writes. Names are
+resolved one by one, relative to the folder's descriptor, so a link that replaces a folder meanwhile is not followed
+either. The path of the root itself may contain links, since it comes from the operator.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from goqueue.model.errors import LinkInDataFolder
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
-"""For nobody else: messages lie there, and the key that proves receipts."""
+"""Owner only: files hold messages, and the key that signs receipts."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _IS_LINK = {errno.ELOOP, errno.ENOTDIR}
 
 
 class _Entered:
-    """An open folder. It is closed when nobody refers to it any more: a thread may still use it."""
+    """An open folder. It is closed with the last reference to it, since a thread may still use it."""
 
     __slots__ = ("fd", "path")
 
@@ -37,20 +37,20 @@ class _Entered:
 
 
 class Beneath:
-    """Names below ``root``. Others, and all of them without a root, are looked up as the system does it; then only a
-    link at the very end is refused."""
+    """Names below ``root``. For other names, and for all names without a root, the system resolves the path; then
+    only a link as its last component is refused."""
 
     def __init__(self, root: Path | None = None) -> None:
         self._root = root
-        # Without a root no path begins so.
+        # Without a root, no path has this prefix.
         self._prefix = f"{root}/" if root is not None else "\0"
         self._entered_root: _Entered | None = None
         self._last: _Entered | None = None
-        """The files of a segment are opened one after the other."""
+        """Cached, since the files of a segment are opened one after the other."""
 
     @contextmanager
     def parent(self, path: Path) -> Iterator[tuple[int | None, str]]:
-        """For a call that takes a folder's descriptor and a name. Errors name the whole path."""
+        """Descriptor and name for calls that take a parent folder's descriptor. Errors give the whole path."""
         text = str(path)
         try:
             if not text.startswith(self._prefix):
@@ -67,14 +67,14 @@ class Beneath:
             raise
 
     def forget(self) -> None:
-        """Folders have become others."""
+        """Drop cached descriptors, after folders were replaced."""
         self._last = None
 
     @contextmanager
     def folder(self, path: Path) -> Iterator[int]:
-        """A folder, opened."""
+        """Open a folder."""
         with self.parent(path) as (parent, name):
-            # Without a parent it is the root, or a folder of somebody else: these may be links.
+            # Without a parent, it is the root or a folder outside of it, which may be links.
             flags = _FOLDER if parent is None else _FOLDER | os.O_NOFOLLOW
             fd = self._open(path, name, flags, parent)
         try:
@@ -83,7 +83,7 @@ class Beneath:
             os.close(fd)
 
     def open(self, path: Path, flags: int) -> int:
-        """A plain file, opened. Devices, pipes and links are refused: reading from them may never end."""
+        """Open a regular file. Devices, pipes and links are refused: reading them may never end."""
         with self.parent(path) as (parent, name):
             fd = self._open(path, name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, parent)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -92,7 +92,7 @@ class Beneath:
         return fd
 
     def stat(self, path: Path) -> os.stat_result | None:
-        """``None`` if nothing is there."""
+        """Status of a file; ``None`` if it does not exist."""
         try:
             with self.parent(path) as (parent, name):
                 found = os.stat(name, dir_fd=parent, follow_symlinks=path == self._root)
@@ -103,14 +103,15 @@ class Beneath:
         return found
 
     def make_dirs(self, path: Path) -> None:
-        """Folders in the root, and the root itself, are for nobody else; those above it are as usual."""
+        """Create folders. The root and folders in it are accessible to the owner only; those above the root get
+        default modes."""
         if path == self._root:
             path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._make_dir(path)
         except FileNotFoundError:
             if path == self._root:
-                # What it would lie in is there, and takes no folders: such as /proc.
+                # The parent exists and accepts no folders, such as /proc.
                 raise
             self.make_dirs(path.parent)
             self._make_dir(path)
@@ -125,7 +126,7 @@ class Beneath:
                 raise
 
     def list_dir(self, path: Path) -> list[str]:
-        """The names in a folder, none of which is a link's."""
+        """Names in a folder, without symbolic links."""
         with self.folder(path) as fd, os.scandir(fd) as entries:
             names = []
             for entry in entries:
@@ -142,7 +143,7 @@ class Beneath:
             if name == "..":
                 raise OSError(errno.EINVAL, "It leads out of the data folder", str(path))
             if name:
-                # The one before is closed when nobody refers to it any more.
+                # The previous descriptor is closed with the last reference to it.
                 entered = _Entered(folder, self._open(path, name, _FOLDER | os.O_NOFOLLOW, entered.fd))
         return entered
 

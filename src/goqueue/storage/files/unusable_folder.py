@@ -1,4 +1,4 @@
-"""A data folder that cannot be used, in words that fit the cause."""
+"""Error messages for a data folder that cannot be used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from goqueue.model.errors import InvalidConfiguration
 
 
 class UnusableFolder(InvalidConfiguration):
-    """The data folder cannot be made, opened or written. The message says why, and what would be right."""
+    """The data folder cannot be created, opened or written. The message gives the cause and the remedy."""
 
     remedy = ""
 

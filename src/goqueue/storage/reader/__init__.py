@@ -1,1 +1,1 @@
-"""Reading a data folder without a broker, beside a running one or after it."""
+"""Read-only access to a data folder without a broker, or beside a running one."""

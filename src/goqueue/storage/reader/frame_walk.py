@@ -1,7 +1,7 @@
-"""The frames of one file in order, and in their place the bytes that are none. For people who look at a file.
+"""Walk over all frames and damaged ranges of one file, for inspection by people.
 
-Works beside a running broker and on files that recovery has set aside: the file is read as it is now, nothing is
-believed of it, and nothing is changed.
+Works beside a running broker and on files that recovery has quarantined: the file is read as it is now, without
+trusting indexes, and not changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class WalkedFrame(NamedTuple):
 
 
 class NoFrames(NamedTuple):
-    """Bytes that are no frames; ``is_end`` if nothing follows."""
+    """A range of bytes without valid frames; ``is_end`` if it ends the file."""
 
     position: int
     size: int
@@ -46,14 +46,14 @@ class NoFrames(NamedTuple):
 
 
 def walk(path: Path, from_offset: int = 0) -> Iterator[WalkedFrame | NoFrames]:
-    """Everything in a file of frames, from the first frame at or after an offset on."""
+    """All frames and damaged ranges of a file, from the first frame at or after an offset."""
     match = _BASE.match(path.name)
     file = DISK.open(path)
     size = file.size()
     index_path = path.with_suffix(".index")
     index = DISK.open(index_path) if path.suffix == ".log" and index_path.exists() else None
     base = int(match[1]) if match and path.suffix == ".log" else 0
-    # Whatever is a frame is shown, be it of a batch that was torn.
+    # Every valid frame is shown, even of an incomplete batch.
     found = FrameScanner(file, dense=False).scan(0, base, index, durable_to=size)
     damage = [*found.damage, *([Damage(found.end, size)] if found.end < size else [])]
     place = bisect_left(found.offsets, from_offset)

@@ -1,8 +1,8 @@
-"""A data folder for those who only read it, beside a running broker or without one.
+"""Read-only view of a data folder, beside a running broker or without one.
 
-Nothing in the folder is written, made, locked, renamed or removed: a backup may lie on a disk that cannot be written.
-Nothing of the broker is needed. What it would show after a start is what is shown here: whole messages, and of
-transactions what was committed. A transaction that has no end in the log counts as open, whatever was decided of it.
+Creates, writes, locks, renames and removes no files, so a backup may be on a read-only disk. Imports no code of the
+broker. Shows what the broker would show after a start: whole messages, and of transactions only committed ones. A
+transaction without an end in the log counts as open, even if its outcome was decided.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOCKS = Path("/proc/locks")
 
 
 class TopicOnDisk(NamedTuple):
-    """A topic by the folder of its logs."""
+    """A topic as found by the folder of its logs."""
 
     name: str
     topic_id: str
@@ -43,7 +43,7 @@ class TopicOnDisk(NamedTuple):
 
 
 class FolderReader:
-    """A data folder."""
+    """Read-only view of a data folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -71,7 +71,7 @@ class FolderReader:
             )
 
     def topics(self) -> list[TopicOnDisk]:
-        """All topics, the broker's own (``__…``) among them, by name."""
+        """All topics by name, including the broker's own (``__…``)."""
         try:
             names = DISK.list_dir(self._logs)
         except FileNotFoundError:
@@ -87,7 +87,7 @@ class FolderReader:
         return sorted(found)
 
     def topic(self, name: str, topic_id: str | None = None) -> TopicOnDisk:
-        """A topic by its name, or by ``name~id``."""
+        """Find a topic by its name, or by ``name~id``."""
         if topic_id is None and _SEPARATOR in name:
             name, _, topic_id = name.rpartition(_SEPARATOR)
         there = self.topics()
@@ -118,7 +118,7 @@ class FolderReader:
 
 
 def is_in_use(root: Path) -> bool:
-    """Whether a broker uses the data folder right now, be the rest of it damaged."""
+    """Whether a broker uses the data folder right now, even if the folder is damaged otherwise."""
     try:
         lock = DISK.open(root / "LOCK")
     except FileNotFoundError:
@@ -127,7 +127,7 @@ def is_in_use(root: Path) -> bool:
 
 
 def _is_listed(fd: int) -> bool:
-    """Whether the system's list of locks has one of this file. Looking there disturbs nobody."""
+    """Whether the system's list of locks contains this file. Reading the list has no side effects."""
     stat = os.fstat(fd)
     file = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
     try:
@@ -138,10 +138,10 @@ def _is_listed(fd: int) -> bool:
 
 
 def _could_be_shared(fd: int) -> bool:
-    """Whether nobody holds the lock for himself.
+    """Whether no process holds the exclusive lock.
 
-    The list does not show what processes in other containers hold, and some file systems have other numbers there. This
-    holds a lock for a few microseconds; a broker that starts tries more than once.
+    The list of locks misses processes in other containers, and some file systems use other numbers there. This takes a
+    lock for a few microseconds; a broker that starts retries.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

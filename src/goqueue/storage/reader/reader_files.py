@@ -1,7 +1,7 @@
-"""The files of a data folder for those who only look at them: which segments a partition has, opened to be read.
+"""Read-only access to a partition's files: lists its segments and opens them.
 
-A broker may be at work in the folder. Files may vanish between a look at their names and opening them, and compaction
-may have put others in their place: whoever notices (``Vanished``) looks at the names again.
+A broker may be running. Files may vanish between listing and opening them, or be replaced by compaction: code that
+detects this (``Vanished``) lists the files again.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _SEGMENT_NAME = re.compile(r"(\d{20})\.log")
 _MOST_LISTINGS = 10
 
 Signature = tuple[int, int, int]
-"""Of a file that is only ever replaced whole: another one if the content is another."""
+"""Identity of a file that is only ever replaced as a whole; it changes with the content."""
 
 
 class Vanished(Exception):
-    """A file is not there any more, or has become another."""
+    """A file no longer exists, or was replaced."""
 
 
 class ReadOnlyFiles(OsFiles):
-    """The real disk, of which nothing can be changed by this."""
+    """The real disk without any operation that changes it."""
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
         if create:
@@ -68,7 +68,7 @@ DISK = ReadOnlyFiles()
 
 
 def signature(path: Path) -> Signature | None:
-    """``None`` if there is no such file."""
+    """Signature of a file; ``None`` if it does not exist."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def signature(path: Path) -> Signature | None:
 
 
 def read_whole(path: Path) -> bytes | None:
-    """The payload of a file that is replaced whole; ``None`` if it is not there, ``CorruptData`` if it is damaged."""
+    """Payload of an atomically replaced file; ``None`` if it does not exist, ``CorruptData`` if it is damaged."""
     try:
         return read_checked(DISK, path)
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def read_whole(path: Path) -> bytes | None:
 
 
 class Points:
-    """The recovery points of all logs of a data folder, read again when the file is another."""
+    """Recovery points of all logs of a data folder, read again when the file changes."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -102,26 +102,26 @@ class Points:
 
 
 def points_for(folder: Path) -> Points:
-    """By a partition's folder alone: ``{root}/logs/{topic}/{partition}``."""
+    """Recovery points for a partition's folder: ``{root}/logs/{topic}/{partition}``."""
     return Points(folder.parents[2])
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlace:
-    """A segment by the names in the folder."""
+    """A segment as listed by the file names in the folder."""
 
     folder: Path
     base: int
     below: int
-    """Where the next one begins."""
+    """Base offset of the next segment."""
     is_last: bool
     is_swapped: bool
-    """Whether a compaction was decided that puts another in its place, and may not be carried out yet."""
+    """Whether a committed compaction replaces this segment, and may not have renamed the files yet."""
     size: int = 0
-    """Of the log file when the names were read."""
+    """Size of the log file at the time of listing."""
 
     def open(self, suffix: str) -> OsFile:
-        """Raises ``Vanished`` if there is no such file."""
+        """Open a file of the segment; raises ``Vanished`` if it does not exist."""
         for path in self._paths(suffix):
             try:
                 return DISK.open(path)
@@ -130,7 +130,7 @@ class SegmentPlace:
         raise Vanished(f"{self.folder}/{self.base:020d}{suffix}")
 
     def stat(self, suffix: str) -> os.stat_result | None:
-        """Of the file as it is now."""
+        """Present status of a file of the segment."""
         for path in self._paths(suffix):
             try:
                 return path.stat()
@@ -143,7 +143,7 @@ class SegmentPlace:
         return [name.with_name(name.name + COMPACTED), name] if self.is_swapped else [name]
 
     def still_is(self, suffix: str, file: OsFile) -> bool:
-        """Whether a file that was opened a moment ago is the segment's to this day."""
+        """Whether an opened file still is the segment's current file."""
         now = self.stat(suffix)
         return now is not None and os.path.samestat(now, os.fstat(file.fd))
 
@@ -153,7 +153,7 @@ class SegmentPlace:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The segments of a partition that have bytes in them, and where the last one begins, be it empty."""
+    """Segments of a partition that are not empty, and the base of the last segment, which may be empty."""
 
     segments: list[SegmentPlace]
     last_base: int | None
@@ -162,17 +162,17 @@ class Listing:
         return self.segments[0].base if self.segments else self.last_base
 
     def next_from(self, offset: int) -> SegmentPlace | None:
-        """The segment that an offset is in, or the next behind it."""
+        """The segment that contains an offset, or the next one after it."""
         return next(iter(self.between(offset, MOST_OFFSETS)), None)
 
     def between(self, low: int, high: int) -> list[SegmentPlace]:
-        """Those that may hold an offset from ``low`` to before ``high``."""
+        """Segments that may contain offsets from ``low`` up to, but not including, ``high``."""
         first = bisect_right(self.segments, low, key=lambda each: each.below)
         return self.segments[first : bisect_left(self.segments, high, key=lambda each: each.base)]
 
 
 def list_segments(folder: Path) -> Listing:
-    """As the names are now. A compaction that was decided counts as carried out."""
+    """List the segments by the present file names. A committed compaction counts as carried out."""
     for _ in range(_MOST_LISTINGS):
         listing, is_complete = _list_segments(folder)
         if is_complete:
@@ -181,7 +181,7 @@ def list_segments(folder: Path) -> Listing:
 
 
 def _list_segments(folder: Path) -> tuple[Listing, bool]:
-    """Also whether none of the files has gone while their names were read."""
+    """Also returns whether all files still existed after their names were read."""
     names = names_in(folder)
     bases = {int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name))}
     swapped: set[int] = set()
@@ -200,7 +200,7 @@ def _list_segments(folder: Path) -> tuple[Listing, bool]:
         if stat is not None and stat.st_size:
             found.append(replace(place, size=stat.st_size))
     if found and not found[-1].is_last:
-        # What follows is empty. If it is the rest of a segment that could not be begun, this one goes on beyond it.
+        # The segment that follows is empty. If it is left from a failed roll, this segment extends beyond its base.
         found[-1] = replace(found[-1], below=MOST_OFFSETS)
     return Listing(found, ordered[-1] if ordered else None), is_complete
 
@@ -222,7 +222,7 @@ def _swaps(folder: Path, names: list[str]) -> list[Swap]:
         try:
             payload = read_whole(folder / name)
         except CorruptData:
-            # As at a broker's start: the old segments stay.
+            # As when a broker starts: the old segments stay.
             continue
         if payload is not None:
             found.append(msgspec.json.decode(payload, type=Swap))

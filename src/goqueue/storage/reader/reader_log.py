@@ -1,4 +1,4 @@
-"""What one partition holds, by its files alone: from where to where, and what of it readers see."""
+"""Read-only view of a partition's log: its offsets, and which of them are visible to readers."""
 
 from __future__ import annotations
 
@@ -37,44 +37,45 @@ T = TypeVar("T")
 _OF_TRANSACTIONS = np.uint8(Flag.TRANSACTIONAL | Flag.CONTROL)
 _ALWAYS_NS = 1 << 62
 _FRESH_NS = 2 * 10**9
-"""A folder's time of change is coarse: names that were read so soon after it may not be all."""
+"""The modification time of a folder is coarse: names listed within this time after it may be incomplete."""
 
 
 class LogReader:
-    """One partition, as of the last ``refresh``. Not for use from several threads at once.
+    """One partition, as of the last ``refresh``. Not thread-safe.
 
-    Holds no file open. A refresh looks only at what is new since the one before.
+    Holds no file open. A refresh reads only what was added since the one before.
     """
 
     def __init__(self, folder: Path, points: Points | None = None) -> None:
         self.folder = folder
         self.start_offset = 0
         self.end_offset = 0
-        """Behind the last whole message. A broker that starts would find the same."""
+        """Log end: one past the last whole message, as a starting broker would find it."""
         self.stable_end = 0
-        """No transaction is open below this: readers see what lies below and was not aborted."""
+        """Last stable offset: no transaction is open below it, and all messages below it that were not aborted are
+        visible."""
         self.size_bytes = 0
         self._points = points or points_for(folder)
         self._point: RecoveryPoint | None = None
         self._listing = Listing([], None)
         self._listed: tuple[int, int] = (0, 0)
-        """When the folder had been changed last when its names were read, and when that was."""
+        """Modification time of the folder when its names were listed, and the time of listing."""
         self._indexed: dict[int, Indexed] = {}
         self._seen: object = None
         self._file: Signature | None = None
-        """Of the file of producers, when it was looked at last."""
+        """Signature of the producer file when it was last read."""
         self._replay = ProducerReplay(Producers(), 0)
         self._replayed_to: int | None = None
         self.refresh()
 
-    # Looking at what is new
+    # Refresh
 
     def refresh(self) -> None:
-        """Look again."""
+        """Update the view."""
         self._patiently(self._refresh)
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """Files that vanish while they are looked at are no error: others tell of the same."""
+        """Run ``work`` again if files vanish meanwhile, which is no error: other files replace them."""
         for _ in range(MOST_LOOKS):
             try:
                 return work()
@@ -85,7 +86,7 @@ class LogReader:
         raise StorageFailed(f"{self.folder} changes faster than it can be read: {reason}") from reason
 
     def _refresh(self) -> None:
-        # In this order: what the first two tell of is in the segments that are found afterwards.
+        # The order matters: segments are listed last, so they contain everything that the first two files refer to.
         point = self._points.of(self.folder)
         producers = signature(self.folder / FILE_NAME)
         self._list()
@@ -96,10 +97,10 @@ class LogReader:
         end, size = self._find_end()
         self.start_offset = start_of(self._listing, point)
         if not self._listing.segments or point is not None:
-            # What a point has seen used is not given out again, be it lost.
+            # Offsets confirmed by a recovery point are not assigned again, even if their messages are lost.
             end = max(end, self.start_offset, point.base + point.count if point else 0)
         if self._replayed_to is not None and end < self._replayed_to:
-            # Taken back: what was learnt of it is void.
+            # The log was truncated: the collected transaction state is invalid.
             self._replayed_to = None
         self._follow(producers, end)
         self.end_offset, self.size_bytes = end, size
@@ -122,7 +123,7 @@ class LogReader:
         }
 
     def _find_end(self) -> tuple[int, int]:
-        """Behind the last whole frame, and how many bytes the frames have."""
+        """One past the offset of the last whole frame, and the number of bytes up to it."""
         listing = self._listing
         end, size = listing.last_base or 0, sum(each.size for each in listing.segments[:-1])
         for last in listing.segments[-1:]:
@@ -152,18 +153,18 @@ class LogReader:
             if replay.is_inside_a_batch or (run.flags() & _OF_TRANSACTIONS).any():
                 replay.follow(run, run.columns())
         if signature(self.folder / FILE_NAME) != producers:
-            # Compaction may have removed markers that only the new file tells of.
+            # Compaction may have removed markers whose outcome is only in the new file.
             raise Vanished(f"{FILE_NAME} in {self.folder}")
         self._replayed_to = end
         state.close_below(self.start_offset)
-        # Where those are in their sequences who have nothing open is of no interest here.
+        # Sequence numbers of producers without an open transaction are not needed here.
         state.forget(_ALWAYS_NS, 0)
         if self._point is not None:
-            # What compaction has seen holds nothing any more that was aborted.
+            # Compacted segments hold no aborted messages any more.
             state.drop_below(min(self._point.cleaned_to, end))
 
     def _begin(self, producers: Signature | None, end: int) -> None:
-        """Begin with what the file tells, unless more is known already."""
+        """Initialize transaction state from the producer file, unless newer state is known."""
         kept = self._load() if producers is not None else None
         self._file = producers
         if kept is not None and kept.as_of > end:
@@ -196,14 +197,15 @@ class LogReader:
             return None
 
     def aborted(self, low: int, high: int) -> list[tuple[int, int]]:
-        """Runs of offsets from ``low`` to before ``high`` that nobody ever sees."""
+        """Runs of aborted offsets from ``low`` up to, but not including, ``high``."""
         runs = self._replay.state.aborted.runs()
         return [(max(low, first), min(high, end)) for first, end in runs if first < high and end > low]
 
-    # Looking up
+    # Look-ups
 
     def offset_at(self, timestamp_ns: int) -> int:
-        """The offset of the first message whose timestamp is at or after an instant; the stable end if none is."""
+        """Offset of the first message with a timestamp at or after an instant; the last stable offset if there is
+        none."""
         return self._patiently(lambda: self._offset_at(timestamp_ns))
 
     def _offset_at(self, timestamp_ns: int) -> int:
@@ -217,7 +219,7 @@ class LogReader:
 
 
 def _growth(place: SegmentPlace) -> tuple[int, int, int]:
-    """What changes when a segment grows."""
+    """Values that change when a segment grows."""
     log_file, index = place.stat(".log"), place.stat(".index")
     if log_file is None:
         raise Vanished(str(place))

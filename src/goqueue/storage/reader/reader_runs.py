@@ -1,4 +1,4 @@
-"""Reading the frames of one partition from its files."""
+"""Reads the frames of one partition from its files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from goqueue.wire.producer_frames import aborted_among
 
 RUN_BYTES = 4 << 20
 MOST_LOOKS = 100
-"""So often the names in a folder are read again because files have vanished before this is taken for an error."""
+"""Limit on listing a folder again after files vanished; beyond it, the read fails."""
 _INVISIBLE = np.uint8(INVISIBLE)
 
 
@@ -32,13 +32,12 @@ def read_runs(
     uncommitted: bool = False,
     max_bytes: int = RUN_BYTES,
 ) -> Iterator[FrameRun]:
-    """The messages of the partition in ``folder`` from ``low`` to before ``high`` that readers see, in order.
+    """Visible messages of the partition in ``folder`` from ``low`` up to, but not including, ``high``, in order.
 
-    In runs of about ``max_bytes``, each from one segment. Checksums are not verified; frames that fail them stand for
-    what is lost and not acknowledged. Control and delayed records are left out, and so are the offsets in ``aborted``,
-    unless what is not committed is wanted as well. Whoever plans a read takes ``high`` and ``aborted`` from a
-    ``LogReader``, or from a broker. Raises ``OffsetOutOfRange`` if retention
-    has removed something of it.
+    Yields runs of about ``max_bytes``, each from one segment. Checksums are not verified; a frame whose checksum fails
+    stands for a message that was lost and not acknowledged. Control and delayed records are omitted, and so are the
+    offsets in ``aborted``, unless ``uncommitted`` is set. The caller takes ``high`` and ``aborted`` from a
+    ``LogReader``, or from a broker. Raises ``OffsetOutOfRange`` if retention has removed part of the range.
     """
     points = points_for(folder)
     never_seen = OffsetRuns(() if uncommitted else aborted)
@@ -64,7 +63,7 @@ def read_runs(
 
 
 def start_of(listing: Listing, point: RecoveryPoint | None) -> int:
-    """The offset of the earliest message that is meant to be there."""
+    """Offset of the earliest message that belongs to the log."""
     return point.start_offset if point is not None else listing.first_base() or 0
 
 
@@ -77,9 +76,9 @@ def every_run(
     *,
     with_lost: bool = False,
 ) -> Iterator[FrameRun]:
-    """All frames between two offsets, seen by readers or not. ``check`` is called whenever the names were read, with
-    the offset that comes next; it tells the log's recovery point, or raises. ``with_lost``: frames that fail their
-    checksums stand for what is lost, unless it was acknowledged."""
+    """All frames between two offsets, visible or not. ``check`` is called after every listing with the next offset;
+    it returns the log's recovery point, or raises. With ``with_lost``, lost messages that were not acknowledged are
+    included as frames that fail their checksums."""
     at, looks = low, 0
     listing = None
     while at < high:
@@ -106,7 +105,7 @@ def every_run(
                 for found in view.lost:
                     lost.note(*found)
                 continue
-            # All of a segment lies below the next one, whatever its last frames say.
+            # All of a segment is below the base of the next one, whatever offsets its last frames state.
             first, until = view.place_of(at), view.count if stop >= place.below else view.place_of(stop)
             while first < until:
                 run = view.load(first, until, max_bytes)

@@ -1,4 +1,4 @@
-"""One segment, opened to be read: where its frames lie, by its index or by looking at the log itself."""
+"""Read-only view of a segment: positions of its frames, by its index or by scanning the log file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NO_TIMES = np.empty(0, TIME_ENTRY)
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """How much of a segment that has no footer its index was found to be right about."""
+    """Number of entries of an index without a footer that were verified."""
 
     inode: int
     count: int
@@ -47,10 +47,10 @@ class Indexed:
 
 
 class SegmentView:
-    """Frames by place (0, 1, …): those that an index vouches for, then those that a scan has found."""
+    """Frames by index (0, 1, …): first those confirmed by the index file, then those found by a scan."""
 
     def __init__(self, place: SegmentPlace, point: RecoveryPoint | None = None, known: Indexed | None = None) -> None:
-        """Raises ``Vanished``. ``known`` is what an earlier view of the same segment has found."""
+        """Open the segment; raises ``Vanished``. ``known`` is the result of an earlier view of the same segment."""
         self.place = place
         self.base = place.base
         self._point = point if point is not None and point.base == place.base else None
@@ -59,7 +59,7 @@ class SegmentView:
         self._index = self._opened(".index")
         self._scan: Scan | None = None
         self.lost: list[tuple[int, int]] = []
-        """Offsets, from the first to before the second, that a start would find damaged, and note as lost."""
+        """Runs of offsets (first, end) that a start would find damaged and record as lost."""
         self._scan_positions = self._scan_ends = np.empty(0, np.uint32)
         self.log_size = self._log.size()
         count = None
@@ -80,14 +80,14 @@ class SegmentView:
             return None
 
     def _check_that_files_belong_together(self) -> None:
-        """An index that does not fit may be that of another log, which was put in the place of this one just now."""
+        """An index that does not match may belong to another log file, which replaced this one just now."""
         same = self.place.still_is(".log", self._log) and self.place.is_still_swapped()
         if self._index is not None:
             same = same and self.place.still_is(".index", self._index)
         if not same:
             raise Vanished(str(self.place))
 
-    # Finding frames where no footer vouches for the index
+    # Find frames that no footer confirms
 
     def _find_frames(self, known: Indexed | None) -> None:
         if known is not None and known.inode == self._inode() and known.end <= self.log_size:
@@ -99,7 +99,7 @@ class SegmentView:
             self._scan_rest()
 
     def _believe_point(self, index: OsFile) -> None:
-        """What lies below a recovery point was on the disk, index and all."""
+        """Accept the part below a recovery point: it was on disk, index included."""
         point = self._point
         if (
             point is not None
@@ -107,13 +107,13 @@ class SegmentView:
             and point.size <= self.log_size
             and index.size() >= point.count * POSITION.itemsize
             and checksum_of(index, point.count * POSITION.itemsize) == point.index_checksum
-            # Frames of equal size look alike to the index after compaction has dropped some of them.
+            # With frames of equal size, positions alone do not show that compaction has removed some of them.
             and self._said_offset(index, point.count - 1) == self.base + point.count - 1
         ):
             self._indexed, self._indexed_end = point.count, point.size
 
     def _check_indexed(self, index: OsFile) -> None:
-        """Go on as far as the index and the frames' headers agree, and no offset is left out."""
+        """Extend the verified part as long as index and frame headers agree and offsets are consecutive."""
         while True:
             positions = read_positions(index, self._indexed, _CHECKED_FRAMES).astype(np.int64)
             if not len(positions) or positions[0] != self._indexed_end:
@@ -139,7 +139,7 @@ class SegmentView:
             self._indexed_end = int(positions[-1]) + int(_sizes(last)[0])
 
     def _agreed(self, data: bytes, positions: NDArray[np.int64]) -> int:
-        """How many of the frames at these positions are what the index says of them."""
+        """Number of frames at these positions that match their index entries."""
         columns = header_columns(data, (positions - positions[0]).astype(np.uint32))
         ends = positions + _sizes(columns)
         good = (
@@ -153,7 +153,7 @@ class SegmentView:
         return len(good) if good.all() else int(good.argmin())
 
     def _scan_rest(self) -> None:
-        """Look at what no index tells of. What is torn is not there, nor is a batch of which the end is missing."""
+        """Scan the part without index entries. Torn frames are left out, and so is an incomplete batch."""
         scanner = FrameScanner(self._log, dense=self.place.is_last, below=self.place.below)
         found = scanner.scan(self._indexed_end, self.base + self._indexed, durable_to=self._durable_to)
         found.drop_open_batch()
@@ -167,7 +167,7 @@ class SegmentView:
                 ends[at] = min(int(ends[at]), damage.start)
         self._scan_ends = ends
 
-    # What there is
+    # Contents
 
     @property
     def count(self) -> int:
@@ -175,7 +175,7 @@ class SegmentView:
 
     @property
     def size(self) -> int:
-        """Where the last whole frame ends."""
+        """End of the last whole frame."""
         return int(self._scan_ends[-1]) if len(self._scan_ends) else self._indexed_end
 
     @property
@@ -196,7 +196,7 @@ class SegmentView:
         return int(known[0])
 
     def _known_offsets(self, place: int, count: int) -> Known:
-        """Of some frames, without asking them; all of those that an index tells of or all that it does not."""
+        """Offsets of some frames without reading these; all of them must be in the index, or none."""
         if place >= self._indexed:
             assert self._scan is not None
             found = self._scan.offsets[place - self._indexed : place - self._indexed + count]
@@ -208,21 +208,21 @@ class SegmentView:
         return Within(self.base + place, self.place.below - (self._indexed - place - count))
 
     def _ends_as_dense(self) -> bool:
-        """Whether a closed segment whose index, of an earlier version, tells no offsets leaves none out."""
+        """Whether a closed segment has consecutive offsets, if its index, of an earlier version, holds none."""
         if self._index is None or not self._indexed:
             return True
         spans = self.place.below - self.base, self._said_offset(self._index, self._indexed - 1) - self.base + 1
         return self._indexed in spans
 
     def _said_offset(self, index: OsFile, place: int) -> int:
-        """What a frame says, which no checksum covers."""
+        """Offset stored in a frame, which no checksum covers."""
         position = int(read_positions(index, place, 1)[0])
         return int.from_bytes(self._log.read(position + _OFFSET_AT, _OFFSET_BYTES))
 
     def place_of(self, offset: int) -> int:
-        """The place of the first frame at or after ``offset``; the count if there is none."""
+        """Index of the first frame at or after ``offset``; the frame count if there is none."""
         low, high = 0, min(self.count, max(0, offset - self.base))
-        # Mostly no offset is missing.
+        # Usually no offset is missing.
         if high == 0 or self.offset_of(high - 1) == offset - 1:
             return high
         while low < high:
@@ -234,7 +234,7 @@ class SegmentView:
         return low
 
     def positions(self, first: int, until: int) -> NDArray[np.uint32]:
-        """Where frames begin, all of those that an index tells of or all of those that it does not."""
+        """Positions of frames; all of them must be in the index, or none."""
         if first >= self._indexed or self._index is None:
             return self._scan_positions[first - self._indexed : until - self._indexed]
         wanted = min(until, self._indexed) - first
@@ -249,8 +249,8 @@ class SegmentView:
     # Frames
 
     def load(self, first: int, until: int, max_bytes: int) -> FrameRun:
-        """Frames from place ``first`` to before ``until``: at least one, else no more than so many bytes, and those
-        that lie one behind the other."""
+        """Consecutive frames from index ``first`` up to, but not including, ``until``: at least one, otherwise at
+        most ``max_bytes``."""
         usual = max(HEADER_SIZE, self.size // self.count)
         until = min(until, first + max(1, max_bytes // usual + 1))
         starts = self.positions(first, until)
@@ -273,7 +273,7 @@ class SegmentView:
         return as_placed(run, self._known_offsets(first, fitting))
 
     def place_at_time(self, timestamp_ns: int, first: int) -> int | None:
-        """The place of the first frame from ``first`` on whose timestamp is at or after an instant."""
+        """Index of the first frame from ``first`` on whose timestamp is at or after an instant."""
         entries = self._times()
         at = int(np.searchsorted(entries["max_timestamp"], timestamp_ns, side="left"))
         if self.is_sealed and len(entries) and at == len(entries):
@@ -291,7 +291,7 @@ class SegmentView:
         return None
 
     def _times(self) -> NDArray[np.void]:
-        """The entries that can be believed."""
+        """Verified entries of the time index."""
         file = self._opened(".timeindex")
         if file is None:
             return _NO_TIMES

@@ -1,7 +1,7 @@
-"""What a start would make of a data folder, without touching it.
+"""Copy-on-write file system that shows what a start would do to a data folder, without changing it.
 
-Reads come from the disk. What is written, cut, renamed or removed happens to copies in a folder of its own, which is
-thrown away. So the code that recovers can be run only to see what it finds.
+Reads come from the disk. Files that are written, truncated, renamed or removed are changed in copies in a temporary
+folder, which is discarded. Recovery code can thus run as a dry run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from goqueue.storage.reader.reader_files import DISK
 
 
 class _Content:
-    """What a file holds, whatever its name: where it lies, on the disk or as a copy of ours."""
+    """Content of a file, independent of its name: a path on disk, or a copy of ours."""
 
     def __init__(self, place: Path, *, is_ours: bool) -> None:
         self.place = place
@@ -25,12 +25,12 @@ class _Content:
 
 
 class ScratchFiles:
-    """The real disk as it would be after changes that are kept in ``scratch``. Not for threads; nothing is synced."""
+    """The real disk with changes applied on top, which are kept in ``scratch``. Not thread-safe; nothing is synced."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         self._changed: dict[Path, _Content] = {}
-        """What was made, changed or renamed here."""
+        """Files created, changed or renamed here."""
         self._looked_at: WeakValueDictionary[Path, _Content] = WeakValueDictionary()
         self._gone: set[Path] = set()
         self._folders: set[Path] = set()
@@ -55,7 +55,7 @@ class ScratchFiles:
         return self._scratch / str(self._copies)
 
     def make_ours(self, path: Path, content: _Content) -> None:
-        """Before it is changed for the first time."""
+        """Copy a file before its first change."""
         copied = self._new_place()
         shutil.copyfile(content.place, copied)
         content.place, content.is_ours = copied, True
@@ -114,7 +114,7 @@ class ScratchFiles:
 
 
 class ScratchFile:
-    """Read from the disk until it is first changed."""
+    """Read from disk until its first change."""
 
     def __init__(self, files: ScratchFiles, path: Path, content: _Content) -> None:
         self._files = files
