@@ -106,28 +106,28 @@ class LogHandler(logging.StreamHandler[TextIO]):
         self._is_waiting = False
 
     def handle(self, record: logging.LogRecord) -> bool:
-        self._tell_left_out(self.limit.ended())
+        self._log_suppressed(self.limit.ended())
         if self.limit.admits(record.name, _kind(record), record.levelno):
             return bool(super().handle(record))
-        self._wait()
+        self._schedule_summary()
         return False
 
     def close(self) -> None:
-        self._tell_left_out(self.limit.ended(all_of_them=True))
+        self._log_suppressed(self.limit.ended(all_of_them=True))
         super().close()
 
-    def _wait(self) -> None:
+    def _schedule_summary(self) -> None:
         # Two threads may get here at once; the check then runs twice, which does no harm.
         if not self._is_waiting and (in_s := self.limit.next_end_s()) is not None:
             self._is_waiting = True
-            self._later(in_s, self._waited)
+            self._later(in_s, self._window_ended)
 
-    def _waited(self) -> None:
+    def _window_ended(self) -> None:
         self._is_waiting = False
-        self._tell_left_out(self.limit.ended())
-        self._wait()
+        self._log_suppressed(self.limit.ended())
+        self._schedule_summary()
 
-    def _tell_left_out(self, found: list[LeftOut]) -> None:
+    def _log_suppressed(self, found: list[LeftOut]) -> None:
         for each in found:
             fields: dict[str, object] = {"of": each.event, "count": each.count}
             record = logging.LogRecord(each.logger, each.level, __file__, 0, Said("lines left out", fields), None, None)

@@ -47,7 +47,7 @@ class OtlpExporter:
         self._is_closed = False
         try:
             self._exporter = _sdk_exporter(config.otlp_protocol, self._endpoint, headers, timeout_s * _SDK_SHARE)
-            self._to_sdk = _Translation(node_id)
+            self._to_sdk = _SpanConversion(node_id)
         except ImportError as error:
             raise InvalidConfiguration(
                 f"trace.exporters has 'otlp' (trace.otlp_protocol is {config.otlp_protocol!r}), which needs packages "
@@ -59,7 +59,7 @@ class OtlpExporter:
                 f"trace.exporters has 'otlp', which cannot be set up: {type(error).__name__}: {error}; "
                 f"check trace.otlp_* and the OTEL_EXPORTER_OTLP_* environment variables"
             ) from error
-        _overhear()
+        _install_capture()
 
     def export(self, spans: list[Span]) -> None:
         if self._is_closed:
@@ -200,7 +200,7 @@ def _refuse_redirect(response: requests.Response, *_: object, **__: object) -> N
         raise ConnectionError(f"redirected with {response.status_code}; set trace.otlp_endpoint to where it leads")
 
 
-class _Translation:
+class _SpanConversion:
     """Conversion of spans into the SDK's spans."""
 
     def __init__(self, node_id: str) -> None:
@@ -250,14 +250,14 @@ class _Translation:
         )
 
 
-class _Heard(threading.local):
+class _CapturedErrors(threading.local):
     lines: list[str] | None = None
 
 
-_heard = _Heard()
+_heard = _CapturedErrors()
 
 
-class _Overhearing(logging.Filter):
+class _ErrorCapture(logging.Filter):
     """Log filter that captures the exporters' errors, which they report only in their log. Lines logged in this
     exporter's threads are kept from the log and become part of its exceptions; lines from other threads pass."""
 
@@ -268,13 +268,13 @@ class _Overhearing(logging.Filter):
         return False
 
 
-_OVERHEARING = _Overhearing()
+_ERROR_CAPTURE = _ErrorCapture()
 
 
-def _overhear() -> None:
+def _install_capture() -> None:
     known = list(logging.root.manager.loggerDict.items())
     theirs = [logger for name, logger in known if name.startswith("opentelemetry.")]
     for logger in theirs:
-        if isinstance(logger, logging.Logger) and _OVERHEARING not in logger.filters:
+        if isinstance(logger, logging.Logger) and _ERROR_CAPTURE not in logger.filters:
             # Inserted first: a filter of OpenTelemetry hides repeated lines.
-            logger.filters.insert(0, _OVERHEARING)
+            logger.filters.insert(0, _ERROR_CAPTURE)

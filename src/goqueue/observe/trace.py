@@ -153,7 +153,7 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
     ended: set[Place] = set()
     attempts: dict[str, int] = {}
     members: dict[tuple[str, Place], str] = {}
-    for step in _by_time(_of_those_who_see_it(steps)):
+    for step in _by_time(_visible_to_groups(steps)):
         if step.to is not None:
             if (step.place, step.to) in copies:
                 continue
@@ -174,7 +174,7 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
     return told
 
 
-def _of_those_who_see_it(steps: Sequence[Step]) -> Sequence[Step]:
+def _visible_to_groups(steps: Sequence[Step]) -> Sequence[Step]:
     """Steps without a group's events on invisible records: these events cover ranges, which include records that no
     group sees."""
     hidden = {step.place for step in steps if step.event in kinds.HIDES or (step.event == kinds.DLQ and not step.group)}

@@ -170,8 +170,8 @@ class TraceFiles:
         """
         lines = b"".join(_encoder.encode(event) + b"\n" for event in events)
         with self._lock:
-            if self._is_time_for_another(first):
-                self._begin(first)
+            if self._is_roll_due(first):
+                self._start_file(first)
             current = self._known[-1]
             assert self._current is not None and current.summary is not None
             try:
@@ -187,33 +187,33 @@ class TraceFiles:
                 current.summary.add(event)
         self.clean()
 
-    def _is_time_for_another(self, first: int) -> bool:
+    def _is_roll_due(self, first: int) -> bool:
         if self._current is None:
             return True
         current = self._known[-1]
         # Event numbers in a file are consecutive, so that events also held in memory are easily skipped.
-        return current.size >= self._file_bytes or current.end != first or self._has_lasted(current)
+        return current.size >= self._file_bytes or current.end != first or self._is_too_old(current)
 
-    def _has_lasted(self, current: _TraceFile) -> bool:
+    def _is_too_old(self, current: _TraceFile) -> bool:
         return self._now_ns() - current.begun_ns > self._retention_ns // _FILES_FOR_RETENTION
 
-    def _begin(self, first: int) -> None:
+    def _start_file(self, first: int) -> None:
         """Start a new file, named after its start time."""
         begun_ns = max(self._now_ns(), self._known[-1].begun_ns + 1 if self._known else 0)
         path = self._folder / f"{begun_ns:020}{_SUFFIX}"
         opened = self._files.open(path, create=True)
-        self._end(begun_ns)
+        self._close_current(begun_ns)
         self._current = opened
         self._known.append(_TraceFile(path, 0, begun_ns, _Summary(), first))
 
-    def _end(self, now_ns: int) -> None:
+    def _close_current(self, now_ns: int) -> None:
         """Close the current file for writing."""
         self._current = None
         if self._known and self._known[-1].ended_ns is None:
             self._known[-1].ended_ns = now_ns
 
     def _give_up(self, current: _TraceFile) -> None:
-        self._end(self._now_ns())
+        self._close_current(self._now_ns())
         if not current.size:
             # While a disk is full, every attempt would leave another empty file.
             self._known.remove(current)
@@ -225,9 +225,9 @@ class TraceFiles:
         itself."""
         with self._lock:
             total, now_ns = self.size_bytes, self._now_ns()
-            if self._current is not None and self._has_lasted(self._known[-1]):
+            if self._current is not None and self._is_too_old(self._known[-1]):
                 # Close the file even without new events: its age counts from now on.
-                self._end(now_ns)
+                self._close_current(now_ns)
             while self._known and (ended_ns := self._known[0].ended_ns) is not None:
                 is_too_much = total > self._retention_bytes and len(self._known) > 1
                 if not is_too_much and now_ns - ended_ns <= self._retention_ns:

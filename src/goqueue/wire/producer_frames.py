@@ -57,7 +57,7 @@ def with_stamp(frame: bytes, stamp: ProducerStamp, more_flags: int = 0) -> bytes
     """The frame with a stamp before its other headers."""
     headers_at = _headers_at(frame)
     headers = ((PRODUCER, encode_producer(stamp)), *decode_headers(frame[headers_at:]))
-    return _again(frame, headers_at, encode_headers(headers), frame[FLAGS_AT] | more_flags)
+    return _rebuilt(frame, headers_at, encode_headers(headers), frame[FLAGS_AT] | more_flags)
 
 
 def stamp_batch(frames: list[bytes], stamp: ProducerStamp) -> list[bytes]:
@@ -101,7 +101,7 @@ def as_plain(frame: bytes) -> bytes:
     headers = decode_headers(frame[headers_at:])
     if headers and headers[0][0] == PRODUCER:
         headers = headers[1:]
-    return _again(frame, headers_at, encode_headers(headers), frame[FLAGS_AT] & ~_TRANSACTIONAL)
+    return _rebuilt(frame, headers_at, encode_headers(headers), frame[FLAGS_AT] & ~_TRANSACTIONAL)
 
 
 def marker_frame(marker: Marker, timestamp_ns: int) -> bytes:
@@ -191,7 +191,7 @@ def _headers_at(frame: bytes) -> int:
     return HEADER_SIZE + int.from_bytes(frame[_KEY_LENGTH_AT]) + int.from_bytes(frame[_VALUE_LENGTH_AT])
 
 
-def _again(frame: bytes, headers_at: int, headers: bytes, flags: int) -> bytes:
+def _rebuilt(frame: bytes, headers_at: int, headers: bytes, flags: int) -> bytes:
     key_end = HEADER_SIZE + int.from_bytes(frame[_KEY_LENGTH_AT])
     return encode_frame(
         frame[HEADER_SIZE:key_end],

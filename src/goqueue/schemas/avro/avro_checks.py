@@ -32,7 +32,7 @@ class AvroValidator:
 
     def __init__(self, root: AvroType, steps_of_a_byte: int) -> None:
         self._root = root
-        self._step = _Maker().make(root)
+        self._step = _StepBuilder().make(root)
         self.most_on_loop = _MOST_ON_LOOP // steps_of_a_byte
         self._most_bytes = _MOST_STEPS // steps_of_a_byte if steps_of_a_byte > _FEW_STEPS else None
 
@@ -55,7 +55,7 @@ class AvroValidator:
         return found
 
 
-class _Maker:
+class _StepBuilder:
     """Builds the function for a type. Records are completed later: they may contain themselves, and chains of any
     length."""
 

@@ -23,7 +23,7 @@ _PROMOTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Inner:
+class _NamedPair:
     """A pair of named types, the reader's and the writer's, and its path in the pair that contains it."""
 
     path: str
@@ -36,10 +36,10 @@ class _Inner:
 
 
 _Pair = tuple[int, int]
-_Reason = Incompatibility | _Inner
+_Reason = Incompatibility | _NamedPair
 
 
-class _TooMuch(Exception):
+class _TooComplex(Exception):
     """The comparison would take too long."""
 
 
@@ -55,37 +55,37 @@ class AvroReading:
         self._steps = _MOST_STEPS
         self._reasons: dict[_Pair, list[_Reason]] = {}
         """Reasons for each compared pair; their paths are relative to the pair."""
-        self._relying: dict[_Pair, dict[_Pair, _Inner]] = {}
+        self._relying: dict[_Pair, dict[_Pair, _NamedPair]] = {}
         """Pairs that relied on a pair."""
-        self._used: dict[_Pair, _Inner] = {}
+        self._used: dict[_Pair, _NamedPair] = {}
         """Pairs that the running comparison relies on."""
         self._branches: dict[int, dict[object, list[tuple[int, AvroType]]]] = {}
 
     def cannot_read(self, reader: AvroType, writer: AvroType) -> list[Incompatibility]:
         try:
-            return self._told(self._settle(reader, writer))
-        except _TooMuch:
+            return self._reported(self._compare_all(reader, writer))
+        except _TooComplex:
             return [
                 Incompatibility(
                     TOO_COMPLEX, "/", "the schemas take too long to be compared; give fewer types the same name"
                 )
             ]
 
-    def _settle(self, reader: AvroType, writer: AvroType) -> list[_Reason]:
+    def _compare_all(self, reader: AvroType, writer: AvroType) -> list[_Reason]:
         while True:
             self._used = {}
-            reasons = self._look(reader, writer, "")
+            reasons = self._compare(reader, writer, "")
             waiting = [each for pair, each in self._used.items() if pair not in self._reasons]
             if not waiting:
                 return reasons
-            self._work_off(waiting)
+            self._process_queue(waiting)
 
-    def _work_off(self, inners: list[_Inner]) -> None:
+    def _process_queue(self, inners: list[_NamedPair]) -> None:
         waiting = {each.pair: each for each in inners}
         while waiting:
             pair, each = waiting.popitem()
             self._used = {}
-            reasons = self._reasons[pair] = self._look_inside(each.reader, each.writer)
+            reasons = self._reasons[pair] = self._compare_named(each.reader, each.writer)
             for used, inner in self._used.items():
                 self._relying.setdefault(used, {})[pair] = each
                 if used not in self._reasons:
@@ -94,7 +94,7 @@ class AvroReading:
                 relying = self._relying.get(pair, {})
                 waiting |= {one: inner for one, inner in relying.items() if not self._reasons.get(one)}
 
-    def _told(self, reasons: list[_Reason]) -> list[Incompatibility]:
+    def _reported(self, reasons: list[_Reason]) -> list[Incompatibility]:
         """The reasons with those inside of named types, each reported where the type is used first."""
         told: list[Incompatibility] = []
         seen: set[_Pair] = set()
@@ -106,16 +106,16 @@ class AvroReading:
             elif each.pair not in seen:
                 seen.add(each.pair)
                 # Compare again: more pairs inside of it may be known to be incompatible by now.
-                inside = _causes(self._look_inside(each.reader, each.writer), seen)
+                inside = _root_causes(self._compare_named(each.reader, each.writer), seen)
                 waiting += ((path + each.path, inner) for inner in reversed(inside))
         return told
 
     # Comparison of one pair, down to the named types in it
 
-    def _look(self, reader: AvroType, writer: AvroType, path: str) -> list[_Reason]:
+    def _compare(self, reader: AvroType, writer: AvroType, path: str) -> list[_Reason]:
         self._steps -= 1
         if self._steps < 0:
-            raise _TooMuch
+            raise _TooComplex
         if isinstance(writer, Union):
             return self._each_branch(reader, writer, path)
         if isinstance(reader, Union):
@@ -125,16 +125,16 @@ class AvroReading:
                 fits = reader.type == writer.type or writer.type in _PROMOTIONS.get(reader.type, ())
                 return [] if fits else [_mismatch(reader, writer, path)]
             case Array(), Array():
-                return self._look(reader.items, writer.items, f"{path}/items")
+                return self._compare(reader.items, writer.items, f"{path}/items")
             case Map(), Map():
-                return self._look(reader.values, writer.values, f"{path}/values")
+                return self._compare(reader.values, writer.values, f"{path}/values")
         if not (isinstance(reader, Named) and isinstance(writer, Named) and reader.type == writer.type):
             return [_mismatch(reader, writer, path)]
-        inner = _Inner(path, reader, writer)
+        inner = _NamedPair(path, reader, writer)
         self._used.setdefault(inner.pair, inner)
         return [inner] if self._reasons.get(inner.pair) else []
 
-    def _look_inside(self, reader: Named, writer: Named) -> list[_Reason]:
+    def _compare_named(self, reader: Named, writer: Named) -> list[_Reason]:
         match reader, writer:
             case Fixed(), Fixed():
                 return _names(reader, writer) or _sizes(reader, writer)
@@ -147,7 +147,7 @@ class AvroReading:
     def _each_branch(self, reader: AvroType, writer: Union, path: str) -> list[_Reason]:
         found: list[_Reason] = []
         for branch in writer.branches:
-            found += self._look(reader, branch, path)
+            found += self._compare(reader, branch, path)
             if len(found) >= MOST_REASONS:
                 break
         return found
@@ -155,7 +155,7 @@ class AvroReading:
     def _some_branch(self, reader: Union, writer: AvroType, path: str) -> list[_Reason]:
         closest: list[_Reason] = []
         for place, branch in self._candidates(reader, writer):
-            reasons = self._look(branch, writer, f"{path}/{place}")
+            reasons = self._compare(branch, writer, f"{path}/{place}")
             if not reasons:
                 return []
             closest = closest or reasons
@@ -172,7 +172,7 @@ class AvroReading:
         if known is None:
             known = self._branches[id(reader)] = {}
             for place, branch in enumerate(reader.branches):
-                for key in _reads(branch):
+                for key in _branch_keys(branch):
                     known.setdefault(key, []).append((place, branch))
         if not isinstance(writer, Named):
             return known.get(writer.type, [])
@@ -188,7 +188,7 @@ class AvroReading:
             if source is None:
                 source = next((written[alias] for alias in each.aliases if alias in written), None)
             if source is not None:
-                found += self._look(each.type, source.type, f"{path}/type")
+                found += self._compare(each.type, source.type, f"{path}/type")
             elif not each.has_default:
                 found.append(
                     Incompatibility(
@@ -203,18 +203,18 @@ class AvroReading:
         return found
 
 
-def _causes(reasons: list[_Reason], seen: set[_Pair]) -> list[_Reason]:
+def _root_causes(reasons: list[_Reason], seen: set[_Pair]) -> list[_Reason]:
     """The reasons without missing union branches that are missing only because of a recursive type that is reported
     already."""
     kept: list[_Reason] = []
     for each, cause in zip(reasons, [*reasons[1:], None], strict=True):
-        is_known = isinstance(cause, _Inner) and cause.pair in seen and cause.path.startswith(f"{each.path}/")
-        if isinstance(each, _Inner) or not is_known:
+        is_known = isinstance(cause, _NamedPair) and cause.pair in seen and cause.path.startswith(f"{each.path}/")
+        if isinstance(each, _NamedPair) or not is_known:
             kept.append(each)
     return kept
 
 
-def _reads(branch: AvroType) -> list[object]:
+def _branch_keys(branch: AvroType) -> list[object]:
     """Keys under which a branch is looked up."""
     if not isinstance(branch, Named):
         return [branch.type, *_PROMOTIONS.get(branch.type, ())]

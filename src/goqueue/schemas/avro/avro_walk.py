@@ -38,7 +38,7 @@ _SHOWN_NAMES = 20
 _Path = tuple["_Path | None", str | int]
 
 
-class _Wrong(Exception):
+class _Invalid(Exception):
     """The problem, as text."""
 
 
@@ -57,8 +57,8 @@ def first_problem(root: AvroType, value: bytes) -> str | None:
     walk = _Walk(value)
     try:
         walk.through(root)
-    except _Wrong as wrong:
-        return f"{_written(walk.path)}: {wrong}"
+    except _Invalid as wrong:
+        return f"{_shown_path(walk.path)}: {wrong}"
     left = len(value) - walk.at
     return f"{left} bytes are left over behind the value" if left else None
 
@@ -81,9 +81,9 @@ class _Walk:
             if self.at != before:
                 moved, before = steps, self.at
             if steps - moved > _MOST_STEPS_IN_PLACE:
-                raise _Wrong("the type lies in itself without an end")
+                raise _Invalid("the type lies in itself without an end")
             if steps > _MOST_STEPS:
-                raise _Wrong("the value does not fit or is nested too deep, and it is too large to find out where")
+                raise _Invalid("the value does not fit or is nested too deep, and it is too large to find out where")
             if isinstance(part, _Blocks):
                 self._next_item(part)
             elif not takes_no_bytes(part):
@@ -118,16 +118,16 @@ class _Walk:
         if kind in NUMBERS:
             number = self._number(kind, kind)
             if logical and not 0 <= number < _DAY[logical]:
-                raise _Wrong(f"{number} is no {logical}; these are from 0 to {_DAY[logical] - 1}")
+                raise _Invalid(f"{number} is no {logical}; these are from 0 to {_DAY[logical] - 1}")
         elif kind == "boolean":
             if self._skip(1, kind)[0] > 1:
-                raise _Wrong(f"a boolean is 0 or 1, the byte at {self.at - 1} is neither")
+                raise _Invalid(f"a boolean is 0 or 1, the byte at {self.at - 1} is neither")
         elif kind in _WIDTHS:
             self._skip(_WIDTHS[kind], kind)
         else:
             text = self._text(kind)
             if logical == "uuid" and not UUID.fullmatch(text):
-                raise _Wrong(f"{text[:50]!r} is no UUID")
+                raise _Invalid(f"{text[:50]!r} is no UUID")
 
     def _next_item(self, blocks: _Blocks) -> None:
         if not blocks.left:
@@ -143,7 +143,7 @@ class _Walk:
         if takes_no_bytes(blocks.item) and not blocks.has_keys:
             blocks.place, blocks.left = blocks.place + blocks.left, 0
             if blocks.place > MOST_EMPTY_ITEMS:
-                raise _Wrong(f"there are {blocks.place} items that take no bytes; {MOST_EMPTY_ITEMS} are allowed")
+                raise _Invalid(f"there are {blocks.place} items that take no bytes; {MOST_EMPTY_ITEMS} are allowed")
             return
         self.path = (path, blocks.place)
         if blocks.has_keys:
@@ -155,7 +155,7 @@ class _Walk:
     def _skip(self, size: int, what: str) -> bytes:
         left = len(self._value) - self.at
         if not 0 <= size <= left:
-            raise _Wrong(f"{what} needs {size} bytes at byte {self.at}, and {left} are left")
+            raise _Invalid(f"{what} needs {size} bytes at byte {self.at}, and {left} are left")
         self.at += size
         return self._value[self.at - size : self.at]
 
@@ -168,10 +168,10 @@ class _Walk:
             number |= (byte & 0x7F) << 7 * (place - 1)
             if byte < 0x80:
                 if place == most_bytes and byte > most_in_last:
-                    raise _Wrong(f"the {what} at byte {begin} is too large for {kind}")
+                    raise _Invalid(f"the {what} at byte {begin} is too large for {kind}")
                 return (number >> 1) ^ -(number & 1)
             if place == most_bytes:
-                raise _Wrong(f"the {what} at byte {begin} has more than {most_bytes} bytes")
+                raise _Invalid(f"the {what} at byte {begin} has more than {most_bytes} bytes")
 
     def _text(self, kind: str) -> bytes:
         size = self._number("long", f"length of {kind}")
@@ -180,17 +180,17 @@ class _Walk:
             try:
                 content.decode()
             except UnicodeDecodeError:
-                raise _Wrong(f"the string at byte {self.at - size} is not UTF-8") from None
+                raise _Invalid(f"the string at byte {self.at - size} is not UTF-8") from None
         return content
 
     def _choice(self, count: int, what: str) -> int:
         number = self._number("long", what)
         if not 0 <= number < count:
-            raise _Wrong(f"{number} is no {what.removeprefix('a ')}; there are 0 to {count - 1}")
+            raise _Invalid(f"{number} is no {what.removeprefix('a ')}; there are 0 to {count - 1}")
         return number
 
 
-def _written(path: _Path | None) -> str:
+def _shown_path(path: _Path | None) -> str:
     names: list[str] = []
     while path is not None:
         path, name = path

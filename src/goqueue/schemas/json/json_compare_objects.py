@@ -42,7 +42,7 @@ class ObjectRules:
         yield from self._property_names()
         yield from counts("object", self._reader, self._written, self._path)
 
-    def _governing(self, node: Node, name: str) -> list[tuple[str, Node]]:
+    def _applicable_schemas(self, node: Node, name: str) -> list[tuple[str, Node]]:
         """Schemas that apply to a property of that name, with their paths."""
         found: list[tuple[str, Node]] = []
         if (own := node.named("properties").get(name)) is not None:
@@ -54,15 +54,15 @@ class ObjectRules:
             found.append(("/additionalProperties", rest))
         return found
 
-    def _before(self, name: str) -> tuple[Node, ...]:
-        return tuple(each for node in self._written.nodes for _, each in self._governing(node, name))
+    def _writer_schemas(self, name: str) -> tuple[Node, ...]:
+        return tuple(each for node in self._written.nodes for _, each in self._applicable_schemas(node, name))
 
     def _property(self, name: str) -> Iterator[Incompatibility]:
         self._reading.spend(1)
-        before = self._before(name)
+        before = self._writer_schemas(name)
         if any(each.raw is False for each in before):
             return  # The writer never writes a property of that name.
-        governing = self._governing(self._reader, name)
+        governing = self._applicable_schemas(self._reader, name)
         found: list[Incompatibility] = []
         for where, schema in governing:
             found += self._reading.compare(schema, before, self._path + where)
@@ -104,7 +104,7 @@ class ObjectRules:
             )
             yield from found
 
-    def _others(self, wanted: Node, writer: Node, but: dict[str, Node], path: str) -> list[Incompatibility]:
+    def _compare_unlisted(self, wanted: Node, writer: Node, but: dict[str, Node], path: str) -> list[Incompatibility]:
         """Reasons why the values that the writer allows under names it does not list are not all allowed by
         ``wanted``."""
         found: list[Incompatibility] = []
@@ -118,7 +118,7 @@ class ObjectRules:
         here = pointer(self._path, "patternProperties", pattern)
         same = tuple(each for node in self._written.nodes if (each := node.named("patternProperties").get(pattern)))
         found = self._reading.compare(schema, same, here)
-        if not found or any(not self._others(schema, node, {}, here) for node in self._written.nodes):
+        if not found or any(not self._compare_unlisted(schema, node, {}, here) for node in self._written.nodes):
             return
         yield Incompatibility(
             "PATTERN_PROPERTY_CHANGED" if same else "PATTERN_PROPERTY_ADDED",
@@ -136,7 +136,7 @@ class ObjectRules:
         closest: list[Incompatibility] = []
         is_open = True
         for node in self._written.nodes:
-            found = self._others(rest, node, self._patterns, here)
+            found = self._compare_unlisted(rest, node, self._patterns, here)
             if not found:
                 return
             before = node.one("additionalProperties")
@@ -170,7 +170,7 @@ class ObjectRules:
             rule = "REQUIRED_ATTRIBUTE_ADDED"
             if name in self._properties and name not in self._named_before:
                 here = pointer(self._path, "properties", name)
-                openness = "UNOPEN" if self._before(name) else "OPEN"
+                openness = "UNOPEN" if self._writer_schemas(name) else "OPEN"
                 rule = f"REQUIRED_PROPERTY_ADDED_TO_{openness}_CONTENT_MODEL"
             yield Incompatibility(
                 rule,
@@ -183,11 +183,11 @@ class ObjectRules:
         for keyword in ("dependencies", "dependentRequired"):
             wanted = self._reader.get(keyword)
             for name, others in wanted.items() if isinstance(wanted, dict) else ():
-                if isinstance(others, list) and not self._is_never_there(name):
+                if isinstance(others, list) and not self._is_never_written(name):
                     yield from self._needs(keyword, name, {str(each) for each in others})
         for keyword in ("dependencies", "dependentSchemas"):
             for name, schema in self._reader.named(keyword).items():
-                if self._is_never_there(name):
+                if self._is_never_written(name):
                     continue
                 before = tuple(
                     each
@@ -206,8 +206,8 @@ class ObjectRules:
                 else:
                     yield from found
 
-    def _is_never_there(self, name: str) -> bool:
-        return any(each.raw is False for each in self._before(name))
+    def _is_never_written(self, name: str) -> bool:
+        return any(each.raw is False for each in self._writer_schemas(name))
 
     def _needs(self, keyword: str, name: str, others: set[str]) -> Iterator[Incompatibility]:
         before: set[str] = set()

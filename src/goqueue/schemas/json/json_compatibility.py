@@ -180,8 +180,8 @@ class JsonReading:
         found += ObjectRules(self, reader, written, path).reasons()
         found += self._unevaluated(reader, written, writers, path)
         found += arrays(self, reader, written, path)
-        found += self._all(reader, written, writers, path, used)
-        found += self._some(reader, written, writers, path, used)
+        found += self._all_of(reader, written, writers, path, used)
+        found += self._alternatives(reader, written, writers, path, used)
         found += self._not(reader, written, path)
         found += self._condition(reader, written, path)
         return found
@@ -206,7 +206,7 @@ class JsonReading:
         )
         return [reason, *(found or [])]
 
-    def _all(
+    def _all_of(
         self, reader: Node, written: Written, writers: tuple[Node, ...], path: str, used: _Used
     ) -> Iterator[Incompatibility]:
         parts = reader.many("allOf")
@@ -230,7 +230,7 @@ class JsonReading:
             )
         yield from found
 
-    def _some(
+    def _alternatives(
         self, reader: Node, written: Written, writers: tuple[Node, ...], path: str, used: _Used
     ) -> Iterator[Incompatibility]:
         for keyword in ("anyOf", "oneOf"):
@@ -258,12 +258,12 @@ class JsonReading:
                     closest = found
                 if fitting == (1 if keyword == "anyOf" else 2):
                     break
-            if fitting == 1 or (fitting and was_one and self._fits_two_before(written, writers, path, used)):
+            if fitting == 1 or (fitting and was_one and self._matches_two_branches(written, writers, path, used)):
                 continue
             yield _not_among(branches, most, fitting, here)
             yield from closest if not fitting else []
 
-    def _fits_two_before(self, written: Written, writers: tuple[Node, ...], path: str, used: _Used) -> bool:
+    def _matches_two_branches(self, written: Written, writers: tuple[Node, ...], path: str, used: _Used) -> bool:
         """Whether the writer's schema always satisfies two branches of a writer's ``oneOf``, so that no such value
         was ever written."""
         for node in written.nodes:

@@ -74,15 +74,15 @@ class _Sums:
         self._here: dict[int, float] = {}
         self._beneath: dict[int, float] = {}
         for node in graph.nodes():
-            self._add_here(node)
+            self._sum_same_value(node)
         for circle in graph.circles():
-            self._add_beneath(circle)
+            self._sum_parts(circle)
 
     def of_root(self) -> tuple[float, float]:
         root = id(self._graph.root)
         return self._here[root], self._beneath[root]
 
-    def _add_here(self, start: Node) -> None:
+    def _sum_same_value(self, start: Node) -> None:
         """Sum the nodes that apply to the same value. There are no cycles among these edges; that was checked
         before."""
         stack = [(start, False)]
@@ -98,7 +98,7 @@ class _Sums:
                 stack.append((node, True))
                 stack += ((to, False) for to in targets)
 
-    def _add_beneath(self, circle: list[Node]) -> None:
+    def _sum_parts(self, circle: list[Node]) -> None:
         """Sum the nodes that apply to one part of a value. The nodes of a cycle apply to it together: each once,
         since the library caches its result for a part, or only those of one node if each node has a single edge that
         stays in the cycle."""

@@ -15,7 +15,7 @@ class SchemaGraph:
         self._circle: dict[int, int] = {}
         """Number of the cycle of each node: nodes that can reach one another have the same number."""
         self._together: list[list[Node]] = []
-        self._find_circles(root)
+        self._find_cycles(root)
 
     def nodes(self) -> list[Node]:
         """Nodes in topological order: each before those that refer to it, unless they are in one cycle."""
@@ -66,7 +66,7 @@ class SchemaGraph:
         self.edges[id(node)] = [(str(way), to) for way, to in found]
         return self.edges[id(node)]
 
-    def _find_circles(self, root: Node) -> None:
+    def _find_cycles(self, root: Node) -> None:
         """Tarjan's algorithm for strongly connected components, without recursion."""
         index: dict[int, int] = {}
         low: dict[int, int] = {}
@@ -98,9 +98,9 @@ class SchemaGraph:
             else:
                 if low[key] == index[key]:
                     circles += 1
-                    self._close(node, path, on_path, circles)
+                    self._close_cycle(node, path, on_path, circles)
 
-    def _close(self, first: Node, path: list[Node], on_path: set[int], number: int) -> None:
+    def _close_cycle(self, first: Node, path: list[Node], on_path: set[int], number: int) -> None:
         members: list[Node] = []
         while True:
             node = path.pop()

@@ -150,7 +150,7 @@ class Document:
             if each.base:
                 self.references.setdefault(each.base, each)
         self.size = 0
-        self._look_through(self.root)
+        self._collect_nodes(self.root)
 
     def node(self, raw: dict[str, object] | bool, base: str, path: str) -> Node:
         if isinstance(raw, bool):
@@ -165,12 +165,12 @@ class Document:
         own = raw.get("id" if self.draft == 4 else "$id")
         if not isinstance(own, str) or (self.draft <= 7 and "$ref" in raw):
             return base
-        return _joined(base, own).partition("#")[0]
+        return _join_uri(base, own).partition("#")[0]
 
     def resolve(self, node: Node, reference: str) -> Node:
         """The node that a reference leads to. ``InvalidSchema`` if there is none in this document or in its
         references."""
-        uri, fragment = urldefrag(_joined(node.base, reference))
+        uri, fragment = urldefrag(_join_uri(node.base, reference))
         target: Node | None = self._resources.get(uri)
         if target is None and (document := self.references.get(uri)) is not None:
             target = document.root
@@ -201,19 +201,19 @@ class Document:
                 base = self._base_within(at, base)
         return self.node(at, base, fragment) if isinstance(at, dict | bool) else None
 
-    def _look_through(self, root: Node) -> None:
+    def _collect_nodes(self, root: Node) -> None:
         """Find every node: first those that can be referred to by a name, then those found by following references."""
         waiting = [root]
         seen: set[int] = set()
         while waiting:
-            found = self._beneath(waiting.pop(), seen)
+            found = self._descendants(waiting.pop(), seen)
             for each in found:
                 waiting += (
                     to for to in each.referred() if to.document is self and not isinstance(to.raw, bool)
                     and id(to) not in seen
                 )  # fmt: skip
 
-    def _beneath(self, start: Node, seen: set[int]) -> list[Node]:
+    def _descendants(self, start: Node, seen: set[int]) -> list[Node]:
         found: list[Node] = []
         stack = [(start, 0)]
         while stack:
@@ -255,7 +255,7 @@ def draft_of(uri: str) -> Draft | None:
     return next((draft for draft, each in DRAFT_URIS.items() if each.rstrip("#").partition("://")[2] == wanted), None)
 
 
-def _joined(base: str, reference: str) -> str:
+def _join_uri(base: str, reference: str) -> str:
     try:
         if base.startswith("urn:") and reference.startswith("#"):
             return base + reference

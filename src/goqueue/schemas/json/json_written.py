@@ -113,7 +113,7 @@ def next_reference(node: Node) -> Node | None:
     return node.document.resolve(node, text) if isinstance(text, str) else None
 
 
-def _plainly_referred(node: Node) -> list[Node]:
+def _reference_targets(node: Node) -> list[Node]:
     return [] if (found := next_reference(node)) is None else [found]
 
 
@@ -137,7 +137,7 @@ def closing_node(node: Node) -> Node | None:
             return None
         names |= dict.fromkeys(each.named("properties"), True)
         patterns |= dict.fromkeys(each.named("patternProperties"), True)
-        for part in [*each.many("allOf"), *_plainly_referred(each)]:
+        for part in [*each.many("allOf"), *_reference_targets(each)]:
             if id(part) not in within:
                 within.add(id(part))
                 waiting.append(part)
@@ -164,7 +164,7 @@ class Knowledge:
         key = tuple(id(each) for each in nodes)
         found = self._written.get(key)
         if found is None:
-            found = self._written[key] = self._work_out(nodes), nodes
+            found = self._written[key] = self._compute(nodes), nodes
         return found[0]
 
     def closing(self, node: Node) -> Node | None:
@@ -184,13 +184,13 @@ class Knowledge:
                 continue
             seen.add(id(node))
             found.append(node)
-            more = [*node.many("allOf"), *_plainly_referred(node)]
+            more = [*node.many("allOf"), *_reference_targets(node)]
             if (closing := self.closing(node)) is not None:
                 more.append(closing)
             waiting += more[::-1]
         return found
 
-    def _work_out(self, given: tuple[Node, ...]) -> Written:
+    def _compute(self, given: tuple[Node, ...]) -> Written:
         nodes = self.flattened(given)
         self._spend(len(nodes) + sum(list_size(each) for each in nodes))
         kinds = KINDS
@@ -216,7 +216,7 @@ class Knowledge:
         listed = listed_values(node)
         if listed is not None:
             found &= {kind_of_value(each) for each in listed}
-        for each in [*node.many("allOf"), *_plainly_referred(node)]:
+        for each in [*node.many("allOf"), *_reference_targets(node)]:
             found &= self.kinds(each)
         for keyword in ("anyOf", "oneOf"):
             if branches := node.many(keyword):

@@ -135,7 +135,7 @@ class _Comparison:
             self._compare_messages(pair)
             if len(self._reasons) > before:
                 self._broken.add(pair)
-        self._spread()
+        self._propagate()
         return self._reasons[:MAX_REASONS]
 
     def _start(self) -> None:
@@ -176,7 +176,7 @@ class _Comparison:
     def _add(self, rule: str, path: str, message: str) -> None:
         self._reasons.append(Incompatibility(rule, path, message))
 
-    def _spread(self) -> None:
+    def _propagate(self) -> None:
         """Mark every field whose type cannot be read as unreadable, through any number of imported messages."""
         pending = list(self._broken)
         named: set[str] = set()

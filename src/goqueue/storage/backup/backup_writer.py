@@ -48,7 +48,7 @@ class _Partition:
 
 
 @dataclass(slots=True)
-class _Counted:
+class _RecordCounts:
     """Record counts of partitions, taken from the index files that were written."""
 
     partitions: dict[tuple[str, int], _Partition] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def archive(
     """
     pending = bytearray(_entry(HEAD_NAME, msgspec.json.encode(head), instant_s))
     written: list[FileEntry] = []
-    counted = _Counted()
+    counted = _RecordCounts()
     for source in sources:
         pending += _header(source.path, source.size, instant_s)
         counted.note(files, source)

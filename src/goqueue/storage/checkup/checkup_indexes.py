@@ -113,7 +113,7 @@ class _Check:
         file, size = opened
         count = verified_count(file, TIME_MAGIC, TIME_ENTRY.itemsize, self._place.size)
         is_closed = count is not None
-        if not is_closed and point is not None and not _is_vouched(file, point):
+        if not is_closed and point is not None and not _matches_point(file, point):
             self._wrong(suffix, "is damaged: its recovery point knew it otherwise")
             return
         if count is None:
@@ -171,7 +171,7 @@ def _covers_all(file: File, count: int, found: Scan) -> bool:
     return count > 0 and int(read_times(file, count)[-1]["last_offset"]) == found.offsets[-1]
 
 
-def _is_vouched(file: File, point: RecoveryPoint) -> bool:
+def _matches_point(file: File, point: RecoveryPoint) -> bool:
     """Whether the first entries are those covered by the recovery point."""
     size = point.time_entries * TIME_ENTRY.itemsize
     return file.size() >= size and checksum_of(file, size) == point.time_checksum

@@ -73,16 +73,16 @@ def check_segment(place: SegmentPlace, point: RecoveryPoint | None, *, ends_log:
         # In a closed segment, a batch may be incomplete because compaction removed its other messages.
         found.drop_open_batch()
     made.count, made.next_offset = len(found.positions), found.next_offset
-    _judge_damage(made, found)
+    _check_damage(made, found)
     if index is not None and count == len(found.positions) and tells_offsets(index, count):
-        _judge_offsets(made, found, read_offsets(index, count, 0, count))
+        _check_offsets(made, found, read_offsets(index, count, 0, count))
     if index is not None and count is None:
-        _judge_size(made, found, index)
+        _check_size(made, found, index)
     own = point if point is not None and point.base == place.base else None
     known = 0 if index is None or count is not None else index.size() // POSITION.itemsize - len(found.positions)
-    _judge_end(made, found, place, own, known, ends_log=ends_log)
+    _check_end(made, found, place, own, known, ends_log=ends_log)
     if own is not None and not made.findings:
-        _judge_point(made, found, own)
+        _check_point(made, found, own)
     made.gaps = _gaps(found)
     if any(each.severity is Severity.DAMAGE for each in made.findings):
         # The indexes also cover the lost frames; they are rebuilt with the segment.
@@ -105,7 +105,7 @@ def _last_offset(file: File, index: File, count: int) -> int:
     return int.from_bytes(file.read(position + _OFFSET_AT, _OFFSET_BYTES))
 
 
-def _judge_damage(made: SegmentCheck, found: Scan) -> None:
+def _check_damage(made: SegmentCheck, found: Scan) -> None:
     for damage in found.damage:
         at = bisect_left(found.positions, damage.start)
         first = found.offsets[at - 1] + 1 if at else made.base
@@ -113,7 +113,7 @@ def _judge_damage(made: SegmentCheck, found: Scan) -> None:
         made.findings.append(_lost(made.path, damage.start, damage.end, first, last))
 
 
-def _judge_offsets(made: SegmentCheck, found: Scan, known: NDArray[np.int64]) -> None:
+def _check_offsets(made: SegmentCheck, found: Scan, known: NDArray[np.int64]) -> None:
     """Report frames whose stored offset differs from the index of a segment with gaps, if that index is intact."""
     for place in np.flatnonzero(np.array(found.offsets, np.int64) != known).tolist():
         offset = int(known[place])
@@ -131,7 +131,7 @@ def _judge_offsets(made: SegmentCheck, found: Scan, known: NDArray[np.int64]) ->
         )
 
 
-def _judge_size(made: SegmentCheck, found: Scan, index: File) -> None:
+def _check_size(made: SegmentCheck, found: Scan, index: File) -> None:
     """Report a log file shorter than its intact index states: it was truncated, maybe at the end of a message."""
     claimed = claimed_log_size(index) or 0
     count = indexed_count(index, claimed) if claimed > made.size else None
@@ -152,7 +152,7 @@ def _judge_size(made: SegmentCheck, found: Scan, index: File) -> None:
         )
 
 
-def _judge_end(
+def _check_end(
     made: SegmentCheck, found: Scan, place: SegmentPlace, point: RecoveryPoint | None, known: int, *, ends_log: bool
 ) -> None:
     """Check the end of the segment. ``known``: number of further messages in the index."""
@@ -186,7 +186,7 @@ def _judge_end(
     )
 
 
-def _judge_point(made: SegmentCheck, found: Scan, point: RecoveryPoint) -> None:
+def _check_point(made: SegmentCheck, found: Scan, point: RecoveryPoint) -> None:
     """Check the part covered by a recovery point. Losses in it are reported elsewhere."""
     positions = position_bytes(found.position_array()[: point.count])
     end = found.positions[point.count] if point.count < len(found.positions) else found.end

@@ -23,7 +23,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _IS_LINK = {errno.ELOOP, errno.ENOTDIR}
 
 
-class _Entered:
+class _OpenFolder:
     """An open folder. It is closed with the last reference to it, since a thread may still use it."""
 
     __slots__ = ("fd", "path")
@@ -44,8 +44,8 @@ class Beneath:
         self._root = root
         # Without a root, no path has this prefix.
         self._prefix = f"{root}/" if root is not None else "\0"
-        self._entered_root: _Entered | None = None
-        self._last: _Entered | None = None
+        self._entered_root: _OpenFolder | None = None
+        self._last: _OpenFolder | None = None
         """Cached, since the files of a segment are opened one after the other."""
 
     @contextmanager
@@ -135,16 +135,16 @@ class Beneath:
                 names.append(entry.name)
             return names
 
-    def _enter(self, path: Path, folder: str) -> _Entered:
+    def _enter(self, path: Path, folder: str) -> _OpenFolder:
         if self._entered_root is None:
-            self._entered_root = _Entered(str(self._root), os.open(str(self._root), _FOLDER))
+            self._entered_root = _OpenFolder(str(self._root), os.open(str(self._root), _FOLDER))
         entered = self._entered_root
         for name in folder[len(self._prefix) :].split("/"):
             if name == "..":
                 raise OSError(errno.EINVAL, "It leads out of the data folder", str(path))
             if name:
                 # The previous descriptor is closed with the last reference to it.
-                entered = _Entered(folder, self._open(path, name, _FOLDER | os.O_NOFOLLOW, entered.fd))
+                entered = _OpenFolder(folder, self._open(path, name, _FOLDER | os.O_NOFOLLOW, entered.fd))
         return entered
 
     @staticmethod

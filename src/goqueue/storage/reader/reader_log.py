@@ -72,9 +72,9 @@ class LogReader:
 
     def refresh(self) -> None:
         """Update the view."""
-        self._patiently(self._refresh)
+        self._with_retries(self._refresh)
 
-    def _patiently(self, work: Callable[[], T]) -> T:
+    def _with_retries(self, work: Callable[[], T]) -> T:
         """Run ``work`` again if files vanish meanwhile, which is no error: other files replace them."""
         for _ in range(MOST_LOOKS):
             try:
@@ -102,7 +102,7 @@ class LogReader:
         if self._replayed_to is not None and end < self._replayed_to:
             # The log was truncated: the collected transaction state is invalid.
             self._replayed_to = None
-        self._follow(producers, end)
+        self._update_transactions(producers, end)
         self.end_offset, self.size_bytes = end, size
         first_open = self._replay.state.first_open
         self.stable_end = end if first_open is None else min(end, first_open)
@@ -139,9 +139,9 @@ class LogReader:
 
     # Transactions
 
-    def _follow(self, producers: Signature | None, end: int) -> None:
+    def _update_transactions(self, producers: Signature | None, end: int) -> None:
         if producers != self._file or self._replayed_to is None:
-            self._begin(producers, end)
+            self._load_initial_state(producers, end)
         assert self._replayed_to is not None
         replay = self._replay
         replay.start_offset = self.start_offset
@@ -163,7 +163,7 @@ class LogReader:
             # Compacted segments hold no aborted messages any more.
             state.drop_below(min(self._point.cleaned_to, end))
 
-    def _begin(self, producers: Signature | None, end: int) -> None:
+    def _load_initial_state(self, producers: Signature | None, end: int) -> None:
         """Initialize transaction state from the producer file, unless newer state is known."""
         kept = self._load() if producers is not None else None
         self._file = producers
@@ -206,7 +206,7 @@ class LogReader:
     def offset_at(self, timestamp_ns: int) -> int:
         """Offset of the first message with a timestamp at or after an instant; the last stable offset if there is
         none."""
-        return self._patiently(lambda: self._offset_at(timestamp_ns))
+        return self._with_retries(lambda: self._offset_at(timestamp_ns))
 
     def _offset_at(self, timestamp_ns: int) -> int:
         self._list()

@@ -93,12 +93,12 @@ class SegmentView:
         if known is not None and known.inode == self._inode() and known.end <= self.log_size:
             self._indexed, self._indexed_end = known.count, known.end
         if self._index is not None:
-            self._believe_point(self._index)
+            self._accept_point(self._index)
             self._check_indexed(self._index)
         if self._indexed_end < self.log_size:
             self._scan_rest()
 
-    def _believe_point(self, index: OsFile) -> None:
+    def _accept_point(self, index: OsFile) -> None:
         """Accept the part below a recovery point: it was on disk, index included."""
         point = self._point
         if (
@@ -108,7 +108,7 @@ class SegmentView:
             and index.size() >= point.count * POSITION.itemsize
             and checksum_of(index, point.count * POSITION.itemsize) == point.index_checksum
             # With frames of equal size, positions alone do not show that compaction has removed some of them.
-            and self._said_offset(index, point.count - 1) == self.base + point.count - 1
+            and self._stored_offset(index, point.count - 1) == self.base + point.count - 1
         ):
             self._indexed, self._indexed_end = point.count, point.size
 
@@ -128,7 +128,7 @@ class SegmentView:
             data = self._log.read(start, int(positions[-1]) - start + HEADER_SIZE)
             if len(data) < int(positions[-1]) - start + HEADER_SIZE:
                 raise Vanished(f"{self.place} was cut")
-            agreed = self._agreed(data, positions)
+            agreed = self._matching_count(data, positions)
             if agreed == 0:
                 return
             if agreed < len(positions):
@@ -138,7 +138,7 @@ class SegmentView:
             self._indexed += agreed
             self._indexed_end = int(positions[-1]) + int(_sizes(last)[0])
 
-    def _agreed(self, data: bytes, positions: NDArray[np.int64]) -> int:
+    def _matching_count(self, data: bytes, positions: NDArray[np.int64]) -> int:
         """Number of frames at these positions that match their index entries."""
         columns = header_columns(data, (positions - positions[0]).astype(np.uint32))
         ends = positions + _sizes(columns)
@@ -192,7 +192,7 @@ class SegmentView:
             return known
         if isinstance(known, Within):
             assert self._index is not None
-            return self._said_offset(self._index, place)
+            return self._stored_offset(self._index, place)
         return int(known[0])
 
     def _known_offsets(self, place: int, count: int) -> Known:
@@ -211,10 +211,10 @@ class SegmentView:
         """Whether a closed segment has consecutive offsets, if its index, of an earlier version, holds none."""
         if self._index is None or not self._indexed:
             return True
-        spans = self.place.below - self.base, self._said_offset(self._index, self._indexed - 1) - self.base + 1
+        spans = self.place.below - self.base, self._stored_offset(self._index, self._indexed - 1) - self.base + 1
         return self._indexed in spans
 
-    def _said_offset(self, index: OsFile, place: int) -> int:
+    def _stored_offset(self, index: OsFile, place: int) -> int:
         """Offset stored in a frame, which no checksum covers."""
         position = int(read_positions(index, place, 1)[0])
         return int.from_bytes(self._log.read(position + _OFFSET_AT, _OFFSET_BYTES))

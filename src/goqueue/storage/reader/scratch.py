@@ -123,30 +123,30 @@ class ScratchFile:
         self._opened, self._file = content.place, _open(content)
 
     def read(self, position: int, size: int) -> bytes:
-        return self._now().read(position, size)
+        return self._current_file().read(position, size)
 
     def size(self) -> int:
-        return self._now().size()
+        return self._current_file().size()
 
     def write(self, position: int, data: Buffer) -> None:
-        self._to_be_changed().write(position, data)
+        self._writable_file().write(position, data)
 
     def truncate(self, size: int) -> None:
         if size != self.size():
-            self._to_be_changed().truncate(size)
+            self._writable_file().truncate(size)
 
     def sync(self) -> None:
         pass
 
-    def _now(self) -> OsFile:
+    def _current_file(self) -> OsFile:
         if self._opened != self._content.place:
             self._opened, self._file = self._content.place, _open(self._content)
         return self._file
 
-    def _to_be_changed(self) -> OsFile:
+    def _writable_file(self) -> OsFile:
         if not self._content.is_ours:
             self._files.make_ours(self._path, self._content)
-        return self._now()
+        return self._current_file()
 
 
 def _open(content: _Content) -> OsFile:
