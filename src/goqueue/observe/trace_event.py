@@ -67,8 +67,8 @@ ENDS = frozenset({ACK, COMMITTED, REJECT, DLQ, LOST, EXPIRED, DISCARDED, SKIPPED
 
 _MANY_EDGES = 48
 _BITS_FOR_AN_EDGE = 32
-"""Upper bound for packing as a bitmap, which is worth it only where gaps are small: its size is that of the whole
-span, however few offsets it holds."""
+"""A bitmap is used up to this many bits per range boundary: it is as large as its whole span, however few offsets it
+holds, so it saves memory only where gaps are small."""
 
 
 class TraceEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -26,7 +26,7 @@ def encode_values(
     lengths = list(map(len, values))
     joined = bytearray(headers + _ROOM).join([b"", *values])
     if headers:
-        # The header bytes precede each value, so drop those before the first value.
+        # The join puts one copy of the headers before the first frame; it belongs after the last value.
         del joined[: len(headers)]
         joined += headers
     value_lengths = np.array(lengths, np.uint32)

@@ -1,1 +1,1 @@
-"""JSON Schema: parsing, compatibility, checking values, and bounds on their cost."""
+"""JSON Schema: parsing, compatibility checks, validation of values, and limits on its cost."""

@@ -17,8 +17,8 @@ _MOST_PATH = 200
 _MOST_WORK = 5_000_000
 _MOST_WORK_ON_LOOP = 100_000
 _MOST_WORK_EXPLAINED = 50_000
-"""Limit on the work of explaining an error. Building an error is slow, so beyond the limit the alternatives that
-failed are not listed."""
+"""Limit on the work of explaining an error if the schema has alternatives: each that fails builds an error, which is
+slow. Beyond the limit, an invalid value is rejected without the location of the problem."""
 _MOST_ON_LOOP = 64 << 10
 _VALUES_AT_A_STRETCH = 50
 
