@@ -1,8 +1,7 @@
 """Trace events: one event records what happened to a set of messages of one partition at once.
 
-One event covers all messages that share it, so tracing costs what batches cost. The trace of one
-message is assembled from events when it is queried. An event is one line of JSON in a trace file; its topic and
-partition come first in the line.
+One event covers all messages that share it, so tracing costs what batches cost. The trace of one message is assembled
+from events when it is queried. An event is one line of JSON in a trace file; its topic and partition come first in it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ACK = "ack"
 NACK = "nack"
 REJECT = "reject"
 EXPIRED = "expired"
-"""Not settled in time, or not delivered within its time to live."""
+"""Not settled within the visibility timeout, or not delivered within its time to live."""
 OVER_AGE = EXPIRED_REASON
 """Reason of an expired message that was not delivered; any other reason belongs to a delivery, which is retried."""
 RELEASED = "released"
