@@ -26,7 +26,7 @@ class Touch:
     first: int
     end: int
     needs_file: bool = False
-    """Whether only the file of producers can tell where it ends: see ``TransactionEnds.cut_off``."""
+    """Whether only the file of producers can tell where it ends: see ``TransactionCompletion.cut_off``."""
 
 
 @dataclass(slots=True, eq=False)
