@@ -23,6 +23,7 @@ from behaviour.groups import (
     Wanted,
 )
 from behaviour.host import Host
+from goqueue.broker import operations
 from goqueue.broker.operations import (
     IN_PROCESS,
     Assignment,
@@ -100,7 +101,7 @@ class GroupsInProcess(Groups):
         receipts = [each for each in handles if isinstance(each, str)]
         outcomes = self._run(
             self._operations.queues.settle_receipts(
-                IN_PROCESS, receipts, SettlementRequest(Verb(verb), delay_ms, reason)
+                IN_PROCESS, receipts, SettlementRequest(operations.Verb(verb), delay_ms, reason)
             )
         )
         return [None if outcome is None else refused(outcome) for outcome in outcomes]

@@ -13,7 +13,7 @@ from goqueue.api.grpc import caller as grpc_caller
 from goqueue.api.http import caller as http_caller
 from goqueue.api.http.app import create_app
 from goqueue.broker.broker import Broker
-from goqueue.broker.operations import ANONYMOUS, Caller, CallerProtocol, Gate
+from goqueue.broker.operations import ANONYMOUS, Caller, CallerProtocol
 from goqueue.model.config import Config, HttpConfig, StorageConfig
 
 
@@ -72,8 +72,11 @@ def test_http_requests_pass_the_gate_once_with_their_caller(
     async def ask() -> None:
         async with Broker(Config(storage=StorageConfig(path=str(tmp_path), min_free_bytes=0))) as broker:
             await broker.create_topic("t")
+            # Of this broker alone: brokers of other tests in this process look at their health now and then.
             monkeypatch.setattr(
-                Gate, "admit", lambda _, caller, asked, resource: seen.append((caller, asked.name, resource))
+                broker.operations._gate,
+                "admit",
+                lambda caller, asked, resource: seen.append((caller, asked.name, resource)),
             )
             transport: Any = httpx.ASGITransport(create_app(broker.operations, HttpConfig()), client=("10.0.0.1", 77))
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

@@ -150,10 +150,12 @@ async def test_a_broker_that_stops_takes_nothing_new_and_lets_others_finish(tmp_
 
 async def test_the_broker_itself_is_a_caller_of_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[Caller, str, object]] = []
-    monkeypatch.setattr(
-        Gate, "admit", lambda _, caller, operation, resource: seen.append((caller, operation.name, resource))
-    )
     async with broker_on(tmp_path) as broker:
+        monkeypatch.setattr(
+            broker.operations._gate,
+            "admit",
+            lambda caller, operation, resource: seen.append((caller, operation.name, resource)),
+        )
         await broker.create_topic("t")
         await broker.publish("t", [NewMessage(b"v")])
         await broker.read("t", 0, Bounds(1_000))
