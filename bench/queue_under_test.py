@@ -10,7 +10,7 @@ from bench.workload import BATCH_MESSAGES, wire_batches
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Verb
+from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
 from goqueue.model.message import Priority
 from goqueue.wire.batch import parse_batch
 

@@ -11,7 +11,7 @@ from behaviour.clock import ManualClock
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.queues.settlement import SettlementRequest, Verb
+from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.delivery.wheel import TICK_NS
 from goqueue.model.config import Config
 from goqueue.model.errors import GoQueueError

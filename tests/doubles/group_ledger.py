@@ -11,7 +11,7 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.queues.settlement import SettlementRequest, Verb
+from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.errors import StaleReceipt
 from goqueue.wire.decoding import decode_run
 

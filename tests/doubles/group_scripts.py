@@ -26,8 +26,8 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.dead_letters.redrive import Filter
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.queues.settlement import SettlementRequest, Verb
 from goqueue.coordination.group import GroupChanged
+from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.config import Config, StorageConfig, TraceConfig
 from goqueue.model.errors import DiskFull, TopicExists
 from goqueue.model.publish_result import Published

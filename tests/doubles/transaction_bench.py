@@ -14,10 +14,10 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.queues.settlement import SettlementRequest, Verb
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.broker.transactions.producer_ids import ProducerIdentity
 from goqueue.broker.transactions.transaction_service import TransactionService
+from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.config import Config, TransactionsConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.publish_result import Published

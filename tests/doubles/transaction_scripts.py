@@ -25,9 +25,9 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.queues.settlement import SettlementRequest, Verb
 from goqueue.broker.transactions.open_transaction import OpenTransaction, holder_of
 from goqueue.broker.transactions.producer_ids import ProducerIdentity
+from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.errors import TransactionAborted, TransactionNotFound, UnknownProducer
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage

@@ -27,8 +27,7 @@ from goqueue.wire.batch import FrameRun
 from goqueue.wire.decoding import decode_run
 
 MAX_PAGE = 1_000
-LATEST_NS = LATEST_DUE_NS
-_MAX_DELAY_MS = LATEST_NS // NANOS_PER_MS
+_MAX_DELAY_MS = LATEST_DUE_NS // NANOS_PER_MS
 _PAGE_BYTES = 16 << 20
 
 
@@ -282,7 +281,7 @@ def due_time(now_ns: int, delay_ms: int | None, deliver_at_ns: int | None) -> in
         if not 0 <= delay_ms <= _MAX_DELAY_MS:
             raise InvalidMessage(f"the delay is {shown(delay_ms)} ms; it cannot be negative or reach beyond 2200")
         deliver_at_ns = now_ns + delay_ms * NANOS_PER_MS
-    if deliver_at_ns is not None and not 0 <= deliver_at_ns <= LATEST_NS:
+    if deliver_at_ns is not None and not 0 <= deliver_at_ns <= LATEST_DUE_NS:
         raise InvalidMessage("the time to be delivered at must lie between 1970 and 2200")
     return deliver_at_ns
 

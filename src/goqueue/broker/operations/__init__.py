@@ -28,7 +28,7 @@ from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.queues.lane_stats import GroupLanes, LaneOfGroup, LaneOfPartition, PartitionLanes, average_waits_ns
 from goqueue.broker.queues.peek import Peek, Peeked, PeekPage, PeekState
 from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Tally, Verb
+from goqueue.broker.queues.tally import Tally
 from goqueue.broker.registry.schema_registry import Registered, SchemaDraft, Verdict, check_subject
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.broker.tracing.trace_search import Criteria
@@ -40,6 +40,7 @@ from goqueue.broker.upkeep.backups import Backup
 from goqueue.broker.upkeep.damage import Loss
 from goqueue.broker.upkeep.purge import PurgedPartition
 from goqueue.coordination.schema_records import Reference, SchemaRecord, Version, quoted
+from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
 from goqueue.observe.exposition import OPENMETRICS_TYPE, PLAIN_TYPE, wants_openmetrics
 from goqueue.observe.requests import Endpoint, Requests
 from goqueue.schemas.base import KINDS as SCHEMA_KINDS

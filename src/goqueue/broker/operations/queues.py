@@ -13,8 +13,9 @@ from goqueue.broker.operations.limits import too_many_polled
 from goqueue.broker.queues.lane_stats import PartitionLanes
 from goqueue.broker.queues.peek import Peek, PeekPage
 from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Tally
+from goqueue.broker.queues.tally import Tally
 from goqueue.delivery.receipts import parse_receipt
+from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.runs import Runs
 

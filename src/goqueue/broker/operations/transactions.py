@@ -9,7 +9,6 @@ from typing import Any
 from goqueue.broker.groups.group_service import Offsets
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
-from goqueue.broker.queues.settlement import LeaseClaim
 from goqueue.broker.transactions.aborting import OPERATOR_ASKED
 from goqueue.broker.transactions.commit_keys import ManyCommitted
 from goqueue.broker.transactions.counters import TransactionCounters
@@ -18,6 +17,7 @@ from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.broker.transactions.producer_ids import ProducerIdentity
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.delivery.events import total
+from goqueue.delivery.settlement_requests import LeaseClaim
 from goqueue.model.errors import TransactionConflict, TransactionNotFound
 from goqueue.model.fields import shown
 

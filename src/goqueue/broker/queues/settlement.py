@@ -17,8 +17,6 @@ from goqueue.model.errors import GoQueueError
 from goqueue.model.runs import Runs
 from goqueue.observe.trace_event import NACK, REJECT
 
-__all__ = ["LeaseClaim", "Settlement", "SettlementRequest", "Tally", "Verb"]
-
 _CAUSES = {Verb.NACK: NACK, Verb.REJECT: REJECT}
 _AT_A_STRETCH = 100
 

@@ -16,7 +16,7 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
-from goqueue.broker.queues.settlement import SettlementRequest, Verb
+from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.errors import CorruptData, DiskFull, StorageFailed
 
 

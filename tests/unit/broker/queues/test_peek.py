@@ -9,7 +9,7 @@ from doubles.loop import on_a_loop
 
 from goqueue.broker.queues import peek
 from goqueue.broker.queues.peek import Peek, PeekPage
-from goqueue.broker.queues.settlement import SettlementRequest, Verb
+from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.errors import InvalidRequest
 
 

@@ -16,8 +16,8 @@ from doubles.loop import on_a_loop
 from goqueue.broker.coordinator.backlog import NORMAL
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Verb
 from goqueue.delivery.queue import Queue
+from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
 from goqueue.model.config import Config, LimitsConfig, StorageConfig
 from goqueue.model.errors import InvalidReceipt, InvalidRequest, OffsetOutOfRange, StaleReceipt
 from goqueue.model.publishing import NewMessage

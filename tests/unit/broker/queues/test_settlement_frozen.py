@@ -9,7 +9,7 @@ from doubles.loop import on_a_loop
 from doubles.transaction_bench import GROUP, TOPIC, Bench, bench
 
 from goqueue.broker.queues.polling import Delivery, PollBounds
-from goqueue.broker.queues.settlement import LeaseClaim, SettlementRequest, Verb
+from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
 from goqueue.model.errors import StaleReceipt
 
 
