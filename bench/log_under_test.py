@@ -1,4 +1,4 @@
-"""A log with its commit scheduler and no broker around it."""
+"""A log with its group commit and no broker around it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goqueue.storage.files.files import OsFiles
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
@@ -26,7 +26,7 @@ _HOUR_NS = 3_600 * 10**9
 @dataclass(frozen=True, slots=True)
 class LogUnderTest:
     log: Log
-    commits: CommitScheduler
+    commits: GroupCommit
 
     def publish(self, wire: bytes) -> int:
         """What a broker does with a client's batch up to the acknowledgement; return the offset behind it."""
@@ -44,7 +44,7 @@ class LogUnderTest:
 async def open_log_under_test(folder: Path) -> AsyncIterator[LogUnderTest]:
     files = OsFiles()
     log = open_log(OpenFiles(files, _MAX_OPEN_FILES), folder / "log", LogOptions(), time.time_ns)
-    commits = CommitScheduler(files, folder)
+    commits = GroupCommit(files, folder)
     try:
         yield LogUnderTest(log, commits)
     finally:

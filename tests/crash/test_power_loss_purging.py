@@ -13,7 +13,7 @@ from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
 from doubles.power_loss import PowerLossDisk
 
-import goqueue.storage.log.commit
+import goqueue.storage.log.group_commit
 from goqueue.broker.broker import Broker
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.runtime.checkpoints import Checkpoints
@@ -28,7 +28,7 @@ VALUE = b"x" * 20_000
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Many recoveries report what they find; nothing is up to threads."""
-    monkeypatch.setattr(goqueue.storage.log.commit, "ThreadPoolExecutor", lambda *_, **__: InlineExecutor())
+    monkeypatch.setattr(goqueue.storage.log.group_commit, "ThreadPoolExecutor", lambda *_, **__: InlineExecutor())
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

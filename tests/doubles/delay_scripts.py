@@ -16,7 +16,7 @@ from typing import Any
 
 from behaviour.clock import MS, ManualClock
 
-import goqueue.storage.log.commit
+import goqueue.storage.log.group_commit
 from doubles.delay_ledger import TOPIC, Shown, Told, at_rest, shown_by
 from doubles.group_scripts import CONFIG as GROUP_CONFIG
 from doubles.inline import InlineExecutor
@@ -500,8 +500,8 @@ def run_delay_script(script: Script, seed: int, *, outcomes: int = 1, every: int
 
     ``every``: of so many calls, only one is looked at.
     """
-    before = goqueue.storage.log.commit.ThreadPoolExecutor
-    goqueue.storage.log.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
+    before = goqueue.storage.log.group_commit.ThreadPoolExecutor
+    goqueue.storage.log.group_commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
     name = f"{script.__name__} with seed {seed}"
     try:
         stage = Stage(Random(seed), outcomes, every)
@@ -509,7 +509,7 @@ def run_delay_script(script: Script, seed: int, *, outcomes: int = 1, every: int
         asyncio.run(_check_all(stage.left, stage.rng, name))
         return len(stage.left)
     finally:
-        goqueue.storage.log.commit.ThreadPoolExecutor = before  # type: ignore[misc]
+        goqueue.storage.log.group_commit.ThreadPoolExecutor = before  # type: ignore[misc]
 
 
 async def _play(stage: Stage, script: Script, name: str) -> None:

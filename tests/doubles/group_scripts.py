@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-import goqueue.storage.log.commit
+import goqueue.storage.log.group_commit
 from doubles.async_tests import until
 from doubles.group_ledger import DEAD, GROUP, MAX_RETRIES, TOPIC, Told, settled
 from doubles.inline import InlineExecutor
@@ -417,27 +417,27 @@ SCRIPTS: tuple[Callable[[Stage], Awaitable[None]], ...] = (
 
 def run_group_script(script: Callable[[Stage], Awaitable[None]], seed: int, *, outcomes: int = 1) -> int:
     """Raises ``Broken`` if a crash at some call can break a promise. Returns how many crashes were tried."""
-    before = goqueue.storage.log.commit.ThreadPoolExecutor
-    goqueue.storage.log.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
+    before = goqueue.storage.log.group_commit.ThreadPoolExecutor
+    goqueue.storage.log.group_commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
     try:
         stage = Stage(Random(seed), outcomes)
         asyncio.run(_play(stage, script))
         asyncio.run(_check_all(stage.left, stream=stage.stream, name=f"{script.__name__} with seed {seed}"))
         return len(stage.left)
     finally:
-        goqueue.storage.log.commit.ThreadPoolExecutor = before  # type: ignore[misc]
+        goqueue.storage.log.group_commit.ThreadPoolExecutor = before  # type: ignore[misc]
 
 
 def run_clamping(seed: int) -> None:
     """A topic that is synced by interval loses its tail, twice; raises ``Broken`` if a group passes over messages."""
-    before = goqueue.storage.log.commit.ThreadPoolExecutor
-    goqueue.storage.log.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
+    before = goqueue.storage.log.group_commit.ThreadPoolExecutor
+    goqueue.storage.log.group_commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
     try:
         asyncio.run(_clamp_twice(Random(seed)))
     except Exception as error:
         raise Broken(f"clamping with seed {seed}: {error!r}") from error
     finally:
-        goqueue.storage.log.commit.ThreadPoolExecutor = before  # type: ignore[misc]
+        goqueue.storage.log.group_commit.ThreadPoolExecutor = before  # type: ignore[misc]
 
 
 async def _clamp_twice(rng: Random) -> None:

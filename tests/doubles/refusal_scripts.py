@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
-import goqueue.storage.log.commit
+import goqueue.storage.log.group_commit
 from doubles.group_ledger import settled
 from doubles.group_scripts import CONFIG
 from doubles.inline import InlineExecutor
@@ -185,8 +185,8 @@ SCRIPTS: tuple[Script, ...] = (
 
 def run_refusal_script(script: Script, seed: int, *, outcomes: int = 1) -> int:
     """Raises ``Broken`` if a crash at some call can break a promise. Returns how many crashes were tried."""
-    before = goqueue.storage.log.commit.ThreadPoolExecutor
-    goqueue.storage.log.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
+    before = goqueue.storage.log.group_commit.ThreadPoolExecutor
+    goqueue.storage.log.group_commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
     try:
         stage = Stage(Random(seed), outcomes)
         asyncio.run(_play(stage, script))
@@ -197,7 +197,7 @@ def run_refusal_script(script: Script, seed: int, *, outcomes: int = 1) -> int:
                 raise Broken(f"{script.__name__} with seed {seed}, crash {place}: {error!r}") from error
         return len(stage.left)
     finally:
-        goqueue.storage.log.commit.ThreadPoolExecutor = before  # type: ignore[misc]
+        goqueue.storage.log.group_commit.ThreadPoolExecutor = before  # type: ignore[misc]
 
 
 async def _play(stage: Stage, script: Script) -> None:

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 import goqueue.broker.registry.parsed_schemas
-import goqueue.storage.log.commit
+import goqueue.storage.log.group_commit
 from doubles.group_scripts import started
 from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
@@ -256,8 +256,8 @@ SCRIPTS: tuple[Script, ...] = (
 def run_schema_script(script: Script, seed: int, *, outcomes: int = 1) -> int:
     """Raises ``Broken`` if a crash at some call can break a promise. Returns how many crashes were tried."""
     module: Any = goqueue.broker.registry.parsed_schemas
-    before, threads = goqueue.storage.log.commit.ThreadPoolExecutor, module.ThreadPoolExecutor
-    goqueue.storage.log.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
+    before, threads = goqueue.storage.log.group_commit.ThreadPoolExecutor, module.ThreadPoolExecutor
+    goqueue.storage.log.group_commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
     # Schemas are read at once: who comes first would else be up to threads.
     module.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()
     name = f"{script.__name__} with seed {seed}"
@@ -267,7 +267,7 @@ def run_schema_script(script: Script, seed: int, *, outcomes: int = 1) -> int:
         asyncio.run(_check_all(stage.left, name))
         return len(stage.left)
     finally:
-        goqueue.storage.log.commit.ThreadPoolExecutor = before  # type: ignore[misc]
+        goqueue.storage.log.group_commit.ThreadPoolExecutor = before  # type: ignore[misc]
         module.ThreadPoolExecutor = threads
 
 

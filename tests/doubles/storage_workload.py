@@ -15,8 +15,8 @@ from doubles.messages import Ticking, batch_of
 from doubles.power_loss import PowerLoss, PowerLossDisk
 from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint
 from goqueue.storage.files.folder import DataFolder
-from goqueue.storage.log.commit import CommitScheduler
 from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
@@ -35,7 +35,7 @@ class Process:
     def __init__(self, disk: PowerLossDisk, clock: Ticking, created: set[str], names: tuple[str, ...]) -> None:
         self.disk = disk
         self.folder = DataFolder(disk, ROOT)
-        self.scheduler = CommitScheduler(disk, ROOT)
+        self.scheduler = GroupCommit(disk, ROOT)
         self.scheduler._thread = InlineExecutor()  # type: ignore[assignment]
         self.checkpoint = CheckpointFile(disk, self.folder.checkpoint)
         self.points: dict[str, RecoveryPoint] = self.checkpoint.load()

@@ -15,7 +15,7 @@ from random import Random
 from typing import Literal
 
 import goqueue.broker.transactions.completion
-import goqueue.storage.log.commit
+import goqueue.storage.log.group_commit
 from doubles.group_ledger import settled
 from doubles.group_scripts import CONFIG
 from doubles.inline import InlineExecutor
@@ -400,8 +400,8 @@ def run_transaction_script(script: Script, seed: int, *, outcomes: int = 1, ever
 
     ``every``: of so many calls, only one is looked at; which one depends on the seed.
     """
-    before = goqueue.storage.log.commit.ThreadPoolExecutor, goqueue.broker.transactions.completion._GATHERING_S
-    goqueue.storage.log.commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
+    before = goqueue.storage.log.group_commit.ThreadPoolExecutor, goqueue.broker.transactions.completion._GATHERING_S
+    goqueue.storage.log.group_commit.ThreadPoolExecutor = lambda *_, **__: InlineExecutor()  # type: ignore[assignment,misc]
     goqueue.broker.transactions.completion._GATHERING_S = 0.0
     try:
         stage = Stage(Random(seed), outcomes)
@@ -418,7 +418,9 @@ def run_transaction_script(script: Script, seed: int, *, outcomes: int = 1, ever
                 raise Broken(f"{script.__name__} with seed {seed}, crash {place}: {error!r}") from error
         return len(chosen)
     finally:
-        goqueue.storage.log.commit.ThreadPoolExecutor, goqueue.broker.transactions.completion._GATHERING_S = before  # type: ignore[misc]
+        goqueue.storage.log.group_commit.ThreadPoolExecutor, goqueue.broker.transactions.completion._GATHERING_S = (
+            before  # type: ignore[misc]
+        )
 
 
 async def _play(stage: Stage, script: Script) -> None:

@@ -15,7 +15,7 @@ import goqueue
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.registry.schema_registry import SchemaRegistry
 from goqueue.broker.runtime.journal import Journal
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log
 
 _SOURCE = Path(goqueue.__file__).parent
@@ -33,8 +33,8 @@ def site_of(frame: FrameType, call: str) -> str:
 def without(ignored: str) -> Iterator[set[str]]:
     """The wait at one site does nothing, as if someone had deleted it. Yields the sites that were reached."""
     reached: set[str] = set()
-    settled, reach, on_disk = Journal.settled, CommitScheduler.reached, SchemaRegistry.on_disk
-    acknowledge, durable, sync = Partition.acknowledge, Partition.durable, CommitScheduler.sync
+    settled, reach, on_disk = Journal.settled, GroupCommit.reached, SchemaRegistry.on_disk
+    acknowledge, durable, sync = Partition.acknowledge, Partition.durable, GroupCommit.sync
 
     def is_ignored(call: str) -> bool:
         site = site_of(sys._getframe(2), call)
@@ -47,7 +47,7 @@ def without(ignored: str) -> Iterator[set[str]]:
     def on_disk_or_not(self: SchemaRegistry) -> Awaitable[None]:
         return _at_once() if is_ignored("on_disk") else on_disk(self)
 
-    def reached_or_not(self: CommitScheduler, log: Log, offset: int) -> Awaitable[None]:
+    def reached_or_not(self: GroupCommit, log: Log, offset: int) -> Awaitable[None]:
         return reach(self, log, 0 if is_ignored("reached") else offset)
 
     def durable_or_not(self: Partition, end_offset: int) -> Awaitable[None]:
@@ -60,24 +60,24 @@ def without(ignored: str) -> Iterator[set[str]]:
         done.set_result(None)
         return done
 
-    def sync_or_not(self: CommitScheduler, logs: Iterable[Log]) -> Awaitable[None]:
+    def sync_or_not(self: GroupCommit, logs: Iterable[Log]) -> Awaitable[None]:
         return _at_once() if is_ignored("sync") else sync(self, logs)
 
     Journal.settled = settled_or_not  # type: ignore[method-assign,assignment]
     SchemaRegistry.on_disk = on_disk_or_not  # type: ignore[method-assign,assignment]
-    CommitScheduler.reached = reached_or_not  # type: ignore[method-assign,assignment]
+    GroupCommit.reached = reached_or_not  # type: ignore[method-assign,assignment]
     Partition.durable = durable_or_not  # type: ignore[method-assign,assignment]
     Partition.acknowledge = acknowledge_or_not  # type: ignore[method-assign,assignment]
-    CommitScheduler.sync = sync_or_not  # type: ignore[method-assign,assignment]
+    GroupCommit.sync = sync_or_not  # type: ignore[method-assign,assignment]
     try:
         yield reached
     finally:
         Journal.settled = settled  # type: ignore[method-assign]
         SchemaRegistry.on_disk = on_disk  # type: ignore[method-assign]
-        CommitScheduler.reached = reach  # type: ignore[method-assign]
+        GroupCommit.reached = reach  # type: ignore[method-assign]
         Partition.durable = durable  # type: ignore[method-assign]
         Partition.acknowledge = acknowledge  # type: ignore[method-assign]
-        CommitScheduler.sync = sync  # type: ignore[method-assign]
+        GroupCommit.sync = sync  # type: ignore[method-assign]
 
 
 async def _at_once() -> None:

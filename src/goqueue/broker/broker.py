@@ -59,7 +59,7 @@ from goqueue.storage.files.checkpoint import CheckpointFile
 from goqueue.storage.files.files import Files, OsFiles
 from goqueue.storage.files.folder import TRACES, DataFolder
 from goqueue.storage.files.unusable_folder import unusable
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.open_files import OpenFiles
 
@@ -142,8 +142,7 @@ class Broker(InProcessFace):
     def _open_storage(self) -> None:
         storage, root = self.config.storage, self._root
         self._open_files = OpenFiles(self._files, storage.max_open_files, storage.lane_index_bytes)
-        self._commits = CommitScheduler(self._files, root, self.clock.monotonic_ns)
-        self._commits.on_round = self.metrics.note_fsync
+        self._commits = GroupCommit(self._files, root, self.clock.monotonic_ns, self.metrics.fsync.observe)
         checkpoint_file = CheckpointFile(self._files, self._folder.checkpoint)
         self.stillness = FileFreeze()
         self.checkpoints = Checkpoints(self._files, root, checkpoint_file, self._commits, self.stillness)

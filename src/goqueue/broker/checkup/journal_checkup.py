@@ -14,7 +14,7 @@ from goqueue.model.errors import CorruptData
 from goqueue.storage.checkup.checkup_log import as_started
 from goqueue.storage.checkup.findings import Finding, PartitionReport, Repair, Severity, as_note
 from goqueue.storage.files.checkpoint import RecoveryPoint
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.reader.reader_files import read_whole
 from goqueue.storage.reader.scratch import ScratchFiles
@@ -86,7 +86,7 @@ class _Replay:
     def _replayed(self, files: ScratchFiles, log: Log, point: RecoveryPoint | None, *, without_snapshot: bool) -> Any:
         if without_snapshot:
             files.remove(self._snapshot)
-        commits = CommitScheduler(files, self._folder)
+        commits = GroupCommit(files, self._folder)
         vouched_end = 0 if point is None else point.base + point.count
         try:
             journal: Journal[Any] = Journal(

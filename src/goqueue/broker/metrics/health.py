@@ -22,7 +22,7 @@ from goqueue.broker.upkeep.damage import told_of_loss
 from goqueue.broker.upkeep.upkeep import Upkeep
 from goqueue.model.errors import GoQueueError
 from goqueue.model.ports import NANOS_PER_SECOND, Clock
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.open_files import OpenFiles
 
@@ -83,7 +83,7 @@ class Health:
     def __init__(
         self,
         broker: Examined,
-        commits: CommitScheduler,
+        commits: GroupCommit,
         open_files: OpenFiles,
         upkeep: Upkeep,
         journals: Mapping[str, Log],

@@ -69,10 +69,6 @@ class Metrics:
     async def stop(self) -> None:
         await self.loop_delay.stop()
 
-    def note_fsync(self, took_ns: int) -> None:
-        """A round has come back from the disk."""
-        self.fsync.observe(took_ns / NANOS_PER_SECOND)
-
     def _note_commit(self, took_ns: int) -> None:
         self.transaction.observe(took_ns / NANOS_PER_SECOND)
 

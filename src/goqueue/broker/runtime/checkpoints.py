@@ -12,7 +12,7 @@ from goqueue.model.logging import get_logger
 from goqueue.storage.files.atomic import packed
 from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint, encoded
 from goqueue.storage.files.files import File, Files
-from goqueue.storage.log.commit import MOST_SINGLE_SYNCS, NO_DESCRIPTORS, CommitScheduler, when_descriptors_allow
+from goqueue.storage.log.group_commit import MOST_SINGLE_SYNCS, NO_DESCRIPTORS, GroupCommit, when_descriptors_allow
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.open_files import SegmentFiles
 
@@ -27,7 +27,7 @@ class Checkpoints:
         files: Files,
         root: Path,
         file: CheckpointFile,
-        commits: CommitScheduler,
+        commits: GroupCommit,
         stillness: FileFreeze | None = None,
     ) -> None:
         self._files = files

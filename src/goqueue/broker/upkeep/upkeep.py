@@ -20,8 +20,8 @@ from goqueue.broker.upkeep.producer_files import ProducerFiles
 from goqueue.model.config import StorageConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
-from goqueue.storage.log.commit import CommitScheduler
 from goqueue.storage.log.compaction import CompactionRules, Step, abandon, compact, dirty_ratio
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log
 
 log = get_logger(__name__)
@@ -61,7 +61,7 @@ class Upkeep:
         self,
         keeper: Keeper,
         config: StorageConfig,
-        commits: CommitScheduler,
+        commits: GroupCommit,
         checkpoints: Checkpoints,
         disk: DiskGuard,
         stillness: FileFreeze,

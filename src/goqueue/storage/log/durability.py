@@ -1,7 +1,7 @@
 """Durability port: when the records of a log count, asked in one way by everything that waits for it.
 
 The *high watermark* of a log is the offset below which every record counts: it survives a crash and is never taken
-back. On one node it is the end of what fsync has brought to the disk, and the commit scheduler implements this port. In
+back. On one node it is the end of what fsync has brought to the disk, and ``GroupCommit`` implements this port. In
 a cluster it is what a quorum has on disk; only the implementation changes.
 """
 

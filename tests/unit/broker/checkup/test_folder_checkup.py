@@ -17,7 +17,7 @@ from goqueue.model.publishing import NewMessage
 from goqueue.storage.checkup.findings import Finding, Severity
 from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint
 from goqueue.storage.files.files import OsFiles
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log
 from goqueue.wire.batch import FrameRun, join_frames, parse_batch
 from goqueue.wire.frame import encode_frame
@@ -98,16 +98,16 @@ async def test_a_producer_that_comes_while_the_start_moves_leaves_no_file_to_be_
         producer = await broker.transactions.init()
         await publish(broker)
         log = partition_of(broker).log
-        sync = CommitScheduler.sync
+        sync = GroupCommit.sync
 
-        async def sync_and_meet_a_producer(self: CommitScheduler, logs: Iterable[Log]) -> None:
+        async def sync_and_meet_a_producer(self: GroupCommit, logs: Iterable[Log]) -> None:
             """The point is taken when this returns: of a log whose start has moved, with a producer behind it."""
             monkeypatch.undo()
             assert log.start_offset == log.end_offset == MESSAGES
             await publish_first(broker, producer.producer_id)
             await sync(self, logs)
 
-        monkeypatch.setattr(CommitScheduler, "sync", sync_and_meet_a_producer)
+        monkeypatch.setattr(GroupCommit, "sync", sync_and_meet_a_producer)
         await removal(broker)
         root = killed(tmp_path / "data", tmp_path / "killed")
     point = point_in(root)

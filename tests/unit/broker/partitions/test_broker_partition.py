@@ -13,7 +13,7 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import Bounds, read_frames, read_messages, start_of, wait_for_any
 from goqueue.model.errors import OffsetOutOfRange, StorageFailed, TopicNotFound
 from goqueue.model.settings import FsyncPolicy
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
@@ -26,7 +26,7 @@ Two = Callable[[Partition, Partition], Awaitable[None]]
 def with_partitions(work: Two, policy: FsyncPolicy = "always") -> None:
     async def run() -> None:
         disk = PowerLossDisk()
-        commits = CommitScheduler(disk, ROOT)
+        commits = GroupCommit(disk, ROOT)
         files = OpenFiles(disk, 100)
         logs = [open_log(files, ROOT / name, LogOptions(64 << 10), Ticking()) for name in "ab"]
         try:

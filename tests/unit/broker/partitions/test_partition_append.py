@@ -21,7 +21,7 @@ from goqueue.broker.partitions.partition_producers import PartitionProducers
 from goqueue.model.errors import GoQueueError, TooManyDelayed
 from goqueue.model.producers import OpenRecords
 from goqueue.model.settings import FsyncPolicy
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
@@ -88,7 +88,7 @@ def with_partition(work: Callable[[Partition, Heard], None], policy: FsyncPolicy
 
     async def run() -> None:
         disk, heard = PowerLossDisk(), Heard()
-        commits = CommitScheduler(disk, ROOT)
+        commits = GroupCommit(disk, ROOT)
         log = open_log(OpenFiles(disk, 100), ROOT / "a", LogOptions(64 << 10), Ticking())
         partition = Partition(log, commits, policy, "t/0", heard, heard)
         try:

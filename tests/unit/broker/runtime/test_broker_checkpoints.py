@@ -11,7 +11,7 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
@@ -42,7 +42,7 @@ def with_checkpoints(work: Callable[[Bench], Awaitable[None]], disk: PowerLossDi
 
     async def run() -> None:
         disk.make_dirs(ROOT)
-        commits = CommitScheduler(disk, ROOT)
+        commits = GroupCommit(disk, ROOT)
         bench = Bench(disk, OpenFiles(disk, 100), Checkpoints(disk, ROOT, CheckpointFile(disk, PATH), commits))
         try:
             await work(bench)

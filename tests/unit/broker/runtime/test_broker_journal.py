@@ -13,7 +13,7 @@ from doubles.power_loss import PowerLossDisk
 from goqueue.broker.runtime.journal import Journal
 from goqueue.model.errors import CorruptData, InvalidRequest, StorageFailed
 from goqueue.storage.files.atomic import write_atomically
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
@@ -65,7 +65,7 @@ class Bench:
     """A journal on a disk in memory, which can be opened again."""
 
     disk: PowerLossDisk
-    commits: CommitScheduler
+    commits: GroupCommit
     log: Log
     journal: Journal[Sums]
 
@@ -83,7 +83,7 @@ def opened(disk: PowerLossDisk, snapshot_every: int = 3, start: int = 0, vouched
         disk.make_dirs(folder)
     log = open_log(OpenFiles(disk, 100), FOLDER, LogOptions(), Ticking())
     log.start_offset = max(log.start_offset, start)
-    commits = CommitScheduler(disk, ROOT)
+    commits = GroupCommit(disk, ROOT)
     journal = Journal(log, commits, SNAPSHOT, Sums, Added, snapshot_every, vouched_end)
     return Bench(disk, commits, log, journal)
 

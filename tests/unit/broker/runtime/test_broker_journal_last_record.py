@@ -14,7 +14,7 @@ from doubles.power_loss import PowerLossDisk
 from goqueue.broker.runtime.journal import Journal
 from goqueue.model.errors import CorruptData
 from goqueue.storage.files.atomic import make_folder
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import LogOptions
 from goqueue.storage.log.lost import FILE_NAME
 from goqueue.storage.log.open_files import OpenFiles
@@ -53,12 +53,12 @@ class Names:
         self.state = msgspec.json.decode(payload, type=list[str])
 
 
-def opened(disk: PowerLossDisk) -> tuple[Journal[Names], CommitScheduler]:
+def opened(disk: PowerLossDisk) -> tuple[Journal[Names], GroupCommit]:
     """As a start does, without a recovery point: the last one was before all of this."""
     for folder in (FOLDER, SNAPSHOT.parent):
         make_folder(disk, folder)
     log = open_log(OpenFiles(disk, 100), FOLDER, LogOptions(), Ticking())
-    commits = CommitScheduler(disk, ROOT)
+    commits = GroupCommit(disk, ROOT)
     return Journal(log, commits, SNAPSHOT, Names, Named), commits
 
 

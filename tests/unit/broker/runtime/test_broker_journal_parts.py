@@ -41,7 +41,7 @@ from goqueue.delivery.events import (
 from goqueue.delivery.lane import lease_in
 from goqueue.model.errors import CorruptData, GoQueueError
 from goqueue.storage.files.checkpoint import RecoveryPoint
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
@@ -60,7 +60,7 @@ def opened(
     for folder in (FOLDER, SNAPSHOT.parent):
         disk.make_dirs(folder)
     log = open_log(OpenFiles(disk, 100), FOLDER, LogOptions(segment_bytes, 300), Ticking(), point)
-    commits = CommitScheduler(disk, ROOT)
+    commits = GroupCommit(disk, ROOT)
     commits._thread = InlineExecutor()  # type: ignore[assignment]
     return Journal(log, commits, SNAPSHOT, make, events, 50, 0 if point is None else point.base + point.count)
 

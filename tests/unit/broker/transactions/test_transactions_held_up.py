@@ -14,7 +14,7 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.transactions.completion import TransactionCompletion
 from goqueue.broker.transactions.durability import Known
 from goqueue.model.errors import DiskFull, TransactionAborted
-from goqueue.storage.log.commit import CommitScheduler
+from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log
 from goqueue.wire.producer_frames import Marker
 
@@ -110,17 +110,17 @@ async def test_a_transaction_is_aborted_whole_if_a_topic_goes_while_it_is_made_s
         transaction = await it.begin()
         await it.publish(transaction, b"v")
         await it.publish(transaction, b"w", topic=OTHER)
-        log, durable = it.broker.topic(OTHER).partitions[0].log, CommitScheduler.reached
+        log, durable = it.broker.topic(OTHER).partitions[0].log, GroupCommit.reached
 
         async def and_lose_the_topic(wait: Awaitable[None]) -> None:
             await wait
             await it.broker.delete_topic(OTHER)
 
-        def durable_and_gone(commits: CommitScheduler, of: Log, offset: int) -> Awaitable[None]:
+        def durable_and_gone(commits: GroupCommit, of: Log, offset: int) -> Awaitable[None]:
             wait = durable(commits, of, offset)
             return and_lose_the_topic(wait) if of is log else wait
 
-        monkeypatch.setattr(CommitScheduler, "reached", durable_and_gone)
+        monkeypatch.setattr(GroupCommit, "reached", durable_and_gone)
         with pytest.raises(TransactionAborted):
             await it.commit(transaction)
         assert await it.values() == []

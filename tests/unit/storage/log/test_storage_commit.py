@@ -13,7 +13,7 @@ from doubles.messages import Ticking, batch_of, values_of
 from doubles.power_loss import PowerLossDisk
 
 from goqueue.model.errors import StorageFailed
-from goqueue.storage.log.commit import MOST_SINGLE_SYNCS, CommitScheduler
+from goqueue.storage.log.group_commit import MOST_SINGLE_SYNCS, GroupCommit
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
@@ -36,8 +36,8 @@ def open_one(disk: PowerLossDisk) -> Callable[[str], Log]:
 
 
 @asynccontextmanager
-async def scheduling(disk: PowerLossDisk) -> AsyncIterator[CommitScheduler]:
-    scheduler = CommitScheduler(disk, ROOT)
+async def scheduling(disk: PowerLossDisk) -> AsyncIterator[GroupCommit]:
+    scheduler = GroupCommit(disk, ROOT)
     yield scheduler
     await scheduler.close()
 
@@ -89,7 +89,7 @@ async def test_a_failed_fsync_is_told_to_waiters_and_never_tried_again(
     async with scheduling(disk) as scheduler:
         log.append(batch_of([b"safe"]))
         await scheduler.reached(log, 1)
-        disk.sync_fault = failing("storage/log/commit.py")
+        disk.sync_fault = failing("storage/log/group_commit.py")
         log.append(batch_of([b"lost"]))
         outcomes = await asyncio.gather(*(scheduler.reached(log, 2) for _ in range(3)), return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [StorageFailed] * 3
@@ -131,7 +131,7 @@ async def test_reading_goes_on_after_a_failed_fsync(disk: PowerLossDisk, open_on
     async with scheduling(disk) as scheduler:
         log.append(batch_of([b"safe"]))
         await scheduler.reached(log, 1)
-        disk.sync_fault = failing("storage/log/commit.py")
+        disk.sync_fault = failing("storage/log/group_commit.py")
         log.append(batch_of([b"lost"]))
         with pytest.raises(StorageFailed):
             await scheduler.reached(log, 2)
@@ -158,7 +158,7 @@ async def test_a_failed_sync_of_the_file_system_fails_all_logs_of_the_round(
 ) -> None:
     logs = [open_one(str(number)) for number in range(MOST_SINGLE_SYNCS)]
     async with scheduling(disk) as scheduler:
-        disk.sync_fault = failing("storage/log/commit.py")
+        disk.sync_fault = failing("storage/log/group_commit.py")
         for log in logs:
             log.append(batch_of([b"x"]))
         outcomes = await asyncio.gather(*(scheduler.reached(log, 1) for log in logs), return_exceptions=True)

@@ -45,10 +45,17 @@ class _Round:
     failures: dict[Log, str]
 
 
-class CommitScheduler:
+class GroupCommit:
     """Durability of one node: one scheduler per data folder, on the event loop; its own thread waits for the disk."""
 
-    def __init__(self, files: Files, root: Path, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        on_round: Callable[[float], None] | None = None,
+    ) -> None:
+        """``on_round`` is called after each round with its duration in seconds."""
         self._files = files
         self._root = root
         self._monotonic_ns = monotonic_ns
@@ -61,8 +68,7 @@ class CommitScheduler:
         """When the round that runs now was handed to the disk, by the monotonic clock."""
         self.last_round_ns = 0
         """How long the last round took that came to its end."""
-        self.on_round: Callable[[int], None] = _nothing
-        """Told how long each round took, in nanoseconds."""
+        self._on_round = on_round
 
     def end(self, log: Log) -> int:
         """The high watermark: on one node, the end of what is on the disk."""
@@ -118,7 +124,8 @@ class CommitScheduler:
         finally:
             self.round_began_ns = None
             self.last_round_ns = self._monotonic_ns() - began_ns
-            self.on_round(self.last_round_ns)
+            if self._on_round is not None:
+                self._on_round(self.last_round_ns / NANOS_PER_SECOND)
             if self.last_round_ns > _SLOW_NS:
                 self._tell_slow(planned)
             # What became of a round that was cut short is not known, so none of it counts.
@@ -186,10 +193,6 @@ class CommitScheduler:
                 done.set_result(None)
             else:
                 done.set_exception(StorageFailed("the log was cut back before the message was durable"))
-
-
-def _nothing(_: int) -> None:
-    pass
 
 
 def _failed(log: Log) -> StorageFailed:
