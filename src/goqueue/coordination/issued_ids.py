@@ -25,6 +25,8 @@ AT_ONCE = 1_000
 KEY_BYTES = 32
 _NUMBER_BITS = 44
 NUMBERS = 1 << _NUMBER_BITS
+FOR_A_NAME = 1
+"""Producers with a transactional id have odd numbers: a number modulo 2."""
 _PROVEN = 1 << 52
 _HALF_BITS = _NUMBER_BITS // 2
 _HALF = (1 << _HALF_BITS) - 1
@@ -161,8 +163,3 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     skipped_to: int = 0
     key: bytes = b""
     plain_below: int = 0
-
-
-def is_for_a_name(number: int) -> bool:
-    """Whether an id's number is of the kind that producers with a transactional id have."""
-    return number % 2 == 1

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from goqueue.coordination.issued_ids import IdKeyMade, IdsReserved, IdsSkipped, IssuedIds, is_for_a_name
+from goqueue.coordination.issued_ids import FOR_A_NAME, IdKeyMade, IdsReserved, IdsSkipped, IssuedIds
 from goqueue.coordination.transaction_records import (
     Aborted,
     Decided,
@@ -120,11 +120,11 @@ class Transactions:
 
     def check_producer(self, producer_id: int, epoch: int) -> str:
         """Raises for an id that no producer has, and for a producer that was fenced; returns its transactional id."""
+        name = self._names_by_id.get(producer_id, "")
         number = self.ids.number_of(producer_id)
         if number is None:
             raise UnknownProducer(f"producer id {shown(producer_id)} was never given to anyone")
-        name = self._names_by_id.get(producer_id, "")
-        if not name and is_for_a_name(number):
+        if not name and number % 2 == FOR_A_NAME:
             raise ProducerFenced(
                 f"producer {producer_id} is nobody's any more: its transactional id has another one, or was forgotten "
                 "because nobody used it for long"

@@ -23,11 +23,8 @@ class Randomness(Protocol):
 
 
 class SystemClock:
-    def now_ns(self) -> int:
-        return time.time_ns()
-
-    def monotonic_ns(self) -> int:
-        return time.monotonic_ns()
+    now_ns = staticmethod(time.time_ns)
+    monotonic_ns = staticmethod(time.monotonic_ns)
 
 
 class SystemRandomness:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from goqueue.model.errors import DuplicateSequence, OutOfOrderSequence, ProducerFenced
 from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.runs import Runs, add_run, pairs
-from goqueue.model.sequences import SEQUENCES, next_sequence
+from goqueue.model.sequences import SEQUENCES
 
 WINDOW = 5
 """How many of its last batches a producer may send again and be told where they are."""
@@ -29,6 +29,11 @@ class SentBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first_sequence: int
     count: int
     first_offset: int
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence number of the batch that follows."""
+        return (self.first_sequence + self.count) % SEQUENCES
 
 
 class OpenRecords(msgspec.Struct, array_like=True):
@@ -108,8 +113,7 @@ class Producers:
         for batch in producer.batches:
             if batch.first_sequence == first_sequence and batch.count == count:
                 return batch.first_offset
-        last = producer.batches[-1]
-        expected = next_sequence(last.first_sequence, last.count)
+        expected = producer.batches[-1].next_sequence
         if first_sequence == expected:
             return None
         if (expected - first_sequence) % SEQUENCES <= SEQUENCES // 2:
@@ -127,8 +131,7 @@ class Producers:
         producer = self.known.get(producer_id)
         if producer is None or producer.epoch != epoch or not producer.batches:
             return 0
-        last = producer.batches[-1]
-        return next_sequence(last.first_sequence, last.count)
+        return producer.batches[-1].next_sequence
 
     # Following the log
 

@@ -53,6 +53,8 @@ class Tracer:
         self.unwritten = 0
         self._keeps_pending = keeps_pending
         self._threshold = int(sampling * _WHOLE)
+        self.is_on = self._threshold > 0
+        """Whether any event is recorded."""
         self._memory_events = memory_events
         self._weight = 0
         self._pending_weight = 0
@@ -61,10 +63,6 @@ class Tracer:
         """After one event was dropped, further ones are dropped until the queue is written: pending events have no
         gaps."""
         self._taken = Numbered(0, [])
-
-    @property
-    def is_on(self) -> bool:
-        return self._threshold > 0
 
     def note(self, event: TraceEvent) -> None:
         if self._threshold == _WHOLE:

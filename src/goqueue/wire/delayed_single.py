@@ -20,7 +20,7 @@ def settle_single(batch: CheckedBatch, now_ns: int, latest_ns: int) -> int | Non
     ``None`` for any other batch, which is unchanged and left to ``settle_delays``.
     """
     frame = batch.frames
-    if len(batch) != 1 or not frame[FLAGS_AT] & _DELAYED:
+    if len(batch.positions) != 1 or not frame[FLAGS_AT] & _DELAYED:
         return None
     time_at = len(frame) - TIME.size
     name_at = len(frame) - DUE_HEADER_SIZE + _NAME_AT

@@ -120,7 +120,7 @@ def read_marker(flags: int, stamp: ProducerStamp) -> Marker | None:
 
 def check_stamp(run: FrameRun, first_headers_bytes: int) -> ProducerStamp | None:
     """The stamp of a producer's batch, if present; raises if it is invalid."""
-    end = int(run.positions[1]) if len(run) > 1 else len(run.frames)
+    end = int(run.positions[1]) if len(run.positions) > 1 else len(run.frames)
     stamp = producer_stamp(run.frames[end - first_headers_bytes : end]) if first_headers_bytes else None
     if stamp is None:
         return None
@@ -130,8 +130,10 @@ def check_stamp(run: FrameRun, first_headers_bytes: int) -> ProducerStamp | None
         )
     if stamp.producer_id < 0 or stamp.epoch < 0 or stamp.first_sequence < 0:
         raise InvalidFrame(f"the header {PRODUCER!r} of the batch has a negative id, epoch or sequence")
-    if stamp.message_count != len(run):
-        raise InvalidFrame(f"the header {PRODUCER!r} tells of {stamp.message_count} messages; the batch has {len(run)}")
+    if stamp.message_count != len(run.positions):
+        raise InvalidFrame(
+            f"the header {PRODUCER!r} tells of {stamp.message_count} messages; the batch has {len(run.positions)}"
+        )
     return stamp
 
 
@@ -143,7 +145,7 @@ def is_only_stamp(run: FrameRun, columns: Columns) -> bool:
 
 def has_only_stamp(run: FrameRun, headers_bytes: int) -> bool:
     """Whether the first frame of such a batch, with this many bytes of headers, has no other header."""
-    end = int(run.positions[1]) if len(run) > 1 else len(run.frames)
+    end = int(run.positions[1]) if len(run.positions) > 1 else len(run.frames)
     return headers_bytes == STAMP_BYTES and bytes(run.frames[end - STAMP_BYTES :][:_NAME_AT]) == b"\0\1"
 
 

@@ -55,8 +55,9 @@ class FrameRules:
 
 def has_many_headers(run: FrameRun) -> bool:
     """Whether checking a batch's headers takes more than a few milliseconds."""
-    lengths = run.columns()["headers_length"]
-    return len(run) > 1 and int(lengths.sum()) > _FEW_HEADER_BYTES
+    if len(run.frames) <= _FEW_HEADER_BYTES or len(run.positions) == 1:
+        return False
+    return int(run.columns()["headers_length"].sum()) > _FEW_HEADER_BYTES
 
 
 def header_checks(run: FrameRun) -> Iterator[None]:
@@ -72,7 +73,7 @@ def header_checks(run: FrameRun) -> Iterator[None]:
 
 def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     """Check a producer's whole batch; raises for the first message that is not allowed. Copies the frames."""
-    if len(run) == 1 and (only := _plain_one(run, rules)) is not None:
+    if len(run.positions) == 1 and (only := _plain_one(run, rules)) is not None:
         return only
     columns = run.columns()
     if not rules.headers_were_checked:

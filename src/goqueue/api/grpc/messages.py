@@ -105,7 +105,7 @@ class MessagesService(pb_grpc.MessagesServicer):
         appended = await self._operations.publishing.append(caller, request.topic, request.partition, run, transaction)
         stored = pb.Stored(
             first_offset=appended.first_offset,
-            count=len(run),
+            count=len(run.positions),
             deliver_at_ns=appended.due_times(),
             duplicates=[
                 pb.Duplicate(place=place, partition=first.partition, offset=first.offset)

@@ -60,7 +60,7 @@ class AppendedBatch:
     def due_times(self) -> list[int]:
         """When each message is due, 0 for one that is not delayed; empty if none is. To be asked right after."""
         run, number = self._run, self._number
-        if not (run.flags() & _DELAYED).any() if len(run) > 1 else not run.frames[FLAGS_AT] & _DELAYED:
+        if not (run.flags() & _DELAYED).any() if len(run.positions) > 1 else not run.frames[FLAGS_AT] & _DELAYED:
             return []
         places = (self._appended.place_of(at, number) for at in range(len(run)))
         found = [self._delays.due(self._topic.partitions[at], offset) or 0 for at, offset in places]

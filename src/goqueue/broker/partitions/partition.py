@@ -132,7 +132,7 @@ class Partition:
         if stamp is not None:
             self.producers.stored(stamp, first, batch, now_ns, is_open=in_transaction)
         if is_new:
-            self._events.published(self, first, len(batch))
+            self._events.published(self, first, len(batch.positions))
         if len(places):
             offsets = first + places
             if in_transaction and stamp is not None:
@@ -206,10 +206,10 @@ class Partition:
         of_batch = batch.lanes
         if isinstance(of_batch, int):
             if of_batch != HIDDEN:
-                self.arrivals[of_batch].add(len(batch), now_ns)
+                self.arrivals[of_batch].add(len(batch.positions), now_ns)
                 self.published_bytes += len(batch.frames)
             return
-        left = len(batch)
+        left = len(batch.positions)
         for lane, count in enumerate(np.bincount(of_batch, minlength=HIDDEN)[:HIDDEN].tolist()):
             if count:
                 self.arrivals[lane].add(count, now_ns)

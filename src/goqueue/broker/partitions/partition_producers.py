@@ -97,7 +97,7 @@ class PartitionProducers:
         """A producer's batch was appended just now."""
         self._stored(stamp, first, now_ns)
         if is_open:
-            self.state.opened(stamp.producer_id, first, first + len(batch), _delayed(batch, first))
+            self.state.opened(stamp.producer_id, first, first + len(batch.positions), _delayed(batch, first))
 
     def _stored(self, stamp: ProducerStamp, first: int, now_ns: int) -> None:
         self._begin_at(first)

@@ -85,7 +85,7 @@ class Appender:
                 return Appended(known, self._known_again(topic, number, known, batch, refused, transaction))
         duplicates = self._known_ids(topic, ids) if ids else _NO_DUPLICATES
         letters = refused.reasons if refused.target is not None else {}
-        if len(duplicates) == len(batch):
+        if len(duplicates) == len(batch.positions):
             return Appended(-1, self._all_known(topic, duplicates), duplicates)
         if duplicates:
             batch, refused = _without(batch, refused, duplicates)
@@ -96,7 +96,7 @@ class Appender:
         else:
             partition = topic.partitions[number]
             first = partition.append(batch, in_transaction=transaction is not None)
-            acknowledged = self._acknowledged(topic, number, first + len(batch), transaction)
+            acknowledged = self._acknowledged(topic, number, first + len(batch.positions), transaction)
         if transaction is not None:
             transaction.touch(topic, number, first, len(batch))
         appended = Appended(first, acknowledged, duplicates)

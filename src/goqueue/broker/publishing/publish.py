@@ -189,9 +189,9 @@ class Publisher:
             ids = dedup_ids(run) if batch.has_headers else {}
         appended = self._appender.append(topic, number, batch, refused, ids, transaction)
         if appended.acknowledged.done():
-            self._note_time(began_ns, len(batch))
+            self._note_time(began_ns, len(batch.positions))
         else:
-            appended.acknowledged.add_done_callback(partial(self._acknowledged, began_ns, len(batch)))
+            appended.acknowledged.add_done_callback(partial(self._acknowledged, began_ns, len(batch.positions)))
         return appended
 
     def _acknowledged(self, began_ns: int, count: int, acknowledged: asyncio.Future[None]) -> None:

@@ -21,7 +21,6 @@ from goqueue.storage.log.index_file import (
     POSITION,
     claimed_log_size,
     indexed_count,
-    position_bytes,
     read_offsets,
     read_positions,
     tells_offsets,
@@ -188,7 +187,7 @@ def _check_end(
 
 def _check_point(made: SegmentCheck, found: Scan, point: RecoveryPoint) -> None:
     """Check the part covered by a recovery point. Losses in it are reported elsewhere."""
-    positions = position_bytes(found.position_array()[: point.count])
+    positions = found.position_array()[: point.count].astype(POSITION).tobytes()
     end = found.positions[point.count] if point.count < len(found.positions) else found.end
     if point.count > len(found.positions) or end != point.size or crc32c(positions) != point.index_checksum:
         made.findings.append(

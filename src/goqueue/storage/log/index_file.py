@@ -33,19 +33,13 @@ POSITION = np.dtype(">u4")
 OFFSET = np.dtype(">i8")
 TIME_ENTRY = np.dtype([("max_timestamp", ">i8"), ("append_time", ">i8"), ("last_offset", ">i8")])
 LANE_ENTRY = np.dtype([("place", ">u4"), ("lane", "u1")])
-_ONE_POSITION = Struct(">I")
+one_position = Struct(">I").pack
+"""The entry of a single frame in the index of positions."""
+time_entry = Struct(">3q").pack
+"""A single entry of the time index: largest timestamp, time of the append, last offset."""
 _FOOTER = Struct(">4sIQI")
 _CHUNK = 1 << 20
 _BYTES_PER_ENTRY = 4_096
-
-
-def position_bytes(positions: NDArray[np.uint32]) -> bytes:
-    return positions.astype(POSITION).tobytes()
-
-
-def one_position(position: int) -> bytes:
-    """The same for a frame that was appended alone."""
-    return _ONE_POSITION.pack(position)
 
 
 def read_positions(file: File, first: int, count: int) -> NDArray[np.uint32]:
@@ -89,10 +83,6 @@ def whole_index(positions: NDArray[Any], offsets: NDArray[np.int64], base: int, 
 def has_gaps(offsets: NDArray[np.int64], base: int) -> bool:
     """Whether any offset is left out between ``base`` and the last of these, which rise."""
     return len(offsets) > 0 and int(offsets[-1]) - base >= len(offsets)
-
-
-def time_entry(max_timestamp_ns: int, append_time_ns: int, last_offset: int) -> bytes:
-    return np.array([(max_timestamp_ns, append_time_ns, last_offset)], TIME_ENTRY).tobytes()
 
 
 def time_entries(

@@ -118,7 +118,7 @@ class Log:
         except StorageFailed as error:
             self.fail(str(error))
             raise
-        self.end_offset = first + len(batch)
+        self.end_offset = first + len(batch.positions)
         if type(batch.lanes) is not int or batch.lanes != _NORMAL:
             self.special_end = self.end_offset
         if not self._unsynced or self._unsynced[-1] is not self.active:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from goqueue.model.ports import NANOS_PER_SECOND
@@ -48,6 +49,8 @@ class OpenFiles:
         self._lane_holders: OrderedDict[LaneHolder, int] = OrderedDict()
         self._max_holders = max(1, max_open_files // len(SegmentFiles._fields))
         self._holders: OrderedDict[Holder, None] = OrderedDict()
+        self.used: Callable[[Holder], None] = self._holders.move_to_end
+        """To be called when a holder uses its open files."""
 
     def found_no_room_lately(self, now_ns: int) -> bool:
         """Whether that was in the last 10 s."""
@@ -62,9 +65,6 @@ class OpenFiles:
         while len(self._holders) > self._max_holders:
             oldest, _ = self._holders.popitem(last=False)
             oldest.release()
-
-    def used(self, holder: Holder) -> None:
-        self._holders.move_to_end(holder)
 
     def closed(self, holder: Holder) -> None:
         if self._holders.pop(holder, self) is None:

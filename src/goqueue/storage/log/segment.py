@@ -32,7 +32,6 @@ from goqueue.storage.log.index_file import (
     indexed_count,
     offset_bytes,
     one_position,
-    position_bytes,
     read_offsets,
     read_positions,
     read_times,
@@ -139,9 +138,11 @@ class Segment:
     def append(self, batch: CheckedBatch, append_time_ns: int, index_interval_bytes: int) -> None:
         """Write stamped frames. On an ``OSError`` the segment is as it was before; ``StorageFailed`` says it is not."""
         files = self.files()
-        positions = (
-            position_bytes(batch.positions + np.uint32(self.size)) if len(batch) > 1 else one_position(self.size)
-        )
+        count = len(batch.positions)
+        if count > 1:
+            positions = (batch.positions + np.uint32(self.size)).astype(POSITION).tobytes()
+        else:
+            positions = one_position(self.size)
         lanes = batch.lanes
         changes = None if type(lanes) is int and lanes == self.lanes.last else self.lanes.changes(lanes, self.count)
         try:
@@ -153,7 +154,7 @@ class Segment:
             self._undo(files, error)
             raise
         self.size += len(batch.frames)
-        self.count += len(batch)
+        self.count += count
         self.index_checksum = crc32c(positions, self.index_checksum)
         self.max_timestamp_ns = max(self.max_timestamp_ns, batch.max_timestamp_ns)
         self.last_append_ns = append_time_ns
@@ -161,7 +162,7 @@ class Segment:
         if self._since_time_entry >= index_interval_bytes:
             # The frames are in the log: a full disk may delay this entry, it must not undo them.
             with suppress(OSError):
-                self._add_time_entry()
+                self._add_time_entry(files.times)
 
     def _undo(self, files: SegmentFiles, error: OSError) -> None:
         try:
@@ -179,14 +180,14 @@ class Segment:
         self.sealed = True
         try:
             if self._since_time_entry or not self.time_entries:
-                self._add_time_entry()
+                self._add_time_entry(self.files().times)
             self._write_footers()
         except OSError as error:
             log.warning("index footers not written, they will be rebuilt", segment=str(self.log_path), error=str(error))
 
-    def _add_time_entry(self) -> None:
+    def _add_time_entry(self, times: File) -> None:
         entry = time_entry(self.max_timestamp_ns, self.last_append_ns, self.base + self.count - 1)
-        self.files().times.write(self.time_entries * TIME_ENTRY.itemsize, entry)
+        times.write(self.time_entries * TIME_ENTRY.itemsize, entry)
         self.time_entries += 1
         self.time_checksum = crc32c(entry, self.time_checksum)
         self._since_time_entry = 0
@@ -226,7 +227,7 @@ class Segment:
         """Take over what a scan found behind the first ``after`` frames, and write the indexes anew from there."""
         files = self.files()
         self.count = after
-        positions = position_bytes(scan.position_array())
+        positions = scan.position_array().astype(POSITION).tobytes()
         files.positions.truncate(after * POSITION.itemsize)
         files.positions.write(after * POSITION.itemsize, positions)
         self.index_checksum = crc32c(positions, self.index_checksum if after else 0)
@@ -293,7 +294,7 @@ class Segment:
         self.install(found)
         if not self.time_entries:
             self.last_append_ns = self._now_ns()
-            self._add_time_entry()
+            self._add_time_entry(self.files().times)
         self._write_footers()
 
     # Lanes
