@@ -12,7 +12,7 @@ import uvloop
 from bench.harness import BrokerProcess, Measured, broker_process, fsync_ms, note, rounded, scratch_folder
 from bench.workload import BATCH_MESSAGES, VALUE_BYTES, byte_batches
 from goqueue.client.async_client import AsyncClient
-from goqueue.model.settings import FsyncPolicy
+from goqueue.model.topic_settings import FsyncPolicy
 
 TOPIC = "bench"
 _PARTITIONS = 3

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from behaviour.host import Host, config_for
 from goqueue.model.publishing import NewMessage
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
     from behaviour.delays import Delays

@@ -17,8 +17,8 @@ import uvloop
 
 from goqueue.api.server import HttpServer, bind
 from goqueue.broker.broker import Broker
+from goqueue.model.clock import Clock
 from goqueue.model.config import Config, HttpConfig, LimitsConfig, StorageConfig, TraceConfig
-from goqueue.model.ports import Clock
 from goqueue.storage.files.files import Files
 
 T = TypeVar("T")

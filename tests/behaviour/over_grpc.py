@@ -25,7 +25,7 @@ from goqueue.model.errors import DeliveryTimeout, GoQueueError
 from goqueue.model.fields import specs
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.model.publishing import NewMessage
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 from goqueue.wire.batch import parse_batch
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.proto import goqueue_pb2 as pb

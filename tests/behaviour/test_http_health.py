@@ -14,7 +14,7 @@ from behaviour.faulty_files import FaultyFiles, of_metadata, of_topic
 from behaviour.over_http import HttpDriver
 from behaviour.waiting import until
 from goqueue.broker.metrics.health import HOPELESS_FSYNC_NS, SLOW_FSYNC_NS, STUCK_FSYNC_NS
-from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.clock import NANOS_PER_MS
 
 PATIENCE_S = 30.0
 MIB = 1 << 20

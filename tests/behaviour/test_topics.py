@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from behaviour.driver import Driver, Refused, setting_names
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 
 Start = Callable[..., Driver]
 

@@ -9,9 +9,9 @@ from goqueue.delivery.events import AnyQueueEvent, Delivered, QueueOpened, Targe
 from goqueue.delivery.lane import lease_in
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.retry import Terms
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.group_settings import GroupSettings
-from goqueue.model.ports import NANOS_PER_MS
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 
 Q = "g/t/0"
 NORMAL = 2

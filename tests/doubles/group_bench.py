@@ -13,9 +13,9 @@ from goqueue.broker.groups.group_service import Join
 from goqueue.broker.queues.polling import Delivery, PollBounds
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.delivery.wheel import TICK_NS
+from goqueue.model.clock import Randomness
 from goqueue.model.config import Config
 from goqueue.model.errors import GoQueueError
-from goqueue.model.ports import Randomness
 from goqueue.model.publishing import NewMessage
 from goqueue.storage.files.files import Files
 from goqueue.wire.decoding import decode_run

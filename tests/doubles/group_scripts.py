@@ -32,7 +32,7 @@ from goqueue.model.config import Config, StorageConfig, TraceConfig
 from goqueue.model.errors import DiskFull, TopicExists
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 from goqueue.wire.decoding import decode_run
 
 ROOT = Path("/srv/goqueue")

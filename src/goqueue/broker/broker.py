@@ -51,10 +51,11 @@ from goqueue.broker.upkeep.upkeep import Upkeep
 from goqueue.coordination.catalog import Catalog
 from goqueue.coordination.schemas import Schemas
 from goqueue.coordination.transactions import Transactions
+from goqueue.model.clock import Clock, Randomness, SystemClock, SystemRandomness
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import LinkInDataFolder
+from goqueue.model.ids import TopicId
 from goqueue.model.message import Message
-from goqueue.model.ports import Clock, Randomness, SystemClock, SystemRandomness
 from goqueue.storage.files.checkpoint import CheckpointFile
 from goqueue.storage.files.files import Files, OsFiles
 from goqueue.storage.files.folder import TRACES, DataFolder
@@ -286,7 +287,7 @@ class Broker(InProcessFace):
     def topic(self, name: str) -> Topic:
         return self.topics.find(name)
 
-    def topic_by_id(self, topic_id: str) -> Topic | None:
+    def topic_by_id(self, topic_id: TopicId) -> Topic | None:
         return self.topics.by_id.get(topic_id)
 
     def topic_names(self) -> list[str]:

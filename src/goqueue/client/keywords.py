@@ -11,7 +11,7 @@ from typing import Literal, TypedDict
 from goqueue.client.consumer.rebalance import OnPartitions
 from goqueue.client.messages.serializers import Deserializer
 from goqueue.model.group_settings import GroupKind, GroupMode, Ordering, StartAt
-from goqueue.model.settings import Cleanup, Expired, FsyncPolicy, SchemaFraming, SchemaValidation
+from goqueue.model.topic_settings import Cleanup, Expired, FsyncPolicy, SchemaFraming, SchemaValidation
 
 Milliseconds = float | str
 """A number of milliseconds, or a text with a unit: ``"7d"``, ``"1h30m"``."""

@@ -9,13 +9,15 @@ import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-Owners = dict[str, str]
+from goqueue.model.ids import PartitionKey
+
+Owners = dict[PartitionKey, str]
 """The member that has a partition, by partition."""
-_Held = dict[str, dict[str, list[str]]]
+_Held = dict[str, dict[str, list[PartitionKey]]]
 """Partitions by member and topic."""
 
 
-def assign_range(partitions: Mapping[str, Sequence[str]], subscribed: Mapping[str, Sequence[str]]) -> Owners:
+def assign_range(partitions: Mapping[str, Sequence[PartitionKey]], subscribed: Mapping[str, Sequence[str]]) -> Owners:
     """Each topic's partitions in order, split evenly among the members that subscribe to it."""
     owners: Owners = {}
     for topic, members in _members_by_topic(partitions, subscribed).items():
@@ -32,10 +34,10 @@ def assign_range(partitions: Mapping[str, Sequence[str]], subscribed: Mapping[st
 
 
 def assign_sticky(
-    partitions: Mapping[str, Sequence[str]],
+    partitions: Mapping[str, Sequence[PartitionKey]],
     subscribed: Mapping[str, Sequence[str]],
-    before: Mapping[str, str],
-    in_hand: Mapping[str, str] | None = None,
+    before: Mapping[PartitionKey, str],
+    in_hand: Mapping[PartitionKey, str] | None = None,
 ) -> Owners:
     """As even as the subscriptions allow, moving as few partitions from their owners as that takes.
 
@@ -45,7 +47,7 @@ def assign_sticky(
     held: _Held = {member: {} for member in subscribed}
     load = dict.fromkeys(subscribed, 0)
     rank = {member: place for place, member in enumerate(subscribed)}
-    homeless: dict[str, list[str]] = {}
+    homeless: dict[str, list[PartitionKey]] = {}
     for topic, listed in partitions.items():
         interested = set(members_of[topic])
         for partition in listed:
@@ -71,7 +73,7 @@ def assign_sticky(
 
 
 def _members_by_topic(
-    partitions: Mapping[str, Sequence[str]], subscribed: Mapping[str, Sequence[str]]
+    partitions: Mapping[str, Sequence[PartitionKey]], subscribed: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {topic: [] for topic in partitions}
     for member, topics in subscribed.items():
@@ -82,7 +84,7 @@ def _members_by_topic(
 
 
 def _even_out(
-    held: _Held, load: dict[str, int], members_of: Mapping[str, list[str]], in_hand: Mapping[str, str]
+    held: _Held, load: dict[str, int], members_of: Mapping[str, list[str]], in_hand: Mapping[PartitionKey, str]
 ) -> None:
     """Move partitions from members that have much until none can be given any without getting too much."""
     stuck: set[str] = set()
@@ -106,7 +108,7 @@ def _even_out(
         load[at] += 1
 
 
-def _pick(listed: list[str], giver: str, taker: str, in_hand: Mapping[str, str]) -> str:
+def _pick(listed: list[PartitionKey], giver: str, taker: str, in_hand: Mapping[PartitionKey, str]) -> PartitionKey:
     """Rather one that never left the taker, or is yet to reach the giver, than one that has to move."""
 
     def trouble(place: int) -> tuple[int, int]:

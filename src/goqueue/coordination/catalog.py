@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from goqueue.model.errors import InvalidRequest, TopicExists, TopicNotFound
+from goqueue.model.ids import TopicId
 
 _WHOLE = "catalog"
 
@@ -19,7 +20,7 @@ _WHOLE = "catalog"
 class TopicRecord(msgspec.Struct, frozen=True):
     """A topic as the catalog knows it. ``overrides`` are the settings that differ from the broker's defaults."""
 
-    topic_id: str
+    topic_id: TopicId
     name: str
     partitions: int
     created_at_ns: int
@@ -35,20 +36,20 @@ class TopicCreated(msgspec.Struct, frozen=True, tag="topic_created"):
 class TopicChanged(msgspec.Struct, frozen=True, tag="topic_changed"):
     """A topic's overrides are these from now on, all of them."""
 
-    topic_id: str
+    topic_id: TopicId
     overrides: dict[str, Any]
 
 
 class TopicDeleted(msgspec.Struct, frozen=True, tag="topic_deleted"):
     """A topic's name is free again; its folder is still to be removed."""
 
-    topic_id: str
+    topic_id: TopicId
 
 
 class TopicPurged(msgspec.Struct, frozen=True, tag="topic_purged"):
     """Nothing is left of a deleted topic."""
 
-    topic_id: str
+    topic_id: TopicId
 
 
 class ReceiptKeyMade(msgspec.Struct, frozen=True, tag="receipt_key_made"):
@@ -63,8 +64,8 @@ CatalogEvent = TopicCreated | TopicChanged | TopicDeleted | TopicPurged | Receip
 class CatalogState(msgspec.Struct):
     """What a snapshot holds."""
 
-    topics: dict[str, TopicRecord] = {}
-    deleted: dict[str, str] = {}
+    topics: dict[TopicId, TopicRecord] = {}
+    deleted: dict[TopicId, str] = {}
     """Names of deleted topics by id, until their folders are gone: only these may be removed at a start."""
     receipt_key: bytes = b""
 
@@ -74,9 +75,9 @@ class Catalog:
 
     def __init__(self) -> None:
         self.state = CatalogState()
-        self._ids_by_name: dict[str, str] = {}
+        self._ids_by_name: dict[str, TopicId] = {}
 
-    def find(self, name: str, topic_id: str | None = None) -> TopicRecord:
+    def find(self, name: str, topic_id: TopicId | None = None) -> TopicRecord:
         """The topic of this name; if an id is given, only that one and no namesake that came after it."""
         found = self._ids_by_name.get(name)
         if found is None or topic_id not in {None, found}:
@@ -97,16 +98,16 @@ class Catalog:
         return [TopicCreated(topic)]
 
     def decide_change(
-        self, name: str, changes: dict[str, Any], topic_id: str | None = None, unset: Collection[str] = ()
+        self, name: str, changes: dict[str, Any], topic_id: TopicId | None = None, unset: Collection[str] = ()
     ) -> list[CatalogEvent]:
         topic = self.find(name, topic_id)
         overrides = {each: value for each, value in topic.overrides.items() if each not in unset} | changes
         return [TopicChanged(topic.topic_id, overrides)] if overrides != topic.overrides else []
 
-    def decide_delete(self, name: str, topic_id: str | None = None) -> list[CatalogEvent]:
+    def decide_delete(self, name: str, topic_id: TopicId | None = None) -> list[CatalogEvent]:
         return [TopicDeleted(self.find(name, topic_id).topic_id)]
 
-    def decide_purged(self, topic_id: str) -> list[CatalogEvent]:
+    def decide_purged(self, topic_id: TopicId) -> list[CatalogEvent]:
         return [TopicPurged(topic_id)] if topic_id in self.state.deleted else []
 
     def decide_receipt_key(self, key: bytes, *, renew: bool = False) -> list[CatalogEvent]:

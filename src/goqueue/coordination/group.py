@@ -10,6 +10,7 @@ import msgspec
 from goqueue.coordination.assignment import assign_range, assign_sticky
 from goqueue.model.errors import MemberFenced, StaleGeneration, UnknownMember
 from goqueue.model.fields import shown
+from goqueue.model.ids import GroupId, PartitionKey
 
 MAX_REMEMBERED_FENCED = 100
 
@@ -44,7 +45,7 @@ class GroupMade(GroupEvent, frozen=True, tag="group_made"):
     ``fixed`` are the settings that never change, also where they were the defaults of that day.
     """
 
-    identity: str
+    identity: GroupId
     overrides: dict[str, Any]
     at_ns: int
     fixed: dict[str, Any] = {}
@@ -78,14 +79,14 @@ class Rebalanced(GroupEvent, frozen=True, tag="rebalanced"):
     """Who owns what from now on, and what is to change hands."""
 
     generation: int
-    owners: dict[str, str]
-    handovers: dict[str, Handover]
+    owners: dict[PartitionKey, str]
+    handovers: dict[PartitionKey, Handover]
 
 
 class HandedOver(GroupEvent, frozen=True, tag="handed_over"):
     """These partitions belong to those who waited for them."""
 
-    partitions: list[str]
+    partitions: list[PartitionKey]
 
 
 AnyGroupEvent = GroupMade | GroupChanged | GroupDeleted | MemberJoined | MemberLeft | Rebalanced | HandedOver
@@ -95,14 +96,14 @@ class GroupState(msgspec.Struct):
     """What a snapshot holds of a group."""
 
     name: str
-    identity: str
+    identity: GroupId
     overrides: dict[str, Any]
     created_at_ns: int
     empty_since_ns: int
     generation: int = 0
     members: dict[str, Member] = {}
-    owners: dict[str, str] = {}
-    handovers: dict[str, Handover] = {}
+    owners: dict[PartitionKey, str] = {}
+    handovers: dict[PartitionKey, Handover] = {}
     fixed: dict[str, Any] = {}
     fenced: list[str] = []
     """Members whose instance came back under another id; so many as are worth a better error."""
@@ -110,6 +111,10 @@ class GroupState(msgspec.Struct):
 
 def new_state(made: GroupMade) -> GroupState:
     return GroupState(made.group, made.identity, made.overrides, made.at_ns, made.at_ns, fixed=made.fixed)
+
+
+_Owned = tuple[Mapping[PartitionKey, str], Mapping[PartitionKey, Handover], dict[str, list[PartitionKey]]]
+"""Owners and handovers, and what each member may take messages from according to them."""
 
 
 class Group:
@@ -120,7 +125,9 @@ class Group:
         self.name = state.name
         self.in_flight = in_flight
         """How many messages each member has in flight; kept by the group's queues."""
-        self._owned: tuple[Mapping[str, str], Mapping[str, Handover], dict[str, list[str]]] | None = None
+        self._owned: (
+            tuple[Mapping[PartitionKey, str], Mapping[PartitionKey, Handover], dict[str, list[PartitionKey]]] | None
+        ) = None
 
     def member(self, member_id: str) -> Member:
         found = self.state.members.get(member_id)
@@ -142,15 +149,15 @@ class Group:
     def instance(self, instance_id: str) -> Member | None:
         return next((each for each in self.state.members.values() if each.instance_id == instance_id), None)
 
-    def owned(self) -> dict[str, list[str]]:
+    def owned(self) -> dict[str, list[PartitionKey]]:
         """What each member may take messages from: not what it is about to hand over."""
-        found: dict[str, list[str]] = {member_id: [] for member_id in self.state.members}
+        found: dict[str, list[PartitionKey]] = {member_id: [] for member_id in self.state.members}
         for partition, owner in self.state.owners.items():
             if partition not in self.state.handovers:
                 found.setdefault(owner, []).append(partition)
         return found
 
-    def owned_by(self, member_id: str) -> list[str]:
+    def owned_by(self, member_id: str) -> list[PartitionKey]:
         """``owned`` of one member. All members of a group ask for it after every change."""
         owners, handovers = self.state.owners, self.state.handovers
         if self._owned is None or self._owned[0] is not owners or self._owned[1] is not handovers:
@@ -158,12 +165,14 @@ class Group:
             self._owned = owners, handovers, self.owned()
         return self._owned[2].get(member_id, [])
 
-    def leaving(self, member_id: str) -> list[str]:
+    def leaving(self, member_id: str) -> list[PartitionKey]:
         """What a member is to let go of."""
         state = self.state
         return [partition for partition in state.handovers if state.owners.get(partition) == member_id]
 
-    def decide_join(self, member: Member, partitions: Mapping[str, Sequence[str]], rules: Rules) -> list[AnyGroupEvent]:
+    def decide_join(
+        self, member: Member, partitions: Mapping[str, Sequence[PartitionKey]], rules: Rules
+    ) -> list[AnyGroupEvent]:
         """``partitions`` are those of every topic that any member names."""
         replaced = self.instance(member.instance_id) if member.instance_id else None
         joined = MemberJoined(self.name, member, replaced.member_id if replaced else "")
@@ -179,32 +188,32 @@ class Group:
         return [joined, self._rebalance(members, owners, handovers, partitions, rules)]
 
     def decide_leave(
-        self, gone: Sequence[str], partitions: Mapping[str, Sequence[str]], rules: Rules
+        self, gone: Sequence[str], partitions: Mapping[str, Sequence[PartitionKey]], rules: Rules
     ) -> list[AnyGroupEvent]:
         members = {name: member for name, member in self.state.members.items() if name not in gone}
         events: list[AnyGroupEvent] = [MemberLeft(self.name, each, rules.now_ns) for each in gone]
         return [*events, self._rebalance(members, self.state.owners, self.state.handovers, partitions, rules)]
 
-    def decide_rebalance(self, partitions: Mapping[str, Sequence[str]], rules: Rules) -> list[AnyGroupEvent]:
+    def decide_rebalance(self, partitions: Mapping[str, Sequence[PartitionKey]], rules: Rules) -> list[AnyGroupEvent]:
         """Topics have come, gone, or grown."""
         event = self._rebalance(self.state.members, self.state.owners, self.state.handovers, partitions, rules)
         is_news = event.owners != self.state.owners or event.handovers != self.state.handovers
         return [event] if is_news else []
 
-    def decide_handovers(self, released: Sequence[str]) -> list[AnyGroupEvent]:
+    def decide_handovers(self, released: Sequence[PartitionKey]) -> list[AnyGroupEvent]:
         done = [partition for partition in released if partition in self.state.handovers]
         return [HandedOver(self.name, done)] if done else []
 
-    def overdue(self, now_ns: int) -> list[str]:
+    def overdue(self, now_ns: int) -> list[PartitionKey]:
         """Partitions whose old owner has had its time."""
         return [partition for partition, each in self.state.handovers.items() if each.deadline_ns <= now_ns]
 
     def _rebalance(
         self,
         members: Mapping[str, Member],
-        owners: Mapping[str, str],
-        begun: Mapping[str, Handover],
-        partitions: Mapping[str, Sequence[str]],
+        owners: Mapping[PartitionKey, str],
+        begun: Mapping[PartitionKey, Handover],
+        partitions: Mapping[str, Sequence[PartitionKey]],
         rules: Rules,
     ) -> Rebalanced:
         generation = self.state.generation + 1
@@ -221,8 +230,8 @@ class Group:
             for partition, owner in owners.items()
         }
         target = assign_sticky(partitions, subscribed, settled, owners)
-        now: dict[str, str] = {}
-        handovers: dict[str, Handover] = {}
+        now: dict[PartitionKey, str] = {}
+        handovers: dict[PartitionKey, Handover] = {}
         for partition, member in target.items():
             owner = owners.get(partition)
             if owner is None or owner == member or owner not in members:
@@ -265,11 +274,11 @@ class Rules(msgspec.Struct, frozen=True):
     handover_deadline_ns: int = 0
 
 
-def _renamed(owners: Mapping[str, str], before: str, now: str) -> dict[str, str]:
+def _renamed(owners: Mapping[PartitionKey, str], before: str, now: str) -> dict[PartitionKey, str]:
     return {partition: now if owner == before else owner for partition, owner in owners.items()}
 
 
-def _redirected(handovers: Mapping[str, Handover], before: str, now: str) -> dict[str, Handover]:
+def _redirected(handovers: Mapping[PartitionKey, Handover], before: str, now: str) -> dict[PartitionKey, Handover]:
     return {
         partition: Handover(now, each.deadline_ns) if each.to == before else each
         for partition, each in handovers.items()

@@ -19,6 +19,7 @@ from goqueue.delivery.lease_acks import Recent
 from goqueue.delivery.queue import Queue, QueueDump
 from goqueue.model.errors import GroupNotFound
 from goqueue.model.fields import shown
+from goqueue.model.ids import GroupId, QueueKey, split_queue_key
 
 GroupsEvent = AnyGroupEvent | AnyQueueEvent
 
@@ -26,20 +27,15 @@ _GROUP = "g:"
 _QUEUE = "q:"
 
 
-def queue_key(identity: str, topic_id: str, partition: int) -> str:
-    """Unique for ever: neither a group nor a topic that was deleted and made again inherits anything."""
-    return f"{identity}/{topic_id}/{partition}"
-
-
 class Groups:
     """Events that name a group or a queue which is no more change nothing: they belong to what was deleted."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
-        self._queues: dict[str, Queue] = {}
+        self._queues: dict[QueueKey, Queue] = {}
         # By identity: while a snapshot was taken a group may have been deleted and another made under its name.
-        self._queues_of: dict[str, dict[str, Queue]] = {}
-        self._in_flight: dict[str, dict[str, int]] = {}
+        self._queues_of: dict[GroupId, dict[QueueKey, Queue]] = {}
+        self._in_flight: dict[GroupId, dict[str, int]] = {}
         self._recent = Recent()
 
     # Looking
@@ -59,10 +55,10 @@ class Groups:
             raise GroupNotFound(f"group {shown(name)} does not exist")
         return found
 
-    def queue(self, key: str) -> Queue | None:
+    def queue(self, key: QueueKey) -> Queue | None:
         return self._queues.get(key)
 
-    def queue_at(self, key: str) -> Queue:
+    def queue_at(self, key: QueueKey) -> Queue:
         """One that there is."""
         return self._queues[key]
 
@@ -101,16 +97,16 @@ class Groups:
         if isinstance(event, QueueClosed):
             queue.close()
             del self._queues[event.q]
-            del self._queues_of[_identity(event.q)][event.q]
+            del self._queues_of[split_queue_key(event.q)[0]][event.q]
         else:
             queue.apply(event)
 
     def _open(self, queue: Queue) -> None:
         self._queues[queue.key] = queue
-        self._queues_of.setdefault(_identity(queue.key), {})[queue.key] = queue
+        self._queues_of.setdefault(split_queue_key(queue.key)[0], {})[queue.key] = queue
 
-    def _in_flight_of(self, key: str) -> dict[str, int]:
-        return self._in_flight.setdefault(_identity(key), {})
+    def _in_flight_of(self, key: QueueKey) -> dict[str, int]:
+        return self._in_flight.setdefault(split_queue_key(key)[0], {})
 
     # Snapshots
 
@@ -125,17 +121,13 @@ class Groups:
         if part.startswith(_GROUP):
             group = self._groups.get(part.removeprefix(_GROUP))
             return None if group is None else msgspec.json.encode(group.state)
-        queue = self._queues.get(part.removeprefix(_QUEUE))
+        queue = self._queues.get(QueueKey(part.removeprefix(_QUEUE)))
         return None if queue is None else msgspec.json.encode(queue.dump())
 
     def restore(self, part: str, payload: bytes) -> None:
         if part.startswith(_GROUP):
             self._add(msgspec.json.decode(payload, type=GroupState))
             return
-        key = part.removeprefix(_QUEUE)
+        key = QueueKey(part.removeprefix(_QUEUE))
         dump = msgspec.json.decode(payload, type=QueueDump)
         self._open(Queue.load(key, dump, self._in_flight_of(key), self._recent))
-
-
-def _identity(key: str) -> str:
-    return key.partition("/")[0]

@@ -6,6 +6,7 @@ import msgspec
 
 from goqueue.coordination.issued_ids import IdKeyMade, IdsReserved, IdsSkipped
 from goqueue.delivery.events import Parts
+from goqueue.model.ids import QueueKey, TopicId
 
 
 class NamedProducer(msgspec.Struct, frozen=True, array_like=True):
@@ -22,7 +23,7 @@ class NamedProducer(msgspec.Struct, frozen=True, array_like=True):
 class Touched(msgspec.Struct, frozen=True, array_like=True):
     """Where a transaction has written, and from where to where."""
 
-    topic_id: str
+    topic_id: TopicId
     partition: int
     first: int
     end: int
@@ -32,7 +33,7 @@ class GroupAcks(msgspec.Struct, frozen=True, array_like=True):
     """Messages of a group's queue that are done when a transaction is committed."""
 
     group: str
-    queue: str
+    queue: QueueKey
     parts: Parts
 
 
@@ -40,7 +41,7 @@ class GroupOffset(msgspec.Struct, frozen=True, array_like=True):
     """Where a stream group goes on when a transaction is committed."""
 
     group: str
-    queue: str
+    queue: QueueKey
     offset: int
     since: int = 0
     """What was committed when this was asked for. Who has set the group back further since then has the last word."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from goqueue.delivery.events import Acked, AnyQueueEvent, Moved, Moving, Parts, Target
+from goqueue.model.ids import QueueKey
 from goqueue.model.message import Priority
 from goqueue.model.runs import Runs
 
@@ -20,7 +21,7 @@ A function, because finding it looks at every topic and few decisions need it.
 
 
 def decide_dead_letters(
-    key: str, parts: Parts, fresh: Runs, reason: str, target: Target | None, lane: int = int(Priority.NORMAL)
+    key: QueueKey, parts: Parts, fresh: Runs, reason: str, target: Target | None, lane: int = int(Priority.NORMAL)
 ) -> list[AnyQueueEvent]:
     """``parts`` were delivered; ``fresh`` are messages of ``lane`` that never were."""
     reason = reason[:MAX_REASON_LENGTH]

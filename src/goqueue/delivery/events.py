@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from goqueue.model.ids import QueueKey, TopicId
 from goqueue.model.runs import Offsets, Runs, size_of
 
 Parts = list[tuple[int, Offsets]]
@@ -15,14 +16,14 @@ Parts = list[tuple[int, Offsets]]
 class QueueEvent(msgspec.Struct, frozen=True):
     """Something that happened to the queue ``q``."""
 
-    q: str
+    q: QueueKey
 
 
 class QueueOpened(QueueEvent, frozen=True, tag="opened"):
     """A group begins with a partition, at ``start``."""
 
     group: str
-    topic_id: str
+    topic_id: TopicId
     partition: int
     start: int
 
@@ -101,7 +102,7 @@ class Target(msgspec.Struct, frozen=True, array_like=True):
     """
 
     topic: str
-    topic_id: str
+    topic_id: TopicId
     partition: int
     end: int
     due_ns: int = 0

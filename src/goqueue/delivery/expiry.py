@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.clock import NANOS_PER_MS
 
 
 def expired_indexes(

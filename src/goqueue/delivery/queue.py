@@ -35,6 +35,7 @@ from goqueue.delivery.lane import Lane, LaneDump, lane_of
 from goqueue.delivery.lane_cursors import LaneCursors
 from goqueue.delivery.lease_acks import LeaseAcks, LeaseAcksDump, Recent
 from goqueue.delivery.leases import Leases
+from goqueue.model.ids import QueueKey, TopicId
 from goqueue.model.runs import Runs, bits_to_runs, moved_bits, offsets_in, pairs, to_runs, unpacked
 
 _FOR_EVER = 4_102_444_800 * 10**9
@@ -54,7 +55,7 @@ class QueueDump(msgspec.Struct, frozen=True):
     """As it goes into a snapshot."""
 
     group: str
-    topic_id: str
+    topic_id: TopicId
     partition: int
     front: int
     next_lease: int
@@ -331,7 +332,7 @@ class Queue:
         )
 
     @classmethod
-    def load(cls, key: str, dump: QueueDump, in_flight: dict[str, int], recent: Recent | None = None) -> Queue:
+    def load(cls, key: QueueKey, dump: QueueDump, in_flight: dict[str, int], recent: Recent | None = None) -> Queue:
         queue = cls(QueueOpened(key, dump.group, dump.topic_id, dump.partition, dump.front), in_flight, recent)
         queue.lanes.update({each.lane: Lane.load(each) for each in dump.lanes})
         queue.leases.next_number = dump.next_lease

@@ -16,6 +16,7 @@ from struct import error as StructError  # noqa: N812
 from typing import NamedTuple
 
 from goqueue.model.errors import InvalidReceipt
+from goqueue.model.ids import QueueKey
 
 MAX_RECEIPT_LENGTH = 1_024
 _LEASE = Struct(">Q")
@@ -39,11 +40,11 @@ class Receipt(NamedTuple):
 class Seal:
     """Makes and proves receipts of one group on one partition.
 
-    ``identity`` distinguishes the group from earlier ones of the same name.
+    ``queue`` distinguishes the group and the topic from earlier ones of the same names.
     """
 
-    def __init__(self, key: bytes, topic: str, partition: int, group: str, identity: str) -> None:
-        self._keyed = blake2b(f"{identity}\0".encode(), key=key, digest_size=_HASH_BYTES)
+    def __init__(self, key: bytes, topic: str, partition: int, group: str, queue: QueueKey) -> None:
+        self._keyed = blake2b(f"{queue}\0".encode(), key=key, digest_size=_HASH_BYTES)
         self._topic = topic
         self._partition = partition
         self._group = group.encode()

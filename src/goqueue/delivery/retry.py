@@ -12,9 +12,9 @@ from goqueue.delivery.dead_letters import MAX_REASON_LENGTH, FindTarget, decide_
 from goqueue.delivery.events import AnyQueueEvent, Returned
 from goqueue.delivery.in_flight_batch import READY, InFlightBatch
 from goqueue.delivery.queue import Queue
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.group_settings import GroupSettings
-from goqueue.model.ports import NANOS_PER_MS
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 
 _MOST_DOUBLINGS = 40
 _TIMED_OUT = "its visibility timed out"

@@ -11,7 +11,7 @@ from goqueue.delivery.events import Acked, AnyQueueEvent, Committed, Extended, F
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.retry import Terms, decide_return
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
-from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.clock import NANOS_PER_MS
 
 
 class Settled(NamedTuple):

@@ -11,7 +11,7 @@ from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.runs import Runs
-from goqueue.model.settings import MAX_VISIBILITY_MS
+from goqueue.model.topic_settings import MAX_VISIBILITY_MS
 
 
 class Verb(StrEnum):

@@ -1,1 +1,1 @@
-"""What the rest of the system talks about: ids, messages, settings, errors, clock and chance."""
+"""Values that all other packages share: ids, messages, settings, sets of offsets, errors, the clock."""

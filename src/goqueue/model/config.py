@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from goqueue.model.fields import setting
 from goqueue.model.group_settings import GroupSettings
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 
 _HOUR_MS = 3_600_000
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from goqueue.model.errors import GoQueueError, InvalidRequest
-from goqueue.model.ids import check_topic_name
+from goqueue.model.names import check_topic_name
 from goqueue.model.units import (
     format_duration_ms,
     format_size_bytes,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from goqueue.model.errors import InvalidSettings
 from goqueue.model.fields import parse_fields, setting
-from goqueue.model.settings import MAX_VISIBILITY_MS
+from goqueue.model.topic_settings import MAX_VISIBILITY_MS
 
 GroupKind = Literal["range", "sticky", "shared"]
 GroupMode = Literal["queue", "stream"]

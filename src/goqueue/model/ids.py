@@ -1,35 +1,60 @@
-"""The rules that names of topics and groups obey."""
+"""The types of ids and offsets.
+
+Each is the plain ``int`` or ``str`` of its value at run time; the type checker keeps them apart. A function that
+makes an id returns its type, whatever passes it on has the type in its signature, and only the edges (parsed requests,
+decoded records, command-line arguments) convert. Arithmetic on an ``Offset`` gives an ``int``: wrap the result where
+it is an offset again, leave it where it is a count.
+"""
 
 from __future__ import annotations
 
-import re
+from typing import NewType
 
-from goqueue.model.errors import InvalidGroupName, InvalidTopicName, ReservedTopicName
+Offset = NewType("Offset", int)
+"""A record's number in its partition, or, as the end of a range, the number after that of the last record."""
 
-INTERNAL_PREFIX = "__"
-MAX_TOPIC_NAME_LENGTH = 200
-MAX_GROUP_NAME_LENGTH = 200
-_NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+TopicId = NewType("TopicId", str)
+"""Identifies a topic for ever: one that is deleted and created again under its name has another id."""
+
+PartitionKey = NewType("PartitionKey", str)
+"""``TOPIC_ID/PARTITION``: identifies a partition over all topics. Assignments are made of these."""
+
+GroupId = NewType("GroupId", str)
+"""Identifies one incarnation of a group: one that is deleted and created again under its name has another id."""
+
+QueueKey = NewType("QueueKey", str)
+"""``GROUP_ID/TOPIC_ID/PARTITION``: identifies what one group has done and has yet to do in one partition."""
+
+MemberId = NewType("MemberId", str)
+"""Identifies a member of a group from its join until it leaves or expires."""
+
+LeaseId = NewType("LeaseId", int)
+"""Identifies some messages of a queue that were delivered together, within that queue. It includes their lane."""
+
+ProducerId = NewType("ProducerId", int)
+"""Identifies an idempotent or transactional producer. Its epoch tells its incarnations apart."""
+
+SchemaId = NewType("SchemaId", int)
+"""Identifies the text of a schema in the registry, whatever subjects use it."""
 
 
-def check_topic_name(name: str) -> str:
-    """Return ``name`` if a user may give it to a topic, else raise."""
-    if not 1 <= len(name) <= MAX_TOPIC_NAME_LENGTH:
-        raise InvalidTopicName(f"topic name has {len(name)} characters; 1 to {MAX_TOPIC_NAME_LENGTH} are allowed")
-    if name in {".", ".."} or not _NAME.fullmatch(name):
-        raise InvalidTopicName(f"topic name {name!r} is not allowed; use ASCII letters, digits, '.', '_' and '-'")
-    if name.startswith(INTERNAL_PREFIX):
-        raise ReservedTopicName(f"topic name {name!r} begins with {INTERNAL_PREFIX!r}, which is kept for the broker")
-    return name
+def partition_key(topic_id: TopicId, partition: int) -> PartitionKey:
+    return PartitionKey(f"{topic_id}/{partition}")
 
 
-def check_group_name(name: str) -> str:
-    """Return ``name`` if a user may give it to a group, else raise."""
-    if not 1 <= len(name) <= MAX_GROUP_NAME_LENGTH or not _NAME.fullmatch(name) or name in {".", ".."}:
-        raise InvalidGroupName(
-            f"group name {name[:200]!r} is not allowed; use 1 to {MAX_GROUP_NAME_LENGTH} ASCII letters, digits, '.', "
-            f"'_' and '-'"
-        )
-    if name.startswith(INTERNAL_PREFIX):
-        raise InvalidGroupName(f"group name {name!r} begins with {INTERNAL_PREFIX!r}, which is kept for the broker")
-    return name
+def split_partition_key(key: PartitionKey) -> tuple[TopicId, int]:
+    topic_id, _, partition = key.rpartition("/")
+    return TopicId(topic_id), int(partition)
+
+
+def queue_key(group_id: GroupId, topic_id: TopicId, partition: int) -> QueueKey:
+    return QueueKey(f"{group_id}/{topic_id}/{partition}")
+
+
+def queue_key_of(group_id: GroupId, partition: PartitionKey) -> QueueKey:
+    return QueueKey(f"{group_id}/{partition}")
+
+
+def split_queue_key(key: QueueKey) -> tuple[GroupId, PartitionKey]:
+    group_id, _, partition = key.partition("/")
+    return GroupId(group_id), PartitionKey(partition)

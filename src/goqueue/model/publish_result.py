@@ -1,4 +1,4 @@
-"""The result of publishing one message: its partition, offset and lane."""
+"""The result of publishing one message, apart from ``publishing``: errors name it too."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import msgspec
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
-    """Where a message is."""
+    """Where a message was stored: its partition, offset and lane."""
 
     partition: int
     offset: int
     priority: int
     deliver_at_ns: int | None = None
-    """Of a delayed message: when readers will see it."""
+    """When readers will see it, if it is delayed."""
     is_duplicate: bool = False
-    """Whether it was stored before, under the same ``dedup_id``."""
+    """Whether a message with the same ``dedup_id`` was stored before; then this is where that one is."""

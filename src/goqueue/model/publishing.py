@@ -1,4 +1,4 @@
-"""What a caller who publishes hands in, and what comes back."""
+"""One message to publish."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from goqueue.model.publish_result import Published
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
     """A message to be stored. ``value=None`` is a tombstone; ``timestamp_ns=None`` is now.
 
-    ``ttl_ms``: how long after its timestamp groups may still get it. ``delay_ms`` or ``deliver_at_ns``: not to be seen
-    before; at most one of the two.
+    Groups get it for ``ttl_ms`` after its timestamp. At most one of ``delay_ms`` and ``deliver_at_ns`` is set; until
+    then no reader sees the message.
     """
 
     value: bytes | None
@@ -26,8 +26,8 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     delay_ms: int | None = None
     deliver_at_ns: int | None = None
     dedup_id: str | None = None
-    """Sent to the topic again within its ``dedup_window_ms``, a message with the same id is not stored again."""
+    """A message is not stored if the topic got one with the same id within its ``dedup_window_ms``."""
 
 
 Outcome = Published | GoQueueError
-"""What became of one message of a request."""
+"""The result for one message of a request."""

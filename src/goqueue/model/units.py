@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime
 from fractions import Fraction
 
+from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.ports import NANOS_PER_SECOND
 
 _DURATION_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION_PART = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ms|s|m|h|d)", re.ASCII)

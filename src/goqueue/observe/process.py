@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from goqueue.model.ports import NANOS_PER_SECOND
+from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.observe.histogram import Histogram
 
 _PROC = Path("/proc")

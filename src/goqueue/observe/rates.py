@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import exp
 
-from goqueue.model.ports import NANOS_PER_SECOND
+from goqueue.model.clock import NANOS_PER_SECOND
 
 _MEMORY_S = 60.0
 """Time constant: events this old count for about a third."""

@@ -14,8 +14,8 @@ from threading import Lock
 
 import msgspec
 
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.observe.trace_event import TraceEvent, covers, extent
 from goqueue.storage.files.files import File, Files
 

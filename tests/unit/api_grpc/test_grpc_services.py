@@ -6,7 +6,7 @@ from api_grpc_calls import Serve, error_of
 from doubles.frames import NOW_NS, publish
 
 from goqueue import __version__
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 

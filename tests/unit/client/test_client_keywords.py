@@ -23,7 +23,7 @@ from goqueue.client.keywords import (
 )
 from goqueue.model.fields import FieldSpec, specs
 from goqueue.model.group_settings import GroupSettings
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 
 _OF_UNIT: dict[str, Any] = {
     "ms": Milliseconds,

@@ -16,9 +16,10 @@ from goqueue.coordination.group import (
     Rebalanced,
     Rules,
 )
-from goqueue.coordination.groups import Groups, GroupsEvent, queue_key
+from goqueue.coordination.groups import Groups, GroupsEvent
 from goqueue.delivery.events import Acked, Delivered, QueueClosed, QueueOpened
 from goqueue.model.errors import GroupNotFound, MemberFenced, StaleGeneration, UnknownMember
+from goqueue.model.ids import queue_key
 
 PARTITIONS = {"t": [f"t/{number}" for number in range(6)]}
 

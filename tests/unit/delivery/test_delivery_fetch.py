@@ -31,7 +31,7 @@ from goqueue.delivery.key_order import KeyOrder, lane_key
 from goqueue.delivery.key_recovery import recover_keys
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.selection import Candidates, FetchTerms, Selection, select
-from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.clock import NANOS_PER_MS
 
 UNTIL_NS = NOW_NS + 30
 OVER = "its time to live was over"

@@ -16,9 +16,9 @@ from goqueue.delivery.retry import (
     decide_timeout,
     retry_policy,
 )
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.group_settings import GroupSettings
-from goqueue.model.ports import NANOS_PER_MS
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 
 
 @pytest.mark.parametrize(("deliveries", "wait_ms"), [(0, 100), (1, 100), (2, 200), (3, 400), (4, 500), (1_000, 500)])

@@ -11,8 +11,8 @@ from goqueue.delivery.in_flight_batch import READY, SPAN
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.settlement import decide_acks_below, decide_commit, decide_release_unseen, decide_settlement
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest, StaleReceipt
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.runs import Runs
 
 ACK = SettlementRequest(Verb.ACK)

@@ -12,7 +12,7 @@ from goqueue.api.grpc.settings import settings_of
 from goqueue.broker.operations import Caller, Operations, TopicDescription, described
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import specs
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 from goqueue.version import __version__
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc

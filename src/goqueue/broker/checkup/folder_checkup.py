@@ -20,7 +20,8 @@ from goqueue.broker.checkup.small_files import check_small_files
 from goqueue.broker.runtime.journal_kinds import CATALOG, KINDS
 from goqueue.coordination.catalog import Catalog, CatalogState, TopicRecord
 from goqueue.model.errors import CorruptData, TopicNotFound
-from goqueue.model.settings import TopicSettings
+from goqueue.model.ids import TopicId
+from goqueue.model.topic_settings import TopicSettings
 from goqueue.storage.checkup.checkup_indexes import is_missing_index
 from goqueue.storage.checkup.checkup_log import Stopped, as_started, check_log, check_start
 from goqueue.storage.checkup.findings import BACKUP, Finding, PartitionReport, Repair, Report, Severity, note
@@ -162,7 +163,7 @@ class Checkup:
 
     # Topics
 
-    def _check_that_topic_exists(self, state: CatalogState | None, folders: dict[str, Path]) -> None:
+    def _check_that_topic_exists(self, state: CatalogState | None, folders: dict[TopicId, Path]) -> None:
         wanted = self._options.topic
         names = {*KINDS, *(each.name.rpartition(_SEPARATOR)[0] for each in folders.values())}
         if state is not None:
@@ -208,7 +209,7 @@ class Checkup:
             if not self._options.quick:
                 check_derived(report, files, log, point, time.time_ns())
 
-    def _check_strangers(self, state: CatalogState, folders: dict[str, Path]) -> None:
+    def _check_strangers(self, state: CatalogState, folders: dict[TopicId, Path]) -> None:
         known = {*state.topics, *state.deleted}
         for topic_id, folder in sorted(folders.items()):
             if topic_id in state.deleted:
@@ -247,10 +248,10 @@ def _stranger(folder: Path) -> Finding:
     )
 
 
-def _topic_folders(root: Path) -> dict[str, Path]:
+def _topic_folders(root: Path) -> dict[TopicId, Path]:
     """By the id of the topic."""
     found = (each for each in _entries(root / "logs") if _SEPARATOR in each.name and each.is_dir())
-    return {each.name.rpartition(_SEPARATOR)[2]: each for each in found}
+    return {TopicId(each.name.rpartition(_SEPARATOR)[2]): each for each in found}
 
 
 def _entries(folder: Path) -> Iterator[Path]:

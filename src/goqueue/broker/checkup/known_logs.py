@@ -9,7 +9,7 @@ from pathlib import Path
 from goqueue.broker.checkup.journal_checkup import check_journal, snapshot_path
 from goqueue.broker.runtime.journal_kinds import CATALOG
 from goqueue.coordination.catalog import Catalog
-from goqueue.model.ids import INTERNAL_PREFIX
+from goqueue.model.names import INTERNAL_PREFIX
 from goqueue.storage.checkup.findings import PartitionReport
 from goqueue.storage.files.checkpoint import RecoveryPoint
 

@@ -17,7 +17,8 @@ from goqueue.model.errors import (
     TopicExists,
     TopicNotFound,
 )
-from goqueue.model.ids import check_topic_name
+from goqueue.model.ids import TopicId
+from goqueue.model.names import check_topic_name
 
 CreateTopic = Callable[[str, dict[str, object]], Awaitable[Topic]]
 
@@ -100,7 +101,7 @@ def _target(host: Host, name: str, partition: int) -> Target:
     try:
         topic = host.topic(name)
     except TopicNotFound:
-        return Target(name, "", partition, 0)
+        return Target(name, TopicId(""), partition, 0)
     return target_in(topic, partition % len(topic.partitions))
 
 

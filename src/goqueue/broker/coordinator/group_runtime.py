@@ -9,9 +9,10 @@ from typing import Any
 from goqueue.broker.runtime.spread_calls import SpreadCalls
 from goqueue.delivery.lane_scheduler import LaneScheduler
 from goqueue.delivery.receipts import Seal
+from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.group_settings import GroupSettings
+from goqueue.model.ids import PartitionKey, QueueKey
 from goqueue.model.message import HIDDEN
-from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.observe.histogram import Histogram
 from goqueue.observe.rates import Rate
 
@@ -28,7 +29,7 @@ class Waiter:
     """A poll that found nothing. ``partitions`` are those it would take messages from."""
 
     member: str
-    partitions: frozenset[str]
+    partitions: frozenset[PartitionKey]
     has_room: bool
     woken: asyncio.Future[None]
 
@@ -48,12 +49,12 @@ class Session:
     committed_at_ns: int = 0
     window: int | None = None
     """How many messages the member wants in flight for now; ``None``: as many as it may."""
-    positions: dict[str, int] = field(default_factory=dict)
+    positions: dict[QueueKey, int] = field(default_factory=dict)
     """Of a stream member: the next offset to read, by queue."""
     lane_scheduler: LaneScheduler = field(default_factory=LaneScheduler)
     """Of this member; members of a shared group have one together."""
 
-    def go_back(self, steps: dict[str, tuple[int | None, int | None]]) -> None:
+    def go_back(self, steps: dict[QueueKey, tuple[int | None, int | None]]) -> None:
         """Undo steps (from, to) by queue, where nothing else has happened since."""
         for key, (before, after) in steps.items():
             if self.positions.get(key) == after:
@@ -66,8 +67,8 @@ class Session:
 class Share:
     """What a member may fetch from, by the keys of queues and the names of partitions."""
 
-    queues: dict[str, None]
-    partitions: frozenset[str]
+    queues: dict[QueueKey, None]
+    partitions: frozenset[PartitionKey]
 
 
 @dataclass(slots=True)
@@ -96,9 +97,9 @@ class GroupRuntime:
         self._waiting_takers = 0
         self.sessions: dict[str, Session] = {}
         self.waiters: dict[Waiter, None] = {}
-        self.reading: set[str] = set()
+        self.reading: set[QueueKey] = set()
         """Queues that some poll is reading; others leave them alone."""
-        self.seals: dict[str, Seal] = {}
+        self.seals: dict[QueueKey, Seal] = {}
         self.version = 0
         """Rises with every change of who owns what."""
         self.shares: dict[str, Share] = {}
@@ -107,7 +108,7 @@ class GroupRuntime:
         """Worked out from the overrides beside them."""
         self.lane_scheduler = LaneScheduler()
         """Of all members of a shared group."""
-        self.served: dict[str, dict[int, Served]] = {}
+        self.served: dict[QueueKey, dict[int, Served]] = {}
         """What was delivered, by queue and lane."""
         self.lane_delivered = [0] * HIDDEN
         self.lane_wait_ns = [0] * HIDDEN
@@ -205,7 +206,7 @@ class GroupRuntime:
         """Whether a poll waits that has room and was not woken yet."""
         return any(waiter.has_room and not waiter.woken.done() for waiter in self.waiters)
 
-    def wake_one(self, partition: str) -> None:
+    def wake_one(self, partition: PartitionKey) -> None:
         """Wake the poll that has room and has waited longest for this partition."""
         for waiter in self.waiters:
             if waiter.has_room and partition in waiter.partitions and not waiter.woken.done():

@@ -22,18 +22,19 @@ from goqueue.broker.runtime.named_timers import NamedTimers
 from goqueue.broker.runtime.spread_calls import SpreadCalls, wake
 from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.coordination.group import AnyGroupEvent, Group, HandedOver, Rebalanced
-from goqueue.coordination.groups import Groups, GroupsEvent, queue_key
+from goqueue.coordination.groups import Groups, GroupsEvent
 from goqueue.delivery.events import Committed, CutTo, Dropped, QueueClosed, QueueEvent, ResetTo
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal
+from goqueue.model.clock import Clock, Randomness
 from goqueue.model.config import Config
 from goqueue.model.errors import GroupNotFound
 from goqueue.model.fields import shown
 from goqueue.model.group_settings import GroupSettings
-from goqueue.model.ids import check_group_name
+from goqueue.model.ids import PartitionKey, QueueKey, TopicId, partition_key, queue_key, queue_key_of, split_queue_key
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
-from goqueue.model.ports import Clock, Randomness
+from goqueue.model.names import check_group_name
 from goqueue.wire.routing import partition_of
 
 log = get_logger(__name__)
@@ -60,7 +61,7 @@ class Host(Protocol):
 
     async def is_misfit(self, name: str, message: Message) -> bool: ...
 
-    def topic_by_id(self, topic_id: str) -> Topic | None: ...
+    def topic_by_id(self, topic_id: TopicId) -> Topic | None: ...
 
     def running_topics(self) -> Iterable[Topic]: ...
 
@@ -87,12 +88,12 @@ class GroupShards:
         self._takers: dict[str, GroupRuntime] = {}
         """Groups with a waiting poll that has room."""
         self._waking: SpreadCalls[asyncio.Future[None]] = SpreadCalls(wake)
-        self._news_rounds: SpreadCalls[tuple[str, str]] = SpreadCalls(self._pass_news)
+        self._news_rounds: SpreadCalls[tuple[str, PartitionKey]] = SpreadCalls(self._pass_news)
         """Groups that are to hear of the news of a partition."""
         self._watched: set[Partition] = set()
-        self._special: set[str] = set()
+        self._special: set[PartitionKey] = set()
         """Partitions that have, or may have, messages outside of lane normal."""
-        self._groups_on: dict[str, set[str]] = {}
+        self._groups_on: dict[PartitionKey, set[str]] = {}
         """Groups that want to hear of a partition's news."""
         self.on_due: Callable[[str, Queue], None] = _nothing
         self.on_group_due: Callable[[str], None] = _nothing
@@ -139,15 +140,15 @@ class GroupShards:
             found = self._runtimes[name] = GroupRuntime(name, self._takers, self._waking)
         return found
 
-    def queue(self, group: Group, topic_id: str, partition: int) -> Queue | None:
+    def queue(self, group: Group, topic_id: TopicId, partition: int) -> Queue | None:
         return self.journal(group.name).machine.queue(queue_key(group.state.identity, topic_id, partition))
 
     def queues_of(self, group: Group) -> list[Queue]:
         return self.journal(group.name).machine.queues_of(group)
 
-    def groups_on(self, topic_id: str, partition: int) -> set[str]:
+    def groups_on(self, topic_id: TopicId, partition: int) -> set[str]:
         """The groups that read a partition, the broker's own not among them."""
-        found = self._groups_on.get(partition_name(topic_id, partition), set())
+        found = self._groups_on.get(partition_key(topic_id, partition), set())
         return {name for name in found if not name.startswith(INTERNAL)}
 
     def place(self, queue: Queue) -> tuple[Topic, Partition] | None:
@@ -166,7 +167,7 @@ class GroupShards:
         identity = group.state.identity
         machine = self.journal(group.name).machine
         for name in share.partitions & self._special:
-            queue = machine.queue(f"{identity}/{name}")
+            queue = machine.queue(queue_key_of(identity, name))
             place = None if queue is None else self.place(queue)
             if queue is not None and place is not None and not is_plain(queue, place[1]):
                 return True
@@ -240,7 +241,7 @@ class GroupShards:
             return
         group = self.journal(name).machine.get(name)
         if group is not None and self.settings(group).mode == "queue" and self.has_something(group, queue):
-            runtime.wake_one(partition_name(queue.topic_id, queue.partition))
+            runtime.wake_one(partition_key(queue.topic_id, queue.partition))
 
     def offer_all(self, name: str, queues: Iterable[Queue]) -> None:
         """The same for several queues, as long as a poll waits that has room."""
@@ -250,7 +251,7 @@ class GroupShards:
                 return
             self.offer(name, queue)
 
-    def _forget_queue(self, name: str, key: str) -> None:
+    def _forget_queue(self, name: str, key: QueueKey) -> None:
         runtime = self._runtimes.get(name)
         if runtime is not None:
             runtime.seals.pop(key, None)
@@ -288,14 +289,14 @@ class GroupShards:
                 self.group_times.set(name, handover.deadline_ns)
 
     def _prune_positions(self, group: Group, runtime: GroupRuntime) -> None:
-        owners, identity = group.state.owners, group.state.identity
+        owners = group.state.owners
         for member, session in runtime.sessions.items():
             if not session.positions:
                 continue
-            for key in [each for each in session.positions if owners.get(_partition(each, identity)) != member]:
+            for key in [each for each in session.positions if owners.get(split_queue_key(each)[1]) != member]:
                 del session.positions[key]
 
-    def forget_positions(self, name: str, key: str) -> None:
+    def forget_positions(self, name: str, key: QueueKey) -> None:
         """Members read on from what is committed."""
         runtime = self._runtimes.get(name)
         for session in () if runtime is None else runtime.sessions.values():
@@ -313,7 +314,7 @@ class GroupShards:
     def _ring_queues(self, keys: list[str]) -> None:
         for scoped in keys:
             name, _, key = scoped.partition(" ")
-            queue = self.journal(name).machine.queue(key)
+            queue = self.journal(name).machine.queue(QueueKey(key))
             if queue is not None:
                 self.on_due(name, queue)
 
@@ -332,7 +333,7 @@ class GroupShards:
         place = self.place(queue)
         if place is None:
             return
-        name = partition_name(queue.topic_id, queue.partition)
+        name = partition_key(queue.topic_id, queue.partition)
         self._groups_on.setdefault(name, set()).add(queue.group)
         partition = place[1]
         if not is_plain(queue, partition):
@@ -347,30 +348,21 @@ class GroupShards:
         self.notes.topic_deleted(topic)
         for number, partition in enumerate(topic.partitions):
             self._watched.discard(partition)
-            name = partition_name(topic.record.topic_id, number)
+            name = partition_key(topic.record.topic_id, number)
             self._groups_on.pop(name, None)
             self._special.discard(name)
 
-    def _news(self, name: str, partition: Partition) -> None:
+    def _news(self, name: PartitionKey, partition: Partition) -> None:
         if partition.log.special_end and name not in self._special:
             self._special.add(name)
         # As many steps as the fewer of the two have: groups that only exist cost a publish nothing.
         self._news_rounds.add([(group, name) for group in self._groups_on.get(name, set()) & self._takers.keys()])
 
-    def _pass_news(self, group_and_partition: tuple[str, str]) -> None:
+    def _pass_news(self, group_and_partition: tuple[str, PartitionKey]) -> None:
         group, name = group_and_partition
         taker = self._takers.get(group)
         if taker is not None:
             taker.wake_one(name)
-
-
-def partition_name(topic_id: str, partition: int) -> str:
-    """How assignments name a partition."""
-    return f"{topic_id}/{partition}"
-
-
-def _partition(key: str, identity: str) -> str:
-    return key.removeprefix(identity + "/")
 
 
 def _scoped(name: str, key: str) -> str:

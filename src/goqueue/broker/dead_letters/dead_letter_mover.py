@@ -25,6 +25,7 @@ from goqueue.broker.queues.tally import Tally
 from goqueue.delivery.events import Moved, Target
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import GoQueueError, TopicNotFound
+from goqueue.model.ids import TopicId
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
 from goqueue.model.runs import to_runs
@@ -44,7 +45,7 @@ _PAUSES_S = (0.1, 0.5, 1, 5, 30)
 class _Since:
     """Where a copy that may have been made would lie: in this topic, at this offset or later."""
 
-    topic_id: str
+    topic_id: TopicId
     offset: int
 
 

@@ -17,10 +17,10 @@ from goqueue.broker.delays.delays import due_time
 from goqueue.broker.partitions.read import Bounds, read_messages
 from goqueue.broker.partitions.topic import Topic
 from goqueue.coordination.group import GroupMade
-from goqueue.coordination.groups import queue_key
 from goqueue.delivery.events import Moving, QueueOpened, Target
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import GroupNotFound, InvalidRequest, TopicNotFound
+from goqueue.model.ids import GroupId, TopicId, queue_key
 from goqueue.model.message import Message
 from goqueue.model.runs import to_runs
 from goqueue.wire import internal_headers as system
@@ -46,7 +46,7 @@ class DeadLetter:
     error: str
     deliveries: int
     redriven: bool
-    topic_id: str
+    topic_id: TopicId
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ class DeadLetters:
         """Where it is kept what was redriven of a partition; made when it is first needed."""
         journal = self._shards.journal(REDRIVE)
         if journal.machine.get(REDRIVE) is None:
-            identity = self._shards.host.randomness.random_bytes(8).hex()
+            identity = GroupId(self._shards.host.randomness.random_bytes(8).hex())
             self._shards.change(REDRIVE, [GroupMade(REDRIVE, identity, {}, self._shards.clock.now_ns())])
         key = queue_key(journal.machine.find(REDRIVE).state.identity, topic.record.topic_id, partition)
         if journal.machine.queue(key) is None:
@@ -286,7 +286,7 @@ def _letter(partition: int, message: Message, queue: Queue | None) -> DeadLetter
             told.get(system.ERROR, ""),
             int(told.get(system.DELIVERIES, "0")),
             redriven=queue is not None and (queue.is_done(message.offset, NORMAL) or message.offset in queue.moving),
-            topic_id=told[system.COPY_OF].split("/")[1],
+            topic_id=TopicId(told[system.COPY_OF].split("/")[1]),
         )
     except (KeyError, IndexError, ValueError):
         return None

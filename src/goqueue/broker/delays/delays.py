@@ -19,10 +19,10 @@ from goqueue.broker.partitions.partition import LATEST_DUE_NS, Partition
 from goqueue.broker.partitions.running_topics import RunningTopics
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.timer_service import TimerService
+from goqueue.model.clock import NANOS_PER_MS, Clock
 from goqueue.model.errors import DelayedNotFound, GoQueueError, InvalidMessage, InvalidRequest, TooManyDelayed
 from goqueue.model.fields import shown
 from goqueue.model.message import Message
-from goqueue.model.ports import NANOS_PER_MS, Clock
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.decoding import decode_run
 

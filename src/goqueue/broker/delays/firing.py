@@ -20,9 +20,9 @@ from goqueue.broker.partitions.delayed_records import read_delayed_records
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.runtime.timer_service import Owner, TimerService
 from goqueue.delivery.wheel import Entries
+from goqueue.model.clock import NANOS_PER_SECOND, Clock
 from goqueue.model.errors import GoQueueError, StorageFailed, TopicNotFound
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import NANOS_PER_SECOND, Clock
 from goqueue.observe.histogram import Histogram
 from goqueue.observe.trace_event import split_place
 from goqueue.wire.batch import MAX_BATCH_BYTES, join_frames

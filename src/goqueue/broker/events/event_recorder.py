@@ -23,8 +23,9 @@ from goqueue.delivery.events import (
     Returned,
 )
 from goqueue.delivery.queue import Queue
+from goqueue.model.clock import Clock
 from goqueue.model.errors import GoQueueError
-from goqueue.model.ports import Clock
+from goqueue.model.ids import TopicId
 from goqueue.model.producers import OpenRecords
 from goqueue.model.runs import Offsets, Runs, ascending_to_runs, pairs, size_of, to_runs
 from goqueue.observe import trace_event as kinds
@@ -61,7 +62,7 @@ class GroupCounts:
 class EventRecorder:
     """Everything is called by the event loop, right after it happened."""
 
-    def __init__(self, tracer: Tracer, clock: Clock, topic_by_id: Callable[[str], Topic | None]) -> None:
+    def __init__(self, tracer: Tracer, clock: Clock, topic_by_id: Callable[[TopicId], Topic | None]) -> None:
         self.tracer = tracer
         self.counts: dict[tuple[str, str], GroupCounts] = {}
         """By the names of group and topic."""

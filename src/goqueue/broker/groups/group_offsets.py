@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from goqueue.broker.coordinator.backlog import lag
-from goqueue.broker.coordinator.group_shards import GroupShards, partition_name
+from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.queues.queue_changes import QueueChanges
@@ -15,13 +15,14 @@ from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.broker.queues.transactional_acks import TransactionalAcks
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.coordination.group import Group
-from goqueue.coordination.groups import GroupsEvent, queue_key
+from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
 from goqueue.delivery.events import ResetTo
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.settlement import decide_acks_below, decide_commit
 from goqueue.model.errors import NotAssigned, OffsetOutOfRange
 from goqueue.model.fields import shown
+from goqueue.model.ids import partition_key, queue_key
 from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
@@ -110,7 +111,7 @@ class GroupOffsets:
         self._shards.runtime(name).session(member_id, self._clock.monotonic_ns())
         found = []
         for queue, partition, offset in self._named_queues(group, offsets):
-            place = partition_name(queue.topic_id, queue.partition)
+            place = partition_key(queue.topic_id, queue.partition)
             if settings.kind != "shared" and group.state.owners.get(place) != member_id:
                 raise NotAssigned(
                     f"partition {queue.partition} of that topic is not assigned to member {member_id!r} of {name!r}"
@@ -198,7 +199,7 @@ class GroupOffsets:
                 lag(queue, partition),
                 in_flight,
                 queue.outstanding - in_flight,
-                group.state.owners.get(partition_name(queue.topic_id, queue.partition)),
+                group.state.owners.get(partition_key(queue.topic_id, queue.partition)),
             )
 
 

@@ -27,11 +27,11 @@ from goqueue.coordination.group import Group, GroupDeleted
 from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
 from goqueue.delivery.events import CutTo
 from goqueue.delivery.queue import Queue
+from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.errors import GoQueueError, GroupConflict, StorageFailed
 from goqueue.model.group_settings import parse_group_settings
-from goqueue.model.ids import check_group_name
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import NANOS_PER_SECOND
+from goqueue.model.names import check_group_name
 
 __all__ = ["Assignment", "GroupService", "GroupStateName", "Join", "Offsets", "PartitionLag"]
 

@@ -13,12 +13,13 @@ from goqueue.broker.queues.returns import Returns
 from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.coordination.group import Group, GroupChanged, GroupDeleted, GroupMade, Member, new_state
 from goqueue.coordination.groups import GroupsEvent
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import GroupConflict, InvalidRequest, InvalidSettings
 from goqueue.model.fields import shown, specs
 from goqueue.model.group_settings import GroupSettings, check_together, parse_group_settings
-from goqueue.model.ids import check_group_name
+from goqueue.model.ids import GroupId, PartitionKey, split_partition_key
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.names import check_group_name
 from goqueue.observe.trace_event import RELEASED
 
 log = get_logger(__name__)
@@ -144,7 +145,7 @@ class Membership:
         check_together(chosen.kind, chosen.mode, chosen.ordering)
         # Another default tomorrow must not make another group of it.
         fixed = {each: getattr(chosen, each) for each, spec in specs(GroupSettings).items() if spec.fixed}
-        return GroupMade(name, self._new_id(), settings, self._clock.now_ns(), fixed)
+        return GroupMade(name, GroupId(self._new_id()), settings, self._clock.now_ns(), fixed)
 
     def check_fits(self, group: Group, settings: dict[str, Any]) -> None:
         """Whoever joins an existing group may name its fixed settings, and change those that its members go by only
@@ -249,13 +250,13 @@ class Membership:
             member.session_timeout_ms,
         )
 
-    def _named(self, partitions: Sequence[str]) -> list[tuple[str, int]]:
+    def _named(self, partitions: Sequence[PartitionKey]) -> list[tuple[str, int]]:
         found = []
         for each in partitions:
-            topic_id, _, number = each.rpartition("/")
+            topic_id, number = split_partition_key(each)
             topic = self._host.topic_by_id(topic_id)
             if topic is not None:
-                found.append((topic.name, int(number)))
+                found.append((topic.name, number))
         return sorted(found)
 
     async def next_assignment(self, name: str, member_id: str, seen: int) -> Assignment:

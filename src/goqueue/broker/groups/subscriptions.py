@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goqueue.broker.coordinator.group_shards import GroupShards, partition_name
+from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.events.event_recorder import INTERNAL
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.queues.queue_changes import QueueChanges
 from goqueue.coordination.group import Group, Member, Rules
-from goqueue.coordination.groups import GroupsEvent, queue_key
+from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.events import QueueClosed, QueueOpened
+from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND
 from goqueue.model.errors import GoQueueError, InvalidRequest, TopicNotFound
 from goqueue.model.group_settings import GroupSettings
+from goqueue.model.ids import PartitionKey, partition_key, queue_key
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND
 
 log = get_logger(__name__)
 
@@ -44,11 +45,11 @@ class Subscriptions:
                 continue
         return found
 
-    def partitions(self, members: Sequence[Member]) -> dict[str, list[str]]:
+    def partitions(self, members: Sequence[Member]) -> dict[str, list[PartitionKey]]:
         """Of all topics that any member names, by topic."""
         names = sorted({topic for member in members for topic in member.topics})
         return {
-            topic.name: [partition_name(topic.record.topic_id, number) for number in range(len(topic.partitions))]
+            topic.name: [partition_key(topic.record.topic_id, number) for number in range(len(topic.partitions))]
             for topic in self.topics(names)
         }
 

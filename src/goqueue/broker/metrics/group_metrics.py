@@ -14,10 +14,11 @@ from goqueue.broker.metrics.topic_metrics import TopicMetrics
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.coordination.group import Group
 from goqueue.delivery.queue import Queue
+from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.config import MetricsConfig
 from goqueue.model.errors import GoQueueError
+from goqueue.model.ids import GroupId, TopicId
 from goqueue.model.message import PRIORITY_LABELS
-from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.observe.cardinality import OverflowTotals, SeriesBudget
 from goqueue.observe.exposition import OTHER, Figures, labelled
 
@@ -75,7 +76,7 @@ class _Series:
     group: str
     lanes: list[str]
     others: _Pair
-    pairs: dict[str, _Pair] = field(default_factory=dict)
+    pairs: dict[TopicId, _Pair] = field(default_factory=dict)
     """By topic id."""
     shown_partitions: int = 0
 
@@ -156,14 +157,14 @@ class GroupMetrics:
             if stretch.is_over:
                 await stretch.rest()
 
-    def _drop_pairs(self, series: _Series, topic_ids: Iterable[str]) -> None:
+    def _drop_pairs(self, series: _Series, topic_ids: Iterable[TopicId]) -> None:
         for topic_id in topic_ids:
             gone = series.pairs.pop(topic_id)
             series.shown_partitions -= len(gone.partitions)
             self._partitions_left += len(gone.partitions)
             self._pairs_left += 1
 
-    def _pair_of(self, series: _Series, topic_id: str) -> _Pair:
+    def _pair_of(self, series: _Series, topic_id: TopicId) -> _Pair:
         """A group and a topic that both have figures of their own have some together, while there is room."""
         found = series.pairs.get(topic_id)
         if found is None:
@@ -256,14 +257,14 @@ class GroupMetrics:
             self._show_counts(series, self._pair_of(series, topic_id), identity, topic_id, counts, figures)
         for name, by_topic in ((_REDRIVEN, shards.notes.redriven), (_REFUSED, shards.notes.refused)):
             for topic, count in list(by_topic.items()):
-                topic_series = self._topics.series(topic_ids.get(topic, ""))
+                topic_series = self._topics.series(topic_ids.get(topic, TopicId("")))
                 if topic_series.is_own:
                     figures.add(name, count, topic_series.topic)
                 else:
                     self._rest.count(topic, name, topic_series.topic, count)
 
     def _show_counts(
-        self, series: _Series, pair: _Pair, identity: str, topic_id: str, counts: GroupCounts, figures: Figures
+        self, series: _Series, pair: _Pair, identity: GroupId, topic_id: TopicId, counts: GroupCounts, figures: Figures
     ) -> None:
         for name, attribute in _COUNTERS.items():
             value = getattr(counts, attribute)

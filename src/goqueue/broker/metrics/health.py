@@ -20,8 +20,8 @@ from goqueue.broker.tracing.trace_export import TraceExport
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.broker.upkeep.damage import told_of_loss
 from goqueue.broker.upkeep.upkeep import Upkeep
+from goqueue.model.clock import NANOS_PER_SECOND, Clock
 from goqueue.model.errors import GoQueueError
-from goqueue.model.ports import NANOS_PER_SECOND, Clock
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.open_files import OpenFiles

@@ -16,8 +16,8 @@ from goqueue.broker.metrics.metric_families import FAMILIES
 from goqueue.broker.metrics.topic_metrics import TopicMetrics
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.broker.transactions.open_transaction import State
+from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.config import Config
-from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.observe.exposition import Figures, labelled, render
 from goqueue.observe.histogram import Histogram
 from goqueue.observe.logs import suppressed_lines

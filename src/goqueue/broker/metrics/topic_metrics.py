@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.model.config import MetricsConfig
+from goqueue.model.ids import TopicId
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.observe.cardinality import OverflowTotals, SeriesBudget
 from goqueue.observe.exposition import OTHER, Figures, labelled
@@ -98,7 +99,7 @@ class TopicMetrics:
             own = self._partitions.take(topic_id, len(topic.partitions))
             made.partitions = [labelled(_PARTITION, (topic.name, number)) for number in range(own)]
 
-    def series(self, topic_id: str) -> TopicSeries:
+    def series(self, topic_id: TopicId) -> TopicSeries:
         return self._series.get(topic_id, OTHERS)
 
     async def collect(self, topics: Iterable[Topic], figures: Figures, stretch: TimeSlice) -> None:
@@ -157,7 +158,7 @@ class TopicMetrics:
         for name, value in _counters(found):
             figures.add(name, value, series.topic)
 
-    def _count_rest(self, topic_id: str, found: _Sum) -> None:
+    def _count_rest(self, topic_id: TopicId, found: _Sum) -> None:
         for labels, count in zip(OTHERS.lanes, found.published, strict=True):
             self._rest.count(topic_id, _PUBLISHED, labels, count)
         for name, value in _counters(found):

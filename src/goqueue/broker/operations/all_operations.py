@@ -19,9 +19,9 @@ from goqueue.broker.operations.system import MaintenanceOperations, SystemOperat
 from goqueue.broker.operations.topics import TopicOperations
 from goqueue.broker.operations.traces import TraceOperations
 from goqueue.broker.operations.transactions import ProducerOperations, TransactionOperations
+from goqueue.model.clock import Clock
 from goqueue.model.config import Config
 from goqueue.model.errors import TopicNotFound
-from goqueue.model.ports import Clock
 from goqueue.observe.requests import Requests
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from goqueue.broker.coordinator.group_shards import partition_name
 from goqueue.broker.groups.group_service import Assignment, GroupStateName, Join, PartitionLag
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
@@ -14,6 +13,7 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.coordination.group import Group
 from goqueue.model.group_settings import GroupSettings
+from goqueue.model.ids import partition_key
 from goqueue.storage.log import lanes
 
 AssignedPartitions = list[tuple[str, int]]
@@ -96,7 +96,7 @@ class GroupOperations(ResourceOperations):
             place = each.topic, each.partition
             by_topic.setdefault(each.topic, []).append(place)
             if each.owner is not None:
-                named = partition_name(self._host.topics.find(each.topic).record.topic_id, each.partition)
+                named = partition_key(self._host.topics.find(each.topic).record.topic_id, each.partition)
                 held = revoking if named in group.state.handovers else assigned
                 held.setdefault(each.owner, []).append(place)
         return [

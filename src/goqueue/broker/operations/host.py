@@ -23,8 +23,8 @@ from goqueue.broker.tracing.trace_search import TraceSearch
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.broker.upkeep.backups import Backups
 from goqueue.broker.upkeep.producer_files import ProducerFiles
+from goqueue.model.clock import Clock
 from goqueue.model.config import Config
-from goqueue.model.ports import Clock
 from goqueue.storage.log.log import Log
 
 Result = TypeVar("Result")

@@ -11,7 +11,8 @@ from goqueue.broker.operations.gate import Resource, ResourceOperations, Served,
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.upkeep.purge import PurgedPartition, purge
-from goqueue.model.settings import TopicSettings
+from goqueue.model.ids import TopicId
+from goqueue.model.topic_settings import TopicSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class TopicDescription:
     """A topic as of one moment."""
 
     name: str
-    topic_id: str
+    topic_id: TopicId
     created_at_ns: int
     settings: TopicSettings
     overrides: list[str]
@@ -44,7 +45,7 @@ class TopicLocation:
     """Which partitions a topic has, without their state."""
 
     name: str
-    topic_id: str
+    topic_id: TopicId
     partitions: int
 
 

@@ -21,7 +21,7 @@ from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
 from goqueue.model.offset_runs import OffsetRuns
-from goqueue.model.settings import FsyncPolicy
+from goqueue.model.topic_settings import FsyncPolicy
 from goqueue.observe.rates import Rate
 from goqueue.storage.log import lanes
 from goqueue.storage.log.durability import Durability

@@ -5,6 +5,7 @@ from __future__ import annotations
 from goqueue.broker.partitions.topic import Topic
 from goqueue.model.errors import TopicNotFound
 from goqueue.model.fields import did_you_mean
+from goqueue.model.ids import TopicId
 
 _MOST_COMPARED = 200
 
@@ -14,7 +15,7 @@ class RunningTopics:
 
     def __init__(self) -> None:
         self.by_name: dict[str, Topic] = {}
-        self.by_id: dict[str, Topic] = {}
+        self.by_id: dict[TopicId, Topic] = {}
 
     def find(self, name: str) -> Topic:
         found = self.by_name.get(name)

@@ -9,7 +9,7 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.coordination.catalog import TopicRecord
 from goqueue.model.errors import PartitionNotFound
 from goqueue.model.fields import shown
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 from goqueue.storage.log.log import LogOptions
 from goqueue.wire.routing import partition_of
 

@@ -17,8 +17,8 @@ from goqueue.broker.partitions.dedup_ids import FirstOne
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.schema_rejects import Refused, SchemaRejects
 from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.model.clock import NANOS_PER_MS, Clock
 from goqueue.model.errors import DuplicateSequence, InvalidMessage, Overloaded
-from goqueue.model.ports import NANOS_PER_MS, Clock
 from goqueue.wire.batch import CheckedBatch, FrameRun, gather_frames, lanes_in
 from goqueue.wire.internal_headers import DEDUP_ID, ProducerStamp
 

@@ -16,6 +16,7 @@ from goqueue.broker.registry.schema_check import Problems
 from goqueue.broker.runtime.disk_guard import DiskGuard
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND, Clock
 from goqueue.model.errors import (
     GoQueueError,
     InvalidMessage,
@@ -26,7 +27,6 @@ from goqueue.model.errors import (
 )
 from goqueue.model.fields import shown
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers
-from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND, Clock
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.observe.histogram import Histogram

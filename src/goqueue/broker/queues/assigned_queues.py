@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from goqueue.broker.coordinator.group_runtime import Share
-from goqueue.broker.coordinator.group_shards import GroupShards, partition_name
+from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.queues.poll_attempt import Poller, Visit
 from goqueue.coordination.group import Group
 from goqueue.delivery.fetch import decide_drop
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import TopicNotFound
+from goqueue.model.ids import PartitionKey, partition_key, queue_key_of
 
 _NOTHING = Share({}, frozenset())
 
@@ -39,14 +40,14 @@ class AssignedQueues:
         machine = self._shards.journal(poller.group.name).machine
         return [queue for key in self.share(poller).queues if (queue := machine.queue(key)) is not None]
 
-    def _partitions(self, topics: Sequence[str]) -> list[str]:
-        found: list[str] = []
+    def _partitions(self, topics: Sequence[str]) -> list[PartitionKey]:
+        found: list[PartitionKey] = []
         for name in topics:
             try:
                 topic = self._shards.host.topic(name)
             except TopicNotFound:
                 continue
-            found += (partition_name(topic.record.topic_id, number) for number in range(len(topic.partitions)))
+            found += (partition_key(topic.record.topic_id, number) for number in range(len(topic.partitions)))
         return found
 
     def may_take(self, visit: Visit) -> bool:
@@ -68,6 +69,6 @@ class AssignedQueues:
             self._shards.runtime(queue.group).wake_all()
 
 
-def _share(group: Group, partitions: list[str]) -> Share:
-    queues = dict.fromkeys(f"{group.state.identity}/{partition}" for partition in partitions)
+def _share(group: Group, partitions: list[PartitionKey]) -> Share:
+    queues = dict.fromkeys(queue_key_of(group.state.identity, partition) for partition in partitions)
     return Share(queues, frozenset(partitions))

@@ -22,8 +22,9 @@ from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.fetch import decide_read_ahead, decide_skip
 from goqueue.delivery.lane import lane_of, lease_in
 from goqueue.delivery.lane_scheduler import LaneScheduler
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import GoQueueError
-from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.ids import QueueKey
 from goqueue.wire.batch import FrameRun
 
 Backlog = dict[int, int]
@@ -88,7 +89,7 @@ class LaneFetch:
             # Everything was looked at: there is nothing to offer to others.
             attempt.to_visit.clear()
 
-    def _visits(self, attempt: Attempt, reading: set[str]) -> list[Visit]:
+    def _visits(self, attempt: Attempt, reading: set[QueueKey]) -> list[Visit]:
         found = []
         for queue in attempt.to_visit:
             where = self._shards.place(queue)

@@ -15,6 +15,7 @@ from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.group_settings import GroupSettings
+from goqueue.model.ids import QueueKey
 from goqueue.wire.batch import FrameRun
 
 
@@ -102,7 +103,7 @@ class Attempt:
     to_visit: deque[Queue]
     """Queues that the attempt has not come to yet."""
     found: list[Delivery] = field(default_factory=list)
-    steps: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    steps: dict[QueueKey, tuple[int | None, int | None]] = field(default_factory=dict)
     """Of a stream: from where to where each queue was read."""
     failure: GoQueueError | None = None
 

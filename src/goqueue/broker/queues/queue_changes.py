@@ -12,6 +12,7 @@ from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.claims import Claimed, members_of
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.retry import Terms
+from goqueue.model.ids import PartitionKey, queue_key_of
 
 
 class QueueChanges:
@@ -51,8 +52,8 @@ class QueueChanges:
         if done:
             self._shards.change(group.name, group.decide_handovers(done))
 
-    def _is_in_hand(self, group: Group, member_id: str, partition: str) -> bool:
-        queue = self._shards.journal(group.name).machine.queue(f"{group.state.identity}/{partition}")
+    def _is_in_hand(self, group: Group, member_id: str, partition: PartitionKey) -> bool:
+        queue = self._shards.journal(group.name).machine.queue(queue_key_of(group.state.identity, partition))
         if queue is None:
             return False
         if self._shards.settings(group).mode == "queue":

@@ -9,7 +9,7 @@ from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.transaction_records import GroupOffset
 from goqueue.delivery.settlement import decide_commit
-from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.clock import NANOS_PER_MS
 
 
 class StreamCommits:

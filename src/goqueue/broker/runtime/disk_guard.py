@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from goqueue.model.clock import NANOS_PER_MS, Clock
 from goqueue.model.errors import DiskFull
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import NANOS_PER_MS, Clock
 from goqueue.storage.files.disk_errors import told
 from goqueue.storage.files.files import Files
 

@@ -10,10 +10,10 @@ from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.runtime.journal import Journal, Machine
 from goqueue.broker.runtime.journal_kinds import JournalKind
+from goqueue.model.clock import Clock
 from goqueue.model.config import Config
 from goqueue.model.errors import CorruptData, GoQueueError
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import Clock
 from goqueue.storage.files.folder import DataFolder
 from goqueue.storage.log.durability import Durability
 from goqueue.storage.log.log import Log, LogOptions

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goqueue.delivery.wheel import Entries, TimerWheel
+from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND, Clock
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND, Clock
 
 log = get_logger(__name__)
 

@@ -14,11 +14,12 @@ from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.topics.topic_opening import TopicOpener
 from goqueue.coordination.catalog import Catalog, CatalogEvent, TopicRecord
+from goqueue.model.clock import Clock, Randomness
 from goqueue.model.config import Config
-from goqueue.model.ids import check_topic_name
+from goqueue.model.ids import TopicId
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import Clock, Randomness
-from goqueue.model.settings import check_unset, parse_topic_settings
+from goqueue.model.names import check_topic_name
+from goqueue.model.topic_settings import check_unset, parse_topic_settings
 from goqueue.storage.files.disk_errors import told
 from goqueue.storage.files.folder import DataFolder
 
@@ -70,7 +71,7 @@ class TopicCommands:
         self._check_room()
         overrides = parse_topic_settings(raw_settings)
         partitions = overrides.pop("partitions", self._config.topic.partitions)
-        topic_id = UUID(bytes=self._randomness.random_bytes(16), version=4).hex
+        topic_id = TopicId(UUID(bytes=self._randomness.random_bytes(16), version=4).hex)
         record = TopicRecord(topic_id, check_topic_name(name), partitions, self._clock.now_ns(), overrides)
         limits = self._config.limits
 
@@ -126,7 +127,7 @@ class TopicCommands:
         await self._forget_deleted(topic_id)
         log.info("topic deleted", topic=name)
 
-    async def _forget_deleted(self, topic_id: str) -> None:
+    async def _forget_deleted(self, topic_id: TopicId) -> None:
         await self._catalog.submit(lambda catalog: catalog.decide_purged(topic_id))
 
 

@@ -16,10 +16,10 @@ from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.broker.runtime.journals import Journals
 from goqueue.coordination.catalog import TopicRecord
+from goqueue.model.clock import Clock
 from goqueue.model.config import Config
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import Clock
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 from goqueue.observe.trace_event import place_name
 from goqueue.storage.files.folder import DataFolder
 from goqueue.storage.log.durability import Durability

@@ -27,6 +27,7 @@ from goqueue.broker.tracing.trace_export import TraceExport
 from goqueue.broker.tracing.transaction_outcomes import Fate, TransactionOutcomes
 from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, TopicNotFound, TraceNotFound
 from goqueue.model.fields import shown
+from goqueue.model.ids import TopicId
 from goqueue.model.message import Message
 from goqueue.model.runs import pairs, to_runs
 from goqueue.observe import trace_event as kinds
@@ -444,7 +445,7 @@ def _copied_from(message: Message, place: Place, host: Host) -> Place | None:
     parts = headers.get(system.COPY_OF, b"").decode(errors="replace").rsplit("/", 3)
     if len(parts) != 4 or not parts[2].isdigit() or not parts[3].isdigit():
         return None
-    topic: Topic | None = host.topic_by_id(parts[1])
+    topic: Topic | None = host.topic_by_id(TopicId(parts[1]))
     return None if topic is None else Place(topic.name, int(parts[2]), int(parts[3]))
 
 

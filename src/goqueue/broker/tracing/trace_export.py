@@ -12,9 +12,9 @@ import msgspec
 
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.tracing.span_builder import SpanBuilder
+from goqueue.model.clock import Clock
 from goqueue.model.config import TraceConfig
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import Clock
 from goqueue.model.runs import size_of
 from goqueue.observe import trace_event as kinds
 from goqueue.observe.export_thread import ExportThread

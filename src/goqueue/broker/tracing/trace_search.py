@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from goqueue.broker.tracing.message_search import MessageSearch
 from goqueue.broker.tracing.message_traces import MOST_COPIES, MessageTraces, put_together
 from goqueue.broker.tracing.transaction_outcomes import Fate
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.observe import trace_event as kinds
 from goqueue.observe.trace import STATUSES, Place, Step, Trace, TracePage, in_order, status_of, step_of
 from goqueue.observe.trace_event import TraceEvent, place_name, split_place

@@ -20,10 +20,10 @@ from goqueue.broker.transactions.open_transactions import OpenTransactions
 from goqueue.broker.transactions.timeouts import TransactionTimeouts
 from goqueue.coordination.transaction_records import KeyUsed, UsedKey
 from goqueue.coordination.transactions import Transactions, series_of
+from goqueue.model.clock import NANOS_PER_MS, Clock
 from goqueue.model.config import TransactionsConfig
 from goqueue.model.errors import InvalidRequest, TransactionConflict
 from goqueue.model.fields import shown
-from goqueue.model.ports import NANOS_PER_MS, Clock
 
 MAX_KEY_LENGTH = 1_000
 MAX_AT_ONCE = 10_000

@@ -14,8 +14,8 @@ from goqueue.broker.transactions.open_transactions import OpenTransactions
 from goqueue.broker.transactions.timeouts import TransactionTimeouts
 from goqueue.coordination.transaction_records import Decided, TransactionsEvent
 from goqueue.coordination.transactions import Transactions
+from goqueue.model.clock import Clock
 from goqueue.model.errors import GoQueueError, StorageFailed, TransactionConflict
-from goqueue.model.ports import Clock
 
 
 class Committing:

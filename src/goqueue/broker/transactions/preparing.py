@@ -12,9 +12,9 @@ from goqueue.broker.transactions.open_transactions import OpenTransactions
 from goqueue.broker.transactions.timeouts import TransactionTimeouts
 from goqueue.coordination.transaction_records import Prepared
 from goqueue.coordination.transactions import Transactions
+from goqueue.model.clock import NANOS_PER_MS, Clock
 from goqueue.model.config import TransactionsConfig
 from goqueue.model.errors import GoQueueError, StorageFailed
-from goqueue.model.ports import NANOS_PER_MS, Clock
 
 
 class Preparing:

@@ -9,10 +9,10 @@ from goqueue.broker.runtime.journal import Journal
 from goqueue.coordination.issued_ids import KEY_BYTES
 from goqueue.coordination.transaction_records import NamedProducer
 from goqueue.coordination.transactions import Transactions
+from goqueue.model.clock import NANOS_PER_MS, Clock, Randomness
 from goqueue.model.config import TransactionsConfig
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
-from goqueue.model.ports import NANOS_PER_MS, Clock, Randomness
 
 MAX_NAME_LENGTH = 255
 _NOTED_AFTER = 4

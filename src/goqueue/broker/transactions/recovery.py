@@ -12,11 +12,12 @@ from goqueue.broker.transactions.open_transaction import OpenTransaction, Touch
 from goqueue.broker.transactions.open_transactions import OpenTransactions
 from goqueue.coordination.transaction_records import TransactionRecord
 from goqueue.coordination.transactions import Transactions
+from goqueue.model.ids import TopicId
 from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
 
-TopicById = Callable[[str], Topic | None]
+TopicById = Callable[[TopicId], Topic | None]
 _MOST_NAMED = 5
 """How many transactions one line of the log names."""
 

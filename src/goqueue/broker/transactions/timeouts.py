@@ -9,9 +9,9 @@ from goqueue.broker.runtime.named_timers import NamedTimers
 from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.broker.transactions.open_transaction import OpenTransaction, State
 from goqueue.broker.transactions.open_transactions import OpenTransactions
+from goqueue.model.clock import NANOS_PER_SECOND, Clock
 from goqueue.model.errors import TransactionAborted
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import NANOS_PER_SECOND, Clock
 
 log = get_logger(__name__)
 

@@ -29,6 +29,7 @@ from goqueue.broker.transactions.timeouts import TransactionTimeouts
 from goqueue.coordination.transactions import Transactions
 from goqueue.delivery.dead_letters import MAX_REASON_LENGTH
 from goqueue.delivery.settlement_requests import LeaseClaim
+from goqueue.model.clock import NANOS_PER_MS, Clock, Randomness
 from goqueue.model.config import TransactionsConfig
 from goqueue.model.errors import (
     GoQueueError,
@@ -38,7 +39,6 @@ from goqueue.model.errors import (
     TransactionConflict,
 )
 from goqueue.model.fields import shown
-from goqueue.model.ports import NANOS_PER_MS, Clock, Randomness
 
 MAX_PARTS = 100_000
 """How many deliveries a transaction may ack."""

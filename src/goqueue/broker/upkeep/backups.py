@@ -15,9 +15,9 @@ from pathlib import Path
 
 from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.broker.runtime.file_freeze import FileFreeze
+from goqueue.model.clock import NANOS_PER_MS, Clock
 from goqueue.model.errors import BackupUnderway, GoQueueError, RequestTimeout, ShuttingDown, StorageFailed
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import NANOS_PER_MS, Clock
 from goqueue.model.units import format_instant_ns
 from goqueue.storage.backup.backup_format import BACKUP_FORMAT, Head, is_of_backup
 from goqueue.storage.backup.backup_writer import SourceFile, archive

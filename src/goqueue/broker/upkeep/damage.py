@@ -13,8 +13,8 @@ from typing import Protocol
 
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.file_freeze import FileFreeze
+from goqueue.model.clock import Clock
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import Clock
 from goqueue.storage.files.disk_errors import told
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.lost import LostRange

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.file_freeze import FileFreeze
+from goqueue.model.clock import NANOS_PER_MS, Clock
 from goqueue.model.config import Config
-from goqueue.model.ports import NANOS_PER_MS, Clock
 
 
 class ProducerFiles:

@@ -11,8 +11,8 @@ from goqueue.broker.runtime.journal import Journal
 from goqueue.coordination.catalog import Catalog
 from goqueue.coordination.schemas import Schemas
 from goqueue.coordination.transactions import Transactions
+from goqueue.model.clock import Randomness
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import Randomness
 from goqueue.storage.files.folder import DataFolder
 
 log = get_logger(__name__)

@@ -9,8 +9,8 @@ from threading import Event, Thread, Timer
 
 from goqueue.cli.connection.broker_http import BrokerHttp
 from goqueue.cli.terminal.progress import print_notice
+from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.errors import GoQueueError
-from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.model.units import format_instant_ns
 from goqueue.observe.logs import escape
 

@@ -9,7 +9,7 @@ import msgspec
 from goqueue.cli.figures.broker_figures import HISTOGRAMS, Sample
 from goqueue.cli.figures.figure_spread import Distribution, distribution_between
 from goqueue.cli.figures.figure_text import Labels, Series
-from goqueue.model.ports import NANOS_PER_SECOND
+from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.units import format_instant_ns
 
 _START_TOLERANCE_S = 1.0

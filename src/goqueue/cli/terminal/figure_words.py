@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from goqueue.cli.terminal.time_words import duration
-from goqueue.model.ports import NANOS_PER_SECOND
+from goqueue.model.clock import NANOS_PER_SECOND
 
 NOTHING = "-"
 """Shown where nothing was measured, which differs from zero."""

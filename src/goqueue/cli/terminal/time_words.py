@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
-from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND
+from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND
 from goqueue.model.units import parse_instant_ns
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400

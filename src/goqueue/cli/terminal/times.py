@@ -11,9 +11,9 @@ from datetime import datetime
 
 import typer
 
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.units import format_duration_ms, parse_duration_ms, parse_instant_ns
 
 LONGEST_MS = 3_650 * 86_400_000

@@ -10,7 +10,7 @@ import msgspec
 from goqueue.client.connection.instants import from_nanoseconds
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import UNLIMITED, specs
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 

@@ -24,7 +24,7 @@ from goqueue.client.messages.serializers import Deserializer
 from goqueue.model.errors import ClientClosed, GoQueueError, InvalidRequest
 from goqueue.model.fields import INHERITED, specs
 from goqueue.model.logging import get_logger
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 log = get_logger(__name__)

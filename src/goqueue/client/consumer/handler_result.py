@@ -8,7 +8,7 @@ from datetime import timedelta
 from goqueue.client.connection.instants import Span
 from goqueue.client.consumer.settler import ACK, Order
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.settings import MAX_VISIBILITY_MS
+from goqueue.model.topic_settings import MAX_VISIBILITY_MS
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 MAX_REASON_LENGTH = 1_000

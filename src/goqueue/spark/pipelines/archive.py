@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from goqueue.model.errors import GoQueueError
-from goqueue.model.ids import INTERNAL_PREFIX
+from goqueue.model.names import INTERNAL_PREFIX
 from goqueue.spark.pipelines.definitions.checks import check_names
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed

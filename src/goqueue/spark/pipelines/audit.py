@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goqueue.model.ids import check_group_name, check_topic_name
+from goqueue.model.names import check_group_name, check_topic_name
 from goqueue.spark.pipelines.analysis.trace_runs import COPIED, read_traces, trace_files
 from goqueue.spark.pipelines.auditing.audit_evidence import (
     GROUP_EVENTS,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from goqueue.client.admin.groups import RedriveReport
 from goqueue.client.connection.instants import from_nanoseconds
 from goqueue.model.fields import did_you_mean
-from goqueue.model.ids import check_group_name, check_topic_name
+from goqueue.model.names import check_group_name, check_topic_name
 from goqueue.model.units import parse_instant_ns
 from goqueue.spark.pipelines.analysis.dead_letter_table import dead_letter_topic, parse_letters
 from goqueue.spark.pipelines.analysis.error_kinds import kind_column

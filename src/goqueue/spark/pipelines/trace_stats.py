@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from goqueue.model.ids import check_group_name, check_topic_name
+from goqueue.model.names import check_group_name, check_topic_name
 from goqueue.model.units import parse_instant_ns
 from goqueue.observe.trace_event import ACK, COMMITTED, PUBLISH
 from goqueue.spark.pipelines.analysis.latencies import Ranges, latencies, round_to_digits

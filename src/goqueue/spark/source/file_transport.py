@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goqueue.model.errors import DataFolderLocked, OffsetOutOfRange
+from goqueue.model.ids import TopicId
 from goqueue.spark.source.positions import Bounds, Range, TopicPartition
 from goqueue.spark.source.transports import BrokerTransport, Split
 from goqueue.storage.reader.reader import FolderReader, LogReader, read_runs
@@ -44,7 +45,7 @@ class FileTransport:
         found: dict[TopicPartition, Bounds] = {}
         for name in topics:
             info = self._broker.describe(name) if self._broker is not None else None
-            on_disk = self._folder.topic(name, info.id if info else None)
+            on_disk = self._folder.topic(name, TopicId(info.id) if info else None)
             # A partition that was just added may be known to only one of the two.
             for number in range(min(on_disk.partitions, len(info.partitions)) if info else on_disk.partitions):
                 tp = TopicPartition(on_disk.name, number)

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from goqueue.model.errors import InvalidRequest, TopicNotFound
-from goqueue.model.ids import INTERNAL_PREFIX
+from goqueue.model.names import INTERNAL_PREFIX
 from goqueue.spark.source.columns import Decoder
 from goqueue.spark.source.group_mirror import GroupMirror
 from goqueue.spark.source.options import SourceOptions

@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from goqueue.model.errors import CorruptData, DataFolderTooNew
+from goqueue.model.ids import TopicId
 from goqueue.model.logging import get_logger
 from goqueue.storage.files.atomic import TEMPORARY, read_checked, write_atomically
 from goqueue.storage.files.files import Files
@@ -123,7 +124,7 @@ class DataFolder:
             # From here on, the folder may hold data that an older version does not know.
             write_atomically(self.files, path, str(FORMAT_VERSION).encode())
 
-    def topic_folder(self, name: str, topic_id: str) -> Path:
+    def topic_folder(self, name: str, topic_id: TopicId) -> Path:
         return self.logs / f"{name}{_SEPARATOR}{topic_id}"
 
     def create_partitions(self, folder: Path, count: int) -> None:

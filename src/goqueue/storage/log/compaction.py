@@ -24,9 +24,9 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.logging import get_logger
 from goqueue.model.offset_runs import OffsetRuns
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.storage.files.files import File, Files
 from goqueue.storage.log.index_file import LANE_MAGIC, TIME_MAGIC, time_entries, whole_index, with_footer
 from goqueue.storage.log.lane_index import lane_column, sealed_entries

@@ -20,9 +20,9 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND
 from goqueue.model.errors import StorageFailed
 from goqueue.model.logging import get_logger
-from goqueue.model.ports import NANOS_PER_MS, NANOS_PER_SECOND
 from goqueue.storage.files.files import File, Files
 from goqueue.storage.log.log import Log, Unsynced
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import DiskFull, OffsetOutOfRange, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Priority
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.disk_errors import told
 from goqueue.storage.log.lost import Lost

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from goqueue.model.ports import NANOS_PER_SECOND
+from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.storage.files.files import File, Files
 
 _LATELY_NS = 10 * NANOS_PER_SECOND

@@ -21,6 +21,7 @@ from goqueue.model.errors import (
     PartitionNotFound,
     TopicNotFound,
 )
+from goqueue.model.ids import TopicId
 from goqueue.storage.files.folder import FORMAT_VERSION
 from goqueue.storage.reader.reader_files import DISK, Points, read_whole
 from goqueue.storage.reader.reader_log import LogReader
@@ -37,7 +38,7 @@ class TopicOnDisk(NamedTuple):
     """A topic as found by the folder of its logs."""
 
     name: str
-    topic_id: str
+    topic_id: TopicId
     folder: Path
     partitions: int
 
@@ -83,13 +84,14 @@ class FolderReader:
             if separator and name and folder.is_dir():
                 with suppress(FileNotFoundError):
                     partitions = sum(map(str.isdigit, DISK.list_dir(folder)))
-                    found.append(TopicOnDisk(name, topic_id, folder, partitions))
+                    found.append(TopicOnDisk(name, TopicId(topic_id), folder, partitions))
         return sorted(found)
 
-    def topic(self, name: str, topic_id: str | None = None) -> TopicOnDisk:
+    def topic(self, name: str, topic_id: TopicId | None = None) -> TopicOnDisk:
         """Find a topic by its name, or by ``name~id``."""
         if topic_id is None and _SEPARATOR in name:
-            name, _, topic_id = name.rpartition(_SEPARATOR)
+            name, _, given = name.rpartition(_SEPARATOR)
+            topic_id = TopicId(given)
         there = self.topics()
         found = [each for each in there if each.name == name and topic_id in (None, each.topic_id)]
         if not found:

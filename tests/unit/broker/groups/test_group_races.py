@@ -14,7 +14,6 @@ from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
 from goqueue.broker.coordinator.backlog import NORMAL
-from goqueue.broker.coordinator.group_shards import partition_name
 from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover
 from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.dead_letters.redrive import Filter
@@ -24,6 +23,7 @@ from goqueue.delivery.queue import Queue
 from goqueue.model.config import Config, LimitsConfig, StorageConfig
 from goqueue.model.errors import DiskFull, InvalidSettings, StaleReceipt, TopicNotFound
 from goqueue.model.group_settings import GroupSettings
+from goqueue.model.ids import partition_key
 
 
 @asynccontextmanager
@@ -96,7 +96,7 @@ async def test_a_poll_that_is_full_leaves_its_other_partitions_to_those_who_wait
             it.broker.topic(name).partition(0).watcher = None
             await it.publish(name.encode(), topic=name)
         news = it.broker.topic("t2")
-        it.broker.groups.shards._news(partition_name(news.record.topic_id, 0), news.partition(0))
+        it.broker.groups.shards._news(partition_key(news.record.topic_id, 0), news.partition(0))
         async with asyncio.timeout(60):
             got = [*await first_poll, *await second_poll]
         assert sorted(each.value for each in got) == [b"t1", b"t2"]

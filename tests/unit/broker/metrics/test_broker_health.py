@@ -26,8 +26,8 @@ from goqueue.broker.metrics.health import (
     STUCK_FSYNC_NS,
     Check,
 )
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import DiskFull, StorageFailed
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
 

@@ -12,7 +12,7 @@ from doubles.power_loss import PowerLossDisk
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import Bounds, read_frames, read_messages, start_of, wait_for_any
 from goqueue.model.errors import OffsetOutOfRange, StorageFailed, TopicNotFound
-from goqueue.model.settings import FsyncPolicy
+from goqueue.model.topic_settings import FsyncPolicy
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import LogOptions
 from goqueue.storage.log.open_files import OpenFiles

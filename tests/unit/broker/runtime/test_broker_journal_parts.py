@@ -26,7 +26,7 @@ from goqueue.coordination.group import (
     MemberLeft,
     Rebalanced,
 )
-from goqueue.coordination.groups import Groups, GroupsEvent, queue_key
+from goqueue.coordination.groups import Groups, GroupsEvent
 from goqueue.delivery.events import (
     Acked,
     Delivered,
@@ -40,6 +40,7 @@ from goqueue.delivery.events import (
 )
 from goqueue.delivery.lane import lease_in
 from goqueue.model.errors import CorruptData, GoQueueError
+from goqueue.model.ids import queue_key
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import LogOptions

@@ -20,9 +20,9 @@ from goqueue.broker.metrics.health import LATE_TRANSACTIONS_NS
 from goqueue.broker.tracing import trace_export as tracing_module
 from goqueue.broker.transactions import completion
 from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.config import MetricsConfig
 from goqueue.model.errors import ProducerFenced, StorageFailed
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
 from goqueue.observe.spans import Span

@@ -16,7 +16,7 @@ from goqueue.cli.commands.trace.trace_view import OutputFormat, stories_table, s
 from goqueue.cli.connection.broker_http import NoBroker
 from goqueue.cli.terminal.styled_lines import plain_text
 from goqueue.cli.terminal.time_words import Times, duration
-from goqueue.model.ports import NANOS_PER_SECOND
+from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.units import parse_instant_ns
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.model.errors import CorruptData
-from goqueue.model.ids import check_group_name
+from goqueue.model.names import check_group_name
 from goqueue.spark.pipelines import replay, rollup
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.files import from_yaml

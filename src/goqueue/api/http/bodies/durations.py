@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from goqueue.broker.operations.limits import LATEST_DUE_NS
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.units import format_duration_ms, parse_duration_ms, parse_instant_ns
 
 _DAY_MS = 86_400_000

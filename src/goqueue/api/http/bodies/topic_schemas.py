@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 
 from goqueue.api.http.bodies.fields import OverridesField, SettingsField, TopicField
 from goqueue.api.http.bodies.message_schemas import Request
-from goqueue.model.settings import MAX_PARTITIONS
+from goqueue.model.topic_settings import MAX_PARTITIONS
 
 
 class CreateTopicRequest(Request):

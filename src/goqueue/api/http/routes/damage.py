@@ -15,7 +15,7 @@ from goqueue.api.http.bodies.message_schemas import Request
 from goqueue.api.http.bodies.parameters import TopicPath
 from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.broker.operations import Loss, Operations
-from goqueue.model.settings import MAX_PARTITIONS
+from goqueue.model.topic_settings import MAX_PARTITIONS
 from goqueue.model.units import format_instant_ns
 
 _MOST = 10_000

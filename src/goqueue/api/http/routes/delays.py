@@ -35,10 +35,10 @@ from goqueue.api.http.server.openapi import answer
 from goqueue.broker.operations import DelayedMessage as FoundMessage
 from goqueue.broker.operations import Operations
 from goqueue.broker.operations.limits import MAX_DELAYED_PAGE
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import AmbiguousOffset, DelayedNotFound, InvalidRequest
 from goqueue.model.fields import shown
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.units import format_duration_ms, format_instant_ns
 
 Page = PageOfMessages[DelayedMessage]

@@ -24,10 +24,10 @@ from goqueue.api.http.bodies.parameters import AfterParameter
 from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.server.openapi import answer
 from goqueue.broker.operations import GroupLanes, LaneOfGroup, Operations, PartitionLanes, average_waits_ns
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.message import PRIORITY_LABELS
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.units import format_duration_ms, format_instant_ns
 
 _TAGS = ["Priority lanes"]

@@ -15,7 +15,7 @@ from goqueue.api.http.bodies.message_schemas import Request
 from goqueue.api.http.bodies.parameters import TopicPath
 from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.broker.operations import Operations
-from goqueue.model.settings import MAX_PARTITIONS
+from goqueue.model.topic_settings import MAX_PARTITIONS
 from goqueue.model.units import parse_instant_ns
 
 RemovedField = Annotated[int, Meta(description="How many messages were removed.")]

@@ -25,9 +25,9 @@ from goqueue.api.http.bodies.queue_schemas import (
 from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.broker.operations import Caller, Operations, SettlementRequest, Verb
 from goqueue.broker.operations.limits import MAX_RECEIPT_LENGTH, MAX_SETTLED_AT_ONCE
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import GoQueueError, InvalidRequest
-from goqueue.model.ports import NANOS_PER_MS
-from goqueue.model.settings import MAX_VISIBILITY_MS
+from goqueue.model.topic_settings import MAX_VISIBILITY_MS
 from goqueue.model.units import format_instant_ns
 
 _TAGS = ["Queue"]

@@ -24,7 +24,7 @@ from goqueue.api.http.bodies.system_schemas import (
 )
 from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.broker.operations import Check, Operations
-from goqueue.model.ports import NANOS_PER_MS
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.units import format_duration_ms, format_instant_ns
 from goqueue.version import __version__
 

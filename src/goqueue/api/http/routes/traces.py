@@ -28,8 +28,8 @@ from goqueue.api.http.server.openapi import answer
 from goqueue.broker.operations import Criteria, Operations, TracesFound, TransactionsByProducer
 from goqueue.broker.operations import traces as told
 from goqueue.broker.operations.limits import MAX_SLOWER_MS, MAX_TRACES
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.units import format_instant_ns
 
 _TAGS = ["Traces"]

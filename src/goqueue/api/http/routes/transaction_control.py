@@ -29,9 +29,9 @@ from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.server.openapi import answer
 from goqueue.broker.operations import ManyCommitted, OpenTransaction, Operations, TimeSlice, acks_in
 from goqueue.broker.operations.limits import MAX_COMMIT_KEY_LENGTH, MAX_COMMITTED_TOGETHER
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest, TransactionAborted, TransactionConflict, TransactionNotFound
 from goqueue.model.fields import shown
-from goqueue.model.ports import NANOS_PER_MS
 from goqueue.model.units import format_duration_ms, format_instant_ns
 
 KEYS = "/transactions/keys/"

@@ -13,9 +13,9 @@ from goqueue.broker.operations.limits import MAX_CLIENT_ID, MAX_TOPICS_OF_MEMBER
 from goqueue.model.config import Config
 from goqueue.model.fields import FieldSpec, specs
 from goqueue.model.group_settings import GroupSettings
-from goqueue.model.ids import MAX_GROUP_NAME_LENGTH, MAX_TOPIC_NAME_LENGTH
 from goqueue.model.message import PRIORITY_LABELS
-from goqueue.model.settings import MAX_PARTITIONS, TopicSettings
+from goqueue.model.names import MAX_GROUP_NAME_LENGTH, MAX_TOPIC_NAME_LENGTH
+from goqueue.model.topic_settings import MAX_PARTITIONS, TopicSettings
 from goqueue.wire.internal_headers import MAX_DEDUP_ID_BYTES
 
 Schema = dict[str, Any]

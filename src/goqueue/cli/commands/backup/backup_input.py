@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from goqueue.cli.connection.broker_http import NoBroker, Refusal, connection_to, parse_address
+from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.errors import DataFolderLocked, InvalidRequest, error_from
-from goqueue.model.ports import NANOS_PER_SECOND
 from goqueue.model.units import format_instant_ns
 from goqueue.observe.logs import escape
 from goqueue.storage.backup.backup_format import BACKUP_FORMAT, BadBackup, Head

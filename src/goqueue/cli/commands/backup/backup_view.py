@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from goqueue.cli.commands.topic.topic_view import at_most_messages
 from goqueue.cli.terminal.figure_words import size
-from goqueue.model.ids import INTERNAL_PREFIX
+from goqueue.model.names import INTERNAL_PREFIX
 from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:

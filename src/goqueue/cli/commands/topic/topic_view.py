@@ -11,7 +11,7 @@ from goqueue.cli.terminal import figure_words, tables
 from goqueue.cli.terminal.styled_lines import Line
 from goqueue.cli.terminal.time_words import Times
 from goqueue.model.fields import specs
-from goqueue.model.settings import TopicSettings
+from goqueue.model.topic_settings import TopicSettings
 from goqueue.observe.logs import escape
 
 

@@ -24,6 +24,7 @@ from goqueue.delivery.events import (
 )
 from goqueue.delivery.queue import Queue, QueueDump
 from goqueue.model.errors import GroupNotFound
+from goqueue.model.ids import QueueKey
 from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.runs import pairs
 from goqueue.observe.trace_event import runs_of
@@ -144,7 +145,7 @@ class _Replay:
         for part in snapshot.parts:
             if self._is_ours(key := part.name.removeprefix("q:")):
                 dump = msgspec.json.decode(part.state, type=QueueDump)
-                self.partitions[dump.partition] = PartitionState(Queue.load(key, dump, {}))
+                self.partitions[dump.partition] = PartitionState(Queue.load(QueueKey(key), dump, {}))
 
     def _is_ours(self, key: str) -> bool:
         return self.group is not None and key.startswith(f"{self.group.identity}/{self._topic_id}/")

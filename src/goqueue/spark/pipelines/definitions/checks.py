@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from goqueue.model.errors import GoQueueError
-from goqueue.model.ids import check_topic_name
+from goqueue.model.names import check_topic_name
 from goqueue.model.units import parse_instant_ns
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.settings import Settings

@@ -10,7 +10,7 @@ from typing import Any
 
 from goqueue.model.errors import GoQueueError, InvalidTopicName
 from goqueue.model.fields import did_you_mean, shown
-from goqueue.model.ids import check_topic_name
+from goqueue.model.names import check_topic_name
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.keys import unknown_key
 from goqueue.spark.pipelines.definitions.problems import problem_list

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from goqueue.model.errors import GoQueueError
 from goqueue.model.fields import did_you_mean, shown
-from goqueue.model.ids import check_topic_name
+from goqueue.model.names import check_topic_name
 from goqueue.spark.pipelines.definitions.keys import parse_list, unknown_key
 
 Otherwise = Literal["drop", "dead-letter", "stop"]

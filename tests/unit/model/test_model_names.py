@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goqueue.model.errors import InvalidRequest, InvalidTopicName, ReservedTopicName
-from goqueue.model.ids import MAX_TOPIC_NAME_LENGTH, check_topic_name
+from goqueue.model.names import MAX_TOPIC_NAME_LENGTH, check_topic_name
 
 
 @pytest.mark.parametrize("name", ["a", "orders.v1", "A-b_c.9", "_one", "...", "x" * MAX_TOPIC_NAME_LENGTH])

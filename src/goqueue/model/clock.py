@@ -1,4 +1,4 @@
-"""Time and chance come in through these, so that a test can own both."""
+"""The clock and the source of randomness: protocols, so that a test can replace them, and those of the system."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from goqueue.model.errors import InvalidSettings
-from goqueue.model.settings import TopicSettings, parse_topic_settings
+from goqueue.model.topic_settings import TopicSettings, parse_topic_settings
 
 
 def test_only_what_was_set_is_returned() -> None:
