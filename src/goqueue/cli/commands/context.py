@@ -9,6 +9,7 @@ import typer
 
 from goqueue.cli.connection.target import SERVER_VARIABLE, JsonOption, in_words, resolve_broker
 from goqueue.cli.terminal.failures import reported
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.addresses import is_host_and_port
 from goqueue.model.fields import shown
 from goqueue.observe.logs import escape
@@ -45,7 +46,6 @@ def add(name: NameArgument, url: UrlArgument, grpc: GrpcOption = "", as_json: Js
     """Name a broker, or change the address of a name."""
     from goqueue.cli.connection import contexts
     from goqueue.cli.connection.broker_http import host_of
-    from goqueue.cli.terminal import styled_lines
 
     host_of(url)
     if grpc:
@@ -55,7 +55,7 @@ def add(name: NameArgument, url: UrlArgument, grpc: GrpcOption = "", as_json: Js
     saved.current = saved.current or name
     contexts.save(saved)
     if as_json:
-        styled_lines.print_json(_context_json(saved, name))
+        print_json(_context_json(saved, name))
     else:
         typer.echo(f"{name} is {url}" + (", and the current context" if saved.current == name else ""))
     if saved.current == name:
@@ -68,19 +68,19 @@ def add(name: NameArgument, url: UrlArgument, grpc: GrpcOption = "", as_json: Js
 def list_contexts(as_json: JsonOption = False) -> int:
     """List the contexts, and mark the current one."""
     from goqueue.cli.connection import contexts
-    from goqueue.cli.terminal import styled_lines, tables
+    from goqueue.cli.terminal import tables
 
     saved = contexts.load()
     if as_json:
         # All fields: the file omits empty ones.
         known = {name: _fields(each) for name, each in sorted(saved.contexts.items())}
-        styled_lines.print_json({"current": saved.current, "contexts": known})
+        print_json({"current": saved.current, "contexts": known})
     elif saved.contexts:
         rows = [
             ["*" if name == saved.current else "", name, each.server, each.grpc]
             for name, each in sorted(saved.contexts.items())
         ]
-        styled_lines.print_lines(tables.table(["", "name", "server", "grpc"], rows))
+        print_lines(tables.table(["", "name", "server", "grpc"], rows))
     else:
         typer.echo("no broker has a name yet; 'goqueue context add NAME URL' gives one", err=True)
     _warn_of_variable(saved)
@@ -92,14 +92,13 @@ def list_contexts(as_json: JsonOption = False) -> int:
 def use(name: NameArgument, as_json: JsonOption = False) -> int:
     """Make a context the current one."""
     from goqueue.cli.connection import contexts
-    from goqueue.cli.terminal import styled_lines
 
     saved = contexts.load()
     context = saved.get(name)
     saved.current = name
     contexts.save(saved)
     if as_json:
-        styled_lines.print_json(_context_json(saved, name))
+        print_json(_context_json(saved, name))
     elif _is_overridden(saved):
         typer.echo(f"{name} is the current context, {context.server}")
     else:
@@ -113,7 +112,6 @@ def use(name: NameArgument, as_json: JsonOption = False) -> int:
 def remove(name: NameArgument, as_json: JsonOption = False) -> int:
     """Remove a context. If it is the current one, there is none afterwards."""
     from goqueue.cli.connection import contexts
-    from goqueue.cli.terminal import styled_lines
 
     saved = contexts.load()
     answer = {**_context_json(saved, name), "current": False}
@@ -122,7 +120,7 @@ def remove(name: NameArgument, as_json: JsonOption = False) -> int:
     saved.current = "" if was_current else saved.current
     contexts.save(saved)
     if as_json:
-        styled_lines.print_json(answer)
+        print_json(answer)
     elif was_current:
         typer.echo(f"{name} is forgotten, and no context is the current one: commands talk to {escape(in_words(None))}")
     else:

@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from goqueue.cli.connection.confirmation import confirmed
-from goqueue.cli.connection.target import (
-    DEFAULT_TIMEOUT,
-    JsonOption,
-    ServerOption,
-    TimeoutOption,
-    TopicArgument,
-    YesOption,
-    broker_at,
-)
-from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS, reported
-from goqueue.cli.terminal.styled_lines import print_json
+from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker
+from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
@@ -44,28 +36,22 @@ app = typer.Typer(
 
 
 @app.command("list", short_help="List messages that were lost to damage.")
-@reported
-def list_damage(
-    show_all: AllOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def list_damage(options: BrokerOptions, show_all: AllOption = False) -> int:
     """List messages that were lost to damage, found when the broker started or when it read them.
 
     The status is 5 while a loss is not acknowledged, or a message in the log fails its checksum.
     """
-    from goqueue.cli.terminal import styled_lines
 
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     answer = broker.get("/admin/damage", {"all": "true"} if show_all else {})
     found = answer["damage"]
     failing = _print_failing_topics(broker)
     is_open = any("acknowledged_at" not in each for each in found)
-    if as_json:
+    if options.as_json:
         print_json(answer)
     elif found:
-        styled_lines.print_lines(_losses_table(found))
+        print_lines(_losses_table(found))
         if answer["total"] > len(found):
             typer.echo(f"{answer['total'] - len(found)} more", err=True)
     elif not failing:
@@ -74,14 +60,9 @@ def list_damage(
 
 
 @app.command(short_help="Accept a topic's losses: readers skip them.")
-@reported
+@on_broker
 def acknowledge(
-    topic: TopicArgument,
-    partition: PartitionOption = None,
-    yes: YesOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+    options: BrokerOptions, topic: TopicArgument, partition: PartitionOption = None, yes: YesOption = False
 ) -> int:
     """Accept what a topic has lost. Readers skip it from then on, and it no longer makes the broker degraded.
 
@@ -92,18 +73,17 @@ def acknowledge(
         return EXIT_FAILED
     body = {} if partition is None else {"partition": partition}
     path = ["admin", "topics", topic, "damage", "acknowledge"]
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     answer = broker.send("POST", path, body=body)
     failing = _print_failing_topics(broker, topic)
-    if as_json:
+    if options.as_json:
         print_json(answer)
         return EXIT_PROBLEMS if failing else 0
-    from goqueue.cli.terminal import styled_lines
 
     if not answer["damage"]:
         typer.echo(f"no loss is noted in {where} that nobody had acknowledged", err=True)
     else:
-        styled_lines.print_lines(_losses_table(answer["damage"]))
+        print_lines(_losses_table(answer["damage"]))
     return EXIT_PROBLEMS if failing else 0
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goqueue.cli.connection.target import DEFAULT_TIMEOUT, JsonOption, ServerOption, TimeoutOption, broker_at
-from goqueue.cli.terminal.failures import reported
-from goqueue.cli.terminal.styled_lines import print_json
+from goqueue.cli.connection.target import BrokerOptions, on_broker
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.units import parse_instant_ns
@@ -71,25 +70,18 @@ class NoTransactionId(InvalidRequest):
 
 
 @app.command("list")
-@reported
-def list_transactions(
-    topic: TopicOption = None,
-    limit: LimitOption = 100,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def list_transactions(options: BrokerOptions, topic: TopicOption = None, limit: LimitOption = 100) -> int:
     """List open transactions, the oldest first.
 
     Read-committed readers stop before the first message of an open transaction, so the oldest is the one to look at.
     """
-    from goqueue.cli.terminal import styled_lines
 
-    answer = broker_at(server, timeout).get("/transactions", {"limit": limit if topic is None else _MOST})
+    answer = options.broker().get("/transactions", {"limit": limit if topic is None else _MOST})
     if topic is not None:
         fitting = [each for each in answer["transactions"] if topic in each["topics"]]
         answer = {"transactions": fitting[:limit], "total": len(fitting)}
-    if as_json:
+    if options.as_json:
         print_json(answer)
         return 0
     found = answer["transactions"]
@@ -97,46 +89,30 @@ def list_transactions(
         of_topic = "" if topic is None else f" that has written to {shown(topic)}"
         typer.echo(f"no transaction is open{of_topic}", err=True)
         return 0
-    styled_lines.print_lines(_transactions_table(found, time.time_ns()))
+    print_lines(_transactions_table(found, time.time_ns()))
     if answer["total"] > len(found):
         typer.echo(f"{answer['total'] - len(found)} more; --limit shows more of them", err=True)
     return 0
 
 
 @app.command(short_help="Show what a transaction has written and acks, or how it ended.")
-@reported
-def show(
-    transaction_id: IdArgument,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def show(options: BrokerOptions, transaction_id: IdArgument) -> int:
     """Show where a transaction has written and what it acks so far, or how it ended."""
-    from goqueue.cli.terminal import styled_lines
 
     _check_id(transaction_id)
-    answer = broker_at(server, timeout).send("GET", ["transactions", transaction_id])
-    if as_json:
-        print_json(answer)
-    else:
-        styled_lines.print_lines(_detail_lines(answer, time.time_ns()))
-    return 0
+    answer = options.broker().send("GET", ["transactions", transaction_id])
+    return options.show(answer, lambda found: _detail_lines(found, time.time_ns()))
 
 
 @app.command(short_help="Abort any producer's transaction and discard what it wrote.")
-@reported
-def abort(
-    transaction_id: IdArgument,
-    reason: ReasonOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def abort(options: BrokerOptions, transaction_id: IdArgument, reason: ReasonOption = None) -> int:
     """Abort any producer's transaction: nothing it wrote is ever visible, and readers held back by it go on."""
     _check_id(transaction_id)
     body = {} if reason is None else {"reason": reason}
-    answer = broker_at(server, timeout).send("POST", ["transactions", transaction_id, "abort"], body=body)
-    if as_json:
+    answer = options.broker().send("POST", ["transactions", transaction_id, "abort"], body=body)
+    if options.as_json:
         print_json(answer)
     else:
         typer.echo(f"{transaction_id} is aborted")
@@ -144,17 +120,17 @@ def abort(
 
 
 @app.command(short_help="Show counts of transactions, open and ended.")
-@reported
-def stats(server: ServerOption = None, as_json: JsonOption = False, timeout: TimeoutOption = DEFAULT_TIMEOUT) -> int:
+@on_broker
+def stats(options: BrokerOptions) -> int:
     """Show how many transactions are open, and how many ended since the broker started."""
-    from goqueue.cli.terminal import styled_lines, tables
+    from goqueue.cli.terminal import tables
 
-    answer = broker_at(server, timeout).get("/transactions/stats")
-    if as_json:
+    answer = options.broker().get("/transactions/stats")
+    if options.as_json:
         print_json(answer)
     else:
         rows = [[COUNT_LABELS.get(name, name.replace("_", " ")), str(value)] for name, value in answer.items()]
-        styled_lines.print_lines(tables.table(["transactions", ""], rows))
+        print_lines(tables.table(["transactions", ""], rows))
     return 0
 
 

@@ -6,13 +6,17 @@ context; else it is at the default address on this machine.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, TypeVar
 
 import typer
 
+from goqueue.cli.terminal.failures import reported
+from goqueue.cli.terminal.styled_lines import Line, print_json, print_lines
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.message import PRIORITY_LABELS
@@ -40,6 +44,55 @@ ServerOption = Annotated[
 TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long to wait for the broker.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """The options that all commands on a broker share, as given: ``--server``, ``--json`` and ``--timeout``."""
+
+    server: str | None
+    as_json: bool
+    timeout: str
+
+    def broker(self) -> BrokerHttp:
+        """An HTTP client of the chosen broker."""
+        return broker_at(self.server, self.timeout)
+
+    def client(self) -> Client:
+        """A client of the chosen broker, to be closed by the caller."""
+        from goqueue.client.sync import Client
+
+        return Client(grpc_address(self.server, self.timeout))
+
+    def show(self, answer: Answer, lines: Callable[[Answer], Iterable[Line]]) -> int:
+        """Print an answer, as JSON or as the lines made of it; return the exit status of success."""
+        if self.as_json:
+            print_json(answer)
+        else:
+            print_lines(lines(answer))
+        return 0
+
+
+def on_broker(command: Callable[Concatenate[BrokerOptions, ...], int]) -> Callable[..., None]:
+    """``reported`` for a command on a broker: adds the shared options to its own, and passes them as its first
+    argument."""
+
+    def run(server: str | None, as_json: bool, timeout: str, **own: Any) -> int:
+        return command(BrokerOptions(server, as_json, timeout), **own)
+
+    functools.update_wrapper(run, command)
+    _, *parameters = inspect.signature(command, eval_str=True).parameters.values()
+    parameters += [
+        inspect.Parameter("server", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ServerOption),
+        inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption),
+        inspect.Parameter("timeout", inspect.Parameter.KEYWORD_ONLY, default=DEFAULT_TIMEOUT, annotation=TimeoutOption),
+    ]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return reported(run)
 
 
 class NoGrpc(InvalidRequest):
@@ -96,15 +149,6 @@ def grpc_address(server: str | None, timeout: str = DEFAULT_TIMEOUT) -> str:
         raise NoGrpc(f"the broker at {context.server} does not serve gRPC, which this command needs")
     host = host_of(context.server)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-@contextmanager
-def client_at(server: str | None, timeout: str = DEFAULT_TIMEOUT) -> Iterator[Client]:
-    """A client of the chosen broker, closed at the end of the block."""
-    from goqueue.client.sync import Client
-
-    with Client(grpc_address(server, timeout)) as client:
-        yield client
 
 
 def timeout_s(timeout: str) -> float:

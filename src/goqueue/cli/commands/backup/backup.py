@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from goqueue.cli.connection.target import (
-    DEFAULT_TIMEOUT,
-    JsonOption,
-    ServerOption,
-    TimeoutOption,
-    resolve_broker,
-    timeout_s,
-)
-from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
+from goqueue.cli.connection.target import BrokerOptions, on_broker
+from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
 from goqueue.cli.terminal.styled_lines import print_json
 from goqueue.model.errors import InvalidRequest
 
@@ -58,15 +51,13 @@ CompressOption = Annotated[
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")]
 
 
-@reported
+@on_broker
 def backup(
+    options: BrokerOptions,
     file: FileArgument,
     data: DataOption = None,
     compress: CompressOption = False,
     force: ForceOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Copy everything a broker has, while it runs.
 
@@ -83,7 +74,7 @@ def backup(
     from goqueue.cli.terminal import progress
 
     compress = compress or file.endswith(".zst")
-    if data is not None and server is not None:
+    if data is not None and options.server is not None:
         raise typer.BadParameter("--data reads a folder and --server asks a broker; give one of them")
     if file == "-" and sys.stdout.isatty():
         raise ToTerminal("a backup is not for a terminal")
@@ -93,7 +84,7 @@ def backup(
         with ExitStack() as stack:
             stack.enter_context(stopped_by_signals())
             bar = stack.enter_context(progress.progress_bar("backup", None, "bytes"))
-            source = stack.enter_context(_source(data, server, timeout))
+            source = stack.enter_context(_source(data, options))
             if target is None:
                 output = stack.enter_context(to_standard_output(compress))
             else:
@@ -102,14 +93,17 @@ def backup(
     except Stopped:
         typer.echo("stopped: nothing was kept; begin anew", err=True)
         return EXIT_INTERRUPTED
-    _print_result(file, manifest, output.written, time.monotonic() - began, compress, as_json)
+    _print_result(file, manifest, output.written, time.monotonic() - began, compress, options.as_json)
     return 0
 
 
-def _source(data: Path | None, server: str | None, timeout: str) -> AbstractContextManager[Source]:
+def _source(data: Path | None, options: BrokerOptions) -> AbstractContextManager[Source]:
     from goqueue.cli.commands.backup.backup_input import from_broker, from_folder
 
-    return from_broker(resolve_broker(server).server, timeout_s(timeout)) if data is None else from_folder(data)
+    if data is not None:
+        return from_folder(data)
+    broker = options.broker()
+    return from_broker(broker.server, broker.timeout_s)
 
 
 def _copy(source: Source, output: Output, bar: Bar) -> Manifest:

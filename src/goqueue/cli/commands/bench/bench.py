@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goqueue.cli.connection.target import DEFAULT_TIMEOUT, JsonOption, ServerOption, TimeoutOption, YesOption, broker_at
-from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
-from goqueue.cli.terminal.styled_lines import print_json
+from goqueue.cli.connection.target import BrokerOptions, YesOption, on_broker
+from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -101,8 +101,9 @@ LingerOption = Annotated[
 ]
 
 
-@reported
+@on_broker
 def bench(
+    options: BrokerOptions,
     messages: MessagesOption = None,
     for_time: ForOption = None,
     mode: ModeOption = Mode.BOTH,
@@ -115,9 +116,6 @@ def bench(
     batch: BatchOption = 500,
     linger: LingerOption = "5ms",
     yes: YesOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Measure a running broker: throughput, latency, a queue with acks.
 
@@ -130,11 +128,10 @@ def bench(
     from goqueue.cli.commands.bench.bench_run import Bench
     from goqueue.cli.commands.bench.bench_view import result_lines
     from goqueue.cli.connection.target import grpc_address
-    from goqueue.cli.terminal import styled_lines
     from goqueue.client.async_client import AsyncClient
 
     plan = _make_plan(mode, messages, for_time, size, topic, rate, producers, batch, linger)
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     settings: TopicOptions = {"partitions": partitions or 3}
     if fsync is not None:
         settings["fsync"] = fsync.value
@@ -142,7 +139,7 @@ def bench(
         _check_topic(broker, plan, topic, is_shaped=partitions is not None or fsync is not None)
         if mode is not Mode.CONSUME and not _confirm_publish(plan, yes):
             return 1
-    address = grpc_address(server, timeout)
+    address = grpc_address(options.server, options.timeout)
     version = broker.get("/version")["version"]
 
     async def run() -> tuple[Bench, bool]:
@@ -152,10 +149,10 @@ def bench(
 
     done, is_complete = asyncio.run(run())
     facts = _facts(broker, version, plan, done)
-    if as_json:
+    if options.as_json:
         print_json({**facts, "finished": is_complete, "stages": [stage.as_json() for stage in done.stages]})
     elif done.stages:
-        styled_lines.print_lines(result_lines(facts, done.stages))
+        print_lines(result_lines(facts, done.stages))
     if not is_complete:
         outcome = "" if plan.is_temporary else "; what was published stays in its topic"
         typer.echo(f"stopped{'; the temporary topic is deleted' if done.is_clean else outcome}", err=True)

@@ -33,17 +33,10 @@ from goqueue.cli.commands.consume.consume_options import (
     WaitOption,
     WhereOption,
 )
-from goqueue.cli.connection.target import (
-    DEFAULT_TIMEOUT,
-    JsonOption,
-    ServerOption,
-    TimeoutOption,
-    TopicArgument,
-    client_at,
-    resolve_broker,
-)
+from goqueue.cli.connection.target import BrokerOptions, TopicArgument, on_broker, resolve_broker
 from goqueue.cli.terminal import times
-from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
+from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
+from goqueue.cli.terminal.styled_lines import plain_text, print_lines
 from goqueue.model.errors import InvalidMessage
 from goqueue.model.fields import shown
 from goqueue.model.message import parse_priority
@@ -84,8 +77,9 @@ FormatOption = Annotated[
 ]
 
 
-@reported
+@on_broker
 def consume(
+    options: BrokerOptions,
     topic: TopicArgument,
     start: FromOption = None,
     since: SinceOption = None,
@@ -107,12 +101,9 @@ def consume(
     headers: HeadersOption = False,
     decode: DecodeOption = False,
     read_uncommitted: UncommittedOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Read messages: all of them, from an offset or an instant on, as they come, or as a member of a group."""
-    if sum((as_json, format is not None, template is not None)) > 1:
+    if sum((options.as_json, format is not None, template is not None)) > 1:
         raise typer.BadParameter("--json, --format and --template all say how to print; use one of them")
     if start is not None and since is not None:
         raise typer.BadParameter("--since and --from both say where to begin; use one of them")
@@ -131,19 +122,19 @@ def consume(
     if group is None and not ack:
         raise typer.BadParameter("--no-ack is about groups; without --group reading takes nothing")
     wait_s = times.duration_ms("--wait", wait, least_ms=100, most_ms=86_400_000) / 1_000
-    put = _printer(_Format.json if as_json else format, template, headers=headers)
+    put = _printer(_Format.json if options.as_json else format, template, headers=headers)
 
     from goqueue.cli.connection.wait_notice import announce_outages
     from goqueue.cli.terminal import progress
     from goqueue.cli.terminal.message_output import discard_output
 
     printed, stop = _PrintRun(limit), Event()
-    announces = follow and (sys.stderr.isatty() or not as_json)
+    announces = follow and (sys.stderr.isatty() or not options.as_json)
     try:
         with (
-            client_at(server, timeout) as client,
+            options.client() as client,
             progress.stoppable() as stop,
-            announce_outages(resolve_broker(server).server, is_enabled=announces),
+            announce_outages(resolve_broker(options.server).server, is_enabled=announces),
         ):
             decoder = _decoder(client) if decode else None
             if group is not None:
@@ -280,7 +271,6 @@ def _decoder(client: Client) -> Callable[[bytes], bytes]:
 def _printer(format: _Format | None, template: str | None, *, headers: bool) -> Callable[[Sequence[Record]], None]:
     """The function that prints messages; what it printed is flushed when it returns."""
     from goqueue.cli.commands.consume import consume_view
-    from goqueue.cli.terminal import styled_lines
     from goqueue.cli.terminal.message_output import write_bytes, write_text
 
     is_terminal = sys.stdout.isatty()
@@ -295,9 +285,9 @@ def _printer(format: _Format | None, template: str | None, *, headers: bool) -> 
             else:
                 lines = [each for record in records for each in consume_view.record_lines(record)]
             if is_terminal:
-                styled_lines.print_lines(lines)
+                print_lines(lines)
             else:
-                write_text(styled_lines.plain_text(lines) + "\n")
+                write_text(plain_text(lines) + "\n")
 
         return put_lines
     writers = {

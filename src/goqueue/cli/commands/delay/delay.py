@@ -14,16 +14,9 @@ import typer
 
 from goqueue.cli.commands.delay.delay_positions import Position, check_partitions, delayed_path, raise_failure
 from goqueue.cli.connection.confirmation import confirmed
-from goqueue.cli.connection.target import (
-    DEFAULT_TIMEOUT,
-    JsonOption,
-    ServerOption,
-    TimeoutOption,
-    TopicArgument,
-    YesOption,
-    broker_at,
-)
-from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED, reported
+from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker
+from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.cli.terminal.times import duration_ms, instant_ns
 from goqueue.model.errors import GoQueueError
 from goqueue.model.fields import shown
@@ -83,31 +76,28 @@ app = typer.Typer(
 
 
 @app.command("list")
-@reported
-def list_delayed(
-    topic: TopicArgument,
-    limit: LimitOption = 20,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def list_delayed(options: BrokerOptions, topic: TopicArgument, limit: LimitOption = 20) -> int:
     """List the delayed messages of a topic, the next due first."""
     from goqueue.cli.commands.delay import delay_view
     from goqueue.cli.commands.delay.delay_calls import fetch_values
-    from goqueue.cli.terminal import progress, styled_lines
+    from goqueue.cli.terminal import progress
     from goqueue.cli.terminal.json_list import JsonList
     from goqueue.cli.terminal.message_text import row_fields
 
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     answer = broker.send("GET", ["topics", topic, "delayed"], {"limit": limit})
     listed, total = answer["messages"], answer["total"]
     document = JsonList("messages")
     rows: list[dict[str, Any]] = []
     seen = 0
-    with progress.stoppable() as stop, progress.progress_bar("looking", len(listed), is_enabled=not as_json) as bar:
+    with (
+        progress.stoppable() as stop,
+        progress.progress_bar("looking", len(listed), is_enabled=not options.as_json) as bar,
+    ):
         try:
             for batch in fetch_values(broker, topic, listed, stop):
-                if as_json:
+                if options.as_json:
                     document.add(batch)
                 else:
                     rows += map(row_fields, batch)
@@ -117,55 +107,50 @@ def list_delayed(
             if document.is_begun:
                 document.end({"total": total})
             raise
-    if as_json:
+    if options.as_json:
         document.end({"total": total})
     elif rows:
-        styled_lines.print_lines(delay_view.delayed_table(rows, time.time_ns()))
+        print_lines(delay_view.delayed_table(rows, time.time_ns()))
     elif not listed:
         typer.echo("nothing waits", err=True)
     if seen < len(listed):
         typer.echo("stopped; there are more", err=True)
         return EXIT_INTERRUPTED
-    if total > seen and not as_json:
+    if total > seen and not options.as_json:
         typer.echo(f"{total - seen:,} more; --limit shows more of them", err=True)
     return 0
 
 
 @app.command(epilog=_CANCEL_EXAMPLES)
-@reported
+@on_broker
 def cancel(
+    options: BrokerOptions,
     topic: TopicArgument,
     places: PlacesArgument = None,
     everything: AllOption = False,
     yes: YesOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Cancel delayed messages: they are never delivered."""
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     if everything:
         if places:
             raise typer.BadParameter("all of them, or those that are named; not both", param_hint="--all")
-        return _cancel_all(broker, topic, yes=yes, as_json=as_json)
-    return _cancel_named(broker, topic, _parse_positions(places or []), as_json=as_json)
+        return _cancel_all(broker, topic, yes=yes, as_json=options.as_json)
+    return _cancel_named(broker, topic, _parse_positions(places or []), as_json=options.as_json)
 
 
 @app.command(epilog=_RESCHEDULE_EXAMPLES)
-@reported
+@on_broker
 def reschedule(
+    options: BrokerOptions,
     topic: TopicArgument,
     partition: PartitionArgument,
     offset: OffsetArgument,
     delay: DelayOption = None,
     at: AtOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Reschedule a delayed message, to an earlier or later time."""
     from goqueue.cli.commands.delay import delay_view
-    from goqueue.cli.terminal import styled_lines
 
     if (delay is None) == (at is None):
         raise typer.BadParameter("say when it is to be seen: --delay TIME or --at INSTANT")
@@ -173,9 +158,9 @@ def reschedule(
         body = {"delay": f"{duration_ms('--delay', delay, most_ms=_LONGEST_MS)}ms"}
     else:
         body = {"deliverAt": format_instant_ns(instant_ns("--at", at or ""))}
-    moved = broker_at(server, timeout).send("PATCH", delayed_path(topic, partition, offset), body=body)
-    if as_json:
-        styled_lines.print_json(moved)
+    moved = options.broker().send("PATCH", delayed_path(topic, partition, offset), body=body)
+    if options.as_json:
+        print_json(moved)
     else:
         typer.echo(f"it is due {delay_view.due_text(moved['deliver_at'], time.time_ns())}")
     return 0
@@ -201,7 +186,7 @@ def _cancel_named(broker: BrokerHttp, topic: str, positions: list[Position], *, 
     first."""
     from goqueue.cli.commands.delay import delay_view
     from goqueue.cli.commands.delay.delay_calls import cancel_each
-    from goqueue.cli.terminal import progress, styled_lines
+    from goqueue.cli.terminal import progress
 
     check_partitions(broker, topic, positions)
     done: list[tuple[Position, GoQueueError | None]] = []
@@ -216,10 +201,10 @@ def _cancel_named(broker: BrokerHttp, topic: str, positions: list[Position], *, 
         raise done[0][1]
     good = sum(1 for _, error in done if error is None)
     if as_json:
-        styled_lines.print_json({"cancelled": good, "results": [delay_view.outcome_json(*each) for each in done]})
+        print_json({"cancelled": good, "results": [delay_view.outcome_json(*each) for each in done]})
     else:
         if good < len(done):
-            styled_lines.print_lines(delay_view.failures_table(done))
+            print_lines(delay_view.failures_table(done))
         typer.echo(f"{good} taken back")
     raise_failure([error for _, error in done])
     if len(done) < len(positions):
@@ -230,7 +215,7 @@ def _cancel_named(broker: BrokerHttp, topic: str, positions: list[Position], *, 
 
 def _cancel_all(broker: BrokerHttp, topic: str, *, yes: bool, as_json: bool) -> int:
     from goqueue.cli.commands.delay.delay_calls import cancel_each
-    from goqueue.cli.terminal import progress, styled_lines
+    from goqueue.cli.terminal import progress
 
     total = broker.send("GET", ["topics", topic, "delayed"], {"limit": 1})["total"]
     if total and not confirmed(f"Take back all {total:,} messages that wait in {escape(topic)}?", yes):
@@ -250,7 +235,7 @@ def _cancel_all(broker: BrokerHttp, topic: str, *, yes: bool, as_json: bool) -> 
             failure = error
         was_stopped = stop.is_set()
     if as_json:
-        styled_lines.print_json({"cancelled": good})
+        print_json({"cancelled": good})
     else:
         typer.echo(f"{good:,} taken back" if total else "nothing waits", err=not total)
     if failure is not None:

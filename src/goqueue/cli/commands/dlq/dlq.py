@@ -20,17 +20,9 @@ from goqueue.cli.commands.dlq.dlq_filter import (
     parse_positions,
 )
 from goqueue.cli.connection.confirmation import confirmed
-from goqueue.cli.connection.target import (
-    DEFAULT_TIMEOUT,
-    JsonOption,
-    ServerOption,
-    TimeoutOption,
-    TopicArgument,
-    YesOption,
-    broker_at,
-    topic_argument,
-)
-from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED, reported
+from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker, topic_argument
+from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.cli.terminal.times import duration_ms
 from goqueue.model.errors import GoQueueError
 from goqueue.observe.logs import escape
@@ -94,29 +86,26 @@ app = typer.Typer(
 
 
 @app.command("list", epilog=_LIST_EXAMPLES, short_help="List a topic's dead letters, or the topics that have any.")
-@reported
+@on_broker
 def list_letters(
+    options: BrokerOptions,
     topic: AnyTopicArgument = None,
     group: GroupOption = None,
     error: ErrorOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = 50,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """List a topic's dead letters. Without a topic: which topics have any, how many, from which group and why."""
     from goqueue.cli.commands.dlq import dlq_summary, dlq_view
     from goqueue.cli.commands.dlq.dlq_letters import fetch_pages, print_pages_json
-    from goqueue.cli.terminal import styled_lines
     from goqueue.cli.terminal.message_text import row_fields
 
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     wanted = filter_parameters(group, error, since, until)
     if topic is None:
-        return dlq_summary.print_summary(broker, wanted, limit, as_json=as_json)
-    if as_json:
+        return dlq_summary.print_summary(broker, wanted, limit, as_json=options.as_json)
+    if options.as_json:
         print_pages_json(fetch_pages(broker, topic, wanted, limit))
         return 0
     letters: list[dict[str, Any]] = []
@@ -125,7 +114,7 @@ def list_letters(
         letters += map(row_fields, page.letters)
         is_more = page.is_more
     if letters:
-        styled_lines.print_lines(dlq_view.letters_table(letters, time.time_ns()))
+        print_lines(dlq_view.letters_table(letters, time.time_ns()))
     else:
         typer.echo("no dead letter fits" if wanted else "no dead letters", err=True)
     if is_more:
@@ -134,31 +123,24 @@ def list_letters(
 
 
 @app.command(epilog=_SHOW_EXAMPLES, short_help="Show one dead letter in full.")
-@reported
-def show(
-    topic: TopicArgument,
-    partition: PartitionArgument,
-    offset: OffsetArgument,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def show(options: BrokerOptions, topic: TopicArgument, partition: PartitionArgument, offset: OffsetArgument) -> int:
     """Show one dead letter: its value, where it came from, which group dead-lettered it and why."""
     from goqueue.cli.commands.dlq import dlq_view
     from goqueue.cli.commands.dlq.dlq_letters import fetch_letter
-    from goqueue.cli.terminal import styled_lines
 
-    dlq_topic, letter = fetch_letter(broker_at(server, timeout), topic, partition, offset)
-    if as_json:
-        styled_lines.print_json({"dlq_topic": dlq_topic, **letter})
+    dlq_topic, letter = fetch_letter(options.broker(), topic, partition, offset)
+    if options.as_json:
+        print_json({"dlq_topic": dlq_topic, **letter})
     else:
-        styled_lines.print_lines(dlq_view.letter_lines(dlq_topic, letter, time.time_ns()))
+        print_lines(dlq_view.letter_lines(dlq_topic, letter, time.time_ns()))
     return 0
 
 
 @app.command(epilog=_REDRIVE_EXAMPLES, short_help="Redrive dead letters to the topics they came from.")
-@reported
+@on_broker
 def redrive(
+    options: BrokerOptions,
     topic: TopicArgument,
     group: GroupOption = None,
     error: ErrorOption = None,
@@ -169,16 +151,12 @@ def redrive(
     delay: DelayOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Redrive dead letters to the topics they came from, for the group that dead-lettered them. Each is redriven
     once."""
     from goqueue.cli.commands.dlq import dlq_view
     from goqueue.cli.commands.dlq.dlq_letters import check_exist
     from goqueue.cli.commands.dlq.dlq_redrive import DRY_RUN_PAGE, RedriveCounts, redrive_all
-    from goqueue.cli.terminal import styled_lines
 
     body: dict[str, object] = {**filter_parameters(group, error, since, until)}
     if message:
@@ -187,7 +165,7 @@ def redrive(
         body["rate"] = rate
     if delay is not None:
         body["delay"] = f"{duration_ms('--delay', delay, most_ms=_MOST_DELAYED_MS)}ms"
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     would = RedriveCounts()
     is_checked = not message or check_exist(broker, topic, parse_positions(message, "--message"))
     if not is_checked or not redrive_all(
@@ -198,10 +176,10 @@ def redrive(
     if not (would.matched or would.already or would.unreachable):
         typer.echo("nothing to send back", err=True)
     if dry_run:
-        if as_json:
-            styled_lines.print_json(would.as_dict())
+        if options.as_json:
+            print_json(would.as_dict())
         else:
-            styled_lines.print_lines(dlq_view.dry_run_table(would))
+            print_lines(dlq_view.dry_run_table(would))
         return 0
     did = RedriveCounts()
     failure: GoQueueError | None = None
@@ -215,8 +193,8 @@ def redrive(
             failure, is_whole = error, False
     else:
         did, is_whole = would, True
-    if as_json:
-        styled_lines.print_json(did.as_dict())
+    if options.as_json:
+        print_json(did.as_dict())
     else:
         typer.echo(dlq_view.redriven_text(did))
     if failure is not None:

@@ -9,6 +9,7 @@ import typer
 
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
 from goqueue.cli.terminal.message_text import cell_text
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import TopicNotFound
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class LetterCount:
 
 def print_summary(broker: BrokerHttp, wanted: dict[str, str], limit: int, *, as_json: bool) -> int:
     from goqueue.cli.commands.dlq.dlq_view import NO_GROUP
-    from goqueue.cli.terminal import progress, styled_lines, tables
+    from goqueue.cli.terminal import progress, tables
 
     counts: dict[tuple[str, ...], LetterCount] = {}
     is_whole = True
@@ -56,9 +57,7 @@ def print_summary(broker: BrokerHttp, wanted: dict[str, str], limit: int, *, as_
     if as_json:
         fields = ("topic", "dlq_topic", "group", "error", "letters", "redriven", "latest")
         rows_json = [{name: getattr(count, name) for name in fields} for count in shown]
-        styled_lines.print_json(
-            {"dead_letters": rows_json, "complete": is_whole and not was_stopped and len(found) <= limit}
-        )
+        print_json({"dead_letters": rows_json, "complete": is_whole and not was_stopped and len(found) <= limit})
     elif shown:
         rows = [
             [
@@ -70,7 +69,7 @@ def print_summary(broker: BrokerHttp, wanted: dict[str, str], limit: int, *, as_
             ]
             for count in shown
         ]
-        styled_lines.print_lines(tables.table(["topic", "group", "error", "dead letters", "sent back"], rows))
+        print_lines(tables.table(["topic", "group", "error", "dead letters", "sent back"], rows))
     else:
         typer.echo("no dead letter fits" if wanted else "no topic has dead letters", err=True)
     if len(found) > limit:

@@ -14,6 +14,7 @@ from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import JsonOption, YesOption
 from goqueue.cli.settings.config_options import ConfigOption, DataOption, data_folder, load
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PROBLEMS, reported
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import DataFolderLocked, NotFound, TopicNotFound
 from goqueue.observe.logs import escape
 
@@ -69,7 +70,6 @@ def doctor(
 ) -> int:
     """Check a data folder while no broker uses it. Nothing is changed without --repair."""
     from goqueue.cli.commands.folder import doctor_view
-    from goqueue.cli.terminal import styled_lines
 
     root, options = _prepare(data_folder(data, data_option), topic, config, quick=quick)
     repaired = None
@@ -84,7 +84,7 @@ def doctor(
 
             if planned := can_repair(report):
                 if not as_json:
-                    styled_lines.print_lines(doctor_view.report_lines(report))
+                    print_lines(doctor_view.report_lines(report))
                 if not confirmed(f"Repair {len(planned)} of these in {escape(str(root))}?", yes):
                     return EXIT_FAILED
                 with _muted_log():
@@ -93,11 +93,11 @@ def doctor(
                 if report is None:
                     return EXIT_INTERRUPTED
     if as_json:
-        styled_lines.print_json(doctor_view.as_json(report, repaired))
+        print_json(doctor_view.as_json(report, repaired))
     else:
         if repaired is not None:
-            styled_lines.print_lines(doctor_view.repaired_lines(report, repaired))
-        styled_lines.print_lines(doctor_view.report_lines(report))
+            print_lines(doctor_view.repaired_lines(report, repaired))
+        print_lines(doctor_view.report_lines(report))
     return 0 if report.is_healthy() else EXIT_PROBLEMS
 
 

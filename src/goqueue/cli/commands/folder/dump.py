@@ -12,6 +12,7 @@ import typer
 
 from goqueue.cli.connection.target import JsonOption
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, EXIT_PROBLEMS, reported
+from goqueue.cli.terminal.styled_lines import print_lines
 from goqueue.model.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def dump(
 ) -> int:
     """Show the contents of a file of a data folder. Works beside a running broker; changes nothing."""
     from goqueue.cli.commands.folder import dump_view
-    from goqueue.cli.terminal import progress, styled_lines
+    from goqueue.cli.terminal import progress
 
     where = Path(path)
     if not where.exists():
@@ -70,7 +71,7 @@ def dump(
             if as_json:
                 typer.echo(dump_view.json_line(each))
             else:
-                styled_lines.print_lines([dump_view.line(each)])
+                print_lines([dump_view.line(each)])
     if stop.is_set():
         return EXIT_INTERRUPTED
     return EXIT_PROBLEMS if problems else 0

@@ -12,20 +12,17 @@ import typer
 from goqueue.cli.connection.bulk_delete import delete_each, look_up_all
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import (
-    DEFAULT_TIMEOUT,
+    BrokerOptions,
     GroupArgument,
-    JsonOption,
-    ServerOption,
-    TimeoutOption,
     TopicArgument,
     YesOption,
-    broker_at,
     complete_topics,
     group_argument,
+    on_broker,
     require_topic_name,
 )
-from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS, reported
-from goqueue.cli.terminal.styled_lines import print_json
+from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import GroupConflict, GroupNotFound, NotFound
 from goqueue.observe.logs import escape
 
@@ -105,54 +102,42 @@ class NotRead(NotFound):
 
 
 @app.command("list", epilog=_LIST_EXAMPLES, short_help="List groups, their members and their lag.")
-@reported
-def list_groups(
-    server: ServerOption = None, as_json: JsonOption = False, timeout: TimeoutOption = DEFAULT_TIMEOUT
-) -> int:
+@on_broker
+def list_groups(options: BrokerOptions) -> int:
     """List groups: mode, members, messages in flight and lag."""
     from goqueue.cli.commands.group import group_view
-    from goqueue.cli.terminal import styled_lines
 
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     found = []
     for name in broker.get("/groups")["groups"]:
         try:
             found.append(_fetch_group(broker, name))
         except GroupNotFound:
             continue  # Deleted since it was listed.
-    if as_json:
+    if options.as_json:
         print_json([group_view.summary(each) for each in found])
     elif found:
-        styled_lines.print_lines(group_view.groups_table(found))
+        print_lines(group_view.groups_table(found))
     else:
         typer.echo("there are no groups; one is made when its first member joins", err=True)
     return 0
 
 
 @app.command(epilog=_DESCRIBE_EXAMPLES, short_help="Show a group: its settings, members and their partitions.")
-@reported
-def describe(
-    group: GroupArgument,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def describe(options: BrokerOptions, group: GroupArgument) -> int:
     """Show a group: its settings, its members and the partitions they own, and its committed offset in each
     partition."""
     from goqueue.cli.commands.group import group_view
-    from goqueue.cli.terminal import styled_lines
 
-    answer = _fetch_group(broker_at(server, timeout), group)
-    if as_json:
-        print_json(answer)
-    else:
-        styled_lines.print_lines(group_view.group_lines(answer))
-    return 0
+    answer = _fetch_group(options.broker(), group)
+    return options.show(answer, group_view.group_lines)
 
 
 @app.command(epilog=_LAG_EXAMPLES, short_help="Show how many messages a group still has to process.")
-@reported
+@on_broker
 def lag(
+    options: BrokerOptions,
     group: GroupArgument,
     topic: TopicOption = None,
     watch: Annotated[
@@ -163,15 +148,11 @@ def lag(
         int | None,
         typer.Option("--at-most", min=0, metavar="N", help="End with status 5 if the total lag is higher."),
     ] = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Show how many messages a group still has to process: in total, and in each partition."""
     from goqueue.cli.commands.group import group_view
-    from goqueue.cli.terminal import styled_lines
 
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     if watch:
         if at_most is not None:
             raise typer.BadParameter("--watch goes on until it is interrupted, --at-most looks once; use one of them")
@@ -179,19 +160,20 @@ def lag(
         from goqueue.cli.terminal import times
 
         pause_ms = times.duration_ms("--every", every, least_ms=100, most_ms=3_600_000)
-        return lag_watch.watch(lambda: _fetch_lag(broker, group, topic), pause_ms / 1_000, as_json=as_json)
+        return lag_watch.watch(lambda: _fetch_lag(broker, group, topic), pause_ms / 1_000, as_json=options.as_json)
     found = _fetch_lag(broker, group, topic)
     total = sum(each["lag"] for each in found)
-    if as_json:
+    if options.as_json:
         print_json(group_view.lag_json(group, found))
     else:
-        styled_lines.print_lines(group_view.lag_table(found))
+        print_lines(group_view.lag_table(found))
     return EXIT_PROBLEMS if at_most is not None and total > at_most else 0
 
 
 @app.command(epilog=_RESET_EXAMPLES)
-@reported
+@on_broker
 def reset(
+    options: BrokerOptions,
     group: GroupArgument,
     topic: TopicArgument,
     to: Annotated[
@@ -209,48 +191,42 @@ def reset(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     yes: YesOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Move a group back or forward in a topic. Delivery goes on at the new offset, and receipts of messages in flight
     there become void."""
     from goqueue.cli.commands.group import group_reset, group_view
-    from goqueue.cli.terminal import styled_lines
 
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     wanted = group_reset.parse_target(to)
     now = _fetch_group(broker, group)
     moves = group_reset.plan_moves(broker, now, topic, wanted, partition)
     if not dry_run:
-        if not as_json and not yes:
-            styled_lines.print_lines(group_view.moves_table(moves))
+        if not options.as_json and not yes:
+            print_lines(group_view.moves_table(moves))
         question = f"Set {escape(group)} to {escape(to)} in {escape(topic)}?"
         if not confirmed(question, yes):
             return EXIT_FAILED
         moves = group_reset.carry_out(broker, group, topic, wanted, partition, moves)
-    if as_json:
+    if options.as_json:
         print_json({"group": group, "topic": topic, "reset": not dry_run, "partitions": moves})
     elif dry_run or yes:
-        styled_lines.print_lines(group_view.moves_table(moves))
-    if not as_json:
+        print_lines(group_view.moves_table(moves))
+    if not options.as_json:
         done = "nothing was changed; this is what would be" if dry_run else f"{escape(group)} goes on there"
         typer.echo(done, err=True)
     return 0
 
 
 @app.command(epilog=_DELETE_EXAMPLES)
-@reported
+@on_broker
 def delete(
+    options: BrokerOptions,
     groups: GroupsArgument,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore groups that do not exist.")] = False,
     yes: YesOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Delete groups without members, with their offsets. If one does not exist or has members, none is deleted."""
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     found = look_up_all(groups, lambda name: _fetch_group(broker, name), GroupNotFound, if_exists=if_exists)
     for each in found:
         if each["members"]:
@@ -264,7 +240,7 @@ def delete(
         f"Delete {', '.join(map(escape, ids))}, and forget what is done? That cannot be undone.", yes
     ):
         return EXIT_FAILED
-    delete_each(ids, lambda name: broker.send("DELETE", ["groups", name]), GroupNotFound, as_json=as_json)
+    delete_each(ids, lambda name: broker.send("DELETE", ["groups", name]), GroupNotFound, as_json=options.as_json)
     return 0
 
 

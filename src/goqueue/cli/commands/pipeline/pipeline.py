@@ -16,7 +16,7 @@ import typer
 
 from goqueue.cli.connection.target import JsonOption, grpc_address
 from goqueue.cli.terminal.failures import EXIT_PROBLEMS, reported
-from goqueue.cli.terminal.styled_lines import print_json
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import BrokerUnavailable
 
 if TYPE_CHECKING:
@@ -94,7 +94,6 @@ def list_pipelines(
 ) -> int:
     """List the pipelines that come with GoQueue, or the settings of one."""
     from goqueue.cli.commands.pipeline import pipeline_view
-    from goqueue.cli.terminal import styled_lines
     from goqueue.spark.pipelines import builtin
     from goqueue.spark.pipelines.definitions import files
 
@@ -103,13 +102,13 @@ def list_pipelines(
         if as_json:
             print_json(pipeline_view.pipeline_json(pipeline))
         else:
-            styled_lines.print_lines(pipeline_view.settings_lines(pipeline))
+            print_lines(pipeline_view.settings_lines(pipeline))
         return 0
     found = [builtin.builtin(each) for each in builtin.NAMES]
     if as_json:
         print_json([pipeline_view.pipeline_json(each) for each in found])
     else:
-        styled_lines.print_lines(pipeline_view.list_lines(found))
+        print_lines(pipeline_view.list_lines(found))
     return 0
 
 
@@ -124,7 +123,6 @@ def plan(
 ) -> int:
     """Check a pipeline and show what it would do. Nothing is started, and no broker is called."""
     from goqueue.cli.commands.pipeline import pipeline_view
-    from goqueue.cli.terminal import styled_lines
     from goqueue.spark.pipelines.running.runner import describe_plan
 
     pipeline, settings, checkpoint_dir = _prepare(which, assign, checkpoint)
@@ -133,7 +131,7 @@ def plan(
         values = {name: settings[name] for name in settings}
         print_json({"name": pipeline.name, "summary": pipeline.summary, "plan": steps, "settings": values})
     else:
-        styled_lines.print_lines(pipeline_view.plan_lines(pipeline, settings, steps))
+        print_lines(pipeline_view.plan_lines(pipeline, settings, steps))
     return 0
 
 
@@ -157,7 +155,6 @@ def run(
     import logging
 
     from goqueue.cli.commands.pipeline import pipeline_view
-    from goqueue.cli.terminal import styled_lines
     from goqueue.model.errors import GoQueueError
     from goqueue.spark.pipelines.definitions.settings import assignments
     from goqueue.spark.pipelines.running import runner
@@ -195,7 +192,7 @@ def run(
     if as_json:
         print_json({"name": pipeline.name, **summary.as_json()})
     else:
-        styled_lines.print_lines(pipeline_view.summary_lines(pipeline.name, summary))
+        print_lines(pipeline_view.summary_lines(pipeline.name, summary))
     return EXIT_PROBLEMS if summary.failed else 0
 
 

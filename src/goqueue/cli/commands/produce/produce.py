@@ -14,18 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from goqueue.cli.connection.target import (
-    DEFAULT_TIMEOUT,
-    JsonOption,
-    ServerOption,
-    TimeoutOption,
-    TopicArgument,
-    client_at,
-    complete_lanes,
-    resolve_broker,
-)
+from goqueue.cli.connection.target import BrokerOptions, TopicArgument, complete_lanes, on_broker, resolve_broker
 from goqueue.cli.terminal import interrupts, progress, times
-from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, EXIT_PROBLEMS, reported
+from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, EXIT_PROBLEMS
 from goqueue.cli.terminal.message_output import write_text
 from goqueue.cli.terminal.styled_lines import print_json
 from goqueue.model.errors import InvalidMessage, PartitionNotFound
@@ -121,8 +112,9 @@ OffsetsOption = Annotated[bool, typer.Option("--print-offsets", help="Print part
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on success.")]
 
 
-@reported
+@on_broker
 def produce(
+    options: BrokerOptions,
     topic: TopicArgument,
     values: ValuesArgument = None,
     file: FileOption = None,
@@ -142,16 +134,13 @@ def produce(
     skip_bad: SkipBadOption = False,
     print_offsets: OffsetsOption = False,
     quiet: QuietOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Publish messages: from arguments, lines of standard input, files, or JSONL. Prints how many are stored."""
     # Nothing has been sent yet: Ctrl-C can exit at once, and says so.
     interrupts.exit_on_interrupt()
     _refuse_together(
         [("--jsonl", jsonl), ("--whole", whole), ("--key-separator", key_separator is not None)],
-        [("--json", as_json), ("--print-offsets", print_offsets)],
+        [("--json", options.as_json), ("--print-offsets", print_offsets)],
         [("--delay", delay is not None), ("--deliver-at", deliver_at is not None)],
         [("--key", key is not None), ("--key-separator", key_separator is not None)],
         [("VALUE", bool(values)), ("--file", bool(file))],
@@ -182,14 +171,16 @@ def produce(
     blocks = partial(_blocks, sources, values or [])
     tally, skipped = Tally(), _SkippedLines()
     waiting = OutageNotices(
-        resolve_broker(server).server, timeout, is_enabled=sys.stderr.isatty() or not (quiet or as_json)
+        resolve_broker(options.server).server,
+        options.timeout,
+        is_enabled=sys.stderr.isatty() or not (quiet or options.as_json),
     )
     stop = Event()
     try:
         with ExitStack() as opened:
             # Check the broker before reading: input that cannot be stored should not be consumed.
             with waiting.while_calling("nothing was sent yet"):
-                client = opened.enter_context(client_at(server, timeout))
+                client = opened.enter_context(options.client())
                 _check(client, topic, partition)
             interrupts.raise_again()
             stop = opened.enter_context(progress.stoppable())
@@ -199,7 +190,7 @@ def produce(
                 bool(sources) and not quiet and not (print_offsets and sys.stdout.isatty()) and not _is_typed(sources)
             )
             with (
-                client.producer(acks=acks.value, delivery_timeout_ms=timeout) as producer,
+                client.producer(acks=acks.value, delivery_timeout_ms=options.timeout) as producer,
                 progress.progress_bar(
                     topic, total, "messages" if total is None else "bytes", is_enabled=shows_bar
                 ) as bar,
@@ -216,7 +207,7 @@ def produce(
     finally:
         skipped.print_rest()
         if tally.has_begun:
-            _print_result(topic, tally, as_json=as_json, quiet=quiet, is_interrupted=stop.is_set(), whole=whole)
+            _print_result(topic, tally, as_json=options.as_json, quiet=quiet, is_interrupted=stop.is_set(), whole=whole)
     if stop.is_set():
         return EXIT_INTERRUPTED
     return EXIT_PROBLEMS if tally.bad else 0

@@ -10,16 +10,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from goqueue.cli.connection.target import (
-    DEFAULT_TIMEOUT,
-    GroupArgument,
-    JsonOption,
-    ServerOption,
-    TimeoutOption,
-    broker_at,
-    complete_topics,
-)
-from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
+from goqueue.cli.connection.target import BrokerOptions, GroupArgument, complete_topics, on_broker
+from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.cli.terminal.times import duration_ms
 from goqueue.model.errors import GoQueueError, UnknownMember
 
@@ -113,32 +106,30 @@ app = typer.Typer(
 
 
 @app.command(epilog=_PEEK_EXAMPLES, short_help="Show what a group still has to process, without taking it.")
-@reported
+@on_broker
 def peek(
+    options: BrokerOptions,
     group: GroupArgument,
     topic: TopicOption = None,
     partition: PartitionOption = None,
     state: StateOption = None,
     limit: CountOption = 10,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Show the messages that a group still has to process, and the state of each. Nothing is taken or changed."""
     from goqueue.cli.commands.queue import queue_view
-    from goqueue.cli.terminal import progress, styled_lines
+    from goqueue.cli.terminal import progress
     from goqueue.cli.terminal.json_list import JsonList
     from goqueue.cli.terminal.message_text import row_fields
 
     if partition is not None and topic is None:
         raise typer.BadParameter("say of which topic: --topic NAME", param_hint="--partition")
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     chosen = {"topic": topic, "partition": partition, "state": state}
     wanted: dict[str, str | int] = {name: value for name, value in chosen.items() if value is not None}
     found: list[dict[str, Any]] = []
     count, after = 0, ""
     document = JsonList("messages")
-    with progress.stoppable() as stop, progress.progress_bar("looking", None, is_enabled=not as_json) as bar:
+    with progress.stoppable() as stop, progress.progress_bar("looking", None, is_enabled=not options.as_json) as bar:
         while True:
             parameters = {**wanted, "limit": min(limit - count, _AT_ONCE)} | ({"after": after} if after else {})
             try:
@@ -147,7 +138,7 @@ def peek(
                 if document.is_begun:
                     document.end({"next": after})
                 raise
-            if as_json:
+            if options.as_json:
                 document.add(answer["messages"])
             else:
                 found += map(row_fields, answer["messages"])
@@ -156,33 +147,31 @@ def peek(
             after = answer.get("next", "")
             if not after or count >= limit or stop.is_set():
                 break
-    if as_json:
+    if options.as_json:
         document.end({"next": after or None})
     elif found:
-        styled_lines.print_lines(queue_view.peeked_table(found, time.time_ns()))
+        print_lines(queue_view.peeked_table(found, time.time_ns()))
     elif not after:
         what = "nothing to do" if not wanted else "nothing of that kind to do"
         typer.echo(f"the group has {what}", err=True)
     if after and count < limit:
         typer.echo("stopped; there may be more", err=True)
         return EXIT_INTERRUPTED
-    if after and not as_json:
+    if after and not options.as_json:
         typer.echo("there is more; -n shows more of it", err=True)
     return 0
 
 
 @app.command(epilog=_POLL_EXAMPLES)
-@reported
+@on_broker
 def poll(
+    options: BrokerOptions,
     group: GroupArgument,
     topic: TopicsOption = None,
     limit: CountOption = 1,
     wait: WaitOption = "5s",
     visibility: VisibilityOption = None,
     ack: AckOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Poll messages for a group, and print each with its receipt. Settle them with ack, nack or reject.
 
@@ -195,25 +184,19 @@ def poll(
     visibility_ms = None
     if visibility is not None:
         visibility_ms = duration_ms("--visibility", visibility, least_ms=LEAST_VISIBLE_MS, most_ms=MOST_VISIBLE_MS)
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     target = find_target(broker, group, topic or [])
-    options = PollOptions(limit, wait_ms, visibility_ms, as_json)
-    return poll_and_ack(broker, target, options) if ack else poll_and_stay(broker, target, options)
+    wanted = PollOptions(limit, wait_ms, visibility_ms, options.as_json)
+    return poll_and_ack(broker, target, wanted) if ack else poll_and_stay(broker, target, wanted)
 
 
 @app.command(short_help="Give back what was polled from here and is not settled.")
-@reported
-def leave(
-    group: GroupArgument,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def leave(options: BrokerOptions, group: GroupArgument) -> int:
     """Leave the group, and give back at once what was polled from here and is not settled."""
     from goqueue.cli.commands.queue.queue_member import is_own_member
-    from goqueue.cli.terminal import styled_lines
 
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     left: list[dict[str, Any]] = []
     failure: GoQueueError | None = None
     for member in broker.send("GET", ["groups", group])["members"]:
@@ -231,8 +214,8 @@ def leave(
     given_back = sum(member["in_flight"] for member in left)
     if failure is not None and not left:
         raise failure
-    if as_json:
-        styled_lines.print_json({"left": [member["member_id"] for member in left], "given_back": given_back})
+    if options.as_json:
+        print_json({"left": [member["member_id"] for member in left], "given_back": given_back})
     elif left:
         were = "1 message was" if given_back == 1 else f"{given_back} messages were"
         typer.echo(f"left the group; {were} given back")
@@ -244,29 +227,19 @@ def leave(
 
 
 @app.command(epilog=_SETTLE_EXAMPLES.format(verb="ack", more=""))
-@reported
-def ack(
-    receipts: ReceiptsArgument,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def ack(options: BrokerOptions, receipts: ReceiptsArgument) -> int:
     """Acknowledge messages: the group does not get them again."""
-    return _settle("ack", "acked", receipts, {}, server, timeout, as_json)
+    return _settle(options, "ack", "acked", receipts, {})
 
 
 @app.command(
     epilog=_SETTLE_EXAMPLES.format(verb="nack", more=" --delay 10s"),
     short_help="Give messages back for redelivery.",
 )
-@reported
+@on_broker
 def nack(
-    receipts: ReceiptsArgument,
-    delay: DelayOption = None,
-    reason: ReasonOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+    options: BrokerOptions, receipts: ReceiptsArgument, delay: DelayOption = None, reason: ReasonOption = None
 ) -> int:
     """Give messages back for redelivery after a delay; after too many deliveries they are dead-lettered."""
     more: dict[str, object] = {}
@@ -274,53 +247,33 @@ def nack(
         more["delay"] = f"{duration_ms('--delay', delay, most_ms=_LONGEST_MS)}ms"
     if reason is not None:
         more["reason"] = reason
-    return _settle("nack", "given back", receipts, more, server, timeout, as_json)
+    return _settle(options, "nack", "given back", receipts, more)
 
 
 @app.command(epilog=_SETTLE_EXAMPLES.format(verb="reject", more=' --reason "no such city"'))
-@reported
-def reject(
-    receipts: ReceiptsArgument,
-    reason: ReasonOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def reject(options: BrokerOptions, receipts: ReceiptsArgument, reason: ReasonOption = None) -> int:
     """Dead-letter messages at once."""
     more: dict[str, object] = {} if reason is None else {"reason": reason}
-    return _settle("reject", "rejected", receipts, more, server, timeout, as_json)
+    return _settle(options, "reject", "rejected", receipts, more)
 
 
 @app.command(
     epilog=_SETTLE_EXAMPLES.format(verb="extend", more=" --for 1m"),
     short_help="Extend the visibility timeout of messages.",
 )
-@reported
-def extend(
-    receipts: ReceiptsArgument,
-    span: ForOption,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def extend(options: BrokerOptions, receipts: ReceiptsArgument, span: ForOption) -> int:
     """Extend the visibility timeout of messages, at most to the end of their member's session.
 
     Poll with a long --visibility if the work takes long.
     """
     more: dict[str, object] = {"timeout": f"{duration_ms('--for', span, most_ms=_LONGEST_MS)}ms"}
-    return _settle("visibility", "extended", receipts, more, server, timeout, as_json)
+    return _settle(options, "visibility", "extended", receipts, more)
 
 
-def _settle(
-    verb: str,
-    done: str,
-    given: list[str],
-    more: dict[str, object],
-    server: str | None,
-    timeout: str,
-    as_json: bool,
-) -> int:
+def _settle(options: BrokerOptions, verb: str, done: str, given: list[str], more: dict[str, object]) -> int:
     from goqueue.cli.commands.queue.queue_settle import read_receipts, settle_all
 
     receipts = read_receipts(given)
-    return settle_all(broker_at(server, timeout), verb, done, receipts, more, as_json=as_json)
+    return settle_all(options.broker(), verb, done, receipts, more, as_json=options.as_json)

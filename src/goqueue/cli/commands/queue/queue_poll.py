@@ -14,6 +14,7 @@ import typer
 from goqueue.cli.commands.queue.queue_member import MOST_VISIBLE_MS, StayingMember, Target, join, leave
 from goqueue.cli.commands.queue.queue_member import poll as poll_once
 from goqueue.cli.terminal.failures import EXIT_FAILED
+from goqueue.cli.terminal.styled_lines import plain_text, print_lines
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import GoQueueError
 from goqueue.model.units import format_duration_ms
@@ -40,7 +41,6 @@ def poll_and_ack(broker: BrokerHttp, target: Target, options: PollOptions) -> in
     """Poll, print and ack. Messages that were not printed are given back by leaving the group."""
     from goqueue.cli.commands.queue.queue_settle import settle
     from goqueue.cli.commands.queue.queue_view import failures_table
-    from goqueue.cli.terminal import styled_lines
 
     session_ms = max(_SESSION_MS, options.visibility_ms or 0)
     member_id = join(broker, target, session_ms)
@@ -59,7 +59,7 @@ def poll_and_ack(broker: BrokerHttp, target: Target, options: PollOptions) -> in
             if bad:
                 failed += len(bad)
                 typer.echo("these were printed and could not be acked; they come again:", err=True)
-                typer.echo(styled_lines.plain_text(failures_table(receipts, results)), err=True)
+                typer.echo(plain_text(failures_table(receipts, results)), err=True)
     except GoQueueError:
         if found:
             typer.echo(f"{found - failed} acked; what was printed behind them may come again", err=True)
@@ -149,13 +149,12 @@ def _extend(broker: BrokerHttp, messages: Sequence[dict[str, Any]], span_ms: int
 def _print_messages(messages: Sequence[dict[str, Any]], *, as_json: bool, with_receipts: bool) -> None:
     """Print messages, and flush: they may be acked next."""
     from goqueue.cli.commands.queue.queue_view import message_lines
-    from goqueue.cli.terminal import styled_lines
 
     for message in messages:
         if as_json:
             typer.echo(msgspec.json.encode(message))
         else:
-            styled_lines.print_lines(message_lines(message, with_receipt=with_receipts))
+            print_lines(message_lines(message, with_receipt=with_receipts))
     sys.stdout.flush()
 
 

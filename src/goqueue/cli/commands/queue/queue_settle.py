@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import GoQueueError
 from goqueue.model.fields import shown
 
@@ -92,7 +93,7 @@ def settle_all(
 ) -> int:
     """Settle in batches, and report how many succeeded and why the others failed, also before an error is raised."""
     from goqueue.cli.commands.queue.queue_view import failures_table
-    from goqueue.cli.terminal import progress, styled_lines
+    from goqueue.cli.terminal import progress
 
     results: list[dict[str, Any]] = []
     failure: GoQueueError | None = None
@@ -114,10 +115,10 @@ def settle_all(
     good = sum(1 for each in results if each.get("ok"))
     if as_json:
         results_json = [{"receipt_handle": receipt, **each} for receipt, each in zip(receipts, results, strict=False)]
-        styled_lines.print_json({"settled": good, "failed": len(results) - good, "results": results_json})
+        print_json({"settled": good, "failed": len(results) - good, "results": results_json})
     else:
         if good < len(results):
-            styled_lines.print_lines(failures_table(receipts[: len(results)], results))
+            print_lines(failures_table(receipts[: len(results)], results))
         if good:
             typer.echo(f"{good} {done}{remark(results)}")
         if good < len(results):

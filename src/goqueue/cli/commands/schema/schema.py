@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goqueue.cli.commands.schema import schema_options as options
+from goqueue.cli.commands.schema import schema_options as declared
 from goqueue.cli.commands.schema.schema_options import read_draft, registry_at, require_subject
 from goqueue.cli.connection.confirmation import confirmed
-from goqueue.cli.connection.target import DEFAULT_TIMEOUT, JsonOption, ServerOption, TimeoutOption, YesOption
-from goqueue.cli.terminal.failures import EXIT_FAILED, reported, tell_error
-from goqueue.cli.terminal.styled_lines import print_json
+from goqueue.cli.connection.target import BrokerOptions, YesOption, on_broker
+from goqueue.cli.terminal.failures import EXIT_FAILED, tell_error
+from goqueue.cli.terminal.styled_lines import Line, plain_text, print_json, print_lines
 from goqueue.model.errors import IncompatibleSchema, InvalidSchema, SubjectNotConfigured, SubjectNotFound
 from goqueue.observe.logs import escape
 
@@ -30,34 +30,29 @@ _REMEDY = (
 
 app = typer.Typer(
     help="Register, list, check and compare the schemas of a broker.",
-    epilog=options.EXAMPLES,
+    epilog=declared.EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-@app.command("list", epilog=options.LIST_EXAMPLES)
-@reported
+@app.command("list", epilog=declared.LIST_EXAMPLES)
+@on_broker
 def list_schemas(
-    subject: options.MaybeSubjectArgument = None,
-    deleted: options.DeletedOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+    options: BrokerOptions, subject: declared.MaybeSubjectArgument = None, deleted: declared.DeletedOption = False
 ) -> int:
     """List subjects, or the versions of one."""
     from goqueue.cli.commands.schema import schema_calls, schema_view
-    from goqueue.cli.terminal import styled_lines
 
-    registry = registry_at(server, timeout)
+    registry = registry_at(options)
     if subject is not None:
         numbers = registry.versions(require_subject(subject), deleted=deleted)
         answers = [registry.version(subject, number, deleted=deleted) for number in numbers]
-        if as_json:
+        if options.as_json:
             print_json(answers)
         else:
             found = [schema_calls.convert(answer, schema_calls.Schema) for answer in answers]
-            styled_lines.print_lines(schema_view.versions_table(found, deleted=deleted))
+            print_lines(schema_view.versions_table(found, deleted=deleted))
         return 0
     rows = []
     for latest in registry.latest(deleted=deleted):
@@ -68,7 +63,7 @@ def list_schemas(
             continue  # Deleted since it was listed.
         live = [number for number in numbers if number not in gone]
         rows.append(schema_view.SubjectRow(latest, live, registry.level(latest.subject), gone))
-    if as_json:
+    if options.as_json:
         print_json(
             [
                 {
@@ -84,47 +79,44 @@ def list_schemas(
             ]
         )
     elif rows:
-        styled_lines.print_lines(schema_view.subjects_table(rows, deleted=deleted))
+        print_lines(schema_view.subjects_table(rows, deleted=deleted))
     else:
         typer.echo("no schema is registered", err=True)
     return 0
 
 
-@app.command(epilog=options.SHOW_EXAMPLES)
-@reported
+@app.command(epilog=declared.SHOW_EXAMPLES)
+@on_broker
 def show(
-    subject: options.MaybeSubjectArgument = None,
+    options: BrokerOptions,
+    subject: declared.MaybeSubjectArgument = None,
     version: Annotated[str, typer.Argument(metavar="VERSION|latest", help="Which of its versions.")] = "latest",
     schema_id: Annotated[
         int | None, typer.Option("--id", min=0, metavar="N", help="By its id, instead of a subject.")
     ] = None,
-    deleted: options.DeletedOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+    deleted: declared.DeletedOption = False,
 ) -> int:
     """Print the text of a schema.
 
     JSON is printed with one line per part, Protobuf as it was registered. A pipe gets nothing but the text.
     """
     from goqueue.cli.commands.schema import schema_calls, schema_draft, schema_view
-    from goqueue.cli.terminal import styled_lines
 
     if (subject is None) == (schema_id is None):
         raise typer.BadParameter("say which schema: a subject, or --id and no subject")
     version = schema_draft.check_version(version, "VERSION")
-    registry = registry_at(server, timeout)
+    registry = registry_at(options)
     if schema_id is None:
         answer = registry.version(require_subject(subject or ""), version, deleted=deleted)
     else:
         # The broker's answer for an id omits the id.
         answer = {**schema_calls.convert(registry.by_id(schema_id), dict[str, Any]), "id": schema_id}
-    if as_json:
+    if options.as_json:
         print_json(answer)
         return 0
     found = schema_calls.convert(answer, schema_calls.Schema)
     if sys.stdout.isatty():
-        styled_lines.print_lines(schema_view.schema_lines(found))
+        print_lines(schema_view.schema_lines(found))
     else:
         # For a file, which is UTF-8 whatever the terminal's encoding.
         text = schema_view.text_of(found)
@@ -132,17 +124,15 @@ def show(
     return 0
 
 
-@app.command(epilog=options.REGISTER_EXAMPLES)
-@reported
+@app.command(epilog=declared.REGISTER_EXAMPLES)
+@on_broker
 def register(
-    subject: options.SubjectArgument,
-    file: options.FileArgument,
-    kind: options.TypeOption = None,
-    reference: options.ReferenceOption = None,
+    options: BrokerOptions,
+    subject: declared.SubjectArgument,
+    file: declared.FileArgument,
+    kind: declared.TypeOption = None,
+    reference: declared.ReferenceOption = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Register its normal form.")] = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Register a schema as the next version of a subject.
 
@@ -151,7 +141,7 @@ def register(
     """
     from goqueue.cli.commands.schema import schema_calls
 
-    registry = registry_at(server, timeout)
+    registry = registry_at(options)
     draft = read_draft(file, kind, reference).body()
     existing = registry.find(require_subject(subject), draft, normalize=normalize)
     try:
@@ -161,9 +151,9 @@ def register(
         verdict = registry.verdict(subject, draft)
         if verdict.is_compatible:
             raise error from None
-        return _report_refusal(subject, registry.level(subject), verdict, as_json=as_json)
+        return _report_refusal(subject, registry.level(subject), verdict, as_json=options.as_json)
     registered = schema_calls.convert(answer, schema_calls.Registered)
-    if as_json:
+    if options.as_json:
         print_json({**answer, "existed": existing == registered})
     else:
         how = "was there already" if existing == registered else "registered"
@@ -171,11 +161,12 @@ def register(
     return 0
 
 
-@app.command(epilog=options.CHECK_EXAMPLES)
-@reported
+@app.command(epilog=declared.CHECK_EXAMPLES)
+@on_broker
 def check(
-    subject: options.SubjectArgument,
-    file: options.FileArgument,
+    options: BrokerOptions,
+    subject: declared.SubjectArgument,
+    file: declared.FileArgument,
     version: Annotated[
         str | None,
         typer.Option(
@@ -184,22 +175,18 @@ def check(
             help="Compare with this one, or with all; else with those that the subject's compatibility requires.",
         ),
     ] = None,
-    kind: options.TypeOption = None,
-    reference: options.ReferenceOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+    kind: declared.TypeOption = None,
+    reference: declared.ReferenceOption = None,
 ) -> int:
     """Check whether a schema could be registered.
 
     If so, the exit status is 0; if not, each reason is a line, and it is 1. Nothing is changed.
     """
     from goqueue.cli.commands.schema import schema_calls, schema_draft, schema_view
-    from goqueue.cli.terminal import styled_lines
 
     if version is not None and version != "all":
         version = schema_draft.check_version(version, "--version")
-    registry = registry_at(server, timeout)
+    registry = registry_at(options)
     level = registry.level(require_subject(subject))
     draft = read_draft(file, kind, reference).body()
     if version is None:
@@ -217,46 +204,43 @@ def check(
     else:
         verdict = registry.verdict(subject, draft, version)
         compared = [schema_calls.convert(registry.version(subject, version), schema_calls.Schema).version]
-    if as_json:
+    if options.as_json:
         print_json({"is_compatible": verdict.is_compatible, "messages": verdict.messages})
     else:
-        styled_lines.print_lines(schema_view.verdict_lines(subject, level, verdict, compared))
+        print_lines(schema_view.verdict_lines(subject, level, verdict, compared))
     return 0 if verdict.is_compatible else EXIT_FAILED
 
 
-@app.command(epilog=options.DIFF_EXAMPLES)
-@reported
+@app.command(epilog=declared.DIFF_EXAMPLES)
+@on_broker
 def diff(
-    subject: options.SubjectArgument,
+    options: BrokerOptions,
+    subject: declared.SubjectArgument,
     old: Annotated[str, typer.Argument(metavar="V1", help="A version, or 'latest'.", show_default=False)],
     new: Annotated[str, typer.Argument(metavar="V2", help="Another.", show_default=False)],
-    deleted: options.DeletedOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+    deleted: declared.DeletedOption = False,
 ) -> int:
     """Compare two versions of a subject.
 
     Shows the changes of the text, and whether each version can read data written with the other.
     """
     from goqueue.cli.commands.schema import schema_calls, schema_draft, schema_view
-    from goqueue.cli.terminal import styled_lines
 
     numbers = schema_draft.check_version(old, "V1"), schema_draft.check_version(new, "V2")
-    registry = registry_at(server, timeout)
+    registry = registry_at(options)
     before, after = (
         schema_calls.convert(registry.version(require_subject(subject), number, deleted=deleted), schema_calls.Schema)
         for number in numbers
     )
     readings = _check_readability(registry, before, after)
     difference = list(schema_view.difference_lines(before, after))
-    if as_json:
+    if options.as_json:
         print_json(
             {
                 "subject": subject,
                 "from": before.version,
                 "to": after.version,
-                "diff": styled_lines.plain_text(difference),
+                "diff": plain_text(difference),
                 "readings": [
                     {
                         "reader": each.reader,
@@ -272,23 +256,21 @@ def diff(
             }
         )
     else:
-        same: styled_lines.Line = [(f"versions {before.version} and {after.version} have the same text", "")]
-        styled_lines.print_lines([*(difference or [same]), [], *schema_view.readability_lines(readings)])
+        same: Line = [(f"versions {before.version} and {after.version} have the same text", "")]
+        print_lines([*(difference or [same]), [], *schema_view.readability_lines(readings)])
     return 0
 
 
-@app.command(epilog=options.DELETE_EXAMPLES)
-@reported
+@app.command(epilog=declared.DELETE_EXAMPLES)
+@on_broker
 def delete(
-    subject: options.SubjectArgument,
+    options: BrokerOptions,
+    subject: declared.SubjectArgument,
     version: Annotated[
         str | None, typer.Argument(metavar="VERSION|latest", help="Only this version.", show_default=False)
     ] = None,
     permanent: Annotated[bool, typer.Option("--permanent", help="Delete for good what was softly deleted.")] = False,
     yes: YesOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Delete a subject, or one of its versions.
 
@@ -299,14 +281,14 @@ def delete(
 
     if version is not None:
         version = schema_draft.check_version(version, "VERSION")
-    registry = registry_at(server, timeout)
+    registry = registry_at(options)
     require_subject(subject)
     which = {None: "all versions", "latest": "the latest version"}.get(version, f"version {version}")
     how = " for good; that cannot be undone" if permanent else ""
     if not confirmed(f"Delete {which} of {escape(subject)}{how}?", yes):
         return EXIT_FAILED
     gone = registry.delete(subject, version, permanent=permanent)
-    if as_json:
+    if options.as_json:
         print_json(gone)
     else:
         how = "deleted for good" if permanent else "deleted"
@@ -314,18 +296,16 @@ def delete(
     return 0
 
 
-@app.command(epilog=options.CONFIG_EXAMPLES)
-@reported
+@app.command(epilog=declared.CONFIG_EXAMPLES)
+@on_broker
 def config(
-    subject: options.MaybeSubjectArgument = None,
+    options: BrokerOptions,
+    subject: declared.MaybeSubjectArgument = None,
     compatibility: Annotated[
         str | None,
         typer.Option("--compatibility", metavar="LEVEL", help="BACKWARD, FORWARD, FULL, these _TRANSITIVE, or NONE."),
     ] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Follow the setting for all subjects again.")] = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Show or change the compatibility that new versions must have.
 
@@ -335,7 +315,7 @@ def config(
 
     if compatibility is not None and reset:
         raise typer.BadParameter("--compatibility sets what --reset removes; use one of them")
-    registry = registry_at(server, timeout)
+    registry = registry_at(options)
     if subject is not None:
         require_subject(subject)
     if compatibility is not None:
@@ -344,7 +324,7 @@ def config(
         with suppress(SubjectNotConfigured):
             registry.settings("DELETE", subject)
     answer = registry.settings("GET", subject)
-    if as_json:
+    if options.as_json:
         print_json(answer)
     else:
         whose = "all subjects that do not say otherwise" if subject is None else escape(subject)
@@ -355,12 +335,11 @@ def config(
 def _report_refusal(subject: str, level: str, verdict: Verdict, *, as_json: bool) -> int:
     """Report why nothing was registered."""
     from goqueue.cli.commands.schema import schema_view
-    from goqueue.cli.terminal import styled_lines
 
     if as_json:
         print_json({"is_compatible": False, "messages": verdict.messages})
         return EXIT_FAILED
-    reasons = styled_lines.plain_text(schema_view.reason_lines(verdict.messages))
+    reasons = plain_text(schema_view.reason_lines(verdict.messages))
     message = f"the schema is not {escape(level)} compatible with {escape(subject)}:\n{reasons}"
     tell_error(message, IncompatibleSchema.code, _REMEDY)
     return EXIT_FAILED

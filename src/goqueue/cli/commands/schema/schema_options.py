@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from goqueue.cli.commands.schema.schema_calls import Registry
     from goqueue.cli.commands.schema.schema_draft import Draft
+    from goqueue.cli.connection.target import BrokerOptions
 
 _LONGEST_MS = 86_400_000
 
@@ -91,12 +92,11 @@ ReferenceOption = Annotated[
 DeletedOption = Annotated[bool, typer.Option("--deleted", help="Include softly deleted ones.")]
 
 
-def registry_at(server: str | None, timeout: str) -> Registry:
+def registry_at(options: BrokerOptions) -> Registry:
     """The schema registry of the chosen broker."""
     from goqueue.cli.commands.schema.schema_calls import Registry
-    from goqueue.cli.connection.target import broker_at
 
-    return Registry(broker_at(server, timeout))
+    return Registry(options.broker())
 
 
 def require_subject(subject: str) -> str:

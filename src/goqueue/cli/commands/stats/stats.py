@@ -11,16 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goqueue.cli.connection.target import (
-    DEFAULT_TIMEOUT,
-    JsonOption,
-    ServerOption,
-    TimeoutOption,
-    broker_at,
-    complete_topics,
-)
-from goqueue.cli.terminal.failures import EXIT_PROBLEMS, reported
-from goqueue.cli.terminal.styled_lines import print_json
+from goqueue.cli.connection.target import BrokerOptions, complete_topics, on_broker
+from goqueue.cli.terminal.failures import EXIT_PROBLEMS
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 
 if TYPE_CHECKING:
     from goqueue.cli.connection.broker_http import BrokerHttp
@@ -46,14 +39,8 @@ LimitOption = Annotated[
 ]
 
 
-@reported
-def stats(
-    topic: OneTopic = None,
-    limit: LimitOption = 20,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def stats(options: BrokerOptions, topic: OneTopic = None, limit: LimitOption = 20) -> int:
     """Show a broker's health and contents: topics, groups and their lag, lanes, delays, transactions.
 
     "Offsets" is the span of a topic's offsets. It counts messages and records stored beside them (transaction markers,
@@ -62,15 +49,12 @@ def stats(
     Ends with status 5 if the broker reports a problem, or does not accept messages. Counts are since its start.
     """
     from goqueue.cli.commands.stats.stats_view import stats_lines
-    from goqueue.cli.terminal import styled_lines
 
-    found = gather(broker_at(server, timeout), topic)
-    if as_json:
+    found = gather(options.broker(), topic)
+    if options.as_json:
         print_json(found)
     else:
-        styled_lines.print_lines(
-            stats_lines(found, limit, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize)
-        )
+        print_lines(stats_lines(found, limit, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize))
     is_well = found["health"]["status"] == "ok" and found["readiness"]["status"] == "pass"
     return 0 if is_well else EXIT_PROBLEMS
 

@@ -13,6 +13,7 @@ import typer
 
 from goqueue.cli.connection.target import JsonOption, ServerOption, TimeoutOption, broker_at
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, EXIT_NO_BROKER, reported
+from goqueue.cli.terminal.styled_lines import print_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,7 +140,6 @@ def _print(screen: ScreenState, *, as_json: bool, is_first: bool) -> None:
     import msgspec
 
     from goqueue.cli.commands.stats.top_view import clock, screen_lines
-    from goqueue.cli.terminal import styled_lines
 
     if as_json:
         away = {"at": screen.away_at, "away": screen.away, "away_since": screen.away_since}
@@ -150,4 +150,4 @@ def _print(screen: ScreenState, *, as_json: bool, is_first: bool) -> None:
         return
     height = 1_000_000
     text = screen_lines(screen, _PLAIN_WIDTH, height)
-    styled_lines.print_lines(text if is_first else [[], *text])
+    print_lines(text if is_first else [[], *text])

@@ -12,19 +12,16 @@ import typer
 from goqueue.cli.connection.bulk_delete import delete_each, look_up_all
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import (
-    DEFAULT_TIMEOUT,
-    JsonOption,
-    ServerOption,
-    TimeoutOption,
+    BrokerOptions,
     TopicArgument,
     YesOption,
-    broker_at,
+    on_broker,
     require_topic_name,
     topic_argument,
 )
 from goqueue.cli.settings.settings_view import SetOption, parse_assignments
-from goqueue.cli.terminal.failures import EXIT_FAILED, reported
-from goqueue.cli.terminal.styled_lines import print_json
+from goqueue.cli.terminal.failures import EXIT_FAILED
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import TopicExists, TopicNotFound
 from goqueue.observe.logs import escape
 
@@ -93,20 +90,18 @@ class TopicIsThere(TopicExists):
 
 
 @app.command("list", epilog=_LIST_EXAMPLES)
-@reported
-def list_topics(
-    server: ServerOption = None, as_json: JsonOption = False, timeout: TimeoutOption = DEFAULT_TIMEOUT
-) -> int:
+@on_broker
+def list_topics(options: BrokerOptions) -> int:
     """List topics, and how much they hold.
 
     "Offsets" is the span of a topic's offsets. It counts messages and records stored beside them (transaction markers,
     delayed messages). The "messages" of --json is the same number.
     """
-    from goqueue.cli.terminal import styled_lines, tables
+    from goqueue.cli.terminal import tables
     from goqueue.cli.terminal.figure_words import size
 
-    found = broker_at(server, timeout).get("/stats")["topic_stats"]
-    if as_json:
+    found = options.broker().get("/stats")["topic_stats"]
+    if options.as_json:
         print_json([{"name": name, **each} for name, each in sorted(found.items())])
     elif found:
         rows = [
@@ -119,15 +114,16 @@ def list_topics(
             ]
             for name, each in sorted(found.items())
         ]
-        styled_lines.print_lines(tables.table(["name", "partitions", "offsets", "size", "segments"], rows))
+        print_lines(tables.table(["name", "partitions", "offsets", "size", "segments"], rows))
     else:
         typer.echo("there are no topics; 'goqueue topic create NAME' makes one", err=True)
     return 0
 
 
 @app.command(epilog=_CREATE_EXAMPLES)
-@reported
+@on_broker
 def create(
+    options: BrokerOptions,
     name: NewNameArgument,
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, metavar="N", help="How many; cannot be changed later.")
@@ -136,9 +132,6 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed if it exists, whatever its settings.")
     ] = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Create a topic. Settings that are not given follow the broker's configuration."""
     from goqueue.cli.commands.topic.topic_view import counted
@@ -148,7 +141,7 @@ def create(
         if "partitions" in wanted:
             raise typer.BadParameter("--partitions and --set partitions=… say the same; use one of them")
         wanted["partitions"] = partitions
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     try:
         answer = broker.send("POST", ["topics"], body={"name": name, "settings": wanted})
     except TopicExists as error:
@@ -156,7 +149,7 @@ def create(
             raise TopicIsThere(str(error)) from None
         existing = _fetch_topic(broker, name)
         answer = {"name": name, "partitions": existing["partitions"], "created": False}
-    if as_json:
+    if options.as_json:
         print_json(answer)
     elif answer["created"]:
         typer.echo(f"{escape(name)} is made, with {counted(answer['partitions'], 'partition')}")
@@ -166,69 +159,50 @@ def create(
 
 
 @app.command(epilog=_DESCRIBE_EXAMPLES, short_help="Show a topic: its settings and its partitions.")
-@reported
-def describe(
-    topic: TopicArgument,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
-) -> int:
+@on_broker
+def describe(options: BrokerOptions, topic: TopicArgument) -> int:
     """Show a topic: its settings, and what each of its partitions holds."""
     from goqueue.cli.commands.topic import topic_view
-    from goqueue.cli.terminal import styled_lines
 
-    answer = _fetch_topic(broker_at(server, timeout), topic)
-    if as_json:
-        print_json(answer)
-    else:
-        styled_lines.print_lines(topic_view.topic_lines(answer))
-    return 0
+    answer = _fetch_topic(options.broker(), topic)
+    return options.show(answer, topic_view.topic_lines)
 
 
 @app.command(epilog=_ALTER_EXAMPLES)
-@reported
+@on_broker
 def alter(
+    options: BrokerOptions,
     topic: TopicArgument,
     settings: SetOption = None,
     unset: Annotated[
         list[str] | None,
         typer.Option("--unset", metavar="FIELD", help="A setting to follow the broker's configuration again."),
     ] = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Change the settings of a topic while it is in use."""
     from goqueue.cli.commands.topic import topic_view
-    from goqueue.cli.terminal import styled_lines
 
     wanted, removed = parse_assignments(settings), list(unset or [])
     if not wanted and not removed:
         raise typer.BadParameter("say what to change: --set FIELD=VALUE or --unset FIELD")
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     before = _fetch_topic(broker, topic)
     answer = broker.send("PATCH", ["topics", topic], body={"settings": wanted, "unset": removed})
-    if as_json:
-        print_json(answer)
-    else:
-        styled_lines.print_lines(topic_view.changes_table(before, answer, [*wanted, *removed]))
-    return 0
+    return options.show(answer, lambda found: topic_view.changes_table(before, found, [*wanted, *removed]))
 
 
 @app.command(epilog=_DELETE_EXAMPLES)
-@reported
+@on_broker
 def delete(
+    options: BrokerOptions,
     topics: TopicsArgument,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")] = False,
     yes: YesOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Delete topics, with all messages. If one of them does not exist, none is deleted."""
     from goqueue.cli.commands.topic.topic_view import at_most_messages
 
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     found = look_up_all(topics, lambda name: _fetch_topic(broker, name), TopicNotFound, if_exists=if_exists)
     if found:
         names = ", ".join(escape(each["name"]) for each in found[:_MOST_NAMED])
@@ -240,14 +214,15 @@ def delete(
         [each["name"] for each in found],
         lambda name: broker.send("DELETE", ["topics", name]),
         TopicNotFound,
-        as_json=as_json,
+        as_json=options.as_json,
     )
     return 0
 
 
 @app.command(epilog=_PURGE_EXAMPLES)
-@reported
+@on_broker
 def purge(
+    options: BrokerOptions,
     topic: TopicArgument,
     partition: Annotated[
         int | None, typer.Option("--partition", min=0, metavar="N", help="Only of this partition.")
@@ -259,9 +234,6 @@ def purge(
         ),
     ] = None,
     yes: YesOption = False,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> int:
     """Remove the messages that a topic has now. The topic and its settings stay.
 
@@ -270,21 +242,21 @@ def purge(
     resend of a removed message still counts as a duplicate. Compacted topics cannot be purged.
     """
     from goqueue.cli.commands.topic import topic_view
-    from goqueue.cli.terminal import styled_lines, times
+    from goqueue.cli.terminal import times
     from goqueue.model.units import format_instant_ns
 
     body: dict[str, object] = {} if partition is None else {"partition": partition}
     if before is not None:
         body["before"] = format_instant_ns(times.past_ns("--before", before))
-    broker = broker_at(server, timeout)
+    broker = options.broker()
     found = _fetch_topic(broker, topic)
     if not confirmed(topic_view.purge_question(found, partition, before), yes):
         return EXIT_FAILED
     answer = broker.send("POST", ["admin", "topics", topic, "purge"], body=body)
-    if as_json:
+    if options.as_json:
         print_json(answer)
         return 0
-    styled_lines.print_lines(topic_view.purged_table(answer))
+    print_lines(topic_view.purged_table(answer))
     if answer["delayed_messages"]:
         typer.echo(f"{topic_view.counted(answer['delayed_messages'], 'delayed message')} will still come", err=True)
     return 0

@@ -14,6 +14,7 @@ import typer
 
 from goqueue.cli.connection.target import DEFAULT_TIMEOUT, ServerOption, TimeoutOption, broker_at
 from goqueue.cli.terminal.failures import reported
+from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.cli.terminal.times import duration_ms, instant_ns, since_ns
 from goqueue.model.units import format_instant_ns
 
@@ -164,7 +165,6 @@ def _parse_message(message: list[str]) -> tuple[str, dict[str, str | int]]:
 
 def _print_message(broker: BrokerHttp, path: str, parameters: dict[str, str | int], *, as_json: bool) -> int:
     from goqueue.cli.commands.trace import trace_answers, trace_view
-    from goqueue.cli.terminal.styled_lines import print_json, print_lines
 
     answer = _fetch_message(broker, path, parameters)
     if as_json:
@@ -180,7 +180,6 @@ def _print_message(broker: BrokerHttp, path: str, parameters: dict[str, str | in
 def _follow_message(broker: BrokerHttp, path: str, parameters: dict[str, str | int]) -> int:
     """Print events as they come, then the final status."""
     from goqueue.cli.commands.trace import event_words, trace_answers, trace_view
-    from goqueue.cli.terminal.styled_lines import print_lines
 
     output = trace_view.output_format()
     last: Event | None = None
@@ -217,7 +216,6 @@ def _count_printed(last: Event | None, events: list[Event]) -> int:
 
 def _print_messages(broker: BrokerHttp, wanted: dict[str, str | int], limit: int, *, as_json: bool) -> int:
     from goqueue.cli.commands.trace import trace_answers, trace_view
-    from goqueue.cli.terminal.styled_lines import print_json, print_lines
 
     path = "/traces/search" if wanted else "/traces"
     answer = broker.get(path, {**wanted, "limit": limit})
