@@ -11,19 +11,21 @@ from goqueue.model.producers import OpenRecords
 class NoListeners:
     """No events and no timers."""
 
-    def published(self, partition: object, first: int, count: int) -> None:
+    def published(self, partition: object, first: int, count: int, at_ns: int) -> None:
         pass
 
-    def delayed(self, partition: object, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
+    def delayed(self, partition: object, offsets: NDArray[np.int64], dues: NDArray[np.int64], at_ns: int) -> None:
         pass
 
-    def fired(self, partition: object, originals: list[int], first_copy: int) -> None:
+    def fired(self, partition: object, originals: list[int], first_copy: int, at_ns: int) -> None:
         pass
 
-    def delay_changed(self, partition: object, offset: int, due_ns: int | None) -> None:
+    def delay_changed(self, partition: object, offset: int, due_ns: int | None, at_ns: int) -> None:
         pass
 
-    def transaction_ended(self, partition: object, records: OpenRecords, *, is_commit: bool, reason: str = "") -> None:
+    def transaction_ended(
+        self, partition: object, records: OpenRecords, at_ns: int, *, is_commit: bool, reason: str = ""
+    ) -> None:
         pass
 
     def check_room(self, more: int) -> None:

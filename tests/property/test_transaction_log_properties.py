@@ -192,7 +192,7 @@ class TransactionLog(RuleBasedStateMachine):
         assert found is not None
         run = found.load()
         assert run.columns()["offset"].tolist() == [offset]
-        fired = fire([run.frames], [offset], START_NS)[0]
+        fired = fire([run.frames], [offset], START_NS)[0][0]
         at = self.log.append(join_frames([fired], START_NS))
         assert not fired[3] & Flag.TRANSACTIONAL, "what depends on nothing any more is plain"
         self.delays.ended(np.array([offset], np.int64))

@@ -96,7 +96,7 @@ class WheelMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_and_knows_when_to_look_again(self) -> None:
-        assert len(self.wheel) == len(self.waiting)
+        assert self.wheel.size == len(self.waiting)
         following = self.wheel.next_due_ns()
         if self.waiting:
             assert following is not None
@@ -109,7 +109,7 @@ class WheelMachine(RuleBasedStateMachine):
         if hasattr(self, "wheel"):
             self.now_ns += 40 * YEAR
             self._drain()
-            assert not len(self.wheel)
+            assert not self.wheel.size
 
 
 TestWheelAgainstASet = WheelMachine.TestCase

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 from goqueue.broker.coordinator.dead_letter_topics import dead_letter_topic, find_or_make
 from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.delays.delays import Delays
+from goqueue.broker.delays.firing import Firing
 from goqueue.broker.events.event_recorder import EventRecorder
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.in_process import InProcessFace
@@ -161,13 +162,8 @@ class Broker(InProcessFace):
         """Everything that has a part in a publish, but for the topics themselves."""
         self.clockwork = TimerService(self.clock)
         self.notes = EventRecorder(self.tracing.tracer, self.clock, self.topics.by_id.get)
-        self.delays = Delays(
-            self.clockwork,
-            self.clock,
-            self.disk.check,
-            self.topics,
-            self.config.limits.max_delayed,
-        )
+        self._firing = Firing(self.clockwork, self.clock, self.disk.check, self.config.limits.max_delayed)
+        self.delays = Delays(self._firing, self.clock, self.topics)
         self.schemas = SchemaRegistry(self._schema_journal, self.config.schemas)
         self._schema_check = SchemaCheck(self.schemas)
         self._refusals = SchemaRejects(self._schema_check, self.notes, self._dead_letter_topic)
@@ -186,7 +182,7 @@ class Broker(InProcessFace):
         )
         self.producer_files = ProducerFiles(self.stillness, self.clock, self.config)
         self.publisher = Publisher(
-            self.disk, self.clock, self.delays, self._refusals, self._appender, self.metrics.publish
+            self.disk, self.clock, self._firing.timers, self._refusals, self._appender, self.metrics.publish
         )
 
     async def _open_topics(self) -> None:
@@ -195,7 +191,7 @@ class Broker(InProcessFace):
             self._journals,
             self._commits,
             self.checkpoints,
-            self.delays,
+            self._firing,
             self.notes,
             self.config,
             self.clock,

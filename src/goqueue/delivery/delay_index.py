@@ -21,6 +21,8 @@ _DONE = -1
 """The due time of an offset that is no longer pending. True ones are never negative."""
 _FEW_DONE = 1_024
 """So many may lie around in any case."""
+_FEW = 32
+"""So many are looked up one by one in less time than all of them as a column."""
 _SEARCH = 4_096
 _DUMP_VERSION = 1
 _DUMP_HEAD = Struct("<Iqq")
@@ -87,6 +89,10 @@ class PendingDelays:
 
     def remove_many(self, offsets: Numbers) -> None:
         """Those that are not pending are passed over."""
+        if len(offsets) <= _FEW:
+            for offset in offsets.tolist():
+                self.remove(offset)
+            return
         if not len(self._offsets):
             return
         dues = np.frombuffer(self._dues, np.int64)
@@ -136,6 +142,9 @@ class PendingDelays:
 
     def is_due(self, offsets: Numbers, dues: Numbers) -> NDArray[np.bool_]:
         """Which of these are pending with exactly that due time."""
+        if len(offsets) <= _FEW:
+            rows = zip(offsets.tolist(), dues.tolist(), strict=True)
+            return np.array([self.due(offset) == due_ns for offset, due_ns in rows], np.bool_)
         if not len(self._offsets):
             return np.zeros(len(offsets), np.bool_)
         places, found = self._places(offsets)

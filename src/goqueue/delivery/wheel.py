@@ -51,14 +51,12 @@ class TimerWheel:
         self._late: array[int] = array("q")
         """In no bucket: what is due before ``_tick``, because it was put in late or the clock went back a little."""
         self._late_tick = 0
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.size = 0
+        """How many entries there are."""
 
     def insert(self, due_ns: int, owner: int, item: int, now_ns: int) -> None:
         self._follow_clock(now_ns)
-        self._count += 1
+        self.size += 1
         # Upwards, so that its tick begins only when it is due.
         tick = -(-due_ns // TICK_NS)
         distance = tick - self._tick
@@ -76,7 +74,7 @@ class TimerWheel:
     def insert_many(self, entries: Entries, now_ns: int) -> None:
         """The same for many at once."""
         self._follow_clock(now_ns)
-        self._count += len(entries)
+        self.size += len(entries)
         self._place(entries)
 
     def advance(self, now_ns: int) -> Entries:
@@ -99,7 +97,7 @@ class TimerWheel:
             # Most came in buckets of higher levels and go further down.
             self._place(rows[~due])
             rows = rows[due]
-        self._count -= len(rows)
+        self.size -= len(rows)
         return rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
 
     def next_due_ns(self) -> int | None:
@@ -129,7 +127,7 @@ class TimerWheel:
         if wanted.all():
             return bucket
         kept = rows[wanted]
-        self._count -= len(rows) - len(kept)
+        self.size -= len(rows) - len(kept)
         return array("q", kept.tobytes())
 
     def _follow_clock(self, now_ns: int) -> None:
@@ -137,7 +135,7 @@ class TimerWheel:
         if tick < self._tick - _SIZES[0]:
             # The clock went back. Else all that is put in until it is here again would be looked at in each tick.
             self._rebuild(tick)
-        elif not self._count and tick > self._tick:
+        elif not self.size and tick > self._tick:
             self._tick = tick
 
     def _rebuild(self, tick: int) -> None:

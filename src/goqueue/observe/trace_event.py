@@ -159,11 +159,6 @@ def joined(parts: Sequence[Offsets]) -> Offsets:
     return packed(together[0], to_bits(together, together[0], span))
 
 
-def weight(event: TraceEvent) -> int:
-    """Memory of an event, in units of about one number."""
-    return 10 + len(event.offsets) + len(event.order)
-
-
 def _rank(offsets: Offsets, offset: int) -> int:
     before = 0
     for first, end in pairs(runs_of(offsets)):

@@ -152,9 +152,9 @@ def settle_delays(batch: CheckedBatch, now_ns: int, latest_ns: int) -> tuple[Che
     return _without_delay(batch, places[~waits], ends[~waits]), places[waits], dues[waits]
 
 
-def fire(frames: Sequence[bytes | memoryview], offsets: Sequence[int], now_ns: int) -> list[bytes]:
-    """The visible messages for delayed records with these offsets."""
-    made = []
+def fire(frames: Sequence[bytes | memoryview], offsets: Sequence[int], now_ns: int) -> tuple[list[bytes], list[int]]:
+    """The visible messages for delayed records with these offsets, and the timestamps of the delayed records."""
+    made, since_ns = [], []
     for frame, offset in zip(frames, offsets, strict=True):
         data = bytes(frame)
         timestamp_ns, priority, flags, key_length, value_length, _ = _BODY.unpack_from(data, CHECKSUM_FROM)
@@ -167,6 +167,7 @@ def fire(frames: Sequence[bytes | memoryview], offsets: Sequence[int], now_ns: i
             length_at = others_at + len(_PRODUCER_START)
             others_at = length_at + 2 + int.from_bytes(data[length_at : length_at + 2])
             count -= 1
+        since_ns.append(timestamp_ns)
         since, origin = b"%d" % timestamp_ns, b"%d" % offset
         headers = b"%b%b%b%b%b%b%b%b" % (
             count.to_bytes(2),
@@ -189,7 +190,7 @@ def fire(frames: Sequence[bytes | memoryview], offsets: Sequence[int], now_ns: i
                 flags & _KEPT_FLAGS & ~int(Flag.TRANSACTIONAL) | int(Flag.FIRED),
             )
         )
-    return made
+    return made, since_ns
 
 
 def fired_origin(packed_headers: bytes) -> int | None:

@@ -16,8 +16,8 @@ from goqueue.observe.trace_event import (
     place_name,
     runs_of,
     split_place,
-    weight,
 )
+from goqueue.observe.tracer import weight
 
 
 def in_bits(offsets: set[int]) -> str:

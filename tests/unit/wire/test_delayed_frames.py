@@ -245,7 +245,7 @@ def test_a_fired_message_is_the_original_with_another_time(
     told = ((DELAYED_TIMESTAMP, b"%d" % timestamp_ns), (DELAYED_OFFSET, b"%d" % offset))
     expected = encode_headers((*headers, *told))
     visible = encode_frame(key, value, expected, NOW + 5, 4, flags | int(Flag.FIRED))
-    assert fire([original, memoryview(original)], [offset, offset], NOW + 5) == [visible, visible]
+    assert fire([original, memoryview(original)], [offset, offset], NOW + 5) == ([visible, visible], [timestamp_ns] * 2)
     assert fired_origin(expected) == offset
     messages, damaged = decode_run(run_of(visible))
     assert not damaged
@@ -255,7 +255,7 @@ def test_a_fired_message_is_the_original_with_another_time(
 def test_the_largest_headers_of_a_delayed_message_leave_room_to_fire() -> None:
     original = delayed(1, headers=(("a", b"x" * (0xFFFF - 100 - 2 - 5 - DUE_HEADER_SIZE)),))
     check(original)
-    (visible,) = fire([original], [2**63 - 1], 2**63 - 1)
+    ((visible,), _) = fire([original], [2**63 - 1], 2**63 - 1)
     messages, damaged = decode_run(run_of(visible))
     assert not damaged
     assert [name for name, _ in messages[0].headers] == ["a", DELAYED_TIMESTAMP, DELAYED_OFFSET]
@@ -263,7 +263,7 @@ def test_the_largest_headers_of_a_delayed_message_leave_room_to_fire() -> None:
 
 def test_only_a_producers_stamp_that_stands_first_is_left_out() -> None:
     original = delayed(1, headers=(("a", PRODUCER.encode()), ("b", b"")))
-    (visible,) = fire([original], [9], NOW)
+    ((visible,), _) = fire([original], [9], NOW)
     assert [name for name, _ in decode_run(run_of(visible))[0][0].headers][:2] == ["a", "b"]
 
 

@@ -1,26 +1,25 @@
-"""Delayed messages of all topics: listing, cancelling and rescheduling them, and their timers."""
+"""Delayed messages of all topics: listing, cancelling and rescheduling them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from heapq import merge
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
-from goqueue.broker.delays.firing import DelayTally, Firing, Waiting
+from goqueue.broker.delays.delay_timers import Waiting
+from goqueue.broker.delays.firing import DelayTally, Firing
 from goqueue.broker.partitions.delayed_records import read_delayed_records
 from goqueue.broker.partitions.derived_files import SAVE_BEHIND
 from goqueue.broker.partitions.partition import LATEST_DUE_NS, Partition
 from goqueue.broker.partitions.running_topics import RunningTopics
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.model.clock import NANOS_PER_MS, Clock
-from goqueue.model.errors import DelayedNotFound, GoQueueError, InvalidMessage, InvalidRequest, TooManyDelayed
+from goqueue.model.errors import DelayedNotFound, GoQueueError, InvalidMessage, InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.message import Message
 from goqueue.wire.batch import FrameRun
@@ -59,42 +58,21 @@ class DelayStats:
 
 
 class Delays:
-    """The delayed messages of all partitions. Follows appends as their timers (``DelayTimers``)."""
+    """The delayed messages of all partitions."""
 
-    def __init__(
-        self,
-        clockwork: TimerService,
-        clock: Clock,
-        check_disk: Callable[[], None],
-        topics: RunningTopics,
-        max_delayed: int,
-    ) -> None:
+    def __init__(self, firing: Firing, clock: Clock, topics: RunningTopics) -> None:
         self._clock = clock
         self._topics = topics
-        self._max_delayed = max_delayed
-        self._firing = Firing(clockwork, clock, check_disk)
-        self._waiting: dict[Partition, Waiting] = {}
-        self._at_most = 0
-        """An upper bound of how many wait: those that did when last counted, and all that came since."""
+        self._firing = firing
 
     # Life
 
     def start(self) -> None:
         """From here on messages become visible when they are due."""
-        for partition in self._partitions():
-            # A move of dead letters that went on after the start may have brought some already.
-            if len(partition.delays) and partition not in self._waiting:
-                self._watch(partition)
+        self._firing.timers.start(self._partitions())
 
     def _partitions(self) -> list[Partition]:
         return [partition for topic in self._topics.by_name.values() for partition in topic.partitions]
-
-    def forget(self, partitions: Iterable[Partition]) -> None:
-        """Drop the timers of partitions whose topic was deleted."""
-        for partition in partitions:
-            waiting = self._waiting.pop(partition, None)
-            if waiting is not None:
-                self._firing.forget(waiting)
 
     async def stop(self) -> None:
         await self._firing.stop()
@@ -109,56 +87,16 @@ class Delays:
             if (is_due or (everything and delays.changes)) and await partition.derived.save_delays():
                 delays.log.drop_what_nothing_holds()
 
-    # Following appends
+    # Looking
 
     @property
     def pending(self) -> int:
-        return sum(len(each.delays) for each in self._waiting)
-
-    def check_room(self, more: int, pending: int | None = None) -> None:
-        """Raise ``TooManyDelayed`` unless so many more may wait. ``pending`` spares counting them for each message."""
-        if self._at_most + more <= self._max_delayed:
-            # There may be thousands of partitions to count in, and it is only a matter of how many there are at most.
-            return
-        if pending is None:
-            pending = self._at_most = self.pending
-        if pending + more > self._max_delayed:
-            raise TooManyDelayed(f"{pending} delayed messages wait, and limits.max_delayed is {self._max_delayed}")
-
-    def added(self, partition: Partition, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
-        """New delayed messages wait."""
-        waiting = self._waiting.get(partition)
-        if waiting is None:
-            self._watch(partition)
-        else:
-            self._at_most += len(offsets)
-            self._firing.schedule(waiting, offsets, dues)
-
-    def held(self, partition: Partition, count: int) -> None:
-        """New delayed messages belong to an open transaction."""
-        if partition not in self._waiting:
-            self._watch(partition)
-        else:
-            self._at_most += count
-
-    def set_due(self, partition: Partition, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
-        """Due times of messages that waited before count from now on."""
-        waiting = self._waiting.get(partition)
-        if waiting is None:
-            self._watch(partition)
-        else:
-            self._firing.schedule(waiting, offsets, dues)
-
-    def _watch(self, partition: Partition) -> None:
-        """Begin with all that waits in a partition: count it, and make it visible in its time."""
-        self._waiting[partition] = self._firing.watch(partition)
-        self._at_most += len(partition.delays)
+        """How many messages wait, those of open transactions included."""
+        return self._firing.timers.pending
 
     def overdue(self, before_ns: int) -> list[Waiting]:
         """Partitions where something was due before that instant and still waits."""
         return self._firing.overdue(before_ns)
-
-    # Looking
 
     async def page(self, name: str, limit: int, after: str | None = None) -> DelayedPage:
         """What waits in a topic, the next due first."""
@@ -168,14 +106,14 @@ class Delays:
         place = None if after is None else _parse_place(after)
         found = []
         for number, partition in enumerate(topic.partitions):
-            if partition in self._waiting:
+            if len(partition.delays.pending):
                 behind = None if place is None else (place[0], _offset_behind(place, number))
                 found.append([(due, number, at) for due, at in partition.delays.pending.earliest(limit + 1, behind)])
                 # Each may have a million to look through.
                 await asyncio.sleep(0)
         chosen = list(islice(merge(*found), limit + 1))
         page = chosen[:limit]
-        total = sum(len(each.delays.pending) for each in topic.partitions if each in self._waiting)
+        total = sum(len(each.delays.pending) for each in topic.partitions)
         messages = await self._describe(topic, page)
         return DelayedPage(messages, _place(page[-1]) if len(chosen) > limit else None, total)
 
@@ -190,7 +128,7 @@ class Delays:
         return [
             number
             for number, partition in enumerate(topic.partitions)
-            if partition in self._waiting and partition.delays.pending.due(offset) is not None
+            if partition.delays.pending.due(offset) is not None
         ]
 
     @property
@@ -198,16 +136,10 @@ class Delays:
         return self._firing.tally
 
     def stats(self) -> DelayStats:
-        dues = [each.delays.pending.next_due_ns() for each in self._waiting]
-        return DelayStats(self.pending, self._firing.tally, min((due for due in dues if due is not None), default=None))
-
-    def due(self, partition: Partition, offset: int) -> int | None:
-        """When the message that waits there is due, be it in a transaction that is open; ``None`` if none does."""
-        return partition.delays.due(offset) if partition in self._waiting else None
+        return DelayStats(self.pending, self._firing.tally, self._firing.timers.next_due_ns())
 
     def _due(self, topic: Topic, number: int, offset: int) -> int:
-        partition = topic.partition(number)
-        due_ns = partition.delays.pending.due(offset) if partition in self._waiting else None
+        due_ns = topic.partition(number).delays.pending.due(offset)
         if due_ns is None:
             raise DelayedNotFound(
                 f"no message waits at offset {shown(offset)} of partition {number} of {topic.name!r}: "

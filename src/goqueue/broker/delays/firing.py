@@ -7,7 +7,6 @@ that is cancelled or rescheduled meanwhile is left out at the last moment: nothi
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from goqueue.broker.delays.delay_timers import DelayTimers, Waiting
 from goqueue.broker.partitions.delayed_records import read_delayed_records
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.runtime.timer_service import Owner, TimerService
+from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.delivery.wheel import Entries
 from goqueue.model.clock import NANOS_PER_SECOND, Clock
 from goqueue.model.errors import GoQueueError, StorageFailed, TopicNotFound
@@ -27,7 +27,6 @@ from goqueue.observe.histogram import Histogram
 from goqueue.observe.trace_event import split_place
 from goqueue.wire.batch import MAX_BATCH_BYTES, join_frames
 from goqueue.wire.delayed import fire
-from goqueue.wire.frame import timestamp_of
 
 log = get_logger(__name__)
 
@@ -53,72 +52,27 @@ class DelayTally:
     """From when they were due until readers saw them."""
 
 
-@dataclass(eq=False, slots=True)
-class Waiting:
-    """One partition with delayed messages."""
-
-    partition: Partition
-    number: int = -1
-    due: deque[Entries] = field(default_factory=deque)
-    """Taken from the wheel and not visible yet: a piece for each time that the wheel gave some."""
-    trouble: str = ""
-    """Why the last try to make some visible failed."""
-
-    def wants(self, entries: Entries) -> NDArray[np.bool_]:
-        return self.partition.delays.is_due(entries[:, 2], entries[:, 0])
-
-    def take(self, most: int) -> Entries:
-        """The first of what is due. Of a large backlog nothing else is touched."""
-        taken: list[Entries] = []
-        while self.due and most > 0:
-            piece = self.due.popleft()
-            if len(piece) > most:
-                self.due.appendleft(piece[most:])
-            taken.append(piece[:most])
-            most -= len(taken[-1])
-        return np.concatenate(taken)
-
-    def is_late(self, before_ns: int) -> bool:
-        """Whether the first of what is due was due before that instant, and nobody has cancelled it since."""
-        first = self.due[0][:_AT_A_STRETCH] if self.due else np.empty((0, 3), np.int64)
-        return bool((first[self.wants(first), 0] < before_ns).any())
-
-
 class Firing:
     """Owns the task that makes messages visible."""
 
-    def __init__(self, clockwork: TimerService, clock: Clock, check_disk: Callable[[], None]) -> None:
-        self._clockwork = clockwork
+    def __init__(self, timers: TimerService, clock: Clock, check_disk: Callable[[], None], max_delayed: int) -> None:
+        self.timers = DelayTimers(timers, max_delayed, self._on_due)
         self._clock = clock
         self._check_disk = check_disk
         self._due: dict[Waiting, None] = {}
         self._put_off: dict[Waiting, None] = {}
-        """What is due there could not be written; it is tried again in a while. The others go on."""
+        """Partitions that could not be written, to be tried again later; the others continue."""
         self._task: asyncio.Task[None] | None = None
         self._again: asyncio.TimerHandle | None = None
         self._stopped = False
         self.tally = DelayTally()
 
-    def watch(self, partition: Partition) -> Waiting:
-        """Everything that waits in a partition will be made visible in its time."""
-        waiting, delays = Waiting(partition), partition.delays
-        owner = Owner(lambda due: self._on_due(waiting, due), waiting.wants, lambda: len(delays.pending))
-        waiting.number = self._clockwork.register(owner)
-        offsets, dues = delays.pending.entries()
-        self.schedule(waiting, offsets, dues)
-        return waiting
-
-    def forget(self, waiting: Waiting) -> None:
-        self._clockwork.unregister(waiting.number)
-        self._due.pop(waiting, None)
-        self._put_off.pop(waiting, None)
-
-    def schedule(self, waiting: Waiting, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
-        if len(offsets) == 1:
-            self._clockwork.set(int(dues[0]), waiting.number, int(offsets[0]))
-        elif len(offsets):
-            owners = np.full(len(offsets), waiting.number, np.int64)
-            self._clockwork.set_many(np.stack((dues, owners, offsets), axis=1))
+    def forget(self, partition: Partition) -> None:
+        """Drop what is due in a partition whose topic was deleted, and its timers."""
+        waiting = self.timers.unwatch(partition)
+        if waiting is not None:
+            self._due.pop(waiting, None)
+            self._put_off.pop(waiting, None)
 
     def overdue(self, before_ns: int) -> list[Waiting]:
         """Partitions where something was due before that instant and still waits."""
@@ -172,8 +126,7 @@ class Firing:
         if not waiting.due:
             # Given up since, because the partition cannot be written.
             return True
-        now = waiting.take(_AT_A_STRETCH)
-        now = _once(now[waiting.wants(now)])
+        now = _once(_still_waiting(waiting, waiting.take(_AT_A_STRETCH)))
         if not len(now) or waiting.partition.closed:
             return True
         try:
@@ -211,7 +164,7 @@ class Firing:
         due, frames, left = await _read_first(partition, due)
         # From here to the append nothing else runs: who was cancelled or rescheduled until now is left out.
         now_ns = self._clock.now_ns()
-        due = self._without_early(waiting, due[waiting.wants(due)], now_ns)
+        due = self._without_early(waiting, _still_waiting(waiting, due), now_ns)
         lost = [offset for offset in due[:, 2].tolist() if offset not in frames]
         if lost:
             self._give_up(waiting, lost)
@@ -219,13 +172,13 @@ class Firing:
         chosen = due[:, 2].tolist()
         if not chosen:
             return left
-        made = fire([frames[offset] for offset in chosen], chosen, now_ns)
+        made, since_ns = fire([frames[offset] for offset in chosen], chosen, now_ns)
         for first, end in _batches(made):
             part = chosen[first:end]
-            partition.append_fired(join_frames(made[first:end], now_ns), part)
+            partition.append_fired(join_frames(made[first:end], now_ns), part, now_ns)
             partition.acknowledge(partition.log.end_offset).add_done_callback(partial(self._seen, due[first:end, 0]))
             self.tally.delivered += len(part)
-            self.tally.delay_ns += sum(now_ns - timestamp_of(frames[offset]) for offset in part)
+            self.tally.delay_ns += len(part) * now_ns - sum(since_ns[first:end])
         return left
 
     def _seen(self, due_ns: NDArray[np.int64], acknowledged: asyncio.Future[None]) -> None:
@@ -243,7 +196,7 @@ class Firing:
         early = due[:, 0] > now_ns
         if not early.any():
             return due
-        self.schedule(waiting, due[early, 2], due[early, 0])
+        self.timers.schedule(waiting, due[early, 2], due[early, 0])
         return due[~early]
 
     def _give_up(self, waiting: Waiting, lost: list[int]) -> None:
@@ -268,6 +221,10 @@ async def _read_first(partition: Partition, due: Entries) -> tuple[Entries, dict
             return due[:most], frames, due[most:]
         # They lie in another order than they are due in, and those with the lowest offsets were read.
         most = looked
+
+
+def _still_waiting(waiting: Waiting, due: Entries) -> Entries:
+    return due[waiting.partition.delays.pending.is_due(due[:, 2], due[:, 0])]
 
 
 def _place(waiting: Waiting) -> dict[str, Any]:

@@ -92,60 +92,47 @@ class EventRecorder:
 
     # Publishing
 
-    def published(self, partition: Partition, first: int, count: int) -> None:
+    def published(self, partition: Partition, first: int, count: int, at_ns: int) -> None:
         if self.tracer.is_on:
             end = first + count
             reason = _of_transaction(partition, end)
-            self.tracer.note(
-                TraceEvent(partition.place, self._clock.now_ns(), kinds.PUBLISH, [first, end], reason=reason)
-            )
+            self.tracer.note(TraceEvent(partition.place, at_ns, kinds.PUBLISH, [first, end], reason=reason))
 
     def transaction_ended(
-        self, partition: Partition, records: OpenRecords, *, is_commit: bool, reason: str = ""
+        self, partition: Partition, records: OpenRecords, at_ns: int, *, is_commit: bool, reason: str = ""
     ) -> None:
         """What a transaction has written to a partition is seen from now on, or never; ``reason``: why never."""
         if self.tracer.is_on:
-            runs = (*pairs(records.seen), *pairs(records.delayed))
-            offsets = joined([[first, end] for first, end in runs])
+            is_one_run = len(records.seen) == 2 and not records.delayed
+            offsets = records.seen if is_one_run else joined([records.seen, records.delayed])
             kind = kinds.COMMITTED if is_commit else kinds.ABORTED
             if not is_commit:
                 reason = f"{kinds.NEVER_SEEN}: {reason}" if reason else kinds.NEVER_SEEN
-            self.tracer.note(TraceEvent(partition.place, self._clock.now_ns(), kind, offsets, reason=reason))
+            self.tracer.note(TraceEvent(partition.place, at_ns, kind, offsets, reason=reason))
 
     # Delays
 
-    def delayed(self, partition: Partition, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
+    def delayed(self, partition: Partition, offsets: NDArray[np.int64], dues: NDArray[np.int64], at_ns: int) -> None:
         if self.tracer.is_on:
             first_due = int(dues[0])
-            # Of those that are not all due at once, each tells itself when it is.
+            # If their due times differ, each record states its own.
             until_ns = first_due if (dues == first_due).all() else 0
-            runs = ascending_to_runs(offsets.tolist())
-            self.tracer.note(TraceEvent(partition.place, self._clock.now_ns(), kinds.DELAY, runs, until=until_ns))
+            runs = _ascending_runs(offsets.tolist())
+            self.tracer.note(TraceEvent(partition.place, at_ns, kinds.DELAY, runs, until=until_ns))
 
-    def fired(self, partition: Partition, originals: list[int], first_copy: int) -> None:
+    def fired(self, partition: Partition, originals: list[int], first_copy: int, at_ns: int) -> None:
         """``originals`` are in the order of their copies."""
         if self.tracer.is_on:
-            runs = to_runs(sorted(originals))
-            order = originals if originals != sorted(originals) else []
-            self.tracer.note(
-                TraceEvent(
-                    partition.place,
-                    self._clock.now_ns(),
-                    kinds.FIRED,
-                    runs,
-                    to=partition.place,
-                    first_copy=first_copy,
-                    order=order,
-                )
-            )
+            ascending = sorted(originals)
+            runs, order = _ascending_runs(ascending), originals if originals != ascending else []
+            place = partition.place
+            self.tracer.note(TraceEvent(place, at_ns, kinds.FIRED, runs, to=place, first_copy=first_copy, order=order))
 
-    def delay_changed(self, partition: Partition, offset: int, due_ns: int | None) -> None:
+    def delay_changed(self, partition: Partition, offset: int, due_ns: int | None, at_ns: int) -> None:
         """Cancelled, or due at another time."""
         if self.tracer.is_on:
             kind = kinds.CANCELLED if due_ns is None else kinds.RESCHEDULED
-            self.tracer.note(
-                TraceEvent(partition.place, self._clock.now_ns(), kind, [offset, offset + 1], until=due_ns or 0)
-            )
+            self.tracer.note(TraceEvent(partition.place, at_ns, kind, [offset, offset + 1], until=due_ns or 0))
 
     # Delivering
 
@@ -346,6 +333,12 @@ def _visible(partition: Partition, first: int, end: int) -> int:
     except (OSError, GoQueueError):
         # An index that cannot be read is no reason for anyone to wait.
         return end - first
+
+
+def _ascending_runs(offsets: list[int]) -> Runs:
+    """The offsets as runs; mostly they follow one another without a gap."""
+    first, last = offsets[0], offsets[-1]
+    return [first, last + 1] if last - first == len(offsets) - 1 else ascending_to_runs(offsets)
 
 
 def _of_transaction(partition: Partition, end: int) -> str:

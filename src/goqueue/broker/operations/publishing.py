@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-from goqueue.broker.delays.delays import Delays
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
 from goqueue.broker.operations.transactions import TransactionRef, find_ongoing
@@ -28,16 +27,13 @@ _DELAYED = int(Flag.DELAYED)
 class AppendedBatch:
     """A batch that is written and may not be durable yet."""
 
-    __slots__ = ("_appended", "_delays", "_number", "_run", "_topic", "duplicates", "first_offset", "incarnation")
+    __slots__ = ("_appended", "_number", "_run", "_topic", "duplicates", "first_offset", "incarnation")
 
-    def __init__(
-        self, appended: Appended, run: FrameRun, topic: Topic, number: int, delays: Delays, incarnation: int
-    ) -> None:
+    def __init__(self, appended: Appended, run: FrameRun, topic: Topic, number: int, incarnation: int) -> None:
         self._appended = appended
         self._run = run
         self._topic = topic
         self._number = number
-        self._delays = delays
         self.first_offset = appended.first
         """Where those of its messages that are no duplicates begin."""
         self.duplicates: Mapping[int, FirstOne] = appended.duplicates
@@ -59,11 +55,15 @@ class AppendedBatch:
 
     def due_times(self) -> list[int]:
         """When each message is due, 0 for one that is not delayed; empty if none is. To be asked right after."""
-        run, number = self._run, self._number
-        if not (run.flags() & _DELAYED).any() if len(run.positions) > 1 else not run.frames[FLAGS_AT] & _DELAYED:
+        run, count = self._run, len(self._run.positions)
+        if not (run.flags() & _DELAYED).any() if count > 1 else not run.frames[FLAGS_AT] & _DELAYED:
             return []
-        places = (self._appended.place_of(at, number) for at in range(len(run)))
-        found = [self._delays.due(self._topic.partitions[at], offset) or 0 for at, offset in places]
+        partitions, number, first = self._topic.partitions, self._number, self.first_offset
+        if not self.duplicates:
+            found = partitions[number].delays.due_times(range(first, first + count))
+        else:
+            places = (self._appended.place_of(at, number) for at in range(count))
+            found = [partitions[at].delays.due_times((offset,))[0] for at, offset in places]
         return found if any(found) else []
 
 
@@ -107,7 +107,7 @@ class PublishingOperations(ResourceOperations):
         refused = await publisher.refused_frames(found, run, in_transaction=ongoing is not None)
         appended = publisher.append_frames(found, partition, run, refused, ongoing)
         incarnation = 0 if ongoing is None else host.transactions.incarnation
-        return AppendedBatch(appended, run, found, partition, host.delays, incarnation)
+        return AppendedBatch(appended, run, found, partition, incarnation)
 
     @operation("messages.publish_frames", Resource.TOPIC, Served.WHILE_ACCEPTING)
     def publish_frames(self, caller: Caller, topic: str, partition: int, run: FrameRun) -> Coroutine[Any, Any, int]:

@@ -18,21 +18,23 @@ P = TypeVar("P", contravariant=True)
 
 
 class AppendEvents(Protocol[P]):
-    """Records what happened to messages."""
+    """Records what happened to messages, at the time of the append."""
 
-    def published(self, partition: P, first: int, count: int) -> None:
+    def published(self, partition: P, first: int, count: int, at_ns: int) -> None:
         """Messages of a producer were appended from ``first`` on."""
 
-    def delayed(self, partition: P, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
+    def delayed(self, partition: P, offsets: NDArray[np.int64], dues: NDArray[np.int64], at_ns: int) -> None:
         """Messages wait for their due times; in a transaction only once it is committed."""
 
-    def fired(self, partition: P, originals: list[int], first_copy: int) -> None:
+    def fired(self, partition: P, originals: list[int], first_copy: int, at_ns: int) -> None:
         """Delayed messages became visible, as copies in the order of ``originals``."""
 
-    def delay_changed(self, partition: P, offset: int, due_ns: int | None) -> None:
+    def delay_changed(self, partition: P, offset: int, due_ns: int | None, at_ns: int) -> None:
         """A delayed message is due at another time, or was cancelled."""
 
-    def transaction_ended(self, partition: P, records: OpenRecords, *, is_commit: bool, reason: str = "") -> None:
+    def transaction_ended(
+        self, partition: P, records: OpenRecords, at_ns: int, *, is_commit: bool, reason: str = ""
+    ) -> None:
         """A transaction that has written to the partition ended; ``reason`` is why it was aborted."""
 
 

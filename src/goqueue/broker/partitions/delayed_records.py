@@ -27,10 +27,10 @@ async def read_delayed_records(
     found: dict[int, memoryview] = {}
     wanted = set(offsets)
     looked, size = 0, 0
-    stretch = TimeSlice()
+    stretch = TimeSlice() if len(offsets) > 1 else None
     while looked < len(offsets) and (not looked or size < max_bytes):
-        if stretch.is_over:
-            # What is due next may have been published anywhere: each of hundreds is then read for itself.
+        if stretch is not None and stretch.is_over:
+            # Messages that are due together may lie far apart: hundreds of them are then read one by one.
             await stretch.rest()
         last = looked
         while last + 1 < len(offsets) and offsets[last + 1] - offsets[last] <= _CLOSE:
@@ -48,7 +48,7 @@ async def read_delayed_records(
 
 
 def _sound_frames(partition: Partition, run: FrameRun, first: int, end: int, wanted: set[int]) -> dict[int, memoryview]:
-    if len(run) == end - first <= _FEW and (few := _all_sound(run, first, wanted)) is not None:
+    if len(run.positions) == end - first <= _FEW and (few := _all_sound(run, first, wanted)) is not None:
         return few
     columns = run.columns()
     unsound = find_damaged_frames(partition, run, columns)
@@ -65,7 +65,7 @@ def _all_sound(run: FrameRun, first: int, wanted: set[int]) -> dict[int, memoryv
     """The same of a run without gaps. ``None``: not every frame is beyond doubt, and a closer look is needed."""
     found: dict[int, memoryview] = {}
     edges = [*run.positions.tolist(), len(run.frames)]
-    for place in range(len(run)):
+    for place in range(len(edges) - 1):
         frame = run.frames[edges[place] : edges[place + 1]]
         header = read_whole(frame)
         if header is None:

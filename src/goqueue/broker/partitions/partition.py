@@ -132,7 +132,7 @@ class Partition:
         if stamp is not None:
             self.producers.stored(stamp, first, batch, now_ns, is_open=in_transaction)
         if is_new:
-            self._events.published(self, first, len(batch.positions))
+            self._events.published(self, first, len(batch.positions), now_ns)
         if len(places):
             offsets = first + places
             if in_transaction and stamp is not None:
@@ -140,19 +140,19 @@ class Partition:
                 self._timers.held(self, len(offsets))
             else:
                 self.delays.added(offsets, dues)
-                self._events.delayed(self, offsets, dues)
+                self._events.delayed(self, offsets, dues, now_ns)
                 self._timers.added(self, offsets, dues)
         self._show()
         return first
 
-    def append_fired(self, copies: CheckedBatch, originals: list[int]) -> int:
+    def append_fired(self, copies: CheckedBatch, originals: list[int], now_ns: int) -> int:
         """Write the plain records that delayed messages become when they are due; return the offset of the first.
 
         ``originals`` are the offsets of the delayed messages, in the order of ``copies``.
         """
-        first = self._write(copies, self.log.now_ns())
+        first = self._write(copies, now_ns)
         self.delays.ended(np.array(originals, np.int64))
-        self._events.fired(self, originals, first)
+        self._events.fired(self, originals, first, now_ns)
         self._show()
         return first
 
@@ -161,7 +161,7 @@ class Partition:
         now_ns = self.log.now_ns()
         first = self._write(join_frames([cancel_frame(offset, now_ns)], now_ns), now_ns)
         self.delays.ended(np.array([offset], np.int64))
-        self._events.delay_changed(self, offset, None)
+        self._events.delay_changed(self, offset, None, now_ns)
         self._show()
         return first + 1
 
@@ -170,7 +170,7 @@ class Partition:
         now_ns = self.log.now_ns()
         first = self._write(join_frames([reschedule_frame(offset, due_ns, now_ns)], now_ns), now_ns)
         self.delays.rescheduled(offset, due_ns)
-        self._events.delay_changed(self, offset, due_ns)
+        self._events.delay_changed(self, offset, due_ns, now_ns)
         self._timers.set_due(self, np.array([offset], np.int64), np.array([due_ns], np.int64))
         self._show()
         return first + 1
@@ -184,10 +184,10 @@ class Partition:
         first = self._write(join_frames([marker_frame(marker, now_ns)], now_ns), now_ns)
         records = self.producers.ended(marker)
         if records is not None:
-            self._events.transaction_ended(self, records, is_commit=marker.is_commit, reason=reason)
+            self._events.transaction_ended(self, records, now_ns, is_commit=marker.is_commit, reason=reason)
         offsets, dues = self.delays.end_hold(marker.producer_id, is_commit=marker.is_commit)
         if marker.is_commit and len(offsets):
-            self._events.delayed(self, offsets, dues)
+            self._events.delayed(self, offsets, dues, now_ns)
             self._timers.set_due(self, offsets, dues)
         self.wake()
         return first + 1

@@ -15,7 +15,7 @@ time a start reads on from where the file ends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from pathlib import Path
 
@@ -41,8 +41,8 @@ log = get_logger(__name__)
 
 FILE_NAME = "delays"
 _SCAN_BYTES = 1 << 20
-_FEW = 32
-"""So many are looked up one by one in less time than all of them as a column."""
+_MOST_UNSETTLED = 64
+"""Beyond so many ends of delays that were not durable when last looked at, they are looked at again."""
 _WITH_HELD = b"GQD2"
 _NONE = np.empty(0, np.int64)
 _OF_INTEREST = np.uint8(Flag.DELAYED | Flag.FIRED | Flag.CONTROL)
@@ -123,13 +123,9 @@ class PartitionDelays:
             return next((due_ns for due_ns in found if due_ns is not None), None)
         return due_ns
 
-    def is_due(self, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these wait with exactly that due time."""
-        if len(offsets) > _FEW:
-            return self.pending.is_due(offsets, dues)
-        due = self.pending.due
-        rows = zip(offsets.tolist(), dues.tolist(), strict=True)
-        return np.array([due(offset) == due_ns for offset, due_ns in rows], np.bool_)
+    def due_times(self, offsets: Iterable[int]) -> list[int]:
+        """When the messages at these offsets are due; 0 for those that do not wait."""
+        return [self.due(offset) or 0 for offset in offsets]
 
     def added(self, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
         if len(offsets) == 1:
@@ -140,16 +136,11 @@ class PartitionDelays:
 
     def ended(self, offsets: NDArray[np.int64]) -> None:
         """They became visible or were cancelled, by records that lie at the log's end."""
-        if len(offsets) > _FEW:
-            self.pending.remove_many(offsets)
-        else:
-            for offset in offsets.tolist():
-                self.pending.remove(offset)
+        self.pending.remove_many(offsets)
         self.changes += len(offsets)
-        durable_end, end = self._durable_end(), self.log.end_offset
-        self._forget_durable(durable_end)
-        if durable_end < end:
-            self._unsettled.append((end, offsets))
+        self._unsettled.append((self.log.end_offset, offsets))
+        if len(self._unsettled) > _MOST_UNSETTLED:
+            self._settle()
 
     def rescheduled(self, offset: int, due_ns: int) -> None:
         self.pending.reschedule(offset, due_ns)
@@ -163,10 +154,7 @@ class PartitionDelays:
         return self.log.end_offset if first_open is None or not self._held else first_open
 
     def _settle(self) -> None:
-        if self._unsettled:
-            self._forget_durable(self._durable_end())
-
-    def _forget_durable(self, durable_end: int) -> None:
+        durable_end = self._durable_end() if self._unsettled else 0
         while self._unsettled and self._unsettled[0][0] <= durable_end:
             self._unsettled.popleft()
 

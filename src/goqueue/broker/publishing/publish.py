@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from goqueue.broker.delays.delays import Delays, due_time
+from goqueue.broker.delays.delay_timers import DelayTimers
+from goqueue.broker.delays.delays import due_time
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.appending import Appended, Appender
@@ -73,7 +74,7 @@ class Publisher:
         self,
         guard: DiskGuard,
         clock: Clock,
-        delays: Delays,
+        delays: DelayTimers,
         refusals: SchemaRejects,
         appender: Appender,
         publish_seconds: Histogram,
@@ -127,7 +128,7 @@ class Publisher:
             else:
                 for at in list(share.dues):
                     number, offset = appended.place_of(at, share.number)
-                    if self._delays.due(topic.partitions[number], offset) is None:
+                    if topic.partitions[number].delays.due(offset) is None:
                         # Its time has come since it was encoded.
                         del share.dues[at]
                 written.append((share, began_ns, appended))

@@ -14,7 +14,7 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.delivery.wheel import Entries, TimerWheel
+from goqueue.delivery.wheel import TICK_NS, Entries, TimerWheel
 from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND, Clock
 from goqueue.model.logging import get_logger
 
@@ -63,13 +63,15 @@ class TimerService:
 
     def set(self, at_ns: int, owner: int, item: int) -> None:
         if not self._stopped:
-            self._wheel.insert(at_ns, owner, item, self._clock.now_ns())
-            self._added()
+            now_ns = self._clock.now_ns()
+            self._wheel.insert(at_ns, owner, item, now_ns)
+            self._added(at_ns, now_ns)
 
     def set_many(self, entries: Entries) -> None:
-        if not self._stopped:
-            self._wheel.insert_many(entries, self._clock.now_ns())
-            self._added()
+        if not self._stopped and len(entries):
+            now_ns = self._clock.now_ns()
+            self._wheel.insert_many(entries, now_ns)
+            self._added(int(entries[:, 0].min()), now_ns)
 
     def ring(self) -> None:
         """See to everything whose time has come."""
@@ -81,7 +83,7 @@ class TimerService:
                 if owner is not None:
                     self._ring_one(owner, due if len(numbers) == 1 else due[due[:, 1] == number])
         finally:
-            self._arm()
+            self._arm(self._wheel.next_due_ns(), self._clock.now_ns())
 
     def _ring_one(self, owner: Owner, due: Entries) -> None:
         try:
@@ -97,17 +99,18 @@ class TimerService:
             self._timer.cancel()
             self._timer = None
 
-    def _added(self) -> None:
-        if len(self._wheel) > self._most:
+    def _added(self, at_ns: int, now_ns: int) -> None:
+        if self._wheel.size > self._most:
             self._throw_out()
-        self._arm()
+        # The wheel returns an entry at the first tick that begins when it is due.
+        self._arm(-(-at_ns // TICK_NS) * TICK_NS, now_ns)
 
     def _throw_out(self) -> None:
         """Drop what is of no use, if it is more than what is."""
         live = sum(owner.live() for owner in self._owners.values())
-        if len(self._wheel) > 2 * live + _STALE_ALLOWED:
+        if self._wheel.size > 2 * live + _STALE_ALLOWED:
             self._wheel.keep(self._wanted)
-        self._most = len(self._wheel) + _STALE_ALLOWED
+        self._most = self._wheel.size + _STALE_ALLOWED
 
     def _wanted(self, entries: Entries) -> NDArray[np.bool_]:
         wanted = np.zeros(len(entries), np.bool_)
@@ -118,8 +121,8 @@ class TimerService:
                 wanted[mine] = owner.wants(entries[mine])
         return wanted
 
-    def _arm(self) -> None:
-        at_ns = self._wheel.next_due_ns()
+    def _arm(self, at_ns: int | None, now_ns: int) -> None:
+        """Sleep until this time at the latest."""
         if at_ns is None or self._stopped:
             return
         if self._timer is not None:
@@ -127,15 +130,15 @@ class TimerService:
                 return
             self._timer.cancel()
         self._timer_at_ns = at_ns
-        steps = -(-max(0, at_ns - self._clock.now_ns()) // _TIMER_STEP_NS)
+        steps = -(-max(0, at_ns - now_ns) // _TIMER_STEP_NS)
         wait_s = min(_LONGEST_SLEEP_S, steps * _TIMER_STEP_NS / NANOS_PER_SECOND)
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        early_ns = self._timer_at_ns - self._clock.now_ns()
-        if 0 < early_ns <= _TIMER_STEP_NS:
+        now_ns = self._clock.now_ns()
+        if 0 < self._timer_at_ns - now_ns <= _TIMER_STEP_NS:
             # Nothing can be due yet. More than a step is another matter: the clock may have been set back.
-            self._arm()
+            self._arm(self._timer_at_ns, now_ns)
         else:
             self.ring()

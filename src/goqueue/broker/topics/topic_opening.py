@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from goqueue.broker.delays.delays import Delays
+from goqueue.broker.delays.firing import Firing
 from goqueue.broker.events.event_recorder import EventRecorder
 from goqueue.broker.partitions.dedup_ids import DedupIds, Room
 from goqueue.broker.partitions.partition import Partition
@@ -38,7 +38,7 @@ class TopicOpener:
         journals: Journals,
         durability: Durability,
         checkpoints: Checkpoints,
-        delays: Delays,
+        firing: Firing,
         notes: EventRecorder,
         config: Config,
         clock: Clock,
@@ -47,7 +47,7 @@ class TopicOpener:
         self._journals = journals
         self._durability = durability
         self._checkpoints = checkpoints
-        self._delays = delays
+        self._firing = firing
         self._notes = notes
         self._config = config
         self._clock = clock
@@ -83,7 +83,7 @@ class TopicOpener:
                 settings.fsync,
                 place_name(record.name, number),
                 self._notes,
-                self._delays,
+                self._firing.timers,
             )
             producers, point, now_ns = partition.producers, self._checkpoints.point(place), self._clock.now_ns()
             producers.recover(files, point, now_ns)
@@ -101,7 +101,8 @@ class TopicOpener:
     def close(self, topic: Topic) -> None:
         """For good: its files are about to be removed."""
         topic.close()
-        self._delays.forget(topic.partitions)
+        for partition in topic.partitions:
+            self._firing.forget(partition)
 
     def _effective(self, record: TopicRecord) -> TopicSettings:
         overrides: dict[str, Any] = {"partitions": record.partitions} | record.overrides

@@ -20,7 +20,8 @@ from goqueue.model.message import Message
 from goqueue.model.runs import Runs, offsets_in, size_of, to_runs
 from goqueue.observe import trace_event as kinds
 from goqueue.observe.spans import Attribute, Span, SpanKind
-from goqueue.observe.trace_event import TraceEvent, covers, extent, runs_of, split_place, weight
+from goqueue.observe.trace_event import TraceEvent, covers, extent, runs_of, split_place
+from goqueue.observe.tracer import weight
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.trace_context import derived_span_id, trace_id_of, traceparent_in
 

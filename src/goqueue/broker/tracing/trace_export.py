@@ -121,18 +121,19 @@ class TraceExport:
                     await self._stopping.wait()
             # What is noted during a write that began before the end is written after it.
             is_last = self._stopping.is_set()
-            pending = self.tracer.take_pending()
-            # Whatever fails, it must not be the end of tracing, nor keep the others from their part.
-            try:
-                await self._write(pending)
-            finally:
-                self.tracer.written()
-            await self._export(pending.events)
+            if self.tracer.pending:
+                pending = self.tracer.take_pending()
+                # Whatever fails, it must not be the end of tracing, nor keep the others from their part.
+                try:
+                    await self._write(pending)
+                finally:
+                    self.tracer.written()
+                await self._export(pending.events)
             await self._clean()
 
     async def _write(self, pending: Numbered) -> None:
         events = pending.events
-        if self.files is None or not events:
+        if self.files is None:
             return
         try:
             if self._is_disk_full():
@@ -147,7 +148,7 @@ class TraceExport:
             log.error("traces cannot be written", error=_reason(error), events=len(events), exc_info=_unexpected(error))
 
     async def _export(self, events: list[TraceEvent]) -> None:
-        if self._spans is None or not events:
+        if self._spans is None:
             return
         try:
             spans = await self._spans.spans_of(_as_seen(events))

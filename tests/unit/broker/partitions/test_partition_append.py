@@ -46,11 +46,13 @@ class Heard(NoListeners):
         if self.is_full:
             raise TooManyDelayed("full")
 
-    def published(self, partition: Partition, first: int, count: int) -> None:  # type: ignore[override]
+    def published(self, partition: Partition, first: int, count: int, at_ns: int) -> None:  # type: ignore[override]
         assert partition.log.end_offset == first + count
         self.told.append(("published", first, count))
 
-    def delayed(self, partition: Partition, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:  # type: ignore[override]
+    def delayed(  # type: ignore[override]
+        self, partition: Partition, offsets: NDArray[np.int64], dues: NDArray[np.int64], at_ns: int
+    ) -> None:
         assert [partition.delays.pending.due(offset) for offset in offsets.tolist()] == dues.tolist()
         self.told.append(("delayed", offsets.tolist()))
 
@@ -63,11 +65,15 @@ class Heard(NoListeners):
     def set_due(self, partition: object, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
         self.told.append(("set_due", offsets.tolist(), dues.tolist()))
 
-    def fired(self, partition: Partition, originals: list[int], first_copy: int) -> None:  # type: ignore[override]
+    def fired(  # type: ignore[override]
+        self, partition: Partition, originals: list[int], first_copy: int, at_ns: int
+    ) -> None:
         assert all(partition.delays.pending.due(offset) is None for offset in originals)
         self.told.append(("fired", originals, first_copy))
 
-    def delay_changed(self, partition: Partition, offset: int, due_ns: int | None) -> None:  # type: ignore[override]
+    def delay_changed(  # type: ignore[override]
+        self, partition: Partition, offset: int, due_ns: int | None, at_ns: int
+    ) -> None:
         assert partition.delays.pending.due(offset) == due_ns
         self.told.append(("delay_changed", offset, due_ns))
 
@@ -75,6 +81,7 @@ class Heard(NoListeners):
         self,
         partition: Partition,
         records: OpenRecords,
+        at_ns: int,
         *,
         is_commit: bool,
         reason: str = "",  # type: ignore[override]
@@ -177,7 +184,7 @@ def test_nothing_is_told_of_what_could_not_be_written() -> None:
         partition.log.fail("its disk")
         for append in (
             lambda: partition.append(batch(delayed())),
-            lambda: partition.append_fired(batch(plain()), [0]),
+            lambda: partition.append_fired(batch(plain()), [0], LATER_NS),
             lambda: partition.append_cancel(0),
             lambda: partition.append_reschedule(0, LATER_NS + 1),
             lambda: partition.append_marker(Marker(7, 0, True)),
@@ -194,8 +201,8 @@ def test_a_delayed_message_becomes_visible_is_put_off_or_cancelled() -> None:
     def work(partition: Partition, heard: Heard) -> None:
         partition.append(batch(delayed(), delayed(LATER_NS + 1), delayed(LATER_NS + 2)))
         heard.told.clear()
-        copies = fire([delayed(LATER_NS + 2), delayed()], [2, 0], LATER_NS)
-        assert partition.append_fired(batch(*copies), [2, 0]) == 3
+        copies, _ = fire([delayed(LATER_NS + 2), delayed()], [2, 0], LATER_NS)
+        assert partition.append_fired(batch(*copies), [2, 0], LATER_NS) == 3
         assert partition.append_reschedule(1, LATER_NS + 9) == 6
         assert waiting(partition.delays) == {1: LATER_NS + 9}
         assert partition.append_cancel(1) == 7
@@ -243,7 +250,7 @@ def test_readers_are_woken_by_the_write_unless_they_see_only_what_is_durable(pol
         partition.watcher = lambda: seen.append(len(heard.told))
         partition.append(batch(delayed(), delayed()))
         partition.append_reschedule(0, LATER_NS + 1)
-        partition.append_fired(batch(*fire([delayed()], [0], LATER_NS)), [0])
+        partition.append_fired(batch(*fire([delayed()], [0], LATER_NS)[0]), [0], LATER_NS)
         partition.append_cancel(1)
         partition.append(batch(plain()))
         assert len(seen) == wakes

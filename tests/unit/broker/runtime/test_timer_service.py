@@ -203,7 +203,7 @@ def test_entries_of_no_use_any_more_are_thrown_out_and_the_others_kept(
             bench.clockwork.set_many(row)
         else:
             bench.set(1_000_000 - item, item)
-        most = max(most, len(bench.clockwork._wheel))
+        most = max(most, bench.clockwork._wheel.size)
     assert most <= 2 * 2 + 2 * 100 + 1
     bench.clock.advance_ms(3_000_000)
     bench.clockwork.ring()

@@ -26,7 +26,8 @@ from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
 from goqueue.model.runs import Runs, size_of
 from goqueue.observe.spans import Span
-from goqueue.observe.trace_event import ACK, CONSUME, DLQ, PUBLISH, TraceEvent, weight
+from goqueue.observe.trace_event import ACK, CONSUME, DLQ, PUBLISH, TraceEvent
+from goqueue.observe.tracer import weight
 from goqueue.wire.trace_context import derived_trace_id
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
