@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from goqueue.storage.log.log import Log
 
@@ -15,3 +16,9 @@ class DiskOnly:
 
     def end(self, log: Log) -> int:
         return log.durable_offset
+
+    def follow(self, log: Log, on_move: Callable[[], None]) -> None:
+        pass
+
+    def unfollow(self, log: Log) -> None:
+        pass

@@ -100,7 +100,7 @@ class TransactionLog(RuleBasedStateMachine):
 
     def opened(self) -> None:
         self.log: Log = open_log(OpenFiles(self.files, 20), self.folder, self.options, self.clock, self.point)
-        derived = DerivedState(self.log, DiskOnly(), lambda: None)
+        derived = DerivedState(self.log, DiskOnly())
         self.producers, self.delays = derived.producers, derived.delays
         self.producers.recover(self.files, self.point, START_NS)
         self.delays.recover(self.files, self.point)

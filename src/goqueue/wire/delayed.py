@@ -121,7 +121,7 @@ def delay_checks(run: FrameRun, columns: Columns) -> Iterator[None]:
                     )
 
 
-def settle_delays(batch: CheckedBatch, now_ns: int, latest_ns: int) -> tuple[CheckedBatch, Places, Times]:
+def set_due_times(batch: CheckedBatch, now_ns: int, latest_ns: int) -> tuple[CheckedBatch, Places, Times]:
     """Set the due time of every delayed message of a producer's batch.
 
     Messages that are due by now become plain messages. Returns the batch, the indexes of those still delayed, and their

@@ -14,10 +14,10 @@ _DELAYED = int(Flag.DELAYED)
 _AT, _IN = DUE_AT.encode(), DUE_IN.encode()
 
 
-def settle_single(batch: CheckedBatch, now_ns: int, latest_ns: int) -> int | None:
+def set_single_due_time(batch: CheckedBatch, now_ns: int, latest_ns: int) -> int | None:
     """Set the due time of the only message of a producer's batch, if it is delayed and due in the future; returns it.
 
-    ``None`` for any other batch, which is unchanged and left to ``settle_delays``.
+    ``None`` for any other batch, which is unchanged and left to ``set_due_times``.
     """
     frame = batch.frames
     if len(batch.positions) != 1 or not frame[FLAGS_AT] & _DELAYED:

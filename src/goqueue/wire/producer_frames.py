@@ -34,6 +34,8 @@ STAMP_BYTES = 40
 MAX_STAMPED_HEADERS_BYTES = MAX_HEADERS_BYTES - STAMP_BYTES
 _NO_SEQUENCE = -1
 _NAME_AT = 2
+_ONE_HEADER = b"\0\1"
+"""How headers begin of which there is one."""
 _STAMP_VALUE_BYTES = len(encode_producer(ProducerStamp(0, 0, 0, 0)))
 _VALUE_LENGTH_OF_STAMP = slice(_NAME_AT + 2 + len(PRODUCER), _NAME_AT + 4 + len(PRODUCER))
 _STAMP_START = np.frombuffer(len(PRODUCER).to_bytes(2) + PRODUCER.encode()[:6], ">u8")[0]
@@ -118,13 +120,17 @@ def read_marker(flags: int, stamp: ProducerStamp) -> Marker | None:
     return Marker(stamp.producer_id, stamp.epoch, bool(flags & Flag.COMMIT))
 
 
-def check_stamp(run: FrameRun, first_headers_bytes: int) -> ProducerStamp | None:
-    """The stamp of a producer's batch, if present; raises if it is invalid."""
+def check_stamp(run: FrameRun, first_headers_bytes: int) -> tuple[ProducerStamp | None, bool]:
+    """The stamp of a producer's batch, if present, and whether the first frame has any other header; raises if the
+    stamp is invalid."""
     end = int(run.positions[1]) if len(run.positions) > 1 else len(run.frames)
-    stamp = producer_stamp(run.frames[end - first_headers_bytes : end]) if first_headers_bytes else None
+    if not first_headers_bytes:
+        return None, False
+    packed = run.frames[end - first_headers_bytes : end]
+    stamp = producer_stamp(packed)
     if stamp is None:
-        return None
-    if int.from_bytes(run.frames[end - first_headers_bytes :][_VALUE_LENGTH_OF_STAMP]) != _STAMP_VALUE_BYTES:
+        return None, True
+    if int.from_bytes(packed[_VALUE_LENGTH_OF_STAMP]) != _STAMP_VALUE_BYTES:
         raise InvalidFrame(
             f"the header {PRODUCER!r} of the batch has a value that is not of {_STAMP_VALUE_BYTES} bytes"
         )
@@ -134,19 +140,7 @@ def check_stamp(run: FrameRun, first_headers_bytes: int) -> ProducerStamp | None
         raise InvalidFrame(
             f"the header {PRODUCER!r} tells of {stamp.message_count} messages; the batch has {len(run.positions)}"
         )
-    return stamp
-
-
-def is_only_stamp(run: FrameRun, columns: Columns) -> bool:
-    """Whether a batch with a stamp has no other header."""
-    lengths = columns["headers_length"]
-    return has_only_stamp(run, int(lengths[0])) and not lengths[1:].any()
-
-
-def has_only_stamp(run: FrameRun, headers_bytes: int) -> bool:
-    """Whether the first frame of such a batch, with this many bytes of headers, has no other header."""
-    end = int(run.positions[1]) if len(run.positions) > 1 else len(run.frames)
-    return headers_bytes == STAMP_BYTES and bytes(run.frames[end - STAMP_BYTES :][:_NAME_AT]) == b"\0\1"
+    return stamp, first_headers_bytes != STAMP_BYTES or packed[:_NAME_AT] != _ONE_HEADER
 
 
 def dedup_ids(run: FrameRun) -> dict[int, bytes]:

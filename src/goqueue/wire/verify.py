@@ -32,13 +32,13 @@ from goqueue.wire.internal_headers import (
     ProducerStamp,
     parse_ttl_ms,
 )
-from goqueue.wire.producer_frames import check_stamp, has_only_stamp, is_only_stamp
+from goqueue.wire.producer_frames import check_stamp
 
 _ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE | Flag.DELAYED | Flag.TRANSACTIONAL)
 _OF_DELAYS = {DUE_AT, DUE_IN}
 """Headers checked by ``check_delays``."""
 _RESERVED = RESERVED_PREFIX.encode()
-_FEW_HEADER_BYTES = 64 << 10
+FEW_HEADER_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,8 @@ class FrameRules:
 
 
 def has_many_headers(run: FrameRun) -> bool:
-    """Whether checking a batch's headers takes more than a few milliseconds."""
-    if len(run.frames) <= _FEW_HEADER_BYTES or len(run.positions) == 1:
-        return False
-    return int(run.columns()["headers_length"].sum()) > _FEW_HEADER_BYTES
+    """Whether checking a batch's headers takes more than a few milliseconds; never for ``FEW_HEADER_BYTES``."""
+    return len(run.positions) > 1 and int(run.columns()["headers_length"].sum()) > FEW_HEADER_BYTES
 
 
 def header_checks(run: FrameRun) -> Iterator[None]:
@@ -66,7 +64,7 @@ def header_checks(run: FrameRun) -> Iterator[None]:
     columns = run.columns()
     check_layout(run, columns)
     yield
-    stamp = check_stamp(run, int(columns["headers_length"][0]))
+    stamp, _ = check_stamp(run, int(columns["headers_length"][0]))
     yield from _check_headers(run, columns, stamp is not None)
     yield from delay_checks(run, columns)
 
@@ -82,9 +80,10 @@ def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     has_flags = bool(flags.any())
     if has_flags:
         _check_flags(columns)
-    stamp = check_stamp(run, int(columns["headers_length"][0]))
+    lengths = columns["headers_length"]
+    stamp, has_others = check_stamp(run, int(lengths[0]))
     # Most batches have no header but the stamp, and then nothing has to be searched.
-    has_headers = not is_only_stamp(run, columns) if stamp is not None else bool(columns["headers_length"].any())
+    has_headers = has_others or bool(lengths[1:].any())
     if has_flags or rules.in_transaction:
         _check_transaction(columns, stamp, rules)
     _check_bounds(columns, rules)
@@ -113,8 +112,8 @@ def _plain_one(run: FrameRun, rules: FrameRules) -> CheckedBatch | None:
         return None
     if rules.needs_key and not key:
         return None
-    stamp = check_stamp(run, headers)
-    if headers and (stamp is None or not has_only_stamp(run, headers)):
+    stamp, has_others = check_stamp(run, headers)
+    if has_others:
         return None
     return CheckedBatch(bytearray(frame), run.positions, timestamp_ns, priority, stamp, has_headers=False)
 

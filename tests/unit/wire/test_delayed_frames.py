@@ -23,7 +23,7 @@ from goqueue.wire.delayed import (
     fired_origin,
     read_control,
     reschedule_frame,
-    settle_delays,
+    set_due_times,
 )
 from goqueue.wire.frame import Flag, decode_headers, encode_frame, encode_headers
 from goqueue.wire.internal_headers import DELAYED_OFFSET, DELAYED_TIMESTAMP, DUE_AT, DUE_IN, PRODUCER, TTL
@@ -178,7 +178,7 @@ def test_a_settled_batch_is_as_if_it_had_been_encoded_so(
     run = run_of(*given_frames)
     check_delays(run, run.columns())
     batch = join_frames(given_frames, NOW)
-    settled, settled_places, settled_dues = settle_delays(batch, NOW, LATEST)
+    settled, settled_places, settled_dues = set_due_times(batch, NOW, LATEST)
     assert frames_in(run_in(settled)) == expected
     check_layout(run_in(settled), run_in(settled).columns())
     assert (settled_places.tolist(), settled_dues.tolist()) == (places, dues)
@@ -191,9 +191,9 @@ def test_a_settled_batch_is_as_if_it_had_been_encoded_so(
 
 def test_a_batch_is_settled_in_place_where_nothing_becomes_shorter() -> None:
     batch = join_frames([PLAIN, delayed(10, relative=True)], NOW)
-    assert settle_delays(batch, NOW, LATEST)[0] is batch
+    assert set_due_times(batch, NOW, LATEST)[0] is batch
     batch = join_frames([PLAIN, PLAIN], NOW)
-    settled, places, dues = settle_delays(batch, NOW, LATEST)
+    settled, places, dues = set_due_times(batch, NOW, LATEST)
     assert settled is batch
     assert len(places) == len(dues) == 0
 
@@ -201,7 +201,7 @@ def test_a_batch_is_settled_in_place_where_nothing_becomes_shorter() -> None:
 def test_control_records_are_hidden_but_not_delayed() -> None:
     batch = join_frames([cancel_frame(3, NOW), cancel_frame(4, NOW)], NOW)
     assert batch.lanes == HIDDEN
-    settled, places, _ = settle_delays(batch, NOW, LATEST)
+    settled, places, _ = set_due_times(batch, NOW, LATEST)
     assert settled is batch
     assert not len(places)
 
@@ -212,15 +212,15 @@ def test_what_is_due_too_late_is_refused_and_nothing_is_changed(relative: bool) 
     batch = join_frames([delayed(5, relative=True), PLAIN, delayed(late_ns, relative=relative)], NOW)
     before = bytes(batch.frames)
     with pytest.raises(InvalidMessage, match="message 2 of the batch is due at 2055-07-24T00:00:00Z; the latest"):
-        settle_delays(batch, NOW, LATEST)
+        set_due_times(batch, NOW, LATEST)
     assert batch.frames == before
     in_time = join_frames([delayed(late_ns - 1, relative=relative)], NOW)
-    assert settle_delays(in_time, NOW, LATEST)[2].tolist() == [LATEST]
+    assert set_due_times(in_time, NOW, LATEST)[2].tolist() == [LATEST]
 
 
 def test_a_delay_of_any_allowed_length_does_not_overflow() -> None:
     batch = join_frames([delayed(MAX_DELAY_NS, relative=True), delayed(2**63 - 1)], NOW)
-    assert settle_delays(batch, NOW, 2**63 - 1)[2].tolist() == [NOW + MAX_DELAY_NS, 2**63 - 1]
+    assert set_due_times(batch, NOW, 2**63 - 1)[2].tolist() == [NOW + MAX_DELAY_NS, 2**63 - 1]
 
 
 # What firing makes of it

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goqueue.wire.batch import FrameRun, check_layout, join_frames
-from goqueue.wire.delayed import due_header, settle_delays
-from goqueue.wire.delayed_single import settle_single
+from goqueue.wire.delayed import due_header, set_due_times
+from goqueue.wire.delayed_single import set_single_due_time
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
 
 NOW = START_NS
@@ -35,8 +35,8 @@ def test_what_lies_ahead_is_settled_as_among_others(
 ) -> None:
     frame = delayed(ahead_ns if relative else NOW + ahead_ns, relative=relative, key=key, value=value, own=own)
     alone, among = join_frames([frame], NOW), join_frames([frame], NOW)
-    _, _, dues = settle_delays(among, NOW, LATEST)
-    assert [settle_single(alone, NOW, LATEST)] == dues.tolist() == [NOW + ahead_ns]
+    _, _, dues = set_due_times(among, NOW, LATEST)
+    assert [set_single_due_time(alone, NOW, LATEST)] == dues.tolist() == [NOW + ahead_ns]
     assert alone.frames == among.frames
     run = FrameRun(memoryview(alone.frames), alone.positions)
     check_layout(run, run.columns())
@@ -57,5 +57,5 @@ def test_what_lies_ahead_is_settled_as_among_others(
 def test_every_other_case_is_left_as_it_is(frames: list[bytes]) -> None:
     batch = join_frames(frames, NOW)
     before = bytes(batch.frames)
-    assert settle_single(batch, NOW, LATEST) is None
+    assert set_single_due_time(batch, NOW, LATEST) is None
     assert batch.frames == before

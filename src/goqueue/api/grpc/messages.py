@@ -106,7 +106,7 @@ class MessagesService(pb_grpc.MessagesServicer):
         stored = pb.Stored(
             first_offset=appended.first_offset,
             count=len(run.positions),
-            deliver_at_ns=appended.due_times(),
+            deliver_at_ns=appended.due_times() if appended.may_be_delayed else (),
             duplicates=[
                 pb.Duplicate(place=place, partition=first.partition, offset=first.offset)
                 for place, first in appended.duplicates.items()

@@ -19,19 +19,18 @@ from goqueue.model.fields import shown
 from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.model.sequences import SEQUENCES
 from goqueue.wire.batch import FrameRun
-from goqueue.wire.frame import FLAGS_AT, Flag
-
-_DELAYED = int(Flag.DELAYED)
 
 
 class AppendedBatch:
     """A batch that is written and may not be durable yet."""
 
-    __slots__ = ("_appended", "_number", "_run", "_topic", "duplicates", "first_offset", "incarnation")
+    __slots__ = (
+        "_appended", "_count", "_number", "_topic", "duplicates", "first_offset", "incarnation", "may_be_delayed"
+    )  # fmt: skip
 
-    def __init__(self, appended: Appended, run: FrameRun, topic: Topic, number: int, incarnation: int) -> None:
+    def __init__(self, appended: Appended, count: int, topic: Topic, number: int, incarnation: int) -> None:
         self._appended = appended
-        self._run = run
+        self._count = count
         self._topic = topic
         self._number = number
         self.first_offset = appended.first
@@ -40,6 +39,8 @@ class AppendedBatch:
         """By their index in the batch: messages that were not stored again, and where they are."""
         self.incarnation = incarnation
         """Which start of the broker knows the batch's transaction; 0 without one."""
+        self.may_be_delayed = appended.may_be_delayed
+        """Whether there may be any due times."""
 
     async def durable(self) -> None:
         """Return when the batch is as durable as its topic promises; raise if it never will be."""
@@ -55,10 +56,7 @@ class AppendedBatch:
 
     def due_times(self) -> list[int]:
         """When each message is due, 0 for one that is not delayed; empty if none is. To be asked right after."""
-        run, count = self._run, len(self._run.positions)
-        if not (run.flags() & _DELAYED).any() if count > 1 else not run.frames[FLAGS_AT] & _DELAYED:
-            return []
-        partitions, number, first = self._topic.partitions, self._number, self.first_offset
+        count, partitions, number, first = self._count, self._topic.partitions, self._number, self.first_offset
         if not self.duplicates:
             found = partitions[number].delays.due_times(range(first, first + count))
         else:
@@ -103,11 +101,10 @@ class PublishingOperations(ResourceOperations):
         """Write a batch that a client has encoded, whole or not at all, without waiting until it is durable."""
         host = self._host
         ongoing = None if transaction is None else find_ongoing(host.transactions, transaction)
-        publisher, found = host.publisher, host.topics.find(topic)
-        refused = await publisher.refused_frames(found, run, in_transaction=ongoing is not None)
-        appended = publisher.append_frames(found, partition, run, refused, ongoing)
+        found = host.topics.find(topic)
+        appended = await host.publisher.append(found, partition, run, ongoing)
         incarnation = 0 if ongoing is None else host.transactions.incarnation
-        return AppendedBatch(appended, run, found, partition, incarnation)
+        return AppendedBatch(appended, len(run.positions), found, partition, incarnation)
 
     @operation("messages.publish_frames", Resource.TOPIC, Served.WHILE_ACCEPTING)
     def publish_frames(self, caller: Caller, topic: str, partition: int, run: FrameRun) -> Coroutine[Any, Any, int]:

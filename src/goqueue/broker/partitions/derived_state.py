@@ -3,7 +3,7 @@ and saves both to their files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from goqueue.broker.partitions.derived_files import save
@@ -17,16 +17,11 @@ from goqueue.storage.log.observer import LogObserver
 class DerivedState(LogObserver):
     """Answers the log's questions for producers and delays alike. Empty until both are recovered, producers first."""
 
-    def __init__(self, log: Log, durability: Durability, on_durable: Callable[[], None]) -> None:
-        """``on_durable`` is called when the log's durable end has moved."""
+    def __init__(self, log: Log, durability: Durability) -> None:
         self.producers = PartitionProducers(log)
         self.delays = PartitionDelays(log, self.producers, partial(durability.end, log))
         self._durability = durability
-        self._on_durable = on_durable
         log.observer = self
-
-    def durable_end_moved(self) -> None:
-        self._on_durable()
 
     def compacted(self, low: int, high: int) -> None:
         self.producers.compacted(low, high)

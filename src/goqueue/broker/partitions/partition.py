@@ -30,8 +30,8 @@ from goqueue.storage.log.log import Log
 from goqueue.storage.log.lost import lost_frames
 from goqueue.storage.log.segment import Slice
 from goqueue.wire.batch import CheckedBatch, FrameRun, join_frames, keep_frames
-from goqueue.wire.delayed import cancel_frame, reschedule_frame, settle_delays
-from goqueue.wire.delayed_single import settle_single
+from goqueue.wire.delayed import cancel_frame, reschedule_frame, set_due_times
+from goqueue.wire.delayed_single import set_single_due_time
 from goqueue.wire.frame import HEADER_SIZE
 from goqueue.wire.producer_frames import Marker, aborted_among, marker_frame
 
@@ -42,6 +42,7 @@ LATEST_DUE_NS = 7_258_118_400 * 10**9
 _FIRST = np.zeros(1, np.intp)
 _FIRST.flags.writeable = False
 """The index of a message that is alone in its batch."""
+_NONE = np.empty(0, np.int64)
 _ON_LOOP_BYTES = 256 << 10
 _LANE_ON_LOOP_BYTES = 3 << 19
 """Much of what a lane reads belongs to other lanes and is not looked at."""
@@ -62,7 +63,7 @@ class Partition:
         timers: DelayTimers[Partition],
     ) -> None:
         self.log = log
-        self.derived = DerivedState(log, durability, self.wake)
+        self.derived = DerivedState(log, durability)
         self.producers = self.derived.producers
         self.delays = self.derived.delays
         self.place = place
@@ -88,6 +89,7 @@ class Partition:
         self.read_messages = 0
         self.read_bytes = 0
         """Messages and bytes read by offset, without a group, since the start."""
+        durability.follow(log, self.wake)
 
     @property
     def high_watermark(self) -> int:
@@ -120,13 +122,15 @@ class Partition:
         seen then, and until then it is one of the delayed. If this raises, nothing has changed.
         """
         now_ns = self.log.now_ns()
-        due_ns = settle_single(batch, now_ns, LATEST_DUE_NS)
-        if due_ns is not None:
-            places, dues = _FIRST, np.array([due_ns], np.int64)
-        else:
-            batch, places, dues = settle_delays(batch, now_ns, LATEST_DUE_NS)
-        if len(places):
-            self._timers.check_room(len(places))
+        places = dues = _NONE
+        if type(batch.lanes) is not int or batch.lanes == HIDDEN:
+            due_ns = set_single_due_time(batch, now_ns, LATEST_DUE_NS)
+            if due_ns is not None:
+                places, dues = _FIRST, np.array([due_ns], np.int64)
+            else:
+                batch, places, dues = set_due_times(batch, now_ns, LATEST_DUE_NS)
+            if len(places):
+                self._timers.check_room(len(places))
         first = self._write(batch, now_ns)
         stamp = batch.producer
         if stamp is not None:
@@ -340,6 +344,7 @@ class Partition:
     def close(self) -> None:
         self.closed = True
         self.wake()
+        self._durability.unfollow(self.log)
         self.log.close()
 
 

@@ -19,6 +19,7 @@ from goqueue.broker.publishing.schema_rejects import Refused, SchemaRejects
 from goqueue.broker.transactions.open_transaction import OpenTransaction
 from goqueue.model.clock import NANOS_PER_MS, Clock
 from goqueue.model.errors import DuplicateSequence, InvalidMessage, Overloaded
+from goqueue.model.message import HIDDEN
 from goqueue.wire.batch import CheckedBatch, FrameRun, gather_frames, lanes_in
 from goqueue.wire.internal_headers import DEDUP_ID, ProducerStamp
 
@@ -32,6 +33,8 @@ class Appended(NamedTuple):
     acknowledged: asyncio.Future[None]
     duplicates: Mapping[int, FirstOne] = _NO_DUPLICATES
     """By their place in the batch: messages that were not stored again."""
+    may_be_delayed: bool = True
+    """Whether any message of the batch may wait for its due time."""
 
     def place_of(self, place: int, partition: int) -> FirstOne:
         """Where the message at a place of the batch is, which went to this partition."""
@@ -69,7 +72,7 @@ class Appender:
         transaction: OpenTransaction | None = None,
     ) -> Appended:
         """``ids`` are dedup ids by place."""
-        stamp = batch.producer
+        stamp, may_be_delayed = batch.producer, type(batch.lanes) is not int or batch.lanes == HIDDEN
         if transaction is not None:
             transaction.check_batch(stamp)
         if ids and (stamp is not None or transaction is not None):
@@ -82,7 +85,8 @@ class Appender:
                 self._check_ended(topic, number, transaction)
             known = self._known(topic, number, stamp, transaction)
             if known is not None:
-                return Appended(known, self._known_again(topic, number, known, batch, refused, transaction))
+                acknowledged = self._known_again(topic, number, known, batch, refused, transaction)
+                return Appended(known, acknowledged, may_be_delayed=may_be_delayed)
         duplicates = self._known_ids(topic, ids) if ids else _NO_DUPLICATES
         letters = refused.reasons if refused.target is not None else {}
         if len(duplicates) == len(batch.positions):
@@ -99,7 +103,7 @@ class Appender:
             acknowledged = self._acknowledged(topic, number, first + len(batch.positions), transaction)
         if transaction is not None:
             transaction.touch(topic, number, first, len(batch))
-        appended = Appended(first, acknowledged, duplicates)
+        appended = Appended(first, acknowledged, duplicates, may_be_delayed)
         if ids:
             # What became a dead letter is not known by its id: sent again it is one once more, rather than lost.
             new_ids = {place: each for place, each in ids.items() if place not in letters}

@@ -12,7 +12,7 @@ from goqueue.broker.delays.delays import due_time
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.appending import Appended, Appender
-from goqueue.broker.publishing.schema_rejects import Refused, SchemaRejects
+from goqueue.broker.publishing.schema_rejects import ALL_FIT, Refused, SchemaRejects
 from goqueue.broker.registry.schema_check import Problems
 from goqueue.broker.runtime.disk_guard import DiskGuard
 from goqueue.broker.runtime.time_slices import TimeSlice
@@ -43,7 +43,7 @@ from goqueue.wire.internal_headers import (
     ProducerStamp,
 )
 from goqueue.wire.producer_frames import MAX_STAMPED_HEADERS_BYTES, dedup_ids, each_dedup_id, stamp_batch
-from goqueue.wire.verify import FrameRules, has_many_headers, header_checks, verify_batch
+from goqueue.wire.verify import FEW_HEADER_BYTES, FrameRules, has_many_headers, header_checks, verify_batch
 
 _LARGE_BATCH_BYTES = 256 << 10
 _PARTITIONS_AT_A_STRETCH = 8
@@ -151,26 +151,35 @@ class Publisher:
 
     async def publish_frames(self, topic: Topic, number: int, run: FrameRun) -> int:
         """Store a batch that a client has encoded, whole or not at all; return its first offset."""
-        appended = self.append_frames(topic, number, run, await self.refused_frames(topic, run))
+        appended = await self.append(topic, number, run)
         try:
             await appended.acknowledged
         except GoQueueError as error:
             raise topic.partition(number).reason(error) from None
         return appended.first
 
+    async def append(
+        self, topic: Topic, number: int, run: FrameRun, transaction: OpenTransaction | None = None
+    ) -> Appended:
+        """The same without waiting for the acknowledgement."""
+        refused = await self.refused_frames(topic, run, in_transaction=transaction is not None)
+        return self.append_frames(topic, number, run, refused, transaction)
+
     async def refused_frames(self, topic: Topic, run: FrameRun, *, in_transaction: bool = False) -> Refused:
-        """The part of ``publish_frames`` that comes first: what of a batch does not fit its topic's schema."""
+        """The part of ``append`` that comes first: what of a batch does not fit its topic's schema."""
         if len(run.frames) > MAX_BATCH_BYTES:
             # A single message that took long to read, and takes long to be written.
             await asyncio.sleep(0)
-        ids = await _looked_through(run) if has_many_headers(run) else None
-        refused = await self._refusals.among_frames(topic, run, may_bury=not in_transaction)
+        ids = await _looked_through(run) if len(run.frames) > FEW_HEADER_BYTES and has_many_headers(run) else None
+        refused = ALL_FIT
+        if topic.settings.schema_validation != "off":
+            refused = await self._refusals.among_frames(topic, run, may_bury=not in_transaction)
         return refused if ids is None else replace(refused, dedup_ids=ids)
 
     def append_frames(
         self, topic: Topic, number: int, run: FrameRun, refused: Refused, transaction: OpenTransaction | None = None
     ) -> Appended:
-        """The part of ``publish_frames`` that does not wait."""
+        """The part of ``append`` that does not wait."""
         self._guard.check()
         if topic.closed:
             raise TopicNotFound(f"topic {topic.name!r} was deleted")

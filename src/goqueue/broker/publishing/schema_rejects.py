@@ -86,9 +86,9 @@ class SchemaRejects:
         return Refused(await self._check.problems(topic, values_of(messages)))
 
     async def among_frames(self, topic: Topic, run: FrameRun, *, may_bury: bool = True) -> Refused:
-        """The same of a batch that is stored whole or not at all: raises, unless what does not fit is a dead letter."""
-        if topic.settings.schema_validation == "off":
-            return ALL_FIT
+        """The same of a batch that is stored whole or not at all: raises, unless what does not fit is a dead letter.
+
+        To be asked only if the topic validates."""
         check_layout(run, run.columns())
         refused = await self.among(topic, values_in(run, topic.settings.max_message_bytes))
         if refused.reasons and (refused.target is None or not may_bury):

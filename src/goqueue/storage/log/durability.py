@@ -8,6 +8,7 @@ a cluster it is what a quorum has on disk; only the implementation changes.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from goqueue.storage.log.log import Log
@@ -25,3 +26,9 @@ class Durability(Protocol):
 
     def end(self, log: Log) -> int:
         """The high watermark of ``log`` now."""
+
+    def follow(self, log: Log, on_move: Callable[[], None]) -> None:
+        """Call ``on_move`` each time the high watermark of ``log`` has moved, until ``unfollow``."""
+
+    def unfollow(self, log: Log) -> None:
+        """Stop calling what follows ``log``."""

@@ -62,6 +62,7 @@ class GroupCommit:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="goqueue-fsync")
         self._dirty: dict[Log, None] = {}
         self._waiting: list[tuple[Log, int, asyncio.Future[None]]] = []
+        self._followers: dict[Log, Callable[[], None]] = {}
         self._running: asyncio.Task[None] | None = None
         self.rounds = 0
         self.round_began_ns: int | None = None
@@ -90,6 +91,13 @@ class GroupCommit:
             if self._running is None:
                 self._running = asyncio.create_task(self._run())
         return done
+
+    def follow(self, log: Log, on_move: Callable[[], None]) -> None:
+        """Call ``on_move`` after each round that has moved the end of what is on the disk of ``log``."""
+        self._followers[log] = on_move
+
+    def unfollow(self, log: Log) -> None:
+        self._followers.pop(log, None)
 
     async def sync(self, logs: Iterable[Log]) -> None:
         """Make durable what logs hold now although nobody waits for it. A failure is left in its log."""
@@ -129,7 +137,7 @@ class GroupCommit:
             if self.last_round_ns > _SLOW_NS:
                 self._tell_slow(planned)
             # What became of a round that was cut short is not known, so none of it counts.
-            self._settle(planned, failures, waiting)
+            self._finish(planned, failures, waiting)
 
     def _plan(self, dirty: Iterable[Log]) -> _Round:
         taken = {log: log.unsynced() for log in dirty if log.failure is None}
@@ -175,15 +183,15 @@ class GroupCommit:
             folders=[str(log.folder) for log in islice(planned.taken, _MOST_NAMED)],
         )
 
-    def _settle(
+    def _finish(
         self, planned: _Round, failures: dict[Log, str], waiting: list[tuple[Log, int, asyncio.Future[None]]]
     ) -> None:
         self.rounds += 1
         for log, taken in planned.taken.items():
             if log in failures:
                 log.fail(failures[log])
-            else:
-                log.synced(taken)
+            elif log.synced(taken) and log in self._followers:
+                self._followers[log]()
         for log, offset, done in waiting:
             if done.done():
                 continue

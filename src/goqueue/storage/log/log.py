@@ -175,10 +175,13 @@ class Log:
         self._names_unsynced = False
         return taken
 
-    def synced(self, taken: Unsynced) -> None:
-        if taken.truncations == self.truncations and self.failure is None:
-            self.durable_offset = max(self.durable_offset, taken.end_offset)
-            self.observer.durable_end_moved()
+    def synced(self, taken: Unsynced) -> bool:
+        """What was taken is on the disk. Return whether ``durable_offset`` has moved."""
+        if taken.truncations != self.truncations or self.failure is not None:
+            return False
+        before = self.durable_offset
+        self.durable_offset = max(before, taken.end_offset)
+        return self.durable_offset > before
 
     def recovery_point(self) -> RecoveryPoint:
         """The state right now; it may be stored once everything written before is on the disk."""

@@ -10,9 +10,6 @@ class LogObserver:
     are those for a log from which nothing is derived.
     """
 
-    def durable_end_moved(self) -> None:
-        """``durable_offset`` has moved."""
-
     def compacted(self, low: int, high: int) -> None:
         """The segments between two offsets were replaced by what compaction left of them."""
 

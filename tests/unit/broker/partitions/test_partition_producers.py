@@ -54,7 +54,7 @@ class Disk:
 
     def start(self) -> None:
         self.log: Log = open_log(OpenFiles(FILES, 20), self.folder, self.options, self.clock, self.point)
-        derived = DerivedState(self.log, DiskOnly(), lambda: None)
+        derived = DerivedState(self.log, DiskOnly())
         self.producers, self.delays = derived.producers, derived.delays
         self.producers.recover(FILES, self.point, self.clock.now_ns)
         self.delays.recover(FILES, self.point)
