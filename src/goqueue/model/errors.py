@@ -1,4 +1,4 @@
-"""Every error a caller can meet, in one tree and one table.
+"""Every error that a caller can get, in one tree and one table.
 
 ::
 
@@ -70,8 +70,9 @@
     ├── UnknownError
     └── InternalError
 
-A class *is* the row of the table: its ``code`` is stable, and a code that is retired is never given to something else.
-HTTP, gRPC and the error reference are made from these attributes.
+A class is a row of the table: its arguments are its code and its status over HTTP, gRPC and the registry's protocol. An
+argument that is left out is that of the base. A code never changes, and a retired one is never used again. The mappings
+to HTTP and gRPC and the error reference are made from these rows.
 """
 
 from __future__ import annotations
@@ -93,7 +94,22 @@ class GoQueueError(Exception):
     retriable: ClassVar[bool] = False
     remedy: ClassVar[str] = "This is a defect: please report it with the broker's log."
     registry_code: ClassVar[int] = 0
-    """What clients of a schema registry know it as, if it is one of theirs."""
+    """The number that schema registries use for this error, or 0."""
+
+    def __init_subclass__(
+        cls,
+        *,
+        code: str | None = None,
+        http: int | None = None,
+        grpc: str | None = None,
+        retriable: bool | None = None,
+        registry: int | None = None,
+    ) -> None:
+        super().__init_subclass__()
+        statuses = {"http_status": http, "grpc_status": grpc, "registry_code": registry}
+        for name, value in {"code": code, "retriable": retriable, **statuses}.items():
+            if value is not None:
+                setattr(cls, name, value)
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -101,769 +117,537 @@ class GoQueueError(Exception):
 
 
 class InternalError(GoQueueError):
-    """The broker met something it has no answer for."""
+    """A defect: the broker ran into a state that it cannot handle."""
 
 
-class InvalidRequest(GoQueueError):
-    """A field is missing, of the wrong type or out of its bounds; nothing was changed."""
+class InvalidRequest(GoQueueError, code="invalid_request", http=400, grpc="INVALID_ARGUMENT"):
+    """A field is missing, has the wrong type or is out of bounds. Nothing was changed."""
 
-    code = "invalid_request"
-    http_status = 400
-    grpc_status = "INVALID_ARGUMENT"
     remedy = "Correct the field that the message names."
 
 
-class InvalidTopicName(InvalidRequest):
-    """A topic's name has a character or a length that is not allowed."""
+class InvalidTopicName(InvalidRequest, code="invalid_topic_name"):
+    """The name of a topic has a character or a length that is not allowed."""
 
-    code = "invalid_topic_name"
     remedy = "Use 1 to 200 ASCII letters, digits, '.', '_' or '-'."
 
 
-class ReservedTopicName(InvalidRequest):
-    """Names that begin with two underscores belong to the broker."""
+class ReservedTopicName(InvalidRequest, code="reserved_topic_name", http=403, grpc="PERMISSION_DENIED"):
+    """Names that begin with two underscores are reserved for the broker."""
 
-    code = "reserved_topic_name"
-    http_status = 403
-    grpc_status = "PERMISSION_DENIED"
     remedy = "Choose a name that does not begin with '__'."
 
 
-class InvalidSettings(InvalidRequest):
-    """A topic's setting is unknown, of the wrong type, out of bounds, or cannot be changed."""
+class InvalidSettings(InvalidRequest, code="invalid_settings"):
+    """A setting of a topic is unknown, has the wrong type, is out of bounds, or cannot be changed."""
 
-    code = "invalid_settings"
     remedy = "See the topic settings in the configuration reference."
 
 
-class InvalidConfiguration(InvalidRequest):
-    """The configuration of a broker or a client has problems; all of them are listed."""
+class InvalidConfiguration(InvalidRequest, code="invalid_configuration"):
+    """The configuration of a broker or a client has problems. The message lists all of them."""
 
-    code = "invalid_configuration"
     remedy = "Correct every line that the message names, then start again."
 
 
-class InvalidMessage(InvalidRequest):
-    """One message of a publish cannot be stored."""
+class InvalidMessage(InvalidRequest, code="invalid_message"):
+    """One message of a publish request cannot be stored."""
 
-    code = "invalid_message"
-    remedy = "Correct the message; the others of the same request are not affected in JSON."
-
-
-class InvalidFrame(InvalidMessage):
-    """Bytes that should be frames are not: layout, length, checksum, flags or a reserved header."""
-
-    code = "invalid_frame"
-    remedy = "Encode with the documented frame layout, and send the batch again whole."
+    remedy = "Correct the message. In a JSON request, the other messages are not affected."
 
 
-class SchemaViolation(InvalidMessage):
-    """A value does not fit the schema that its topic asks for."""
+class InvalidFrame(InvalidMessage, code="invalid_frame"):
+    """The bytes are no valid frames: their layout, length, checksum, flags or a reserved header is wrong."""
 
-    code = "schema_violation"
-    http_status = 422
-    remedy = "Write what the schema says at the place that is named, or register a schema that allows it."
+    remedy = "Encode with the documented frame layout, and send the whole batch again."
+
+
+class SchemaViolation(InvalidMessage, code="schema_violation", http=422):
+    """A value does not match the schema that its topic requires."""
+
+    remedy = "Correct the value at the path that the message names, or register a schema that allows it."
     misfits: Mapping[int, str] = MappingProxyType({})
-    """Of a batch: which of its messages do not fit, and why; as many as are worth telling."""
+    """In a batch: the messages that do not match, by index, with the reason. Not all of them if there are many."""
 
 
-class MessageTooLarge(InvalidMessage):
+class MessageTooLarge(InvalidMessage, code="message_too_large", http=413):
     """A key, a value or the headers are larger than allowed."""
 
-    code = "message_too_large"
-    http_status = 413
     remedy = "Make it smaller, or raise the topic's max_message_bytes."
 
 
-class TimestampOutOfRange(InvalidMessage):
+class TimestampOutOfRange(InvalidMessage, code="timestamp_out_of_range"):
     """A message's timestamp lies too far ahead of the broker's clock, or before 1970."""
 
-    code = "timestamp_out_of_range"
     remedy = "Set the producer's clock, or raise the topic's max_timestamp_ahead_ms."
 
 
-class BodyTooLarge(InvalidRequest):
-    """A request's body is larger than the server takes."""
+class BodyTooLarge(InvalidRequest, code="body_too_large", http=413):
+    """The body of a request is larger than the server accepts."""
 
-    code = "body_too_large"
-    http_status = 413
     remedy = "Send fewer messages at once, or raise http.max_body_bytes."
 
 
-class TopicNotFound(GoQueueError):
-    """There is no topic of that name."""
+class TopicNotFound(GoQueueError, code="topic_not_found", http=404, grpc="NOT_FOUND"):
+    """There is no topic with this name."""
 
-    code = "topic_not_found"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    remedy = "Create it: POST /topics, or create_topic of a client."
+    remedy = "Create it with POST /topics, or with create_topic of a client."
 
 
-class PartitionNotFound(GoQueueError):
-    """The topic has fewer partitions than that."""
+class PartitionNotFound(GoQueueError, code="partition_not_found", http=404, grpc="NOT_FOUND"):
+    """The topic has no partition with this number."""
 
-    code = "partition_not_found"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    remedy = "Partitions are numbered from 0; GET /topics/{name} tells how many there are."
+    remedy = "Partitions are numbered from 0. GET /topics/{name} shows how many there are."
 
 
-class InvalidSchema(InvalidRequest):
-    """A schema that cannot be understood, or is larger than schemas may be."""
+class InvalidSchema(InvalidRequest, code="invalid_schema", http=422, registry=42201):
+    """A schema cannot be parsed, or is larger than schemas may be."""
 
-    code = "invalid_schema"
-    http_status = 422
-    registry_code = 42201
-    remedy = "The message says where in the schema; check it with the format's own tools."
+    remedy = "The message says where the problem is in the schema. Check it with the tools of its format."
 
 
-class SubjectNotFound(GoQueueError):
+class SubjectNotFound(GoQueueError, code="subject_not_found", http=404, grpc="NOT_FOUND", registry=40401):
     """No schema is registered under this subject."""
 
-    code = "subject_not_found"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    registry_code = 40401
-    remedy = "GET /subjects lists them; a subject is made when the first schema is registered under it."
+    remedy = "GET /subjects lists the subjects. A subject is created when the first schema is registered under it."
 
 
-class VersionNotFound(GoQueueError):
+class VersionNotFound(GoQueueError, code="version_not_found", http=404, grpc="NOT_FOUND", registry=40402):
     """The subject has no such version."""
 
-    code = "version_not_found"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    registry_code = 40402
-    remedy = "GET /subjects/{subject}/versions lists them."
+    remedy = "GET /subjects/{subject}/versions lists the versions."
 
 
-class SchemaNotFound(GoQueueError):
-    """There is no such schema."""
+class SchemaNotFound(GoQueueError, code="schema_not_found", http=404, grpc="NOT_FOUND", registry=40403):
+    """There is no schema with this id or text."""
 
-    code = "schema_not_found"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    registry_code = 40403
-    remedy = "Ids are given when a schema is registered, and are never used again."
+    remedy = "A schema gets its id when it is registered. Ids are never reused."
 
 
-class SubjectSoftDeleted(GoQueueError):
-    """The subject is deleted already."""
+class SubjectSoftDeleted(GoQueueError, code="subject_soft_deleted", http=404, grpc="NOT_FOUND", registry=40404):
+    """The subject is already deleted."""
 
-    code = "subject_soft_deleted"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    registry_code = 40404
-    remedy = "Delete it with permanent=true to delete it for good."
+    remedy = "To delete it permanently, use permanent=true."
 
 
-class SubjectNotSoftDeleted(GoQueueError):
-    """A subject is to be deleted for good that is in use."""
+class SubjectNotSoftDeleted(
+    GoQueueError, code="subject_not_soft_deleted", http=404, grpc="FAILED_PRECONDITION", registry=40405
+):
+    """A subject that is in use cannot be deleted permanently."""
 
-    code = "subject_not_soft_deleted"
-    http_status = 404
-    grpc_status = "FAILED_PRECONDITION"
-    registry_code = 40405
-    remedy = "Delete it without permanent=true first."
+    remedy = "Delete it without permanent=true first, then permanently."
 
 
-class VersionSoftDeleted(GoQueueError):
-    """The version is deleted already."""
+class VersionSoftDeleted(GoQueueError, code="version_soft_deleted", http=404, grpc="NOT_FOUND", registry=40406):
+    """The version is already deleted."""
 
-    code = "version_soft_deleted"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    registry_code = 40406
-    remedy = "Delete it with permanent=true to delete it for good."
+    remedy = "To delete it permanently, use permanent=true."
 
 
-class VersionNotSoftDeleted(GoQueueError):
-    """A version is to be deleted for good that is in use."""
+class VersionNotSoftDeleted(
+    GoQueueError, code="version_not_soft_deleted", http=404, grpc="FAILED_PRECONDITION", registry=40407
+):
+    """A version that is in use cannot be deleted permanently."""
 
-    code = "version_not_soft_deleted"
-    http_status = 404
-    grpc_status = "FAILED_PRECONDITION"
-    registry_code = 40407
-    remedy = "Delete it without permanent=true first."
+    remedy = "Delete it without permanent=true first, then permanently."
 
 
-class SubjectNotConfigured(GoQueueError):
-    """Nothing is set for this subject itself."""
+class SubjectNotConfigured(GoQueueError, code="subject_not_configured", http=404, grpc="NOT_FOUND", registry=40408):
+    """The subject has no compatibility level of its own."""
 
-    code = "subject_not_configured"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    registry_code = 40408
-    remedy = "Ask with defaultToGlobal=true for what holds for it."
+    remedy = "Ask with defaultToGlobal=true for the value in effect."
 
 
-class ModeNotConfigured(GoQueueError):
-    """No mode is set for this subject itself."""
+class ModeNotConfigured(GoQueueError, code="mode_not_configured", http=404, grpc="NOT_FOUND", registry=40409):
+    """The subject has no mode of its own."""
 
-    code = "mode_not_configured"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    registry_code = 40409
-    remedy = "Ask with defaultToGlobal=true for what holds for it."
+    remedy = "Ask with defaultToGlobal=true for the value in effect."
 
 
-class InvalidVersion(InvalidRequest):
-    """Something else than a number stands for a version or an id of a schema."""
+class InvalidVersion(InvalidRequest, code="invalid_version", http=422, registry=42202):
+    """The version or the id of a schema is not a number."""
 
-    code = "invalid_version"
-    http_status = 422
-    registry_code = 42202
     remedy = "Use a number from 1 on, or 'latest'."
 
 
-class InvalidCompatibility(InvalidRequest):
-    """There is no such compatibility."""
+class InvalidCompatibility(InvalidRequest, code="invalid_compatibility", http=422, registry=42203):
+    """There is no such compatibility level."""
 
-    code = "invalid_compatibility"
-    http_status = 422
-    registry_code = 42203
     remedy = "Use BACKWARD, FORWARD, FULL, one of these with _TRANSITIVE, or NONE."
 
 
-class InvalidSubject(InvalidRequest):
-    """A subject's name is empty, too long, or has characters that cannot be printed."""
+class InvalidSubject(InvalidRequest, code="invalid_subject", http=422, registry=42208):
+    """The name of a subject is empty, too long, or has characters that cannot be printed."""
 
-    code = "invalid_subject"
-    http_status = 422
-    registry_code = 42208
     remedy = "Use 1 to 1,000 printable characters, such as {topic}-value."
 
 
-class InvalidMode(InvalidRequest):
+class InvalidMode(InvalidRequest, code="invalid_mode", http=422, registry=42204):
     """There is no such mode."""
 
-    code = "invalid_mode"
-    http_status = 422
-    registry_code = 42204
     remedy = "Use READWRITE, READONLY, READONLY_OVERRIDE or IMPORT."
 
 
-class IncompatibleSchema(GoQueueError):
-    """A schema does not fit to those that are registered."""
+class IncompatibleSchema(GoQueueError, code="incompatible_schema", http=409, grpc="FAILED_PRECONDITION", registry=409):
+    """A schema is not compatible with the registered ones."""
 
-    code = "incompatible_schema"
-    http_status = 409
-    grpc_status = "FAILED_PRECONDITION"
-    registry_code = 409
-    remedy = "Change the schema as the message says, or the subject's compatibility."
+    remedy = "Change the schema as the message says, or change the compatibility level of the subject."
 
 
-class SubjectReadOnly(GoQueueError):
-    """The subject's mode does not allow it."""
+class SubjectReadOnly(GoQueueError, code="subject_read_only", http=422, grpc="FAILED_PRECONDITION", registry=42205):
+    """The mode of the subject does not allow the request."""
 
-    code = "subject_read_only"
-    http_status = 422
-    grpc_status = "FAILED_PRECONDITION"
-    registry_code = 42205
     remedy = "PUT /mode/{subject} changes the mode."
 
 
-class SchemaIsReferenced(GoQueueError):
-    """Other schemas refer to the one that is to be deleted."""
+class SchemaIsReferenced(
+    GoQueueError, code="schema_is_referenced", http=422, grpc="FAILED_PRECONDITION", registry=42206
+):
+    """A schema cannot be deleted while other schemas refer to it."""
 
-    code = "schema_is_referenced"
-    http_status = 422
-    grpc_status = "FAILED_PRECONDITION"
-    registry_code = 42206
-    remedy = "Delete those first; GET /subjects/{subject}/versions/{version}/referencedby lists them."
+    remedy = "Delete the others first: GET /subjects/{subject}/versions/{version}/referencedby lists them."
 
 
-class SchemaIdTaken(GoQueueError):
-    """An id or a version that is imported stands for another schema already."""
+class SchemaIdTaken(GoQueueError, code="schema_id_taken", http=422, grpc="ALREADY_EXISTS", registry=42205):
+    """An imported id or version already belongs to another schema."""
 
-    code = "schema_id_taken"
-    http_status = 422
-    grpc_status = "ALREADY_EXISTS"
-    registry_code = 42205
-    remedy = "Import into a registry that does not have that id."
+    remedy = "Import into a registry in which the id is free."
 
 
-class TraceNotFound(GoQueueError):
-    """Nothing is known of such a message."""
+class TraceNotFound(GoQueueError, code="trace_not_found", http=404, grpc="NOT_FOUND"):
+    """There is no trace of this message."""
 
-    code = "trace_not_found"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    remedy = "GET /traces shows the latest; trace.retention_ms and trace.retention_bytes decide how long they are kept."
-
-
-class DelayedNotFound(GoQueueError):
-    """No delayed message waits there."""
-
-    code = "delayed_not_found"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    remedy = "GET /topics/{name}/delayed lists what waits; what was delivered has another offset now."
-
-
-class AmbiguousOffset(GoQueueError):
-    """Delayed messages wait at this offset in several partitions."""
-
-    code = "ambiguous_offset"
-    http_status = 409
-    grpc_status = "FAILED_PRECONDITION"
-    remedy = "Say which one is meant: ?partition=."
-
-
-class TooManyDelayed(GoQueueError):
-    """As many delayed messages wait as the broker allows."""
-
-    code = "too_many_delayed"
-    http_status = 429
-    grpc_status = "RESOURCE_EXHAUSTED"
-    remedy = "Wait until some are due, or raise limits.max_delayed; each takes about 50 bytes of memory."
-
-
-class TopicExists(GoQueueError):
-    """A topic of that name is already there."""
-
-    code = "topic_exists"
-    http_status = 409
-    grpc_status = "ALREADY_EXISTS"
-    remedy = "Use it, choose another name, or delete it first."
-
-
-class InvalidGroupName(InvalidRequest):
-    """A group's name is empty, too long, or has characters that are not allowed."""
-
-    code = "invalid_group_name"
-    remedy = "Use 1 to 200 ASCII letters, digits, '.', '_' and '-', not beginning with '__'."
-
-
-class InvalidReceipt(InvalidRequest):
-    """A receipt cannot be read, was altered, or was never issued."""
-
-    code = "invalid_receipt"
-    remedy = "Send the receipt_handle exactly as a poll answered it."
-
-
-class GroupNotFound(GoQueueError):
-    """There is no group of that name."""
-
-    code = "group_not_found"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    remedy = "A group is made by its first join, or by PUT /groups/{name}."
-
-
-class GroupConflict(GoQueueError):
-    """The group exists and differs in something that is fixed, or is in use."""
-
-    code = "group_conflict"
-    http_status = 409
-    grpc_status = "FAILED_PRECONDITION"
-    remedy = "Join with the group's own settings, choose another group, or delete this one first."
-
-
-class NoDeadLetterTopic(GoQueueError):
-    """A message cannot become a dead letter: the topic for it is not there and cannot be made."""
-
-    code = "no_dead_letter_topic"
-    http_status = 409
-    grpc_status = "FAILED_PRECONDITION"
-    remedy = "Mend what the message names: a limit, or dead_letter_topic of the topic. Nothing has changed until then."
-
-
-class UnknownMember(GoQueueError):
-    """The group has no such member: it never joined, left, or was silent for longer than its session timeout."""
-
-    code = "unknown_member"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    remedy = "Join again, and use the member_id of that answer. Send heartbeats more often than the session timeout."
-
-
-class MemberFenced(GoQueueError):
-    """Another process has joined with the same instance_id; this one has to stop."""
-
-    code = "member_fenced"
-    http_status = 409
-    grpc_status = "FAILED_PRECONDITION"
-    remedy = "Give every process an instance_id of its own; if this is an old one, let it end."
-
-
-class StaleGeneration(GoQueueError):
-    """The group was rebalanced since the generation that the request names."""
-
-    code = "stale_generation"
-    http_status = 409
-    grpc_status = "FAILED_PRECONDITION"
-    remedy = "Send a heartbeat and go on with the generation and the partitions that it answers."
-
-
-class NotAssigned(GoQueueError):
-    """The partition is not the member's, or not any more."""
-
-    code = "not_assigned"
-    http_status = 409
-    grpc_status = "FAILED_PRECONDITION"
-    remedy = "Commit only what is assigned to the member; the partition's new owner goes on from the committed offset."
-
-
-class StaleReceipt(GoQueueError):
-    """The message was settled, delivered again, reset or removed since this receipt was issued."""
-
-    code = "stale_receipt"
-    http_status = 410
-    grpc_status = "FAILED_PRECONDITION"
-    remedy = "Let go of the message: whoever got it since has a newer receipt. Extend the visibility of slow work."
-
-
-class UnknownProducer(GoQueueError):
-    """This id was never given to a producer."""
-
-    code = "unknown_producer"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    remedy = "Ask for an id first: POST /producers/init, or InitProducer."
-
-
-class ProducerFenced(GoQueueError):
-    """Another producer has taken over: it has the same transactional id and a later epoch."""
-
-    code = "producer_fenced"
-    http_status = 409
-    grpc_status = "FAILED_PRECONDITION"
-    remedy = "Stop this producer: another one runs in its place. To take over from that one, begin with init again."
-
-
-class OutOfOrderSequence(GoQueueError):
-    """A batch of a producer does not follow the one before: something between them is missing."""
-
-    code = "out_of_order_sequence"
-    http_status = 409
-    grpc_status = "FAILED_PRECONDITION"
-    remedy = "Send what is missing first. If that cannot be known, take a new producer id."
-
-
-class DuplicateSequence(GoQueueError):
-    """A batch of a producer was stored before, so long ago that its offset is not remembered."""
-
-    code = "duplicate_sequence"
-    http_status = 409
-    grpc_status = "ALREADY_EXISTS"
-    remedy = "Nothing is lost: the messages are stored. Retry a batch before sending five others."
-
-
-class TransactionNotFound(GoQueueError):
-    """There is no such transaction."""
-
-    code = "transaction_not_found"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
     remedy = (
-        "See 'goqueue txn list' for those that are open; a producer begins one first. One that ended long "
-        "ago, or was open when its broker stopped, is not known."
+        "GET /traces shows the latest ones. trace.retention_ms and trace.retention_bytes set how long they are kept."
     )
 
 
-class TransactionConflict(GoQueueError):
-    """A transaction is in a state that does not allow what was asked for."""
+class DelayedNotFound(GoQueueError, code="delayed_not_found", http=404, grpc="NOT_FOUND"):
+    """No delayed message waits at this offset."""
 
-    code = "transaction_conflict"
-    http_status = 409
-    grpc_status = "FAILED_PRECONDITION"
-    remedy = "See its state with 'goqueue txn show ID' (GET /transactions/ID), and let it end first."
+    remedy = "GET /topics/{name}/delayed lists waiting messages. A message that has fired has another offset."
 
 
-class TransactionAborted(GoQueueError):
-    """A transaction was aborted: nothing of it is ever seen."""
+class AmbiguousOffset(GoQueueError, code="ambiguous_offset", http=409, grpc="FAILED_PRECONDITION"):
+    """Several partitions have a delayed message at this offset."""
 
-    code = "transaction_aborted"
-    http_status = 409
-    grpc_status = "ABORTED"
-    remedy = "Do its work again in a new transaction. If it took too long, give it a longer timeout."
+    remedy = "Name the partition: ?partition=N."
 
 
-class TooManyTransactions(GoQueueError):
-    """As many transactions are open, or prepared, as the broker takes."""
+class TooManyDelayed(GoQueueError, code="too_many_delayed", http=429, grpc="RESOURCE_EXHAUSTED"):
+    """The limit on delayed messages is reached."""
 
-    code = "too_many_transactions"
-    http_status = 429
-    grpc_status = "RESOURCE_EXHAUSTED"
-    retriable = True
+    remedy = "Wait until some are due, or raise limits.max_delayed. Each takes about 50 bytes of memory."
+
+
+class TopicExists(GoQueueError, code="topic_exists", http=409, grpc="ALREADY_EXISTS"):
+    """A topic with this name already exists."""
+
+    remedy = "Use it, choose another name, or delete it first."
+
+
+class InvalidGroupName(InvalidRequest, code="invalid_group_name"):
+    """The name of a group is empty, too long, or has characters that are not allowed."""
+
+    remedy = "Use 1 to 200 ASCII letters, digits, '.', '_' and '-', not beginning with '__'."
+
+
+class InvalidReceipt(InvalidRequest, code="invalid_receipt"):
+    """A receipt cannot be read, was altered, or was never issued."""
+
+    remedy = "Send the receipt_handle exactly as the poll returned it."
+
+
+class GroupNotFound(GoQueueError, code="group_not_found", http=404, grpc="NOT_FOUND"):
+    """There is no group with this name."""
+
+    remedy = "A group is created by its first join, or by PUT /groups/{name}."
+
+
+class GroupConflict(GoQueueError, code="group_conflict", http=409, grpc="FAILED_PRECONDITION"):
+    """The group exists with other settings that cannot change, or it is in use."""
+
+    remedy = "Join with the settings of the group, choose another group, or delete this one first."
+
+
+class NoDeadLetterTopic(GoQueueError, code="no_dead_letter_topic", http=409, grpc="FAILED_PRECONDITION"):
+    """A message cannot be dead-lettered: the dead-letter topic does not exist and cannot be created."""
+
+    remedy = "Correct the limit or the dead_letter_topic that the message names. Until then nothing changes."
+
+
+class UnknownMember(GoQueueError, code="unknown_member", http=404, grpc="NOT_FOUND"):
+    """The group has no such member: it never joined, left, or was silent for longer than its session timeout."""
+
+    remedy = "Join again and use the member_id of the response. Send heartbeats more often than the session timeout."
+
+
+class MemberFenced(GoQueueError, code="member_fenced", http=409, grpc="FAILED_PRECONDITION"):
+    """Another process joined with the same instance_id, so this one must stop."""
+
+    remedy = "Give every process its own instance_id. If this process was replaced, let it end."
+
+
+class StaleGeneration(GoQueueError, code="stale_generation", http=409, grpc="FAILED_PRECONDITION"):
+    """The group was rebalanced after the generation that the request names."""
+
+    remedy = "Send a heartbeat, and continue with the generation and the partitions that it returns."
+
+
+class NotAssigned(GoQueueError, code="not_assigned", http=409, grpc="FAILED_PRECONDITION"):
+    """The partition is not, or no longer, assigned to the member."""
+
+    remedy = "Commit only assigned partitions. The new owner of a partition continues at the committed offset."
+
+
+class StaleReceipt(GoQueueError, code="stale_receipt", http=410, grpc="FAILED_PRECONDITION"):
+    """The message was settled, delivered again, reset or removed since this receipt was issued."""
+
+    remedy = "Drop the message: a newer receipt may exist. For slow work, extend the visibility timeout."
+
+
+class UnknownProducer(GoQueueError, code="unknown_producer", http=404, grpc="NOT_FOUND"):
+    """The broker never issued this producer id."""
+
+    remedy = "Get an id first, with POST /producers/init or InitProducer."
+
+
+class ProducerFenced(GoQueueError, code="producer_fenced", http=409, grpc="FAILED_PRECONDITION"):
+    """Another producer with the same transactional id has taken over, with a later epoch."""
+
+    remedy = "Stop this producer, since another one replaced it. To take over again, start with init."
+
+
+class OutOfOrderSequence(GoQueueError, code="out_of_order_sequence", http=409, grpc="FAILED_PRECONDITION"):
+    """A batch of a producer does not follow the one before: messages in between are missing."""
+
+    remedy = "Send the missing messages first. If they are unknown, get a new producer id."
+
+
+class DuplicateSequence(GoQueueError, code="duplicate_sequence", http=409, grpc="ALREADY_EXISTS"):
+    """A batch of a producer was stored before, so long ago that its offset is no longer known."""
+
+    remedy = "Nothing is lost: the messages are stored. Retry a batch before you send five others."
+
+
+class TransactionNotFound(GoQueueError, code="transaction_not_found", http=404, grpc="NOT_FOUND"):
+    """There is no such transaction."""
+
+    remedy = (
+        "'goqueue txn list' shows the open ones. A transaction that ended long ago, or was open when its broker "
+        "stopped, is no longer known."
+    )
+
+
+class TransactionConflict(GoQueueError, code="transaction_conflict", http=409, grpc="FAILED_PRECONDITION"):
+    """The state of a transaction does not allow the request."""
+
+    remedy = "'goqueue txn show ID' (GET /transactions/ID) shows its state. Let it end first."
+
+
+class TransactionAborted(GoQueueError, code="transaction_aborted", http=409, grpc="ABORTED"):
+    """A transaction was aborted: consumers never see its messages."""
+
+    remedy = "Repeat its work in a new transaction. If it timed out, give it a longer timeout."
+
+
+class TooManyTransactions(
+    GoQueueError, code="too_many_transactions", http=429, grpc="RESOURCE_EXHAUSTED", retriable=True
+):
+    """The limit on open and prepared transactions is reached."""
+
     remedy = "Commit or abort some, or raise transactions.max_open."
 
 
-class TooManyDedupIds(GoQueueError):
-    """As many dedup ids are remembered as the broker takes."""
+class TooManyDedupIds(GoQueueError, code="too_many_dedup_ids", http=429, grpc="RESOURCE_EXHAUSTED", retriable=True):
+    """The limit on remembered dedup ids is reached."""
 
-    code = "too_many_dedup_ids"
-    http_status = 429
-    grpc_status = "RESOURCE_EXHAUSTED"
-    retriable = True
-    remedy = "Wait until some expire, shorten dedup_window_ms of the topic, or raise limits.max_dedup_ids."
+    remedy = "Wait until some expire, lower dedup_window_ms of the topic, or raise limits.max_dedup_ids."
 
 
-class OffsetOutOfRange(GoQueueError):
-    """The offset was removed by retention or has not been written yet."""
+class OffsetOutOfRange(GoQueueError, code="offset_out_of_range", http=416, grpc="OUT_OF_RANGE"):
+    """The message at this offset was removed by retention, or is not written yet."""
 
-    code = "offset_out_of_range"
-    http_status = 416
-    grpc_status = "OUT_OF_RANGE"
     remedy = "Read from an offset between the earliest and the latest that the message names."
 
 
-class NotFound(GoQueueError):
-    """No such path."""
+class NotFound(GoQueueError, code="not_found", http=404, grpc="NOT_FOUND"):
+    """There is no such path."""
 
-    code = "not_found"
-    http_status = 404
-    grpc_status = "NOT_FOUND"
-    remedy = "See GET /docs for every path."
+    remedy = "GET /docs shows every path."
 
 
-class MethodNotAllowed(GoQueueError):
-    """The path exists, the method does not."""
+class MethodNotAllowed(GoQueueError, code="method_not_allowed", http=405, grpc="UNIMPLEMENTED"):
+    """The path does not have this method."""
 
-    code = "method_not_allowed"
-    http_status = 405
-    grpc_status = "UNIMPLEMENTED"
-    remedy = "See GET /docs for the methods of every path."
+    remedy = "GET /docs shows the methods of every path."
 
 
-class UnsupportedMediaType(GoQueueError):
-    """The body's content type is not one that this path takes."""
+class UnsupportedMediaType(GoQueueError, code="unsupported_media_type", http=415, grpc="INVALID_ARGUMENT"):
+    """This path does not accept the content type of the body."""
 
-    code = "unsupported_media_type"
-    http_status = 415
-    grpc_status = "INVALID_ARGUMENT"
     remedy = "Send the content type that the message names."
 
 
-class NotAcceptable(GoQueueError):
-    """The client takes none of the content types that this path can answer with."""
+class NotAcceptable(GoQueueError, code="not_acceptable", http=406, grpc="INVALID_ARGUMENT"):
+    """The client accepts none of the content types of the response."""
 
-    code = "not_acceptable"
-    http_status = 406
-    grpc_status = "INVALID_ARGUMENT"
-    remedy = "Accept one of the content types that the message names."
+    remedy = "Send an Accept header with one of the content types that the message names."
 
 
-class UnsupportedFeature(GoQueueError):
-    """Other versions do what is asked for; this one does not."""
+class UnsupportedFeature(GoQueueError, code="unsupported_feature", http=501, grpc="UNIMPLEMENTED"):
+    """This version does not support the request."""
 
-    code = "unsupported_feature"
-    http_status = 501
-    grpc_status = "UNIMPLEMENTED"
     remedy = "The message says what to do instead."
 
 
-class CrossOrigin(GoQueueError):
-    """A page of another site sent a request through a visitor's browser."""
+class CrossOrigin(GoQueueError, code="cross_origin", http=403, grpc="PERMISSION_DENIED"):
+    """A page of another site sent the request, through the browser of a visitor."""
 
-    code = "cross_origin"
-    http_status = 403
-    grpc_status = "PERMISSION_DENIED"
-    remedy = "Call the broker from a program, or serve the page from the broker's own address."
+    remedy = "Call the broker from a program, or serve the page from the address of the broker."
 
 
-class HostNotAllowed(GoQueueError):
-    """A request names a host that the broker does not know to be itself, as a page does that points its name here."""
+class HostNotAllowed(GoQueueError, code="host_not_allowed", http=403, grpc="PERMISSION_DENIED"):
+    """The host that a request names is not known as one of the broker (protection from DNS rebinding)."""
 
-    code = "host_not_allowed"
-    http_status = 403
-    grpc_status = "PERMISSION_DENIED"
-    remedy = "Add the name under which you reach the broker to http.allowed_hosts, or use its address."
+    remedy = "Add this name of the broker to http.allowed_hosts, or use its address."
 
 
-class RequestTimeout(GoQueueError):
+class RequestTimeout(GoQueueError, code="request_timeout", http=408, grpc="DEADLINE_EXCEEDED", retriable=True):
     """A client took too long to send its request."""
 
-    code = "request_timeout"
-    http_status = 408
-    grpc_status = "DEADLINE_EXCEEDED"
-    retriable = True
-    remedy = "Send the request at once; raise http.header_timeout_ms or http.body_timeout_ms for slow networks."
+    remedy = "Send the request faster. For slow networks, raise http.header_timeout_ms or http.body_timeout_ms."
 
 
-class Overloaded(GoQueueError):
-    """More requests are being served at once than the server allows."""
+class Overloaded(GoQueueError, code="overloaded", http=503, grpc="RESOURCE_EXHAUSTED", retriable=True):
+    """The limit on concurrent requests, connections or memory is reached."""
 
-    code = "overloaded"
-    http_status = 503
-    grpc_status = "RESOURCE_EXHAUSTED"
-    retriable = True
-    remedy = "Wait for Retry-After, then send again; raise the limit that the message names if it lasts."
+    remedy = "Send again after Retry-After. If it keeps happening, raise the limit that the message names."
 
 
-class ShuttingDown(GoQueueError):
-    """The broker is stopping and takes nothing new."""
+class ShuttingDown(GoQueueError, code="shutting_down", http=503, grpc="UNAVAILABLE", retriable=True):
+    """The broker is stopping and accepts no new requests."""
 
-    code = "shutting_down"
-    http_status = 503
-    grpc_status = "UNAVAILABLE"
-    retriable = True
-    remedy = "Send again when it is back."
+    remedy = "Send again when the broker is back."
 
 
-class BackupUnderway(GoQueueError):
-    """Somebody is reading a backup of this broker already; there is one at a time."""
+class BackupUnderway(GoQueueError, code="backup_underway", http=409, grpc="FAILED_PRECONDITION"):
+    """Another backup of this broker is being read. Only one at a time is possible."""
 
-    code = "backup_underway"
-    http_status = 409
-    grpc_status = "FAILED_PRECONDITION"
-    remedy = "Wait until it is done; one whose reader has gone is given up after a minute."
+    remedy = "Wait until it is done. If its reader has disconnected, it ends after a minute."
 
 
-class DiskFull(GoQueueError):
-    """There is less room on the disk than storage.min_free_bytes: publishing is refused, reading goes on."""
+class DiskFull(GoQueueError, code="disk_full", http=507, grpc="RESOURCE_EXHAUSTED", retriable=True):
+    """The disk has less free space than storage.min_free_bytes: publishing is refused, reading is possible."""
 
-    code = "disk_full"
-    http_status = 507
-    grpc_status = "RESOURCE_EXHAUSTED"
-    retriable = True
-    remedy = "Make room (delete topics, lower retention, grow the disk); publishing resumes by itself."
+    remedy = "Free some space: delete topics, lower retention, or enlarge the disk. Then publishing resumes by itself."
 
 
-class StorageFailed(GoQueueError):
-    """The disk reported an error while data was being made durable; this partition takes no more writes."""
+class StorageFailed(GoQueueError, code="storage_failed", http=503, grpc="UNAVAILABLE"):
+    """The disk reported an error during a write or an fsync. The partition accepts no more writes."""
 
-    code = "storage_failed"
-    http_status = 503
-    grpc_status = "UNAVAILABLE"
-    remedy = "Check the disk, then restart the broker: it recovers what is whole."
+    remedy = "Check the disk, then restart the broker. It recovers everything that is intact."
 
 
-class CorruptData(GoQueueError):
-    """Stored bytes fail their checksum."""
+class CorruptData(GoQueueError, code="corrupt_data", grpc="DATA_LOSS"):
+    """Stored bytes do not match their checksum."""
 
-    code = "corrupt_data"
-    grpc_status = "DATA_LOSS"
-    remedy = "Restore the data folder from a backup; the log and /health name the partition and the offsets."
+    remedy = "Restore the data folder from a backup. The log and /health name the partition and the offsets."
 
 
-class DataFolderLocked(GoQueueError):
+class DataFolderLocked(GoQueueError, code="data_folder_locked", http=503, grpc="UNAVAILABLE"):
     """Another broker is using this data folder."""
 
-    code = "data_folder_locked"
-    http_status = 503
-    grpc_status = "UNAVAILABLE"
-    remedy = "Stop the other broker, or give this one a folder of its own."
+    remedy = "Stop the other broker, or give this one its own folder."
 
 
-class DataFolderTooNew(GoQueueError):
+class DataFolderTooNew(GoQueueError, code="data_folder_too_new", grpc="FAILED_PRECONDITION"):
     """The data folder was written by a newer version."""
 
-    code = "data_folder_too_new"
-    grpc_status = "FAILED_PRECONDITION"
     remedy = "Run the version that wrote it, or a newer one."
 
 
-class LinkInDataFolder(GoQueueError, OSError):
-    """Something inside of a data folder is a link; none is followed there. The data folder itself may be one."""
+class LinkInDataFolder(GoQueueError, OSError, code="link_in_data_folder", grpc="FAILED_PRECONDITION"):
+    """A file in the data folder is a symbolic link, which is not followed. The data folder itself may be a link."""
 
-    code = "link_in_data_folder"
-    grpc_status = "FAILED_PRECONDITION"
     remedy = (
-        "Put what it leads to in its place, or mount it there; if it is not yours, see who may write to the folder."
+        "Replace the link by its target, or mount the target there. If you did not create it, check who may write to "
+        "the folder."
     )
 
     @classmethod
     def at(cls, path: object) -> LinkInDataFolder:
-        return cls(f"{path} is a link, and inside of a data folder none is followed")
+        return cls(f"{path} is a symbolic link; links in a data folder are not followed")
 
 
-class ClientError(GoQueueError):
+class ClientError(GoQueueError, code="client_error", http=400, grpc="UNKNOWN"):
     """Raised by a client, never sent by a broker."""
 
-    code = "client_error"
-    http_status = 400
-    grpc_status = "UNKNOWN"
-    remedy = "See the message."
+    remedy = "The message says what to do."
 
 
-class MissingDependency(ClientError):
-    """Something that a feature needs is not installed."""
+class MissingDependency(ClientError, code="missing_dependency", http=501, grpc="FAILED_PRECONDITION"):
+    """A package that a feature needs is not installed."""
 
-    code = "missing_dependency"
-    http_status = 501
-    grpc_status = "FAILED_PRECONDITION"
-    remedy = "Install what the message names."
+    remedy = "Install the package that the message names."
 
 
-class BrokerUnavailable(ClientError):
-    """No broker could be reached, or the connection broke before the answer came."""
+class BrokerUnavailable(ClientError, code="broker_unavailable", http=503, grpc="UNAVAILABLE", retriable=True):
+    """The broker could not be reached, or the connection was lost before the response."""
 
-    code = "broker_unavailable"
-    http_status = 503
-    grpc_status = "UNAVAILABLE"
-    retriable = True
-    remedy = "Check the address and that the broker runs; clients try again by themselves until their timeout."
+    remedy = "Check the address, and that the broker runs. Clients retry until their timeout."
 
 
-class WrongPort(ClientError):
-    """A client was given the address of a port that speaks HTTP, and not gRPC. Nothing was sent."""
+class WrongPort(ClientError, code="wrong_port", grpc="UNAVAILABLE"):
+    """The address given to a client is that of an HTTP port, not of a gRPC port. Nothing was sent."""
 
-    code = "wrong_port"
-    grpc_status = "UNAVAILABLE"
-    remedy = "Give the client the address that the message names; GET /version tells it as grpc_port."
+    remedy = "Use the address that the message names. GET /version shows the port as grpc_port."
 
 
-class DeliveryTimeout(ClientError):
+class DeliveryTimeout(ClientError, code="delivery_timeout", http=504, grpc="DEADLINE_EXCEEDED", retriable=True):
     """A message was not acknowledged within the producer's delivery timeout. It may or may not be stored."""
 
-    code = "delivery_timeout"
-    http_status = 504
-    grpc_status = "DEADLINE_EXCEEDED"
-    retriable = True
-    remedy = "Check the broker; raise delivery_timeout_ms if it is only slow."
+    remedy = "Check the broker. If it is only slow, raise delivery_timeout_ms."
 
 
-class BufferFull(ClientError):
-    """The producer's memory is full and it was told not to wait."""
+class BufferFull(ClientError, code="buffer_full", http=429, grpc="RESOURCE_EXHAUSTED", retriable=True):
+    """The buffer of the producer is full, and the producer is set not to wait."""
 
-    code = "buffer_full"
-    http_status = 429
-    grpc_status = "RESOURCE_EXHAUSTED"
-    retriable = True
     remedy = "Send more slowly, or raise buffer_bytes."
 
 
-class NotAllStored(ClientError):
-    """Of the messages of one call, some could not be stored. Its outcomes tell what became of each."""
+class NotAllStored(ClientError, code="not_all_stored", http=422):
+    """Some messages of a call could not be stored. ``outcomes`` has the result of each."""
 
-    code = "not_all_stored"
-    http_status = 422
-    remedy = "Send again only those whose outcome is an error, once what it says is mended."
+    remedy = "Correct the messages whose outcome is an error, and send only those again."
 
     def __init__(
         self, message: str, outcomes: Sequence[Published | Exception] = (), *, retry_after_s: float | None = None
     ) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.outcomes = outcomes
-        """In the order of the messages: where it is stored, or why it is not."""
+        """In the order of the messages: where each was stored, or why it was not."""
 
     @property
     def failures(self) -> dict[int, Exception]:
-        """What is not stored, by its place in the call, and why."""
+        """The errors of messages that were not stored, by their index in the call."""
         return {place: each for place, each in enumerate(self.outcomes) if isinstance(each, Exception)}
 
 
-class ClientClosed(ClientError):
+class ClientClosed(ClientError, code="client_closed", grpc="CANCELLED"):
     """The client was closed."""
 
-    code = "client_closed"
-    grpc_status = "CANCELLED"
-    remedy = "Use a client only inside its context."
+    remedy = "Use a client only inside its with block."
 
 
-class UnknownError(GoQueueError):
-    """A broker answered with a code that this version does not know."""
+class UnknownError(GoQueueError, code="unknown", http=500, grpc="UNKNOWN"):
+    """The broker returned an error code that this version does not know."""
 
-    code = "unknown"
-    http_status = 500
-    grpc_status = "UNKNOWN"
-    remedy = "Use a client that is as new as the broker."
+    remedy = "Use a client of the same version as the broker, or a newer one."
 
 
 def error_from(code: str, message: str, retry_after_s: float | None = None) -> GoQueueError:
-    """The error that a broker named by its code."""
+    """The error for a code that a broker sent."""
     for kind in error_table():
         if kind.code == code:
             return kind(message, retry_after_s=retry_after_s)
