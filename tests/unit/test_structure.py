@@ -14,7 +14,7 @@ MOST_MODULES = 24
 MOST_LINES = 400
 FEWEST_WORDS = 5
 
-TABLES = {"model/config.py", "model/errors.py"}
+TABLES = {"model/errors.py"}
 """One row after another: longer than a module of code may be."""
 TOO_LONG = {
     "broker/registry/schema_registry.py",

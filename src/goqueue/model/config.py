@@ -1,13 +1,13 @@
-"""The broker's configuration: one frozen tree, every default in it.
+"""The configuration of a broker: one frozen tree with every default.
 
-Where a value comes from (a file, the environment, a flag) is not known here.
+A row declares a setting: its default, its bounds and a sentence for the reference.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from goqueue.model.fields import setting
+from goqueue.model.fields import choice, count, duration_ms, flag, ratio, size_bytes, text
 from goqueue.model.group_settings import GroupSettings
 from goqueue.model.topic_settings import TopicSettings
 
@@ -16,73 +16,32 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class StorageConfig:
-    """Where messages are kept, and how they are made durable."""
+    """Where messages are stored, and how they are made durable."""
 
-    path: str = setting(
-        "./goqueue-data", "The data folder. One broker uses it at a time.", "text", minimum=1, maximum=4_096
+    path: str = text("./goqueue-data", 1, 4_096, "The data folder. Only one broker can use it at a time.")
+    fsync_interval_ms: int = duration_ms(1_000, 10, 60_000, "How often topics with 'fsync: interval' are made durable.")
+    checkpoint_interval_ms: int = duration_ms(
+        10_000, 100, _HOUR_MS, "How often recovery points are written. A start after a crash scans everything newer."
     )
-    fsync_interval_ms: int = setting(
-        1_000,
-        "How often topics with 'fsync: interval' are made durable.",
-        "ms",
-        minimum=10,
-        maximum=60_000,
+    index_interval_bytes: int = size_bytes(
+        4_096, 256, 1 << 20, "How many bytes of log are between two entries of the time index."
     )
-    checkpoint_interval_ms: int = setting(
-        10_000,
-        "How often recovery points are written; a start after a crash scans what came since.",
-        "ms",
-        minimum=100,
-        maximum=_HOUR_MS,
-    )
-    index_interval_bytes: int = setting(
-        4_096,
-        "How many bytes of log lie between two entries of the time index.",
-        "bytes",
-        minimum=256,
-        maximum=1 << 20,
-    )
-    max_open_files: int = setting(
-        900,
-        "How many file descriptors segments may hold open together.",
-        "count",
-        minimum=16,
-        maximum=1_000_000,
-    )
-    lane_index_bytes: int = setting(
+    max_open_files: int = count(900, 16, 1_000_000, "How many file descriptors all segments together may keep open.")
+    lane_index_bytes: int = size_bytes(
         64 << 20,
-        "How much memory the lane indexes of segments may take together; what is used least is read again when needed.",
-        "bytes",
-        minimum=1 << 20,
-        maximum=1 << 40,
+        1 << 20,
+        1 << 40,
+        "How much memory the lane indexes of all segments may take; the least used are read again when needed.",
     )
-    min_free_bytes: int = setting(
-        256 << 20,
-        "Publishing is refused while the disk has less room than this.",
-        "bytes",
-        minimum=0,
-        maximum=1 << 44,
+    min_free_bytes: int = size_bytes(
+        256 << 20, 0, 1 << 44, "Publishing is refused while the disk has less free space than this."
     )
-    cleanup_interval_ms: int = setting(
-        30_000,
-        "How often retention and compaction look for work.",
-        "ms",
-        minimum=100,
-        maximum=_HOUR_MS,
+    cleanup_interval_ms: int = duration_ms(30_000, 100, _HOUR_MS, "How often retention and compaction look for work.")
+    compaction_min_dirty_ratio: float = ratio(
+        0.5, 0.01, 1.0, "A partition is compacted when this share of its closed segments is not compacted yet."
     )
-    compaction_min_dirty_ratio: float = setting(
-        0.5,
-        "A partition is compacted when this share of its closed segments is new.",
-        "ratio",
-        minimum=0.01,
-        maximum=1.0,
-    )
-    compaction_max_keys: int = setting(
-        500_000,
-        "How many keys one compaction pass holds in memory (about 150 bytes each).",
-        "count",
-        minimum=1_000,
-        maximum=100_000_000,
+    compaction_max_keys: int = count(
+        500_000, 1_000, 100_000_000, "How many keys one compaction pass holds in memory (about 150 bytes each)."
     )
 
 
@@ -90,258 +49,161 @@ class StorageConfig:
 class HttpConfig:
     """The HTTP server and its limits."""
 
-    host: str = setting(
-        "127.0.0.1", "The address to listen on; loopback unless told otherwise.", "text", minimum=1, maximum=255
-    )
-    port: int = setting(8080, "The port; 0 takes a free one.", "count", maximum=65_535)
-    allowed_hosts: str = setting(
+    host: str = text("127.0.0.1", 1, 255, "The address to listen on; loopback by default.")
+    port: int = count(8080, 0, 65_535, "The port; 0 for a free one.")
+    allowed_hosts: str = text(
         "",
-        "Names under which clients reach this broker, separated by commas; requests for others are refused. localhost, "
-        "addresses and the host that is listened on are always allowed; .example.com stands for all names below "
+        0,
+        4_000,
+        "Names of this broker in the Host header of requests, separated by commas; requests with other names are "
+        "refused. localhost, addresses and http.host are always allowed; .example.com stands for all names below "
         "example.com, * for every name.",
-        "text",
-        maximum=4_000,
     )
-    max_body_bytes: int = setting(
+    max_body_bytes: int = size_bytes(
         24 << 20,
-        "The largest request body. The loop is held while a body is read, about 40 ms for the largest.",
-        "bytes",
-        minimum=1 << 10,
-        maximum=1 << 30,
+        1 << 10,
+        1 << 30,
+        "The largest request body. Parsing a body of the default size blocks the broker for about 40 ms.",
     )
-    max_header_bytes: int = setting(
-        64 << 10,
-        "The largest request line and headers together.",
-        "bytes",
-        minimum=1 << 10,
-        maximum=1 << 20,
+    max_header_bytes: int = size_bytes(64 << 10, 1 << 10, 1 << 20, "The largest request line and headers together.")
+    header_timeout_ms: int = duration_ms(
+        10_000, 100, _HOUR_MS, "How long a client may take to send a request's headers."
     )
-    header_timeout_ms: int = setting(
-        10_000,
-        "How long a client may take to send a request's headers.",
-        "ms",
-        minimum=100,
-        maximum=_HOUR_MS,
+    body_timeout_ms: int = duration_ms(60_000, 100, _HOUR_MS, "How long a client may take to send a request's body.")
+    write_timeout_ms: int = duration_ms(
+        60_000, 100, _HOUR_MS, "How long a client may take to read any part of a response."
     )
-    body_timeout_ms: int = setting(
-        60_000,
-        "How long a client may take to send a request's body.",
-        "ms",
-        minimum=100,
-        maximum=_HOUR_MS,
-    )
-    write_timeout_ms: int = setting(
-        60_000,
-        "How long a client may take to read any part of its answer.",
-        "ms",
-        minimum=100,
-        maximum=_HOUR_MS,
-    )
-    keep_alive_ms: int = setting(75_000, "How long an idle connection is kept.", "ms", minimum=1_000, maximum=_HOUR_MS)
-    max_connections: int = setting(
+    keep_alive_ms: int = duration_ms(75_000, 1_000, _HOUR_MS, "How long an idle connection is kept.")
+    max_connections: int = count(
         4_096,
-        "How many connections may be open; one more is answered 503, unless it asks for the broker's health.",
-        "count",
-        minimum=1,
-        maximum=1_000_000,
+        1,
+        1_000_000,
+        "How many connections may be open; requests on further ones get 503, except for the health of the broker.",
     )
-    max_concurrent_requests: int = setting(
-        512,
-        "How many requests are served at once, waiting reads apart; one more is answered 503.",
-        "count",
-        minimum=1,
-        maximum=100_000,
+    max_concurrent_requests: int = count(
+        512, 1, 100_000, "How many requests are served at once, without waiting reads; further ones get 503."
     )
-    max_request_memory_bytes: int = setting(
+    max_request_memory_bytes: int = size_bytes(
         256 << 20,
-        "How many bytes of request bodies may be in memory together; more is answered 503.",
-        "bytes",
-        minimum=1 << 20,
-        maximum=1 << 40,
+        1 << 20,
+        1 << 40,
+        "How many bytes of request bodies may be in memory at once; more requests get 503.",
     )
-    max_unread_bytes: int = setting(
+    max_unread_bytes: int = size_bytes(
         128 << 20,
-        "How many bytes of answers may wait for clients that do not read them; beyond, requests are answered 503, and "
-        "who reads nothing for 2 s is cut off.",
-        "bytes",
-        minimum=1 << 20,
-        maximum=1 << 40,
+        1 << 20,
+        1 << 40,
+        "How many bytes of responses may wait for slow clients; beyond that, requests get 503, and a client that reads "
+        "nothing for 2 s is disconnected.",
     )
-    max_waiting_reads: int = setting(
-        2_048,
-        "How many reads may wait for messages at once; one more is answered 503.",
-        "count",
-        minimum=1,
-        maximum=1_000_000,
+    max_waiting_reads: int = count(
+        2_048, 1, 1_000_000, "How many reads may wait for messages at once; further ones get 503."
     )
-    max_wait_ms: int = setting(30_000, "The longest that a read may ask to wait.", "ms", minimum=0, maximum=600_000)
-    max_read_bytes: int = setting(
-        4 << 20,
-        "The most bytes of frames that one read answers with (or one message).",
-        "bytes",
-        minimum=1 << 10,
-        maximum=1 << 30,
+    max_wait_ms: int = duration_ms(30_000, 0, 600_000, "The longest time that a read may wait for messages.")
+    max_read_bytes: int = size_bytes(
+        4 << 20, 1 << 10, 1 << 30, "The most bytes of frames that one read returns, unless a single message is larger."
     )
-    max_read_messages: int = setting(
-        10_000,
-        "The most messages that one JSON read answers with.",
-        "count",
-        minimum=1,
-        maximum=1_000_000,
-    )
-    max_publish_messages: int = setting(
-        10_000,
-        "The most messages that one JSON publish may carry.",
-        "count",
-        minimum=1,
-        maximum=1_000_000,
-    )
-    shutdown_timeout_ms: int = setting(
-        15_000,
-        "How long a stop waits for requests that were accepted.",
-        "ms",
-        minimum=0,
-        maximum=600_000,
-    )
+    max_read_messages: int = count(10_000, 1, 1_000_000, "The most messages that one JSON read returns.")
+    max_publish_messages: int = count(10_000, 1, 1_000_000, "The most messages in one JSON publish request.")
+    shutdown_timeout_ms: int = duration_ms(15_000, 0, 600_000, "How long a stop waits for accepted requests.")
 
 
 @dataclass(frozen=True, slots=True)
 class GrpcConfig:
     """The gRPC server and its limits."""
 
-    enabled: bool = setting(True, "Whether gRPC is served.", "flag")
-    host: str = setting(
-        "127.0.0.1", "The address to listen on; loopback unless told otherwise.", "text", minimum=1, maximum=255
+    enabled: bool = flag(True, "Whether gRPC is served.")
+    host: str = text("127.0.0.1", 1, 255, "The address to listen on; loopback by default.")
+    port: int = count(9090, 0, 65_535, "The port; 0 for a free one.")
+    advertised_address: str = text(
+        "", 0, 255, "The address that clients are given to connect to, as host:port; empty for the one it listens on."
     )
-    port: int = setting(9090, "The port; 0 takes a free one.", "count", maximum=65_535)
-    advertised_address: str = setting(
-        "", "What clients are told to connect to, as host:port; empty: where it listens.", "text", maximum=255
+    max_message_bytes: int = size_bytes(20 << 20, 2 << 20, 1 << 30, "The largest gRPC message in either direction.")
+    max_connections: int = count(4_096, 1, 1_000_000, "How many connections may be open; more are closed at once.")
+    max_concurrent_calls: int = count(
+        2_048, 1, 1_000_000, "How many calls, including streams, are served at once; further ones are refused."
     )
-    max_message_bytes: int = setting(
-        20 << 20, "The largest gRPC message in either direction.", "bytes", minimum=2 << 20, maximum=1 << 30
-    )
-    max_connections: int = setting(
-        4_096,
-        "How many connections may be open; one more is closed at once.",
-        "count",
-        minimum=1,
-        maximum=1_000_000,
-    )
-    max_concurrent_calls: int = setting(
-        2_048,
-        "How many calls, streams included, are served at once; one more is refused.",
-        "count",
-        minimum=1,
-        maximum=1_000_000,
-    )
-    max_unread_bytes: int = setting(
+    max_unread_bytes: int = size_bytes(
         128 << 20,
-        "How many bytes of answers may wait for clients that do not read them; beyond, calls are refused. From half of "
-        "it on, who takes no answer for 2 s is cut off (1 s more for each 16 MiB). As many again may be in batches of "
-        "streams; beyond, streams get smaller batches, and messages that are larger wait.",
-        "bytes",
-        minimum=1 << 20,
-        maximum=1 << 40,
-    )
-    max_fetch_streams: int = setting(
-        1_024,
-        "How many streams may fetch at once; one more is refused. Never more than half of max_concurrent_calls.",
-        "count",
-        minimum=1,
-        maximum=1_000_000,
-    )
-    max_subscriptions: int = setting(
-        1_024,
-        "How many members may subscribe at once; one more is refused. Never more than half of max_concurrent_calls.",
-        "count",
-        minimum=1,
-        maximum=1_000_000,
-    )
-    max_in_flight_batches: int = setting(
-        64,
-        "How many batches of one publish stream may wait for their answer; then the broker stops reading it.",
-        "count",
-        minimum=1,
-        maximum=10_000,
-    )
-    max_batch_bytes: int = setting(
         1 << 20,
-        "The most bytes of frames in one batch that is fetched (or one message).",
-        "bytes",
-        minimum=1 << 10,
-        maximum=1 << 30,
+        1 << 40,
+        "How many bytes of responses may wait for slow clients; beyond that, calls are refused. From half of it on, a "
+        "client that reads nothing for 2 s (1 s more for each 16 MiB) is disconnected. Batches of streams have a limit "
+        "of the same size; beyond that, streams get smaller batches, and larger messages wait.",
     )
-    keep_alive_ms: int = setting(
-        60_000, "How often an idle connection is probed.", "ms", minimum=1_000, maximum=_HOUR_MS
+    max_fetch_streams: int = count(
+        1_024,
+        1,
+        1_000_000,
+        "How many streams may fetch at once; further ones are refused. At most half of max_concurrent_calls.",
     )
-    keep_alive_timeout_ms: int = setting(
-        20_000, "How long a probe may take before the connection is closed.", "ms", minimum=100, maximum=_HOUR_MS
+    max_subscriptions: int = count(
+        1_024,
+        1,
+        1_000_000,
+        "How many members may subscribe at once; further ones are refused. At most half of max_concurrent_calls.",
     )
-    min_ping_interval_ms: int = setting(
-        10_000, "A client that pings more often than this is disconnected.", "ms", minimum=100, maximum=_HOUR_MS
+    max_in_flight_batches: int = count(
+        64,
+        1,
+        10_000,
+        "How many batches of one publish stream may wait for acknowledgement; then it is not read further.",
     )
-    max_call_ms: int = setting(
-        60_000, "The longest that a call may take that is not a stream.", "ms", minimum=100, maximum=_HOUR_MS
+    max_batch_bytes: int = size_bytes(
+        1 << 20, 1 << 10, 1 << 30, "The most bytes of frames in one fetched batch, unless a single message is larger."
     )
-    reflection: bool = setting(False, "Whether the API can be explored by tools such as grpcurl.", "flag")
+    keep_alive_ms: int = duration_ms(60_000, 1_000, _HOUR_MS, "How often an idle connection is probed.")
+    keep_alive_timeout_ms: int = duration_ms(
+        20_000, 100, _HOUR_MS, "How long a probe may take before the connection is closed."
+    )
+    min_ping_interval_ms: int = duration_ms(
+        10_000, 100, _HOUR_MS, "A client that pings more often than this is disconnected."
+    )
+    max_call_ms: int = duration_ms(60_000, 100, _HOUR_MS, "The longest time that a call other than a stream may take.")
+    reflection: bool = flag(False, "Whether the API can be explored by tools such as grpcurl.")
 
 
 @dataclass(frozen=True, slots=True)
 class LimitsConfig:
     """Limits on what a broker holds."""
 
-    max_topics: int = setting(10_000, "How many topics there may be.", "count", minimum=1, maximum=1_000_000)
-    max_total_partitions: int = setting(
-        20_000,
-        "How many partitions there may be over all topics.",
-        "count",
-        minimum=1,
-        maximum=1_000_000,
-    )
-    max_groups: int = setting(10_000, "How many groups there may be.", "count", minimum=1, maximum=1_000_000)
-    max_group_members: int = setting(1_000, "How many members a group may have.", "count", minimum=1, maximum=100_000)
-    max_group_partitions: int = setting(
-        10_000, "How many partitions a group may subscribe to.", "count", minimum=1, maximum=1_000_000
-    )
-    max_poll_messages: int = setting(
-        1_000, "The most messages that one poll answers with.", "count", minimum=1, maximum=100_000
-    )
-    max_outstanding: int = setting(
+    max_topics: int = count(10_000, 1, 1_000_000, "How many topics there may be.")
+    max_total_partitions: int = count(20_000, 1, 1_000_000, "How many partitions all topics together may have.")
+    max_groups: int = count(10_000, 1, 1_000_000, "How many groups there may be.")
+    max_group_members: int = count(1_000, 1, 100_000, "How many members a group may have.")
+    max_group_partitions: int = count(10_000, 1, 1_000_000, "How many partitions a group may subscribe to.")
+    max_poll_messages: int = count(1_000, 1, 100_000, "The most messages that one poll returns.")
+    max_outstanding: int = count(
         100_000,
-        "How many messages of one partition a group may have in flight, waiting for a retry or on their way to the "
-        "dead letters; no new ones are delivered beyond.",
-        "count",
-        minimum=1,
-        maximum=10_000_000,
-    )
-    max_delayed: int = setting(
+        1,
         10_000_000,
-        "How many delayed messages may wait in all topics together; each takes about 50 bytes of memory.",
-        "count",
-        minimum=0,
-        maximum=1_000_000_000,
+        "How many messages of one partition a group may have in flight, waiting for a retry or being dead-lettered; "
+        "beyond that, no new ones are delivered.",
     )
-    max_parked: int = setting(
+    max_delayed: int = count(
+        10_000_000,
+        0,
+        1_000_000_000,
+        "How many delayed messages may wait in all topics. Each takes about 50 bytes of memory.",
+    )
+    max_parked: int = count(
         10_000,
+        1,
+        1_000_000,
         "Under 'ordering: key', how many messages of one partition may wait for their key.",
-        "count",
-        minimum=1,
-        maximum=1_000_000,
     )
-    max_producers_per_partition: int = setting(
+    max_producers_per_partition: int = count(
         10_000,
-        "How many idempotent producers a partition remembers; beyond, the one that was silent longest is forgotten.",
-        "count",
-        minimum=10,
-        maximum=1_000_000,
+        10,
+        1_000_000,
+        "How many idempotent producers a partition remembers; beyond that, the one idle longest is forgotten.",
     )
-    max_dedup_ids: int = setting(
+    max_dedup_ids: int = count(
         500_000,
-        "How many dedup ids are remembered over all topics; beyond, messages with one are refused. Each takes about "
-        "200 bytes of memory.",
-        "count",
-        minimum=0,
-        maximum=100_000_000,
+        0,
+        100_000_000,
+        "How many dedup ids of all topics are remembered; beyond that, messages with a dedup id are refused. Each "
+        "takes about 200 bytes of memory.",
     )
 
 
@@ -349,30 +211,25 @@ class LimitsConfig:
 class SchemasConfig:
     """The schema registry."""
 
-    max_schemas: int = setting(
+    max_schemas: int = count(
         100_000,
-        "How many schemas may be in use, how many subjects there may be, and how many may have settings of their own.",
-        "count",
-        minimum=1,
-        maximum=10_000_000,
+        1,
+        10_000_000,
+        "How many schemas, how many subjects, and how many subjects with their own settings there may be.",
     )
-    max_bytes: int = setting(
+    max_bytes: int = size_bytes(
         1 << 30,
-        "How many bytes all schemas may have together. Those that were deleted for good count as well.",
-        "bytes",
-        minimum=1 << 20,
-        maximum=1 << 40,
+        1 << 20,
+        1 << 40,
+        "How many bytes all schemas may have together, including permanently deleted ones.",
     )
-    max_versions: int = setting(
-        1_000, "How many versions a subject may have, deleted ones included.", "count", minimum=1, maximum=100_000
-    )
-    parsed_bytes: int = setting(
+    max_versions: int = count(1_000, 1, 100_000, "How many versions a subject may have, including deleted ones.")
+    parsed_bytes: int = size_bytes(
         8 << 20,
-        "Schemas of so many bytes of text are kept ready for use, and others are read again when they are needed. "
-        "What is kept of one takes up to 50 times as much.",
-        "bytes",
-        minimum=0,
-        maximum=1 << 30,
+        0,
+        1 << 30,
+        "How many bytes of schema text are kept in parsed form; other schemas are parsed again when needed. A parsed "
+        "schema takes up to 50 times the memory of its text.",
     )
 
 
@@ -380,59 +237,43 @@ class SchemasConfig:
 class TransactionsConfig:
     """Transactions, and idempotent producers."""
 
-    timeout_ms: int = setting(
+    timeout_ms: int = duration_ms(
         60_000,
-        "A transaction that was neither committed nor aborted for so long is aborted, unless its producer asked for "
-        "another timeout.",
-        "ms",
-        minimum=1_000,
-        maximum=_HOUR_MS,
-    )
-    max_timeout_ms: int = setting(
-        900_000, "The longest timeout that a producer may ask for.", "ms", minimum=1_000, maximum=24 * _HOUR_MS
-    )
-    prepared_timeout_ms: int = setting(
+        1_000,
         _HOUR_MS,
-        "A transaction that was prepared and not committed for so long is aborted.",
-        "ms",
-        minimum=1_000,
-        maximum=7 * 24 * _HOUR_MS,
+        "An open transaction is aborted after this time, unless its producer has set another timeout.",
     )
-    max_open: int = setting(
-        10_000, "How many transactions may be open or prepared at once.", "count", minimum=1, maximum=1_000_000
+    max_timeout_ms: int = duration_ms(900_000, 1_000, 24 * _HOUR_MS, "The longest timeout that a producer may set.")
+    prepared_timeout_ms: int = duration_ms(
+        _HOUR_MS, 1_000, 7 * 24 * _HOUR_MS, "A prepared transaction that is not committed is aborted after this time."
     )
-    max_producers: int = setting(
-        100_000, "How many transactional ids may be in use.", "count", minimum=1, maximum=10_000_000
-    )
-    producer_expiry_ms: int = setting(
+    max_open: int = count(10_000, 1, 1_000_000, "How many transactions may be open or prepared at once.")
+    max_producers: int = count(100_000, 1, 10_000_000, "How many transactional ids may be in use.")
+    producer_expiry_ms: int = duration_ms(
         24 * _HOUR_MS,
-        "A producer that has sent nothing for so long is forgotten: a retry of its last batch would be stored again.",
-        "ms",
-        minimum=60_000,
-        maximum=365 * 24 * _HOUR_MS,
+        60_000,
+        365 * 24 * _HOUR_MS,
+        "A producer that sends nothing for this long is forgotten: a retry of its last batch would be stored again.",
     )
-    id_expiry_ms: int = setting(
+    id_expiry_ms: int = duration_ms(
         7 * 24 * _HOUR_MS,
-        "A transactional id that nobody has used for so long is forgotten.",
-        "ms",
-        minimum=60_000,
-        maximum=3_650 * 24 * _HOUR_MS,
+        60_000,
+        3_650 * 24 * _HOUR_MS,
+        "A transactional id that is not used for this long is forgotten.",
     )
-    key_retention_ms: int = setting(
+    key_retention_ms: int = duration_ms(
         7 * 24 * _HOUR_MS,
-        "How long it is remembered what was committed under an application key. The last of a series (keys that end "
-        "in # and a number) is not forgotten for its age.",
-        "ms",
-        minimum=60_000,
-        maximum=3_650 * 24 * _HOUR_MS,
+        60_000,
+        3_650 * 24 * _HOUR_MS,
+        "How long the commit under an application key is remembered. The last key of a series (keys that end in # and "
+        "a number) does not expire.",
     )
-    max_keys: int = setting(
+    max_keys: int = count(
         100_000,
-        "How many application keys are remembered; beyond, the oldest is forgotten. One of many transactions counts "
-        "for more, one for every ten.",
-        "count",
-        minimum=1,
-        maximum=10_000_000,
+        1,
+        10_000_000,
+        "How many application keys are remembered; beyond that, the oldest is forgotten. A key with many transactions "
+        "counts once for every ten of them.",
     )
 
 
@@ -440,123 +281,76 @@ class TransactionsConfig:
 class LogConfig:
     """The broker's own log lines, on standard error."""
 
-    format: str = setting(
-        "console", "How a line looks: for people or for machines.", "choice", choices=("console", "json")
-    )
-    level: str = setting(
-        "info",
-        "The least serious line that is written.",
-        "choice",
-        choices=("debug", "info", "warning", "error"),
-    )
+    format: str = choice("console", ("console", "json"), "The format of a line: for people or for machines.")
+    level: str = choice("info", ("debug", "info", "warning", "error"), "The least serious line that is written.")
 
 
 @dataclass(frozen=True, slots=True)
 class TraceConfig:
-    """What is remembered of every message's way, and where it is sent."""
+    """Which events of messages are recorded, and where they are exported."""
 
-    sampling: float = setting(
-        1.0, "The share of messages that are traced; 0 turns tracing off.", "ratio", minimum=0.0, maximum=1.0
-    )
-    memory_events: int = setting(
+    sampling: float = ratio(1.0, 0.0, 1.0, "The share of messages that are traced; 0 turns tracing off.")
+    memory_events: int = count(
         10_000,
-        "How many events are kept in memory; one covers all messages that it happened to at once.",
-        "count",
-        minimum=100,
-        maximum=1_000_000,
+        100,
+        1_000_000,
+        "How many events are kept in memory. An event that happens to many messages at once counts once.",
     )
-    exporters: str = setting(
-        "file",
-        "Where events and spans go, separated by commas: file, stdout, otlp, jaeger; empty for nowhere.",
-        "text",
-        maximum=100,
+    exporters: str = text(
+        "file", 0, 100, "Where events and spans go, separated by commas: file, stdout, otlp, jaeger; empty for none."
     )
-    file_bytes: int = setting(
-        64 << 20,
-        "When a trace file has this size, the next is begun.",
-        "bytes",
-        minimum=64 << 10,
-        maximum=1 << 30,
+    file_bytes: int = size_bytes(64 << 20, 64 << 10, 1 << 30, "The size at which a new trace file is started.")
+    retention_bytes: int = size_bytes(
+        1 << 30, 1 << 20, 1 << 44, "How much disk space trace files may take; the oldest is deleted first."
     )
-    retention_bytes: int = setting(
+    retention_ms: int = duration_ms(7 * 24 * _HOUR_MS, 60_000, 3_650 * 24 * _HOUR_MS, "How long a trace file is kept.")
+    search_bytes: int = size_bytes(
         1 << 30,
-        "How much room trace files may take together; the oldest is deleted first.",
-        "bytes",
-        minimum=1 << 20,
-        maximum=1 << 44,
+        1 << 20,
+        1 << 44,
+        "How much of trace files and messages one search reads. It reports what it has left out.",
     )
-    retention_ms: int = setting(
-        7 * 24 * _HOUR_MS,
-        "How long a trace file is kept.",
-        "ms",
-        minimum=60_000,
-        maximum=3_650 * 24 * _HOUR_MS,
-    )
-    search_bytes: int = setting(
-        1 << 30,
-        "How much one search reads of trace files and messages; what it has not seen by then it says.",
-        "bytes",
-        minimum=1 << 20,
-        maximum=1 << 44,
-    )
-    export_per_second: int = setting(
+    export_per_second: int = count(
         1_000,
-        "How many spans a second are made for tracing systems; more are dropped and counted.",
-        "count",
-        minimum=1,
-        maximum=50_000,
+        1,
+        50_000,
+        "How many spans per second are exported to tracing systems; more are dropped and counted.",
     )
-    otlp_endpoint: str = setting(
+    otlp_endpoint: str = text(
         "http://127.0.0.1:4317",
-        "Where the OpenTelemetry collector listens; 4317 is usual for gRPC, 4318 for HTTP.",
-        "text",
-        minimum=1,
-        maximum=2_000,
+        1,
+        2_000,
+        "The address of the OpenTelemetry collector; port 4317 is usual for gRPC, 4318 for HTTP.",
     )
-    otlp_protocol: str = setting("grpc", "How it is spoken to.", "choice", choices=("grpc", "http"))
-    otlp_headers: str = setting(
-        "",
-        "Headers sent along, such as a token: name=value, separated by commas.",
-        "text",
-        maximum=4_000,
-        secret=True,
+    otlp_protocol: str = choice("grpc", ("grpc", "http"), "The protocol of the collector.")
+    otlp_headers: str = text(
+        "", 0, 4_000, "Headers for the collector, such as a token: name=value, separated by commas.", secret=True
     )
-    jaeger_host: str = setting("127.0.0.1", "Where the Jaeger agent is.", "text", minimum=1, maximum=255)
-    jaeger_port: int = setting(
-        6_831, "The agent's UDP port for Thrift in its compact form.", "count", minimum=1, maximum=65_535
-    )
+    jaeger_host: str = text("127.0.0.1", 1, 255, "The host of the Jaeger agent.")
+    jaeger_port: int = count(6_831, 1, 65_535, "The UDP port of the agent for compact Thrift.")
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
-    """What ``/metrics`` shows."""
+    """Limits of ``/metrics``."""
 
-    max_topics: int = setting(
-        1_000,
-        "How many topics have figures of their own; the others are counted together, as '__other'.",
-        "count",
-        minimum=1,
-        maximum=100_000,
+    max_topics: int = count(
+        1_000, 1, 100_000, "How many topics have their own series; the others are counted together as '__other'."
     )
-    max_groups: int = setting(
-        1_000,
-        "How many groups have figures of their own; the others are counted together, as '__other'.",
-        "count",
-        minimum=1,
-        maximum=100_000,
+    max_groups: int = count(
+        1_000, 1, 100_000, "How many groups have their own series; the others are counted together as '__other'."
     )
-    max_partitions: int = setting(
+    max_partitions: int = count(
         5_000,
-        "How many partitions have figures of their own, and how many a group has of its lag; beyond, topics have.",
-        "count",
-        minimum=1,
-        maximum=1_000_000,
+        1,
+        1_000_000,
+        "How many partitions, and lags of groups in partitions, have their own series; beyond that, only topics have.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that can be configured. ``topic`` and ``group`` hold what is so unless one of them says otherwise."""
+    """Everything that can be configured. ``topic`` and ``group`` have the defaults of topics and groups."""
 
     storage: StorageConfig = field(default_factory=StorageConfig)
     topic: TopicSettings = field(default_factory=TopicSettings)

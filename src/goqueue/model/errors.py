@@ -577,7 +577,7 @@ class LinkInDataFolder(GoQueueError, OSError, code="link_in_data_folder", grpc="
 
     @classmethod
     def at(cls, path: object) -> LinkInDataFolder:
-        return cls(f"{path} is a symbolic link; links in a data folder are not followed")
+        return cls(f"{path} is a link; links in a data folder are not followed")
 
 
 class ClientError(GoQueueError, code="client_error", http=400, grpc="UNKNOWN"):

@@ -1,8 +1,8 @@
-"""How one setting is declared: a default, bounds, a unit and a sentence for the reference.
+"""Declaration of settings: a default, bounds, a unit and a sentence for the reference; and parsing of their values.
 
-Every number a user can set, in a file, the environment, a flag or a request, is parsed and bounded here, by the
-declaration beside its default. A value is a number in the unit that the field's name ends with, or a text that
-carries its own unit (``"7d"``, ``"64MiB"``), or ``"unlimited"`` where the declaration allows it.
+Every value that a user sets, in a file, the environment, a flag or a request, is parsed here according to its
+declaration. It is a number in the unit that the field's name ends with, a text with its own unit (``"7d"``,
+``"64MiB"``), or ``"unlimited"`` where the declaration allows it.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from goqueue.model.units import (
 Unit = Literal["ms", "bytes", "count", "ratio", "text", "topic", "flag", "choice"]
 UNLIMITED = "unlimited"
 INHERITED = "topic"
-"""What a group's setting says when the topic's own holds."""
+"""The value of a group's setting that is inherited from the topic."""
 MAX_FIELDS = 100
-"""More are refused unseen: looking at each, and for what it might mean, would take its time."""
+"""A request with more settings is refused before any is parsed: suggesting a name for each would take too long."""
 _NEARLY_THE_SAME = 0.66
-"""By the share of characters that two names have in common: one slip in three letters, not another word."""
+"""The share of characters that two names must have in common to count as a typing error."""
 _SPEC = "goqueue"
 HIDDEN = "***"
-"""In place of a secret."""
+"""Shown in place of a secret."""
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """What may stand in one field, and what it means."""
+    """The declaration of one field: what it means, and which values are allowed."""
 
     doc: str
     unit: Unit
@@ -51,14 +51,14 @@ class FieldSpec:
     fixed: bool = False
     """True for a setting that cannot change once the topic or group exists."""
     while_empty: bool = False
-    """True for one of these that a group may change all the same while it has no members."""
+    """True for a fixed setting that can change while the group has no members."""
     inherits: bool = False
-    """True for a group's setting that is the topic's own unless it is set."""
+    """True for a group's setting that is inherited from the topic unless it is set."""
     secret: bool = False
-    """True for a value that is shown to nobody, such as a token."""
+    """True for a value that is never shown, such as a token."""
 
     def parse(self, raw: object) -> Any:
-        """Turn what a user wrote into the field's value, or raise saying what would be right."""
+        """Convert user input to the value of the field. Raises ``InvalidRequest`` with the allowed values."""
         if self.unlimited and (raw is None or raw == UNLIMITED):
             return None
         if self.inherits and (raw is None or raw == INHERITED):
@@ -82,7 +82,7 @@ class FieldSpec:
         return str(value)
 
     def displayed(self, value: object) -> str:
-        """The value for other eyes than the broker's: without secrets, and without a password in an address."""
+        """The value for display: without secrets, and without a password in an address."""
         if self.secret and value:
             return HIDDEN
         return _CREDENTIALS.sub(f"//{HIDDEN}@", self.format(value))
@@ -150,7 +150,7 @@ class FieldSpec:
 
 
 def shown(raw: object) -> str:
-    """What a user wrote, short and on one line, for a message."""
+    """User input for an error message: shortened, and on one line."""
     try:
         return repr(raw[:40]) if isinstance(raw, str) else reprlib.repr(raw)
     except ValueError:
@@ -159,7 +159,7 @@ def shown(raw: object) -> str:
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` for a name that is nearly right, else nothing."""
+    """``"; did you mean 'x'?"`` for a name that is similar to a known one, else an empty text."""
     nearest = difflib.get_close_matches(wrong[:80], list(known), n=1, cutoff=_NEARLY_THE_SAME)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
@@ -172,9 +172,44 @@ def _parse_flag(raw: object) -> bool:
     raise InvalidRequest(f"{shown(raw)} is not true or false")
 
 
-def setting(default: Any, doc: str, unit: Unit, **limits: Any) -> Any:
-    """Declare a field of a settings dataclass."""
+def _setting(default: Any, doc: str, unit: Unit, **limits: Any) -> Any:
     return dataclasses.field(default=default, metadata={_SPEC: FieldSpec(doc=doc, unit=unit, **limits)})
+
+
+# One function for each unit declares a field of a settings dataclass. ``more`` are the flags of ``FieldSpec``.
+
+
+def count(default: int | None, minimum: int, maximum: int, doc: str, **more: bool) -> Any:
+    return _setting(default, doc, "count", minimum=minimum, maximum=maximum, **more)
+
+
+def duration_ms(default: int | None, minimum: int, maximum: int, doc: str, **more: bool) -> Any:
+    return _setting(default, doc, "ms", minimum=minimum, maximum=maximum, **more)
+
+
+def size_bytes(default: int | None, minimum: int, maximum: int, doc: str, **more: bool) -> Any:
+    return _setting(default, doc, "bytes", minimum=minimum, maximum=maximum, **more)
+
+
+def ratio(default: float, minimum: float, maximum: float, doc: str) -> Any:
+    return _setting(default, doc, "ratio", minimum=minimum, maximum=maximum)
+
+
+def text(default: str, minimum: int, maximum: int, doc: str, **more: bool) -> Any:
+    """``minimum`` and ``maximum`` are numbers of characters."""
+    return _setting(default, doc, "text", minimum=minimum, maximum=maximum, **more)
+
+
+def choice(default: str, choices: tuple[str, ...], doc: str, **more: bool) -> Any:
+    return _setting(default, doc, "choice", choices=choices, **more)
+
+
+def flag(default: bool, doc: str) -> Any:
+    return _setting(default, doc, "flag")
+
+
+def topic_name(default: str, doc: str) -> Any:
+    return _setting(default, doc, "topic")
 
 
 def specs(kind: type) -> dict[str, FieldSpec]:
@@ -187,7 +222,7 @@ def too_many_fields(count: int) -> str:
 
 
 def parse_fields(kind: type, raw: dict[str, object]) -> tuple[dict[str, Any], list[str]]:
-    """Parse every field; return the good values and a sentence for each problem."""
+    """Parse every field; return the valid values and a sentence for each problem."""
     declared = specs(kind)
     if len(raw) > MAX_FIELDS:
         return {}, [too_many_fields(len(raw))]

@@ -1,4 +1,4 @@
-"""What can be set for one topic."""
+"""The settings of a topic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from goqueue.model.errors import InvalidSettings
-from goqueue.model.fields import MAX_FIELDS, did_you_mean, parse_fields, setting, shown, specs, too_many_fields
+from goqueue.model.fields import (
+    MAX_FIELDS,
+    choice,
+    count,
+    did_you_mean,
+    duration_ms,
+    parse_fields,
+    shown,
+    size_bytes,
+    specs,
+    text,
+    too_many_fields,
+    topic_name,
+)
 
 Cleanup = Literal["delete", "compact"]
 FsyncPolicy = Literal["always", "interval", "never"]
@@ -24,187 +37,104 @@ MAX_PARTITIONS = 10_000
 _MAX_PROBLEMS = 10
 
 
+def _lane_weight(lane: str, default: int) -> Any:
+    return count(
+        default, 1, 1_000, f"The share of lane {lane} in a poll, relative to the weights of other lanes with messages."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """The settings of a topic, each with its default. A topic stores only what was set for it."""
 
-    partitions: int = setting(
-        3,
-        "How many partitions the topic has.",
-        "count",
-        minimum=1,
-        maximum=MAX_PARTITIONS,
-        fixed=True,
+    partitions: int = count(3, 1, MAX_PARTITIONS, "How many partitions the topic has.", fixed=True)
+    retention_ms: int | None = duration_ms(
+        7 * _DAY_MS, 1_000, _TEN_YEARS_MS, "Segments whose last append is older than this are deleted.", unlimited=True
     )
-    retention_ms: int | None = setting(
-        7 * _DAY_MS,
-        "Segments whose last append is older than this are deleted.",
-        "ms",
-        minimum=1_000,
-        maximum=_TEN_YEARS_MS,
-        unlimited=True,
+    retention_bytes: int | None = size_bytes(
+        None, 1 << 20, 1 << 50, "A partition larger than this loses its oldest segments.", unlimited=True
     )
-    retention_bytes: int | None = setting(
-        None,
-        "A partition larger than this loses its oldest segments.",
-        "bytes",
-        minimum=1 << 20,
-        maximum=1 << 50,
-        unlimited=True,
+    segment_bytes: int = size_bytes(
+        64 << 20, 64 << 10, 1 << 30, "The size at which a segment file is closed and a new one is started."
     )
-    segment_bytes: int = setting(
-        64 << 20,
-        "A segment file is closed and a new one begun at this size.",
-        "bytes",
-        minimum=64 << 10,
-        maximum=1 << 30,
-    )
-    cleanup: Cleanup = setting(
+    cleanup: Cleanup = choice(
         "delete",
+        ("delete", "compact"),
         "'delete' drops old segments by retention; 'compact' keeps the last value of every key and ignores retention.",
-        "choice",
-        choices=("delete", "compact"),
     )
-    tombstone_retention_ms: int = setting(
-        _DAY_MS,
-        "Under 'compact', how long a tombstone stays readable.",
-        "ms",
-        minimum=0,
-        maximum=_TEN_YEARS_MS,
+    tombstone_retention_ms: int = duration_ms(
+        _DAY_MS, 0, _TEN_YEARS_MS, "Under 'compact', how long a tombstone stays readable."
     )
-    fsync: FsyncPolicy = setting(
+    fsync: FsyncPolicy = choice(
         "always",
+        ("always", "interval", "never"),
         "When an acknowledged message is on the disk: before the acknowledgement ('always'), within "
-        "storage.fsync_interval_ms ('interval'), or when the system likes ('never').",
-        "choice",
-        choices=("always", "interval", "never"),
+        "storage.fsync_interval_ms ('interval'), or whenever the operating system writes it ('never').",
     )
-    max_message_bytes: int = setting(
-        16 << 20,
-        "The largest value a message may have.",
-        "bytes",
-        minimum=1 << 10,
-        maximum=64 << 20,
-    )
-    max_timestamp_ahead_ms: int = setting(
+    max_message_bytes: int = size_bytes(16 << 20, 1 << 10, 64 << 20, "The largest value of a message.")
+    max_timestamp_ahead_ms: int = duration_ms(
         3_600_000,
-        "A message whose timestamp lies further ahead of the broker's clock than this is refused.",
-        "ms",
-        minimum=0,
-        maximum=_TEN_YEARS_MS,
+        0,
+        _TEN_YEARS_MS,
+        "A message whose timestamp is further ahead of the broker's clock than this is refused.",
     )
 
-    dedup_window_ms: int = setting(
+    dedup_window_ms: int = duration_ms(
         300_000,
-        "How long a message with a dedup id is remembered, so that another with the same id is not stored.",
-        "ms",
-        minimum=1_000,
-        maximum=_DAY_MS,
+        1_000,
+        _DAY_MS,
+        "How long a dedup id is remembered; a message with the same id is not stored again.",
     )
 
-    visibility_timeout_ms: int = setting(
+    visibility_timeout_ms: int = duration_ms(
         30_000,
-        "How long a message that was polled stays hidden from others in its group, unless it is settled or extended.",
-        "ms",
-        minimum=100,
-        maximum=MAX_VISIBILITY_MS,
+        100,
+        MAX_VISIBILITY_MS,
+        "How long a polled message is hidden from other members of the group, unless it is settled or extended.",
     )
-    max_retries: int = setting(
-        3,
-        "How often a message is delivered again before it becomes a dead letter.",
-        "count",
-        minimum=0,
-        maximum=1_000_000,
+    max_retries: int = count(3, 0, 1_000_000, "How often a message is redelivered before it is dead-lettered.")
+    retry_backoff_ms: int = duration_ms(
+        1_000, 0, _DAY_MS, "How long a nacked message waits for its first retry; every further wait is twice as long."
     )
-    retry_backoff_ms: int = setting(
-        1_000,
-        "How long a nacked message waits for its first retry; each further wait is twice as long.",
-        "ms",
-        minimum=0,
-        maximum=_DAY_MS,
+    max_retry_backoff_ms: int = duration_ms(60_000, 0, _DAY_MS, "The longest wait before a retry.")
+    dead_letter_topic: str = topic_name(
+        "", "The topic for dead letters; empty: the name of this topic with '.dlq' appended. Created when first needed."
     )
-    max_retry_backoff_ms: int = setting(60_000, "The longest wait before a retry.", "ms", minimum=0, maximum=_DAY_MS)
-    dead_letter_topic: str = setting(
-        "",
-        "Where dead letters go; empty: to the topic's own name with '.dlq' behind it. Made when first needed.",
-        "topic",
-    )
-    schema_validation: SchemaValidation = setting(
+    schema_validation: SchemaValidation = choice(
         "off",
-        "Whether values must fit a schema: a message that does not is refused ('on'), or goes to the dead letters.",
-        "choice",
-        choices=("off", "on", "dead_letter"),
+        ("off", "on", "dead_letter"),
+        "Whether values must match a schema: a message that does not is refused ('on') or dead-lettered.",
     )
-    schema_subject: str = setting(
-        "",
-        "The subject whose schemas are meant; empty: the topic's own name with '-value' behind it.",
-        "text",
-        minimum=0,
-        maximum=1_000,
+    schema_subject: str = text(
+        "", 0, 1_000, "The subject of the schemas; empty: the name of this topic with '-value' appended."
     )
-    schema_framing: SchemaFraming = setting(
+    schema_framing: SchemaFraming = choice(
         "auto",
-        "Whether values begin with the id of their schema, as a registry's serializers write them ('framed'), or are "
-        "of the subject's latest ('plain'). 'auto': framed if they begin with the id of one of the subject's schemas.",
-        "choice",
-        choices=("auto", "framed", "plain"),
+        ("auto", "framed", "plain"),
+        "Whether values begin with the id of their schema, as serializers for a registry write them ('framed'), or are "
+        "of the latest schema ('plain'). 'auto': framed if they begin with the id of a schema of the subject.",
     )
-    message_ttl_ms: int | None = setting(
+    message_ttl_ms: int | None = duration_ms(
         None,
-        "A message that no poll of a group has delivered within this time is skipped by it.",
-        "ms",
-        minimum=1,
-        maximum=_TEN_YEARS_MS,
+        1,
+        _TEN_YEARS_MS,
+        "A message that a group has not delivered within this time expires in the group.",
         unlimited=True,
     )
-    expired_messages: Expired = setting(
-        "skip",
-        "What becomes of a message whose time to live is over before a group got it.",
-        "choice",
-        choices=("skip", "dead_letter"),
+    expired_messages: Expired = choice(
+        "skip", ("skip", "dead_letter"), "What happens to a message that expires before a group has delivered it."
     )
 
-    critical_weight: int = setting(
-        50,
-        "How much of a poll lane critical gets, in proportion to the other lanes that have messages.",
-        "count",
-        minimum=1,
-        maximum=1_000,
-    )
-    high_weight: int = setting(
-        25,
-        "How much of a poll lane high gets, in proportion to the other lanes that have messages.",
-        "count",
-        minimum=1,
-        maximum=1_000,
-    )
-    normal_weight: int = setting(
-        15,
-        "How much of a poll lane normal gets, in proportion to the other lanes that have messages.",
-        "count",
-        minimum=1,
-        maximum=1_000,
-    )
-    low_weight: int = setting(
-        7,
-        "How much of a poll lane low gets, in proportion to the other lanes that have messages.",
-        "count",
-        minimum=1,
-        maximum=1_000,
-    )
-    background_weight: int = setting(
-        3,
-        "How much of a poll lane background gets, in proportion to the other lanes that have messages.",
-        "count",
-        minimum=1,
-        maximum=1_000,
-    )
-    lane_starvation_ms: int = setting(
+    critical_weight: int = _lane_weight("critical", 50)
+    high_weight: int = _lane_weight("high", 25)
+    normal_weight: int = _lane_weight("normal", 15)
+    low_weight: int = _lane_weight("low", 7)
+    background_weight: int = _lane_weight("background", 3)
+    lane_starvation_ms: int = duration_ms(
         30_000,
-        "A lane of which a group has got nothing for this long although messages wait in it comes first for once.",
-        "ms",
-        minimum=1_000,
-        maximum=_DAY_MS,
+        1_000,
+        _DAY_MS,
+        "A lane with messages from which a group has fetched nothing for this long comes first once.",
     )
 
     @property
@@ -217,7 +147,7 @@ class TopicSettings:
 
 
 def parse_topic_settings(raw: dict[str, object], *, existing: bool = False) -> dict[str, Any]:
-    """Check what a user wants to set; ``existing`` refuses what is fixed once a topic exists."""
+    """Parse settings that a user has sent; ``existing`` refuses those that are fixed once a topic exists."""
     values, problems = parse_fields(TopicSettings, raw)
     if existing:
         declared = specs(TopicSettings)
@@ -230,20 +160,19 @@ def parse_topic_settings(raw: dict[str, object], *, existing: bool = False) -> d
 
 
 def check_unset(unset: Sequence[str], raw: Mapping[str, object]) -> set[str]:
-    """Check which settings of a topic are to follow the broker's defaults again; ``raw`` are those to be set."""
+    """Check the names of settings to reset to the broker's defaults; ``raw`` are those to set in the same request."""
     if len(unset) > MAX_FIELDS:
         raise InvalidSettings(too_many_fields(len(unset)))
     declared = specs(TopicSettings)
     problems = [
         f"{shown(name)}: no such setting{did_you_mean(name, declared)}" for name in unset if name not in declared
     ]
-    problems += [f"{name}: cannot be changed once the topic exists" for name in unset if _is_fixed(name)]
+    problems += [
+        f"{name}: cannot be changed once the topic exists"
+        for name in unset
+        if name in declared and declared[name].fixed
+    ]
     problems += [f"{name}: set and unset at once" for name in unset if name in raw]
     if problems:
         raise InvalidSettings("; ".join(problems[:_MAX_PROBLEMS]))
     return set(unset)
-
-
-def _is_fixed(name: str) -> bool:
-    declared = specs(TopicSettings).get(name)
-    return declared is not None and declared.fixed

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from goqueue.model.config import Config
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.fields import FieldSpec, did_you_mean, parse_fields, setting, specs
+from goqueue.model.fields import FieldSpec, choice, did_you_mean, duration_ms, parse_fields, specs
 
 DURATION = FieldSpec("", "ms", minimum=10, maximum=60_000)
 SIZE = FieldSpec("", "bytes", minimum=1, maximum=1 << 40, unlimited=True)
@@ -25,8 +25,8 @@ ENORMOUS = (16**20_000, "9" * 10_000, "x" * 10_000, [["x" * 1_000] * 1_000], {"a
 
 @dataclass(frozen=True)
 class Example:
-    wait_ms: int = setting(100, "How long.", "ms", minimum=10, maximum=1_000)
-    mode: str = setting("a", "Which.", "choice", choices=("a", "b"))
+    wait_ms: int = duration_ms(100, 10, 1_000, "How long.")
+    mode: str = choice("a", ("a", "b"), "Which.")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from goqueue.model.errors import InvalidConfiguration
-from goqueue.model.fields import parse_fields, setting
+from goqueue.model.fields import choice, count, duration_ms, flag, parse_fields, size_bytes, text
 
 _HOUR_MS = 3_600_000
 
@@ -34,79 +34,45 @@ DEFAULT_ADDRESS = "localhost:9090"
 class ClientConfig(_Validated):
     """Timeouts, retries and limits of a client's connections."""
 
-    connect_timeout_ms: int = setting(
-        10_000, "How long to try to reach a broker before failing.", "ms", minimum=1, maximum=_HOUR_MS
+    connect_timeout_ms: int = duration_ms(10_000, 1, _HOUR_MS, "How long to try to reach a broker before failing.")
+    request_timeout_ms: int = duration_ms(30_000, 1, _HOUR_MS, "Timeout of one request to a broker.")
+    retry_backoff_ms: int = duration_ms(
+        50, 1, 60_000, "Pause before the first retry; doubled for each further one, with jitter."
     )
-    request_timeout_ms: int = setting(30_000, "Timeout of one request to a broker.", "ms", minimum=1, maximum=_HOUR_MS)
-    retry_backoff_ms: int = setting(
-        50,
-        "Pause before the first retry; doubled for each further one, with jitter.",
-        "ms",
-        minimum=1,
-        maximum=60_000,
+    max_backoff_ms: int = duration_ms(2_000, 1, _HOUR_MS, "Longest pause between retries.")
+    max_message_bytes: int = size_bytes(20 << 20, 2 << 20, 1 << 30, "Largest gRPC message in either direction.")
+    keep_alive_ms: int = duration_ms(30_000, 10_000, _HOUR_MS, "Interval of keep-alive probes on an idle connection.")
+    metadata_max_age_ms: int = duration_ms(
+        30_000, 1, _HOUR_MS, "How long a topic's partitions and their leaders are cached."
     )
-    max_backoff_ms: int = setting(2_000, "Longest pause between retries.", "ms", minimum=1, maximum=_HOUR_MS)
-    max_message_bytes: int = setting(
-        20 << 20, "Largest gRPC message in either direction.", "bytes", minimum=2 << 20, maximum=1 << 30
+    exit_timeout_ms: int = duration_ms(
+        10_000, 1, _HOUR_MS, "How long a program that ends without closing its client waits for acknowledgements."
     )
-    keep_alive_ms: int = setting(
-        30_000, "Interval of keep-alive probes on an idle connection.", "ms", minimum=10_000, maximum=_HOUR_MS
-    )
-    metadata_max_age_ms: int = setting(
-        30_000,
-        "How long a topic's partitions and their leaders are cached.",
-        "ms",
-        minimum=1,
-        maximum=_HOUR_MS,
-    )
-    exit_timeout_ms: int = setting(
-        10_000,
-        "How long a program that ends without closing its client waits for acknowledgements.",
-        "ms",
-        minimum=1,
-        maximum=_HOUR_MS,
-    )
-    prefetch_batches: int = setting(4, "How many batches a reader prefetches.", "count", minimum=1, maximum=1_000)
+    prefetch_batches: int = count(4, 1, 1_000, "How many batches a reader prefetches.")
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig(_Validated):
     """Batching, buffering and delivery guarantees of a producer."""
 
-    batch_messages: int = setting(
-        100, "A batch is sent when it has this many messages.", "count", minimum=1, maximum=100_000
+    batch_messages: int = count(100, 1, 100_000, "A batch is sent when it has this many messages.")
+    batch_bytes: int = size_bytes(64 << 10, 1, 1 << 20, "A batch is sent when it has this size.")
+    linger_ms: int = duration_ms(
+        5, 0, 60_000, "A batch is sent when its first message has waited this long; 0: at once."
     )
-    batch_bytes: int = setting(64 << 10, "A batch is sent when it has this size.", "bytes", minimum=1, maximum=1 << 20)
-    linger_ms: int = setting(
-        5, "A batch is sent when its first message has waited this long; 0: at once.", "ms", minimum=0, maximum=60_000
+    buffer_bytes: int = size_bytes(32 << 20, 1 << 16, 1 << 40, "Largest total size of unacknowledged messages.")
+    block: bool = flag(True, "Whether send waits while the buffer is full; otherwise it raises BufferFull.")
+    acks: Literal["none", "leader", "all"] = choice(
+        "all", ("none", "leader", "all"), "Which acknowledgement a send waits for."
     )
-    buffer_bytes: int = setting(
-        32 << 20,
-        "Largest total size of unacknowledged messages.",
-        "bytes",
-        minimum=1 << 16,
-        maximum=1 << 40,
+    delivery_timeout_ms: int = duration_ms(
+        120_000, 1, 24 * _HOUR_MS, "Timeout for the delivery of a message, retries included."
     )
-    block: bool = setting(True, "Whether send waits while the buffer is full; otherwise it raises BufferFull.", "flag")
-    acks: Literal["none", "leader", "all"] = setting(
-        "all", "Which acknowledgement a send waits for.", "choice", choices=("none", "leader", "all")
+    inject_trace_context: bool = flag(
+        True, "Whether messages sent inside an OpenTelemetry span carry it as traceparent and tracestate headers."
     )
-    delivery_timeout_ms: int = setting(
-        120_000,
-        "Timeout for the delivery of a message, retries included.",
-        "ms",
-        minimum=1,
-        maximum=24 * _HOUR_MS,
-    )
-    inject_trace_context: bool = setting(
-        True,
-        "Whether messages sent inside an OpenTelemetry span carry it as traceparent and tracestate headers.",
-        "flag",
-    )
-    idempotent: bool = setting(
-        True,
-        "Whether the broker deduplicates retried batches, so that a retry is never stored twice.",
-        "flag",
+    idempotent: bool = flag(
+        True, "Whether the broker deduplicates retried batches, so that a retry is never stored twice."
     )
 
 
@@ -114,45 +80,32 @@ class ProducerConfig(_Validated):
 class ConsumerConfig(_Validated):
     """Prefetch, leases and commits of a consumer."""
 
-    max_in_flight: int = setting(
+    max_in_flight: int = count(
         1_000,
+        1,
+        100_000,
         "Most messages of a queue in flight in this consumer, buffered or being handled; never more than the group's "
         "max_in_flight. It fetches as many as are requested, and prefetches as many as it handles within a quarter of "
         "a second.",
-        "count",
-        minimum=1,
-        maximum=100_000,
     )
-    prefetch_batches: int = setting(
-        4, "How many batches of a stream are prefetched.", "count", minimum=1, maximum=1_000
-    )
-    max_lease_ms: int = setting(
+    prefetch_batches: int = count(4, 1, 1_000, "How many batches of a stream are prefetched.")
+    max_lease_ms: int = duration_ms(
         _HOUR_MS,
-        "How long the consumer extends a message's lease, to keep it hidden from others; 0: it does not extend.",
-        "ms",
-        minimum=0,
-        maximum=7 * 24 * _HOUR_MS,
-    )
-    auto_commit: bool = setting(True, "Whether a consumer of a stream commits finished offsets by itself.", "flag")
-    auto_commit_ms: int = setting(5_000, "Interval of automatic commits.", "ms", minimum=10, maximum=_HOUR_MS)
-    settle_timeout_ms: int = setting(
-        60_000,
-        "Timeout of an ack, nack, reject, extension or commit, retries included.",
-        "ms",
-        minimum=1,
-        maximum=24 * _HOUR_MS,
-    )
-    close_timeout_ms: int = setting(
-        10_000, "How long close waits for the broker's last responses.", "ms", minimum=1, maximum=_HOUR_MS
-    )
-    session_timeout_ms: int = setting(
         0,
+        7 * 24 * _HOUR_MS,
+        "How long the consumer extends a message's lease, to keep it hidden from others; 0: it does not extend.",
+    )
+    auto_commit: bool = flag(True, "Whether a consumer of a stream commits finished offsets by itself.")
+    auto_commit_ms: int = duration_ms(5_000, 10, _HOUR_MS, "Interval of automatic commits.")
+    settle_timeout_ms: int = duration_ms(
+        60_000, 1, 24 * _HOUR_MS, "Timeout of an ack, nack, reject, extension or commit, retries included."
+    )
+    close_timeout_ms: int = duration_ms(10_000, 1, _HOUR_MS, "How long close waits for the broker's last responses.")
+    session_timeout_ms: int = duration_ms(
+        0,
+        0,
+        30 * 60_000,
         "How long the group keeps the partitions and messages of a consumer whose connection broke; 0: the group's "
         "session_timeout_ms.",
-        "ms",
-        minimum=0,
-        maximum=30 * 60_000,
     )
-    client_id: str = setting(
-        "", "Name of the consumer in its group; empty: host and process id.", "text", minimum=0, maximum=150
-    )
+    client_id: str = text("", 0, 150, "Name of the consumer in its group; empty: host and process id.")
