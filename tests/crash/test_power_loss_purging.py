@@ -19,7 +19,7 @@ from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
-from goqueue.storage.log.log import Log
+from goqueue.storage.log.recoverable import Recoverable
 
 ALL = Bounds(1 << 20, 1_000)
 VALUE = b"x" * 20_000
@@ -112,10 +112,10 @@ def test_what_was_purged_stays_so_after_a_power_loss_at_any_call(seed: int, fsyn
 def test_it_would_come_back_if_nobody_waited_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     save = Checkpoints.save
 
-    async def pretend(checkpoints: Checkpoints, logs: list[Log]) -> None:
+    async def pretend(checkpoints: Checkpoints, recoverables: list[Recoverable]) -> None:
         """As ``save`` does it, only that nothing is written."""
-        for each in logs:
-            checkpoints.points[checkpoints._name(each.folder)] = each.recovery_point()
+        for each in recoverables:
+            checkpoints.points[checkpoints._name(each.log.folder)] = each.recovery_point()
 
     monkeypatch.setattr(Checkpoints, "save", pretend)
     life = Life(0)

@@ -19,6 +19,7 @@ from goqueue.storage.log.compaction import CompactionRules, compact
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recoverable import Recoverable
 from goqueue.storage.log.recovery import open_log
 from goqueue.storage.log.swap import MANIFEST
 from goqueue.wire.frame import HEADER_SIZE
@@ -210,7 +211,7 @@ class Workload:
         ledger.forgotten_below(log.start_offset)
         await self._save_points()
         if self.process.points[PLAIN].start_offset == log.start_offset:
-            log.drop_below_start(log.start_offset)
+            Recoverable(log).point_saved(log.recovery_point())
             self._fail_soon(0.2)
 
     async def _compaction(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from doubles.lane_messages import check_all_lanes, check_lanes
 from doubles.messages import START_NS, Ticking, read_all, stamp_header
+from doubles.pinned import Pinned
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -17,7 +18,6 @@ from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import OsFiles
 from goqueue.storage.log.compaction import CompactionRules, compact
 from goqueue.storage.log.log import Log, LogOptions
-from goqueue.storage.log.observer import LogObserver
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
 from goqueue.wire.batch import join_frames
@@ -32,20 +32,6 @@ messages = st.lists(
     max_size=5,
 )
 Content = list[tuple[bytes, int, int, int]]
-
-
-class Observer(LogObserver):
-    def __init__(self, machine: LogMachine) -> None:
-        self._machine = machine
-
-    def is_held(self, low: int, high: int) -> bool:
-        return any(low <= offset < high for offset in self._machine.pending)
-
-    def delays_from(self, end_offset: int) -> int:
-        return min(self._machine.pending, default=end_offset)
-
-    def compacted(self, low: int, high: int) -> None:
-        self._machine.make_plain(low, high)
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -86,9 +72,10 @@ class LogMachine(RuleBasedStateMachine):
 
     def opened(self) -> Log:
         files = OpenFiles(OsFiles(), self.files, self.lane_bytes)
-        log = open_log(files, self.root, self.options, self.clock, self.point)
-        log.observer = Observer(self)
-        return log
+        return open_log(files, self.root, self.options, self.clock, self.point)
+
+    def pinned(self) -> Pinned:
+        return Pinned(self.log, self.pending)
 
     def make_plain(self, low: int, high: int) -> None:
         self.batches = [(first, until) for first, until in self.batches if not low <= first < high]
@@ -164,7 +151,7 @@ class LogMachine(RuleBasedStateMachine):
         self.pending = {offset for offset in self.pending if offset < got}
         if self.log.segments[0].base < self.start:
             # Without a point a start takes what is kept below the log's start for its beginning.
-            self.point = self.log.recovery_point()
+            self.point = self.pinned().recovery_point()
 
     def forget(self) -> None:
         self.point = None
@@ -172,11 +159,11 @@ class LogMachine(RuleBasedStateMachine):
     @rule(retention_bytes=st.integers(0, 3_000))
     def retain(self, retention_bytes: int) -> None:
         self.start = self.log.start_offset = self.log.expired(None, retention_bytes)
-        self.point = self.log.recovery_point()
-        self.log.drop_below_start(self.log.start_offset)
+        self.point = self.pinned().recovery_point()
+        self.pinned().drop_below_start(self.log.start_offset)
         self.model = {offset: message for offset, message in self.model.items() if offset >= self.start}
         for segment in self.log.segments:
-            assert segment.below > self.start or self.log.observer.is_held(segment.base, segment.below)
+            assert segment.below > self.start or self.pinned().holds(segment)
 
     @rule(data=st.data())
     @precondition(lambda self: self.pending)
@@ -187,7 +174,10 @@ class LogMachine(RuleBasedStateMachine):
     def compact(self, max_keys: int, tombstones_ms: int, stop: int) -> None:
         newest = {message.key: offset for offset, message in sorted(self.model.items()) if self.lanes[offset] != HIDDEN}
         self.looked_at |= {first for first, _ in self.batches if first < self.log.active.base}
-        steps = compact(self.log, CompactionRules(self.end, tombstones_ms, max_keys, self.pending.__contains__))
+        rules = CompactionRules(
+            self.end, tombstones_ms, max_keys, self.pending.__contains__, on_replaced=self.make_plain
+        )
+        steps = compact(self.log, rules)
         for number, step in enumerate(steps):
             if number == stop:
                 break
@@ -210,7 +200,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def note_point(self) -> None:
-        self.point = self.log.recovery_point()
+        self.point = self.pinned().recovery_point()
 
     @rule()
     def reopen(self) -> None:

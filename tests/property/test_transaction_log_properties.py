@@ -100,8 +100,8 @@ class TransactionLog(RuleBasedStateMachine):
 
     def opened(self) -> None:
         self.log: Log = open_log(OpenFiles(self.files, 20), self.folder, self.options, self.clock, self.point)
-        derived = DerivedState(self.log, DiskOnly())
-        self.producers, self.delays = derived.producers, derived.delays
+        self.derived = DerivedState(self.log, DiskOnly())
+        self.producers, self.delays = self.derived.producers, self.derived.delays
         self.producers.recover(self.files, self.point, START_NS)
         self.delays.recover(self.files, self.point)
 
@@ -221,13 +221,13 @@ class TransactionLog(RuleBasedStateMachine):
             as_of, payload = self.delays.dump()
             write_atomically(self.files, self.delays.path, payload)
             self.delays.saved(as_of, self.delays.changes)
-        self.log.drop_what_nothing_holds()
+        self.derived.drop_unneeded()
 
     @rule()
     def note_point(self) -> None:
         self.sync()
-        self.point = self.log.recovery_point()
-        self.log.drop_below_start(self.log.start_offset)
+        self.point = self.derived.recovery_point()
+        self.derived.point_saved(self.point)
 
     @rule(tombstones_ms=st.sampled_from([0, 10**9]), stop=st.sampled_from([3, 8, 10**6, 10**6]), prepared=st.booleans())
     @precondition(lambda self: self.options.compacted)
@@ -240,7 +240,7 @@ class TransactionLog(RuleBasedStateMachine):
             self.save("producers")
         below = compactable_below(self.log.durable_offset, self.stable_end, self.producers)
         aborted = self.producers.state.aborted
-        rules = CompactionRules(below, tombstones_ms, 1_000, self.delays.is_wanted, aborted)
+        rules = CompactionRules(below, tombstones_ms, 1_000, self.delays.is_wanted, aborted, self.producers.compacted)
         for number, step in enumerate(compact(self.log, rules)):
             self.gone_below = below
             if number == stop:

@@ -64,6 +64,7 @@ from goqueue.storage.files.unusable_folder import unusable
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recoverable import Recoverable
 
 Result = TypeVar("Result")
 
@@ -235,7 +236,7 @@ class Broker(InProcessFace):
         self._upkeep = Upkeep(self, storage, self._commits, self.checkpoints, self.disk, self.stillness)
         self._upkeep.start()
         self.backups = Backups(
-            self._files, self._folder, self.logs, self.checkpoints, self.stillness, self.clock, self.node_id
+            self._files, self._folder, self.recoverables, self.checkpoints, self.stillness, self.clock, self.node_id
         )
         self.health = Health(self, self._commits, self._open_files, self._upkeep, self._journals.by_what_stands_still())
         self.metrics.start()
@@ -270,12 +271,12 @@ class Broker(InProcessFace):
         await self.metrics.stop()
         await self.delays.save(everything=True)
         await self.producer_files.save(self.running_topics(), everything=True)
-        logs = list(self.logs())
-        await self.checkpoints.save(logs)
+        recoverables = list(self.recoverables())
+        await self.checkpoints.save(recoverables)
         await self._commits.close()
         await self.tracing.stop()
-        for each in logs:
-            each.close()
+        for each in recoverables:
+            each.log.close()
         self._folder.close()
 
     # Topics
@@ -293,10 +294,14 @@ class Broker(InProcessFace):
         return self.topics.by_name.values()
 
     def logs(self) -> Iterable[Log]:
-        yield from self._journals.logs()
+        return (each.log for each in self.recoverables())
+
+    def recoverables(self) -> Iterable[Recoverable]:
+        """Every log, with what is derived from it."""
+        yield from map(Recoverable, self._journals.logs())
         for topic in self.running_topics():
             for partition in topic.partitions:
-                yield partition.log
+                yield partition.derived
 
     async def _create_to_the_end(self, name: str, raw_settings: dict[str, object]) -> Topic:
         return await self.to_the_end(self.topic_commands.create(name, raw_settings))

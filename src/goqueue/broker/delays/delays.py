@@ -85,7 +85,7 @@ class Delays:
             is_due = len(delays.pending) > 0 and behind > SAVE_BEHIND
             is_due = is_due or delays.holds_up_files() or delays.holds_up_compaction()
             if (is_due or (everything and delays.changes)) and await partition.derived.save_delays():
-                delays.log.drop_what_nothing_holds()
+                partition.derived.drop_unneeded()
 
     # Looking
 

@@ -26,6 +26,7 @@ from goqueue.broker.upkeep.producer_files import ProducerFiles
 from goqueue.model.clock import Clock
 from goqueue.model.config import Config
 from goqueue.storage.log.log import Log
+from goqueue.storage.log.recoverable import Recoverable
 
 Result = TypeVar("Result")
 
@@ -93,6 +94,8 @@ class Host(Protocol):
     def fsync_rounds(self) -> int: ...
 
     def logs(self) -> Iterable[Log]: ...
+
+    def recoverables(self) -> Iterable[Recoverable]: ...
 
     def running_topics(self) -> Iterable[Topic]: ...
 

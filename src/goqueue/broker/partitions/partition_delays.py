@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -75,6 +74,8 @@ class PartitionDelays:
         self.log = owner_log
         self._producers = producers
         self._durable_end = durable_end
+        self._durable_from = 0
+        """From where a start would look for what is pending, by the recovery point that is on the disk."""
         self._forget()
 
     def _forget(self) -> None:
@@ -180,18 +181,22 @@ class PartitionDelays:
         """Whether originals that have ended may stay only because the file names them."""
         return len(self._named) > 0 and self.changes > 0
 
+    def point_saved(self, point: RecoveryPoint) -> None:
+        """A recovery point is on the disk."""
+        self._durable_from = point.delays_from
+
     def keeps(self, low: int, high: int) -> bool:
         """Whether the files of a segment must stay: for an original, or for what it may tell of the end of others."""
         if self.holds(low, high):
             return True
-        looked_at_from = min(self.log.durable_delays_from, self.needed_from())
+        looked_at_from = min(self._durable_from, self.needed_from())
         return looked_at_from < low and high > self.saved_at
 
     def holds_up_files(self) -> bool:
         """Whether segments wait to be removed until the file is written."""
-        below_start = takewhile(lambda segment: segment.below <= self.log.durable_start, self.log.segments[:-1])
         return any(
-            segment.below > self.saved_at and not self.holds(segment.base, segment.below) for segment in below_start
+            segment.below > self.saved_at and not self.holds(segment.base, segment.below)
+            for segment in self.log.below_durable_start()
         )
 
     def needed_from(self) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -146,7 +145,7 @@ class PartitionProducers:
 
     def holds_up_files(self) -> bool:
         """Whether segments wait to be removed until the file is written."""
-        below_start = takewhile(lambda segment: segment.below <= self.log.durable_start, self.log.segments[:-1])
+        below_start = self.log.below_durable_start()
         return self._needs_file and any(segment.below > self.saved_at for segment in below_start)
 
     def settled_below(self) -> int:

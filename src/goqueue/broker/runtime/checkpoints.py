@@ -15,6 +15,7 @@ from goqueue.storage.files.files import File, Files
 from goqueue.storage.log.group_commit import MOST_SINGLE_SYNCS, NO_DESCRIPTORS, GroupCommit, when_descriptors_allow
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.open_files import SegmentFiles
+from goqueue.storage.log.recoverable import Recoverable
 
 log = get_logger(__name__)
 
@@ -42,24 +43,24 @@ class Checkpoints:
     def point(self, folder: Path) -> RecoveryPoint | None:
         return self.points.get(self._name(folder))
 
-    async def save(self, logs: list[Log]) -> None:
+    async def save(self, recoverables: list[Recoverable]) -> None:
         """Bring every log's files to the disk and note how far they are; then remove what lies below their start."""
         async with self._busy, self._stillness.changing():
-            await self._commits.sync(logs)
-            current = {each: each.recovery_point() for each in logs if each.failure is None}
-            changed = [each for each, point in current.items() if self.points.get(self._name(each.folder)) != point]
+            await self._commits.sync([each.log for each in recoverables])
+            current = {each: each.recovery_point() for each in recoverables if each.log.failure is None}
+            changed = [each for each, point in current.items() if self.points.get(self._name(each.log.folder)) != point]
             # A log that failed keeps the point it had: it tells a restart what must be there.
-            names = {self._name(each.folder) for each in logs}
+            names = {self._name(each.log.folder) for each in recoverables}
             gone = self.points.keys() - names
             if not changed and not gone:
                 return
             points = {name: point for name, point in self.points.items() if name in names}
-            points |= {self._name(each.folder): current[each] for each in changed}
+            points |= {self._name(each.log.folder): current[each] for each in changed}
             try:
-                await asyncio.to_thread(self._sync, self._to_sync(changed))
+                await asyncio.to_thread(self._sync, self._to_sync([each.log for each in changed]))
             except OSError as error:
                 for each in changed:
-                    each.fail(f"checkpoint: {error.strerror or error}")
+                    each.log.fail(f"checkpoint: {error.strerror or error}")
                 return
             try:
                 await asyncio.to_thread(self._file.save, points)
@@ -71,15 +72,15 @@ class Checkpoints:
                 return
             self.points = points
             for each in changed:
-                each.drop_below_start(current[each].start_offset)
+                each.point_saved(current[each])
 
-    def points_of_copy(self, logs: Iterable[Log]) -> bytes:
+    def points_of_copy(self, recoverables: Iterable[Recoverable]) -> bytes:
         """The file for a copy of the folder that has everything that is written by now."""
         points: dict[str, RecoveryPoint] = {}
-        for each in logs:
-            name = self._name(each.folder)
+        for each in recoverables:
+            name = self._name(each.log.folder)
             # A log that failed keeps the point it had, as above.
-            point = each.point_of_copy() if each.failure is None else self.points.get(name)
+            point = each.recovery_point() if each.log.failure is None else self.points.get(name)
             if point is not None:
                 points[name] = point
         return packed(encoded(points))

@@ -24,8 +24,8 @@ from goqueue.storage.backup.backup_writer import SourceFile, archive
 from goqueue.storage.files.files import Files
 from goqueue.storage.files.folder import FORMAT_VERSION, DataFolder
 from goqueue.storage.log.index_file import LANE_ENTRY, POSITION, TIME_ENTRY
-from goqueue.storage.log.log import Log
 from goqueue.storage.log.lost import FILE_NAME
+from goqueue.storage.log.recoverable import Recoverable
 from goqueue.storage.log.segment import Segment
 from goqueue.version import __version__
 
@@ -131,7 +131,7 @@ class Backups:
         self,
         files: Files,
         folder: DataFolder,
-        logs: Callable[[], Iterable[Log]],
+        recoverables: Callable[[], Iterable[Recoverable]],
         checkpoints: Checkpoints,
         stillness: FileFreeze,
         clock: Clock,
@@ -139,7 +139,7 @@ class Backups:
     ) -> None:
         self._files = files
         self._folder = folder
-        self._logs = logs
+        self._recoverables = recoverables
         self._checkpoints = checkpoints
         self._stillness = stillness
         self._clock = clock
@@ -207,9 +207,10 @@ class Backups:
 
     def _note(self) -> _Noted:
         """The instant: nothing else runs until this returns."""
-        logs = list(self._logs())
+        all_of_them = list(self._recoverables())
+        logs = [each.log for each in all_of_them]
         noted = [_NotedLog(each.folder, list(each.segments), _sizes(each.active)) for each in logs]
-        return _Noted(self._clock.now_ns(), noted, self._checkpoints.points_of_copy(logs))
+        return _Noted(self._clock.now_ns(), noted, self._checkpoints.points_of_copy(all_of_them))
 
     def _link(self, noted: _Noted) -> list[SourceFile]:
         """Give every file a second name; in a thread, while nobody removes or replaces any."""

@@ -32,7 +32,7 @@ class ProducerFiles:
                 is_due = producers.is_due() or producers.holds_up_files()
                 is_due = is_due or (topic.settings.cleanup == "compact" and producers.holds_up_compaction())
                 if (is_due or (everything and producers.changes)) and await self._write(topic, number):
-                    producers.log.drop_what_nothing_holds()
+                    partition.derived.drop_unneeded()
 
     async def cover(self, topic: Topic, number: int, below: int) -> bool:
         """Before records go that lie below an offset: note what follows from them. Return whether that is on the disk.

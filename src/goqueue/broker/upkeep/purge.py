@@ -15,7 +15,7 @@ from goqueue.broker.upkeep.producer_files import ProducerFiles
 from goqueue.model.errors import DiskFull, InvalidRequest, Overloaded, StorageFailed, TopicNotFound
 from goqueue.model.logging import get_logger
 from goqueue.storage.log import lanes
-from goqueue.storage.log.log import Log
+from goqueue.storage.log.recoverable import Recoverable
 
 log = get_logger(__name__)
 
@@ -36,7 +36,7 @@ class Host(Protocol):
 
     def topic(self, name: str) -> Topic: ...
 
-    def logs(self) -> Iterable[Log]: ...
+    def recoverables(self) -> Iterable[Recoverable]: ...
 
     @property
     def groups(self) -> GroupService: ...
@@ -78,7 +78,7 @@ async def purge(
         _check_sound(partition)
     purged = [_purge(host, index, partition, starts[index]) for index, partition in partitions.items()]
     # Even if nothing was moved: an earlier purge may have moved it and not got this far.
-    await checkpoints.save(list(host.logs()))
+    await checkpoints.save(list(host.recoverables()))
     for each, partition in zip(purged, partitions.values(), strict=True):
         _check_sound(partition)
         point = checkpoints.point(partition.log.folder)

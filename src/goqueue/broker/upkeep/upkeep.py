@@ -22,7 +22,7 @@ from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.storage.log.compaction import CompactionRules, Step, abandon, compact, dirty_ratio
 from goqueue.storage.log.group_commit import GroupCommit
-from goqueue.storage.log.log import Log
+from goqueue.storage.log.recoverable import Recoverable
 
 log = get_logger(__name__)
 
@@ -35,7 +35,7 @@ class Keeper(Protocol):
 
     def running_topics(self) -> Iterable[Topic]: ...
 
-    def logs(self) -> Iterable[Log]: ...
+    def recoverables(self) -> Iterable[Recoverable]: ...
 
     async def snapshot_if_due(self) -> None: ...
 
@@ -125,7 +125,7 @@ class Upkeep:
             await self._keeper.delays.save()
             await self._keeper.producer_files.save(self._keeper.running_topics())
         self._keeper.transactions.tidy()
-        await self._checkpoints.save(list(self._keeper.logs()))
+        await self._checkpoints.save(list(self._keeper.recoverables()))
 
     async def expire(self) -> None:
         """Retention. A task of its own: it must not wait for a long compaction while the disk fills."""
@@ -134,7 +134,7 @@ class Upkeep:
             if topic.settings.cleanup == "delete":
                 moved |= await self._expire(topic)
         if moved:
-            await self._checkpoints.save(list(self._keeper.logs()))
+            await self._checkpoints.save(list(self._keeper.recoverables()))
 
     async def compact(self) -> None:
         """One partition after the other, as long as there is room for the new files."""
@@ -184,6 +184,7 @@ class Upkeep:
             self._config.compaction_max_keys,
             partition.delays.is_wanted,
             producers.state.aborted,
+            producers.compacted,
         )
         steps = compact(partition.log, rules)
         try:

@@ -56,6 +56,10 @@ def _always(offset: int) -> bool:
     return True
 
 
+def _nothing(low: int, high: int) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
     """``below``: only messages under this offset are looked at, so that nothing unsettled is touched."""
@@ -67,6 +71,8 @@ class CompactionRules:
     """Of the offset of a delayed message: whether its firing or its cancelling is not yet durable."""
     aborted: OffsetRuns = field(default_factory=OffsetRuns)
     """Records of transactions that were aborted. They go, and no transaction is open below ``below``."""
+    on_replaced: Callable[[int, int], None] = _nothing
+    """Called in the step in which the segments between two offsets are replaced by what the pass left of them."""
 
 
 def dirty_ratio(log: Log, below: int) -> float:
@@ -112,7 +118,7 @@ def _pass(log: Log, rules: CompactionRules) -> Iterator[Step]:
             group = None
         if group is None and not kept.is_changed and kept.size > log.options.segment_bytes // 2:
             continue
-        group = group or _Group(log)
+        group = group or _Group(log, rules)
         yield from group.add(segment, kept)
     if group is not None:
         yield from group.finish()
@@ -312,8 +318,9 @@ class _Chooser:
 class _Group:
     """Segments that are rewritten into one new file."""
 
-    def __init__(self, owner: Log) -> None:
+    def __init__(self, owner: Log, rules: CompactionRules) -> None:
         self._log = owner
+        self._rules = rules
         self._segments: list[Segment] = []
         self._kept: list[_Kept] = []
         self._output: File | None = None
@@ -377,6 +384,7 @@ class _Group:
         if not swap.empty:
             fresh = Segment(self._log.open_files, self._log.folder, first.base, self._log.now_ns, sealed=True)
         self._log.replace_segments(self._segments, fresh)
+        self._rules.on_replaced(first.base, self._segments[-1].below)
         yield partial(conclude, self._disk, self._log.folder, swap)
         log.info(
             "compacted",

@@ -7,10 +7,10 @@ handed out: ``Slice.load`` for long reads, ``unsynced`` for fsync.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from goqueue.model.clock import NANOS_PER_MS
@@ -20,7 +20,6 @@ from goqueue.model.message import Priority
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.disk_errors import told
 from goqueue.storage.log.lost import Lost
-from goqueue.storage.log.observer import LogObserver
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.segment import Segment, Slice
 from goqueue.storage.log.swap import revoke_swaps
@@ -81,16 +80,11 @@ class Log:
         self.missing: str | None = None
         """What a start found to be gone, if anything."""
         self.lost = lost
-        self.observer = LogObserver()
-        """What follows this log; set by the owner of the state that is derived from it."""
         self._unsynced: list[Segment] = []
         self._names_unsynced = True
         self.truncations = 0
-        self._noted_delays_from = 0
-        self.durable_start = 0
+        self._durable_start = 0
         """The start, as it is known to be on the disk."""
-        self.durable_delays_from = 0
-        """From where a start would look for what is pending, by the recovery point that is on the disk."""
         self.special_end = self._special_end()
         """Everything at or behind this offset is of the normal lane."""
 
@@ -184,13 +178,8 @@ class Log:
         return self.durable_offset > before
 
     def recovery_point(self) -> RecoveryPoint:
-        """The state right now; it may be stored once everything written before is on the disk."""
-        point = self.point_of_copy()
-        self._noted_delays_from = point.delays_from
-        return point
-
-    def point_of_copy(self) -> RecoveryPoint:
-        """The same for a copy of everything that is written by now. Of what is stored here it says nothing."""
+        """The state right now, if nothing is derived from the log; it may be stored once everything written before is
+        on the disk."""
         active = self.active
         at = self.segment_at(self.start_offset)
         return RecoveryPoint(
@@ -207,9 +196,9 @@ class Log:
             segments=len(self.segments) - at - (not active.count),
             lane_entries=active.lanes.entries,
             lane_checksum=active.lanes.checksum,
-            delays_from=self.observer.delays_from(self.end_offset),
+            delays_from=self.end_offset,
             start_base=self.segments[at].base,
-            producers_from=self.observer.producers_from(self.end_offset),
+            producers_from=self.end_offset,
         )
 
     # Reading
@@ -365,26 +354,17 @@ class Log:
             start = max(start, following.base)
         return start
 
-    def drop_below_start(self, durable_start: int) -> int:
-        """Remove the files of segments below a start that is on the disk: ``start_offset`` may have moved on since.
+    def note_durable_start(self, start_offset: int) -> None:
+        """A start is on the disk; ``start_offset`` may have moved on since."""
+        self._durable_start = start_offset
 
-        Called when the recovery point that was taken last is on the disk.
-        """
-        self.durable_start, self.durable_delays_from = durable_start, self._noted_delays_from
-        return self.drop_what_nothing_holds()
+    def below_durable_start(self) -> list[Segment]:
+        """The segments whose files may be removed, unless something else needs them."""
+        return list(takewhile(lambda segment: segment.below <= self._durable_start, self.segments[:-1]))
 
-    def drop_what_nothing_holds(self) -> int:
-        """The same once more. What delayed messages need stays, so there may be holes between what is kept."""
-        gone: dict[Segment, None] = {}
-        known_to: int | None = None
-        for segment in self.segments[:-1]:
-            if segment.below > self.durable_start:
-                break
-            if self.observer.is_held(segment.base, segment.below):
-                known_to = self.observer.producers_known_to(self.end_offset)
-            elif known_to is None or segment.below <= known_to:
-                # Else it may tell how a transaction ended of which a segment before it has records.
-                gone[segment] = None
+    def remove_segments(self, gone: Iterable[Segment]) -> int:
+        """Remove the files of these segments; return how many there were. Between others they leave holes."""
+        gone = dict.fromkeys(gone)
         self.segments = [segment for segment in self.segments if segment not in gone]
         for segment in gone:
             self.remove_files(segment)
@@ -397,13 +377,12 @@ class Log:
 
     def replace_segments(self, old: list[Segment], fresh: Segment | None) -> None:
         """Put what compaction made in the place of what it read. The files were renamed just now."""
-        first, low, high = self.segments.index(old[0]), old[0].base, old[-1].below
+        first = self.segments.index(old[0])
         if fresh:
             fresh.below, fresh.lost = old[-1].below, self.lost
         for segment in old:
             segment.close()
         self.segments[first : first + len(old)] = [fresh] if fresh else []
-        self.observer.compacted(low, high)
 
     def close(self) -> None:
         """Let go of the files. Whoever still wants to write or waits for an fsync gets an error."""

@@ -128,7 +128,7 @@ async def test_a_start_without_recovery_points_leaves_no_file_to_be_missed(tmp_p
     assert found_in(root) == []
     async with running(root) as broker:
         assert partition_of(broker).producers.state.known.keys() == {producer.producer_id}
-        await broker.checkpoints.save(list(broker.logs()))
+        await broker.checkpoints.save(list(broker.recoverables()))
         again = killed(root, tmp_path / "again")
     assert point_in(again).start_offset == MESSAGES
     assert not list(again.glob("logs/t~*/0/producers"))

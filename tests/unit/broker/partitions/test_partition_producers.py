@@ -54,8 +54,8 @@ class Disk:
 
     def start(self) -> None:
         self.log: Log = open_log(OpenFiles(FILES, 20), self.folder, self.options, self.clock, self.point)
-        derived = DerivedState(self.log, DiskOnly())
-        self.producers, self.delays = derived.producers, derived.delays
+        self.derived = DerivedState(self.log, DiskOnly())
+        self.producers, self.delays = self.derived.producers, self.derived.delays
         self.producers.recover(FILES, self.point, self.clock.now_ns)
         self.delays.recover(FILES, self.point)
 
@@ -115,8 +115,8 @@ class Disk:
 
     def note_point(self) -> None:
         self.sync()
-        self.point = self.log.recovery_point()
-        self.log.drop_below_start(self.log.start_offset)
+        self.point = self.derived.recovery_point()
+        self.derived.point_saved(self.point)
 
     def save_producers(self, ids: list[DedupEntry] | None = None) -> None:
         self.sync()
@@ -134,7 +134,9 @@ class Disk:
         first_open = self.producers.first_open
         stable = self.log.end_offset if first_open is None else first_open
         below = compactable_below(self.log.durable_offset, stable, self.producers)
-        rules = CompactionRules(below, 10**9, 1_000, self.delays.is_wanted, self.state.aborted)
+        rules = CompactionRules(
+            below, 10**9, 1_000, self.delays.is_wanted, self.state.aborted, self.producers.compacted
+        )
         for step in compact(self.log, rules):
             if step is not None:
                 step()
@@ -368,7 +370,7 @@ def test_a_marker_stays_while_records_that_it_tells_of_do_until_the_file_knows(d
     assert disk.producers.holds_up_files()
     disk.save_producers()
     assert not disk.producers.holds_up_files()
-    disk.log.drop_what_nothing_holds()
+    disk.derived.drop_unneeded()
     assert [segment.base for segment in disk.log.segments] == [0, end]
     disk.delays.path.unlink()
     disk.start()

@@ -14,6 +14,7 @@ from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recoverable import Recoverable
 from goqueue.storage.log.recovery import open_log
 
 ROOT = Path("/data")
@@ -58,7 +59,7 @@ def test_saving_makes_everything_durable_and_notes_how_far_it_is() -> None:
         log = bench.log("a")
         log.append(batch_of([b"1", b"2"]))
         assert log.durable_offset == 0
-        await bench.checkpoints.save([log])
+        await bench.checkpoints.save([Recoverable(log)])
         assert log.durable_offset == 2
         assert bench.saved() == {"logs/a": 2}
 
@@ -69,9 +70,9 @@ def test_nothing_is_written_when_nothing_has_changed() -> None:
     async def work(bench: Bench) -> None:
         log = bench.log("a")
         log.append(batch_of([b"1"]))
-        await bench.checkpoints.save([log])
+        await bench.checkpoints.save([Recoverable(log)])
         calls = bench.disk.calls
-        await bench.checkpoints.save([log])
+        await bench.checkpoints.save([Recoverable(log)])
         assert bench.disk.calls == calls
 
     with_checkpoints(work)
@@ -80,8 +81,8 @@ def test_nothing_is_written_when_nothing_has_changed() -> None:
 def test_a_log_that_is_gone_is_forgotten_with_the_next_save() -> None:
     async def work(bench: Bench) -> None:
         first, second = bench.log("a"), bench.log("b")
-        await bench.checkpoints.save([first, second])
-        await bench.checkpoints.save([second])
+        await bench.checkpoints.save([Recoverable(first), Recoverable(second)])
+        await bench.checkpoints.save([Recoverable(second)])
         assert bench.saved().keys() == {"logs/b"}
 
     with_checkpoints(work)
@@ -91,7 +92,7 @@ def test_a_point_can_be_dropped_at_once() -> None:
     async def work(bench: Bench) -> None:
         log = bench.log("a")
         log.append(batch_of([b"1"]))
-        await bench.checkpoints.save([log])
+        await bench.checkpoints.save([Recoverable(log)])
         await bench.checkpoints.forget(log.folder)
         assert bench.saved() == {}
         assert bench.checkpoints.point(log.folder) is None
@@ -105,7 +106,7 @@ def test_a_log_that_failed_keeps_no_point_and_does_not_keep_others_from_theirs()
         for log in (good, bad):
             log.append(batch_of([b"1"]))
         bad.fail("its disk is broken")
-        await bench.checkpoints.save([good, bad])
+        await bench.checkpoints.save([Recoverable(good), Recoverable(bad)])
         assert bench.saved() == {"logs/good": 1}
 
     with_checkpoints(work)
@@ -116,10 +117,10 @@ def test_files_below_the_start_go_after_the_point_is_written() -> None:
         log = bench.log("a")
         for _ in range(3):
             log.append(batch_of([b"x" * 60_000]))
-        await bench.checkpoints.save([log])
+        await bench.checkpoints.save([Recoverable(log)])
         assert len(log.segments) == 3
         log.start_offset = 2
-        await bench.checkpoints.save([log])
+        await bench.checkpoints.save([Recoverable(log)])
         assert [segment.base for segment in log.segments] == [2]
 
     with_checkpoints(work)
@@ -129,14 +130,14 @@ def test_points_that_cannot_be_written_are_tried_again_and_fail_no_log(caplog: p
     async def work(bench: Bench) -> None:
         log = bench.log("a")
         log.append(batch_of([b"1"]))
-        await bench.checkpoints.save([log])
+        await bench.checkpoints.save([Recoverable(log)])
         log.append(batch_of([b"2"]))
         bench.disk.sync_fault = lambda site, count: "atomic.py" in site
-        await bench.checkpoints.save([log])
+        await bench.checkpoints.save([Recoverable(log)])
         assert log.failure is None
         assert bench.saved() in ({"logs/a": 1}, {"logs/a": 2})
         bench.disk.sync_fault = lambda site, count: False
-        await bench.checkpoints.save([log])
+        await bench.checkpoints.save([Recoverable(log)])
         assert bench.saved() == {"logs/a": 2}
 
     with_checkpoints(work)
@@ -151,11 +152,11 @@ def test_files_that_cannot_be_synced_fail_their_logs(count: int) -> None:
         logs = [bench.log(f"{number}") for number in range(count)]
         for log in logs:
             log.append(batch_of([b"1"]))
-        await bench.checkpoints.save(logs)
+        await bench.checkpoints.save([Recoverable(log) for log in logs])
         for log in logs:
             log.append(batch_of([b"2"]))
         bench.disk.sync_fault = lambda site, count: "checkpoints.py" in site
-        await bench.checkpoints.save(logs)
+        await bench.checkpoints.save([Recoverable(log) for log in logs])
         assert all(log.failure is not None for log in logs)
         assert bench.saved() == {f"logs/{number}": 1 for number in range(count)}
 
@@ -167,7 +168,7 @@ def test_damaged_points_cost_a_scan_and_nothing_else(ruin: Callable[[bytes], byt
     async def write(bench: Bench) -> None:
         log = bench.log("a")
         log.append(batch_of([b"1", b"2"]))
-        await bench.checkpoints.save([log])
+        await bench.checkpoints.save([Recoverable(log)])
 
     disk = with_checkpoints(write)
     disk.damage(PATH, ruin)
@@ -193,7 +194,7 @@ def test_segments_are_removed_only_below_a_start_that_was_written_down() -> None
             write_down(points)
 
         bench.checkpoints._file.save = while_retention_goes_on  # type: ignore[method-assign]
-        await bench.checkpoints.save([log])
+        await bench.checkpoints.save([Recoverable(log)])
         assert log.segments[0].base == 1
 
     with_checkpoints(work)

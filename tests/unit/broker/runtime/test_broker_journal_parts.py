@@ -45,6 +45,7 @@ from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import LogOptions
 from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recoverable import Recoverable
 from goqueue.storage.log.recovery import open_log
 
 ROOT = Path("/data")
@@ -282,7 +283,7 @@ def test_a_journal_begins_where_its_snapshot_began_not_where_that_ended() -> Non
         # As a checkpoint does it: the new start is vouched for, and the files below it go.
         await journal.settled()
         point = journal.log.recovery_point()
-        journal.log.drop_below_start(point.start_offset)
+        Recoverable(journal.log).point_saved(point)
         assert shape(opened(disk, Groups, GroupsEvent, point=point).machine) == shape(journal.machine)
 
     asyncio.run(run())
@@ -357,7 +358,7 @@ def test_a_journal_stays_small_under_steady_traffic() -> None:
                 await journal.settled()
             if journal.snapshot_due:
                 await journal.snapshot()
-                journal.log.drop_below_start(journal.log.recovery_point().start_offset)
+                Recoverable(journal.log).point_saved(journal.log.recovery_point())
             sizes.append(disk.used_bytes())
         assert max(sizes[300:]) < 1.5 * max(sizes[:200])
         assert len(journal.log.segments) < 6

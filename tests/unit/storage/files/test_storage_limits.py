@@ -16,6 +16,7 @@ from goqueue.storage.files.files import OsFiles
 from goqueue.storage.files.folder import FORMAT_VERSION, DataFolder
 from goqueue.storage.log.log import LogOptions
 from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recoverable import Recoverable
 from goqueue.storage.log.recovery import open_log
 from goqueue.wire.decoding import decode_run
 
@@ -127,7 +128,7 @@ def test_a_slice_survives_the_removal_of_its_segment(reopen: OpenLog) -> None:
     taken = log.locate(0, 1 << 20)
     assert taken is not None
     log.start_offset = log.active.base
-    log.drop_below_start(log.start_offset)
+    Recoverable(log).point_saved(log.recovery_point())
     messages, damaged = decode_run(taken.load())
     assert messages[0].value == b"0" * 40
     assert not damaged

@@ -16,6 +16,7 @@ from goqueue.model.errors import StorageFailed
 from goqueue.storage.log.group_commit import MOST_SINGLE_SYNCS, GroupCommit
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
+from goqueue.storage.log.recoverable import Recoverable
 from goqueue.storage.log.recovery import open_log
 
 ROOT = Path("/data")
@@ -174,7 +175,7 @@ async def test_a_segment_that_retention_took_before_its_fsync_harms_nobody(
         for _ in range(3):
             log.append(batch_of([b"x" * 300]))
         log.start_offset = log.active.base
-        log.drop_below_start(log.start_offset)
+        Recoverable(log).point_saved(log.recovery_point())
         await scheduler.reached(log, 3)
     assert log.durable_offset == 3
 

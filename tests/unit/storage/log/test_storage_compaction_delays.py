@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from doubles.lane_messages import check_all_lanes, named
 from doubles.messages import START_NS, OpenLog, Ticking
+from doubles.pinned import Pinned
 
 from goqueue.model.message import HIDDEN, Priority
 from goqueue.storage.log.compaction import CompactionRules, compact
 from goqueue.storage.log.log import Log
-from goqueue.storage.log.observer import LogObserver
 from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import Flag, encode_frame
 
@@ -142,14 +142,6 @@ def test_rule_19_a_tombstone_does_not_go_before_the_delivery_that_it_deletes(log
     assert run(log, never, tombstones_ms=0) == [4]
 
 
-class Holds(LogObserver):
-    def __init__(self, offset: int) -> None:
-        self._offset = offset
-
-    def is_held(self, low: int, high: int) -> bool:
-        return low <= self._offset < high
-
-
 def test_rule_19_an_original_in_a_file_below_the_start_is_still_there(reopen: OpenLog) -> None:
     log = reopen(segment_bytes=100)
     original = delayed(log, b"k")
@@ -157,11 +149,9 @@ def test_rule_19_an_original_in_a_file_below_the_start_is_still_there(reopen: Op
     delivery = fired(log, b"k", original)
     log.roll()
     last = put(log, b"k")
-    log.observer = Holds(original)
     log.start_offset = delivery
-    log.drop_below_start(log.start_offset)
+    Pinned(log, {original}).drop_below_start(log.start_offset)
     assert run(log, always) == [delivery, last]
-    log.observer = LogObserver()
     assert log.has(original)
 
 

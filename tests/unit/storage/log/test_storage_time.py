@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from doubles.messages import START_NS, OpenLog, Ticking, batch_of, read_all
+from doubles.pinned import Pinned
 
 from goqueue.storage.log.log import Log
 
@@ -112,6 +113,6 @@ def test_files_below_the_start_are_removed_and_stay_removed(reopen: OpenLog) -> 
     for _ in range(6):
         log.append(batch_of([b"x" * 60]))
     log.start_offset = 3
-    assert log.drop_below_start(log.start_offset) == 3
+    assert Pinned(log, ()).drop_below_start(log.start_offset) == 3
     again = reopen(log.recovery_point(), segment_bytes=100)
     assert (again.start_offset, again.segments[0].base) == (3, 3)

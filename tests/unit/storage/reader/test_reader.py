@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from doubles.messages import START_NS, Ticking, batch_of, stamp_header
+from doubles.pinned import Pinned
 from doubles.unsynced_files import UnsyncedFiles
 
 from goqueue.model.errors import OffsetOutOfRange, TopicNotFound
 from goqueue.storage.files.checkpoint import CheckpointFile
 from goqueue.storage.log.compaction import CompactionRules, compact
 from goqueue.storage.log.log import Log, LogOptions
-from goqueue.storage.log.observer import LogObserver
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
 from goqueue.storage.reader.reader import LogReader, read_runs
@@ -34,6 +34,7 @@ class Partition:
         self.folder = root / "logs" / "t~1" / "0"
         self.options = LogOptions(segment_bytes, 150)
         self.log = self.opened()
+        self.pending: set[int] = set()
 
     def opened(self) -> Log:
         point = CheckpointFile(UnsyncedFiles(), self.root / "checkpoint").load().get("logs/t~1/0")
@@ -47,9 +48,10 @@ class Partition:
 
     def save_point(self) -> None:
         self.log.synced(self.log.unsynced())
-        points = {"logs/t~1/0": self.log.recovery_point()}
-        CheckpointFile(UnsyncedFiles(), self.root / "checkpoint").save(points)
-        self.log.drop_below_start(self.log.start_offset)
+        pinned = Pinned(self.log, self.pending)
+        point = pinned.recovery_point()
+        CheckpointFile(UnsyncedFiles(), self.root / "checkpoint").save({"logs/t~1/0": point})
+        pinned.point_saved(point)
 
     def compact(self, *, until_decided: bool = False) -> None:
         for step in compact(self.log, CompactionRules(self.log.end_offset, 0, 1_000)):
@@ -293,17 +295,9 @@ def test_what_retention_has_removed_is_an_error_that_names_the_earliest(partitio
     assert read(partition.folder, 32, 40) == list(range(32, 40))
 
 
-class HoldsTheFirst(LogObserver):
-    def is_held(self, low: int, high: int) -> bool:
-        return low == 0
-
-    def delays_from(self, end_offset: int) -> int:
-        return 0
-
-
 def test_files_that_are_kept_below_the_start_are_not_read(partition: Partition) -> None:
     partition.publish(40)
-    partition.log.observer = HoldsTheFirst()
+    partition.pending.add(0)
     partition.log.start_offset = 32
     partition.save_point()
     assert partition.path(0, LOG).name == f"{0:020d}.log"
