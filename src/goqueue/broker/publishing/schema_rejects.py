@@ -21,6 +21,7 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.registry.schema_check import Problems, SchemaCheck, Value, values_in, values_of
 from goqueue.broker.runtime.time_slices import TimeSlice
+from goqueue.model.bounded_cache import BoundedCache
 from goqueue.model.errors import SchemaViolation, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
@@ -65,7 +66,7 @@ class SchemaRejects:
         self._notes = notes
         self._dead_letter_topic = dead_letter_topic
         self._burying: set[asyncio.Task[None]] = set()
-        self._burials: dict[tuple[Partition, int], asyncio.Task[None]] = {}
+        self._burials: BoundedCache[tuple[Partition, int], asyncio.Task[None]] = BoundedCache(_MOST_REMEMBERED)
         """The last, by where their batch begins."""
 
     async def among(self, topic: Topic, values: Iterable[Value]) -> Refused:
@@ -122,7 +123,7 @@ class SchemaRejects:
         self, topic: Topic, number: int, frames: list[bytes], first: int, refused: Refused, now_ns: int
     ) -> asyncio.Future[None]:
         """Of a batch that is stored and comes again: its letters may not be. Rather twice than not at all."""
-        before = self._burials.get((topic.partitions[number], first))
+        before = self._burials.peek((topic.partitions[number], first))
         if before is not None and (not before.done() or (not before.cancelled() and before.exception() is None)):
             return asyncio.shield(before)
         assert refused.target is not None
@@ -134,9 +135,7 @@ class SchemaRejects:
         burying = asyncio.create_task(self._bury(burial, acknowledged))
         self._burying.add(burying)
         burying.add_done_callback(self._burying.discard)
-        self._burials[partition, burial.first] = burying
-        while len(self._burials) > _MOST_REMEMBERED:
-            del self._burials[next(iter(self._burials))]
+        self._burials.put((partition, burial.first), burying)
         # A producer that goes away takes nothing with it.
         return asyncio.shield(burying)
 

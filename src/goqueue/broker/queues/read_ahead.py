@@ -8,13 +8,13 @@ whole frames that every group sees and that no time of their own makes void.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from goqueue.broker.partitions.frame_validation import find_damaged_frames
 from goqueue.broker.partitions.partition import Partition
+from goqueue.model.bounded_cache import BoundedCache
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.internal_headers import FOR_GROUP, TTL
 
@@ -81,11 +81,11 @@ class Ahead:
 
 class ReadAhead:
     def __init__(self) -> None:
-        self._kept: OrderedDict[Place, Ahead] = OrderedDict()
-        self._bytes = 0
+        self._kept: BoundedCache[Place, Ahead] = BoundedCache(_MOST_BYTES)
+        self.drop = self._kept.drop
 
     def get(self, place: Place, cursor: int) -> Ahead | None:
-        found = self._kept.get(place)
+        found = self._kept.peek(place)
         if found is None or found.fits(cursor):
             return found
         # The lane went on without this, or was set back.
@@ -104,11 +104,7 @@ class ReadAhead:
             return None
         run = run.part(0, simple)
         found = Ahead(run, columns["offset"][:simple].astype(np.int64), cursor)
-        self.drop(place)
-        self._kept[place] = found
-        self._bytes += found.size
-        while self._bytes > _MOST_BYTES and len(self._kept) > 1:
-            self._bytes -= self._kept.popitem(last=False)[1].size
+        self._kept.put(place, found, found.size)
         return found
 
     def taken(self, place: Place, ahead: Ahead | None, count: int, cursor: int) -> None:
@@ -116,15 +112,8 @@ class ReadAhead:
         if ahead is None:
             return
         is_left = ahead.taken(count, cursor)
-        if self._kept.get(place) is ahead:
-            self._kept.move_to_end(place)
-            if not is_left:
-                self.drop(place)
-
-    def drop(self, place: Place) -> None:
-        found = self._kept.pop(place, None)
-        if found is not None:
-            self._bytes -= found.size
+        if self._kept.get(place) is ahead and not is_left:
+            self.drop(place)
 
 
 def _first_special(run: FrameRun) -> int:

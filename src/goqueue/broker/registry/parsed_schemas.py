@@ -1,27 +1,28 @@
-"""Schemas that were read: by threads of their own, each once however many ask for it, and kept for the next who asks.
+"""A cache of parsed schemas. Each schema is parsed once, however many requests need it at the same time.
 
-A large schema takes a second or more to be read, written in its canonical form, or compared. None of it happens on the
-loop, and none of it in the threads that read files.
+A large schema takes a second or more to parse, to format or to compare. The cache has its own threads for this, so it
+blocks neither the event loop nor the threads that read files.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, ParamSpec, TypeVar
 
+from goqueue.broker.runtime.shared_tasks import SharedTasks
 from goqueue.coordination.schema_records import Reference, SchemaRecord
+from goqueue.model.bounded_cache import BoundedCache
 from goqueue.model.errors import ShuttingDown
 from goqueue.schemas.base import ParsedSchema, SchemaKind
 from goqueue.schemas.parsing import parse_schema, schema_kind
 
 _THREADS = 2
 _LEAST_SIZE = 1_000
-"""What the smallest schema counts for."""
+"""The size that is assumed for a smaller schema."""
 _MAX_DIGESTS = 100_000
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -30,36 +31,28 @@ RecordOf = Callable[[int], SchemaRecord]
 
 @dataclass(frozen=True, slots=True)
 class CachedSchema:
-    """A schema that someone has sent. Its text is canonical, or normalized if that was asked for."""
+    """A schema from a request. ``text`` is canonical, or normalized if the request asks for it."""
 
     parsed: ParsedSchema
     text: str
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    parsed: ParsedSchema
-    size: int
-
-
 class ParsedSchemas:
-    """``record_of`` gives a registered schema by its id; what an id stands for never changes."""
+    """``record_of`` finds a registered schema by its id. The schema of an id never changes."""
 
     def __init__(self, record_of: RecordOf, max_bytes: int) -> None:
         self._record_of = record_of
-        self._max_bytes = max_bytes
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="goqueue-registry")
         self._closed = False
-        self._kept: OrderedDict[int, _Kept] = OrderedDict()
-        self._size = 0
-        self._under_way: dict[Hashable, asyncio.Task[Any]] = {}
-        self._digests: OrderedDict[tuple[int, bool], bytes] = OrderedDict()
+        self._kept: BoundedCache[int, ParsedSchema] = BoundedCache(max_bytes)
+        self._digests: BoundedCache[tuple[int, bool], bytes] = BoundedCache(_MAX_DIGESTS)
+        self._tasks: SharedTasks[Any] = SharedTasks()
 
     async def close(self) -> None:
-        """Begin nothing more, and wait for what was begun."""
+        """Start nothing new, and wait for the work under way."""
         self._closed = True
-        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+        await self._tasks.wait()
         await asyncio.to_thread(self._threads.shutdown)
 
     async def in_thread(
@@ -73,10 +66,12 @@ class ParsedSchemas:
     async def understood(
         self, kind: SchemaKind, text: str, references: Sequence[Reference], *, normalize: bool
     ) -> CachedSchema:
-        """A schema that is not registered. Its references tell which schemas they mean."""
+        """Parse a schema that is not registered. Its references include schema ids."""
         used = await self._referred(references, {})
         key = kind, text, tuple((each.name, each.schema_id) for each in references), normalize
-        found: CachedSchema = await self._once(key, lambda: self.in_thread(_understand, kind, text, used, normalize))
+        found: CachedSchema = await self._tasks.run(
+            key, lambda: self.in_thread(_understand, kind, text, used, normalize)
+        )
         return found
 
     async def get(self, schema_id: int) -> ParsedSchema:
@@ -84,14 +79,13 @@ class ParsedSchemas:
         return await self._get(schema_id, {})
 
     async def _get(self, schema_id: int, held: dict[int, ParsedSchema]) -> ParsedSchema:
-        """``held``: what was read for the same request. It may be too much to be kept, and is not read twice."""
+        """``held``: schemas parsed for the same request. They may be too large for the cache, and are parsed once."""
         if schema_id in held:
             return held[schema_id]
         known = self._kept.get(schema_id)
         if known is not None:
-            self._kept.move_to_end(schema_id)
-            return known.parsed
-        found: ParsedSchema = await self._once(schema_id, lambda: self._read(schema_id, held))
+            return known
+        found: ParsedSchema = await self._tasks.run(schema_id, lambda: self._read(schema_id, held))
         held[schema_id] = found
         return found
 
@@ -101,46 +95,24 @@ class ParsedSchemas:
         return {each.name: await self._get(each.schema_id, held) for each in references}
 
     async def digest(self, schema_id: int, *, normalized: bool) -> bytes:
-        """Of its canonical, or its normalized text."""
+        """The digest of the canonical or normalized text."""
         key = schema_id, normalized
         found = self._digests.get(key)
         if found is None:
             parsed = await self.get(schema_id)
-            found = self._digests[key] = await self.in_thread(_digest_of, parsed, normalized)
-            if len(self._digests) > _MAX_DIGESTS:
-                self._digests.popitem(last=False)
+            found = await self.in_thread(_digest_of, parsed, normalized)
+            self._digests.put(key, found)
         return found
-
-    async def _once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        making = self._under_way.get(key)
-        if making is None:
-            # Whoever asked first may go away; the others still wait.
-            making = self._under_way[key] = asyncio.create_task(make())
-            making.add_done_callback(lambda done: self._done(key, done))
-        return await asyncio.shield(making)
-
-    def _done(self, key: Hashable, done: asyncio.Task[Any]) -> None:
-        del self._under_way[key]
-        if not done.cancelled():
-            # Looked at, though all who asked may have gone.
-            done.exception()
 
     async def _read(self, schema_id: int, held: dict[int, ParsedSchema]) -> ParsedSchema:
         record = self._record_of(schema_id)
         used = await self._referred(record.references, held)
         parsed = await self.in_thread(parse_schema, schema_kind(record.kind), record.text, used, is_registered=True)
-        self._keep(schema_id, parsed)
+        self._kept.put(schema_id, parsed, self.size_of(schema_id))
         return parsed
 
-    def _keep(self, schema_id: int, parsed: ParsedSchema) -> None:
-        size = self.size_of(schema_id)
-        self._kept[schema_id] = _Kept(parsed, size)
-        self._size += size
-        while len(self._kept) > 1 and self._size > self._max_bytes:
-            self._size -= self._kept.popitem(last=False)[1].size
-
     def size_of(self, schema_id: int) -> int:
-        """Of its text and of all that it refers to: it holds on to these."""
+        """The size of its text and of all schemas that it refers to, since it keeps them in memory."""
         size, seen, waiting = 0, {schema_id}, [schema_id]
         while waiting:
             record = self._record_of(waiting.pop())

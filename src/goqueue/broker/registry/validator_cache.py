@@ -1,19 +1,19 @@
-"""Validators, compiled once and kept for the next batch."""
+"""A cache of compiled validators."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from goqueue.broker.registry.schema_registry import SchemaRegistry
+from goqueue.broker.runtime.shared_tasks import SharedTasks
+from goqueue.model.bounded_cache import BoundedCache
 from goqueue.model.errors import GoQueueError, SchemaViolation, ShuttingDown
 from goqueue.schemas.base import ParsedSchema, Validator
 from goqueue.schemas.framed import framed_validator
 
-MAX_KEPT = 1_000
-MAX_KEPT_BYTES = 32 << 20
-"""Of the texts of their schemas; what is made of one takes several times as much."""
+_MAX_KEPT = 1_000
+_MAX_BYTES = 32 << 20
+"""Of the texts of their schemas; a validator takes several times the memory of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +25,18 @@ class Ready:
 
 
 class ValidatorCache:
-    """By schema, and by whether values tell of which schema they are. Those used least make room."""
+    """Validators by schema, and by whether values begin with the id of their schema."""
 
-    def __init__(self, registry: SchemaRegistry) -> None:
+    def __init__(self, registry: SchemaRegistry, max_kept: int = _MAX_KEPT, max_bytes: int = _MAX_BYTES) -> None:
         self._registry = registry
-        self._kept: OrderedDict[tuple[int, bool], Ready] = OrderedDict()
-        self._size = 0
-        self._making: dict[tuple[int, bool], asyncio.Task[Ready]] = {}
+        self._least_size = max_bytes // max_kept
+        self._kept: BoundedCache[tuple[int, bool], Ready] = BoundedCache(max_bytes)
+        self._tasks: SharedTasks[Ready] = SharedTasks()
 
     async def get(self, schema_id: int, framed: bool) -> Ready:
         key = schema_id, framed
         known = self._kept.get(key)
-        if known is not None:
-            self._kept.move_to_end(key)
-            return known
-        making = self._making.get(key)
-        if making is None:
-            # Whoever asked first may go away; the others still wait.
-            making = self._making[key] = asyncio.create_task(self._make(schema_id, framed))
-            making.add_done_callback(lambda done: self._made(key, done))
-        return await asyncio.shield(making)
+        return known if known is not None else await self._tasks.run(key, lambda: self._make(schema_id, framed))
 
     async def _make(self, schema_id: int, framed: bool) -> Ready:
         try:
@@ -56,16 +48,9 @@ class ValidatorCache:
             raise
         except GoQueueError as error:
             raise SchemaViolation(f"schema {schema_id} cannot be used: {error}") from None
-        return Ready(validator, size)
-
-    def _made(self, key: tuple[int, bool], done: asyncio.Task[Ready]) -> None:
-        del self._making[key]
-        if done.cancelled() or done.exception() is not None:
-            return
-        made = self._kept[key] = done.result()
-        self._size += made.size
-        while len(self._kept) > 1 and (len(self._kept) > MAX_KEPT or self._size > MAX_KEPT_BYTES):
-            self._size -= self._kept.popitem(last=False)[1].size
+        made = Ready(validator, size)
+        self._kept.put((schema_id, framed), made, max(size, self._least_size))
+        return made
 
 
 def _compiled(schema: ParsedSchema, framed: bool) -> Validator:

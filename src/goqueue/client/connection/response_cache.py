@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from goqueue.model.bounded_cache import BoundedCache
 from goqueue.model.errors import ClientClosed
 
 Key = TypeVar("Key", bound=Hashable)
@@ -18,27 +18,16 @@ class ResponseCache(Generic[Key, Response]):
     not."""
 
     def __init__(self, max_entries: int) -> None:
-        self._max_entries = max_entries
-        self._cached: OrderedDict[Key, Response] = OrderedDict()
+        self._cached: BoundedCache[Key, Response] = BoundedCache(max_entries)
+        self.cached = self._cached.get
+        self.put = self._cached.put
         self._requests: dict[Key, asyncio.Task[Response]] = {}
         self._tasks: set[asyncio.Task[Response]] = set()
-
-    def cached(self, key: Key) -> Response | None:
-        found = self._cached.get(key)
-        if found is not None:
-            self._cached.move_to_end(key)
-        return found
-
-    def put(self, key: Key, response: Response) -> None:
-        self._cached[key] = response
-        self._cached.move_to_end(key)
-        if len(self._cached) > self._max_entries:
-            self._cached.popitem(last=False)
 
     def forget(self, is_stale: Callable[[Key], bool]) -> None:
         """Also detaches requests under way: a caller from now on gets the response to a request made from now on."""
         for key in [each for each in self._cached if is_stale(each)]:
-            del self._cached[key]
+            self._cached.drop(key)
         for key in [each for each in self._requests if is_stale(each)]:
             del self._requests[key]
 

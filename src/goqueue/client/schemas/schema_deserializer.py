@@ -19,6 +19,7 @@ from goqueue.client.schemas.schemas import (
     to_schema,
 )
 from goqueue.client.schemas.sync_schemas import Schemas
+from goqueue.model.bounded_cache import BoundedCache
 from goqueue.model.errors import ClientError, GoQueueError, InvalidSchema
 from goqueue.schemas.base import ParsedSchema, SchemaKind
 from goqueue.wire.registry_framing import HEADER_BYTES, decode_schema_id, encode_schema_id
@@ -37,12 +38,12 @@ class SchemaDeserializer(ABC):
     def __init__(self, schemas: AsyncSchemas | Schemas, reader_schema: SchemaGiven | None) -> None:
         self._schemas, self._thread = registry_of(schemas)
         self._reader_schema = None if reader_schema is None else to_schema(reader_schema, self._kind)
-        self._decoders: dict[bytes, Deserializer] = {}
+        self._decoders: BoundedCache[bytes, Deserializer] = BoundedCache(SCHEMAS_KEPT)
         """By the header of a value. Changed on the client's loop only, read by any thread."""
-        self._failures: dict[int, tuple[GoQueueError, float]] = {}
+        self._failures: BoundedCache[int, tuple[GoQueueError, float]] = BoundedCache(SCHEMAS_KEPT)
 
     def __call__(self, value: bytes) -> Any:
-        decode = self._decoders.get(value[:HEADER_BYTES])
+        decode = self._decoders.peek(value[:HEADER_BYTES])
         return self._decoder(value)(value) if decode is None else decode(value)
 
     async def read(self, value: bytes) -> Any:
@@ -66,14 +67,14 @@ class SchemaDeserializer(ABC):
                 if outcome.retriable:
                     transient = outcome
                 else:
-                    self._note_failure(schema_id, outcome)
+                    self._failures.put(schema_id, (outcome, monotonic()))
         if transient is not None:
             raise transient
 
     def _needs_loading(self, schema_id: int, now: float) -> bool:
-        if encode_schema_id(schema_id) in self._decoders:
+        if self._decoders.peek(encode_schema_id(schema_id)) is not None:
             return False
-        failure = self._failures.get(schema_id)
+        failure = self._failures.peek(schema_id)
         return failure is None or now > failure[1] + _FAILURE_CACHED_S
 
     async def _load(self, schema_id: int) -> None:
@@ -83,15 +84,8 @@ class SchemaDeserializer(ABC):
         parsed = await self._schemas.parsed(schema)
         reader = None if self._reader_schema is None else await self._schemas.parsed(self._reader_schema)
         built = await build_in_thread_if_large((schema, self._reader_schema), self._build, schema, parsed, reader)
-        if len(self._decoders) >= SCHEMAS_KEPT:
-            self._decoders.pop(next(iter(self._decoders)), None)
-        self._decoders[encode_schema_id(schema_id)] = built
-        self._failures.pop(schema_id, None)
-
-    def _note_failure(self, schema_id: int, error: GoQueueError) -> None:
-        if len(self._failures) >= SCHEMAS_KEPT:
-            self._failures.pop(next(iter(self._failures)), None)
-        self._failures[schema_id] = error, monotonic()
+        self._decoders.put(encode_schema_id(schema_id), built)
+        self._failures.drop(schema_id)
 
     @abstractmethod
     def _build(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
@@ -103,10 +97,10 @@ class SchemaDeserializer(ABC):
         header = encode_schema_id(schema_id)
         if self._thread is not None and not self._thread.is_current and self._needs_loading(schema_id, monotonic()):
             self._thread.run(self.learn([schema_id]))
-        found = self._decoders.get(header)
+        found = self._decoders.peek(header)
         if found is not None:
             return found
-        failure = self._failures.get(schema_id)
+        failure = self._failures.peek(schema_id)
         if failure is not None:
             raise type(failure[0])(str(failure[0]))
         raise ClientError(

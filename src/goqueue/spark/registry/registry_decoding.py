@@ -103,7 +103,7 @@ class BatchDecoder(SchemaDeserializer):
                 rows.append(None)
                 continue
             try:
-                decode = decoders.get(value[:HEADER_BYTES])
+                decode = decoders.peek(value[:HEADER_BYTES])
                 rows.append(self._decoder(value)(value) if decode is None else decode(value))
             except ClientError:
                 # The registry could not be reached, which is no error of the value.
@@ -115,7 +115,7 @@ class BatchDecoder(SchemaDeserializer):
         return (found if found.type == self.arrow else found.cast(self.arrow)), dict(sorted(errors.items()))
 
     def _fetch_schemas(self, raw: list[bytes | None]) -> None:
-        headers = {value[:HEADER_BYTES] for value in raw if value is not None} - self._decoders.keys()
+        headers = {value[:HEADER_BYTES] for value in raw if value is not None}.difference(self._decoders)
         ids = [schema_id for each in headers if (schema_id := parse_schema_id(each)) is not None]
         if ids:
             self._run(self.learn(ids))

@@ -203,20 +203,20 @@ async def test_a_batch_whose_dead_letters_fail_leaves_nothing_that_nobody_looks_
 
 
 @on_a_loop
-async def test_validators_that_are_used_least_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_validators_that_are_used_least_make_room(tmp_path: Path) -> None:
     async with broker_on(tmp_path) as broker:
         texts = [json.dumps({"title": "x" * 1_000, "const": number}) for number in range(5)]
         found = [await broker.schemas.register(f"s{at}", SchemaDraft(text, "JSON")) for at, text in enumerate(texts)]
         ids = [each.record.schema_id for each in found]
-        kept = ValidatorCache(broker.schemas)
-        monkeypatch.setattr(validator_cache, "MAX_KEPT_BYTES", len(texts[0]) * 3)
+        kept = ValidatorCache(broker.schemas, max_bytes=len(texts[0]) * 3)
         for schema_id in ids[:3]:
             await kept.get(schema_id, framed=False)
         await kept.get(ids[0], framed=False)
         await kept.get(ids[3], framed=False)
         assert [schema_id for schema_id, _ in kept._kept] == [ids[2], ids[0], ids[3]]
-        monkeypatch.setattr(validator_cache, "MAX_KEPT", 2)
-        await kept.get(ids[4], framed=False)
+        kept = ValidatorCache(broker.schemas, max_kept=2)
+        for schema_id in (ids[0], ids[3], ids[4]):
+            await kept.get(schema_id, framed=False)
         assert [schema_id for schema_id, _ in kept._kept] == [ids[3], ids[4]]
 
 
