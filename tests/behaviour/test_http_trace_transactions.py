@@ -10,7 +10,7 @@ import pytest
 
 from behaviour.http_member import Member
 from behaviour.traced import SECOND_MS, Traced, kinds, states, traced
-from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.transactions.open_transactions import OpenTransaction
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
 from goqueue.model.units import format_instant_ns
@@ -55,7 +55,7 @@ def write(broker: Traced, transaction: OpenTransaction, topic: str, *values: byt
 
 def end(broker: Traced, transaction: OpenTransaction, verb: str) -> None:
     transactions = broker.host.broker.transactions
-    ends = {"commit": transactions.committing.commit, "abort": transactions.aborting.abort}
+    ends = {"commit": transactions.ending.commit, "abort": transactions.ending.abort}
     broker.host.thread.run(ends[verb](transaction.transaction_id))
 
 

@@ -14,8 +14,8 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.transactions.open_transaction import OpenTransaction
-from goqueue.broker.transactions.producer_ids import ProducerIdentity
+from goqueue.broker.transactions.open_transactions import OpenTransaction
+from goqueue.broker.transactions.producer_fencing import ProducerIdentity
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.config import Config, TransactionsConfig
@@ -93,17 +93,17 @@ class Bench:
     async def prepared(self, *values: bytes, topic: str = TOPIC) -> str:
         transaction = await self.begin()
         await self.publish(transaction, *values, topic=topic)
-        await self.transactions.preparing.prepare(transaction.transaction_id)
+        await self.transactions.ending.prepare(transaction.transaction_id)
         return transaction.transaction_id
 
     async def prepare(self, transaction: OpenTransaction) -> None:
-        await self.transactions.preparing.prepare(transaction.transaction_id)
+        await self.transactions.ending.prepare(transaction.transaction_id)
 
     async def commit(self, transaction: OpenTransaction) -> None:
-        await self.transactions.committing.commit(transaction.transaction_id)
+        await self.transactions.ending.commit(transaction.transaction_id)
 
     async def abort(self, transaction: OpenTransaction) -> None:
-        await self.transactions.aborting.abort(transaction.transaction_id)
+        await self.transactions.ending.abort(transaction.transaction_id)
 
     async def values(self, topic: str = TOPIC, *, uncommitted: bool = False) -> list[bytes]:
         found = await self.broker.read(topic, 0, Bounds(1 << 24, uncommitted=uncommitted), offset=0)

@@ -25,8 +25,8 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
-from goqueue.broker.transactions.open_transaction import OpenTransaction, holder_of
-from goqueue.broker.transactions.producer_ids import ProducerIdentity
+from goqueue.broker.transactions.open_transactions import OpenTransaction, holder_of
+from goqueue.broker.transactions.producer_fencing import ProducerIdentity
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.errors import TransactionAborted, TransactionNotFound, UnknownProducer
 from goqueue.model.publish_result import Published
@@ -186,13 +186,13 @@ class Stage:
         await self.broker.transactions.add_offsets(transaction, STREAM, self.members[STREAM], offsets, generation)
 
     async def commit(self, transaction: OpenTransaction) -> None:
-        await self._do(transaction, "committing", self.broker.transactions.committing.commit, "committed")
+        await self._do(transaction, "committing", self.broker.transactions.ending.commit, "committed")
 
     async def abort(self, transaction: OpenTransaction) -> None:
-        await self._do(transaction, "aborting", self.broker.transactions.aborting.abort, "aborted")
+        await self._do(transaction, "aborting", self.broker.transactions.ending.abort, "aborted")
 
     async def prepare(self, transaction: OpenTransaction) -> None:
-        await self._do(transaction, "preparing", self.broker.transactions.preparing.prepare, "prepared")
+        await self._do(transaction, "preparing", self.broker.transactions.ending.prepare, "prepared")
 
     async def _do(
         self, transaction: OpenTransaction, asked: State, work: Callable[[str], Awaitable[None]], answered: State
@@ -239,7 +239,7 @@ class Stage:
 
 async def _until_ended(broker: Broker, name: str) -> None:
     for _ in range(1_000):
-        if name not in {each.transaction_id for each in broker.transactions.open_transactions()}:
+        if name not in {each.transaction_id for each in broker.transactions.opened.all()}:
             return
         await asyncio.sleep(0)
     raise Broken(f"{name} does not end")
@@ -513,7 +513,7 @@ async def _check_producers(broker: Broker, told: Told) -> None:
         raise Broken(f"producer id {fresh.producer_id} was given twice")
     for each in told.given.get("", []):
         try:
-            broker.transactions.check_producer(each.producer_id, each.epoch)
+            broker.transactions.producers.check(each.producer_id, each.epoch)
         except UnknownProducer as error:
             raise Broken(f"an id that was given is not known: {error}") from None
     for name, some in told.given.items():
@@ -532,7 +532,7 @@ def _epoch_of(broker: Broker, name: str) -> int:
 async def _check_transactions(broker: Broker, told: Told, rng: Random) -> dict[str, bool]:
     """How each of them ended. Those that are prepared are ended here, one way or the other."""
     seen = await _seen(broker)
-    prepared = {each.transaction_id for each in broker.transactions.open_transactions()}
+    prepared = {each.transaction_id for each in broker.transactions.opened.all()}
     if unknown := prepared - told.units.keys():
         raise Broken(f"transactions that nobody began: {unknown}")
     # What lies behind an open transaction is not seen, whatever it is.
@@ -544,7 +544,7 @@ async def _check_transactions(broker: Broker, told: Told, rng: Random) -> dict[s
             raise Broken(f"{name} is prepared, and was {told.units[name].state}")
     for name in sorted(prepared):
         is_commit = rng.random() < 0.5
-        await (broker.transactions.committing.commit if is_commit else broker.transactions.aborting.abort)(name)
+        await (broker.transactions.ending.commit if is_commit else broker.transactions.ending.abort)(name)
     ends: dict[str, bool] = {}
     seen = await _seen(broker)
     for name, unit in told.units.items():
@@ -553,7 +553,7 @@ async def _check_transactions(broker: Broker, told: Told, rng: Random) -> dict[s
             raise Broken(f"{name} was {unit.state}, and is {'' if is_seen else 'not '}seen")
         ends[name] = is_seen
         try:
-            await broker.transactions.committing.commit(name)
+            await broker.transactions.ending.commit(name)
             is_committed = True
         except (TransactionNotFound, TransactionAborted):
             is_committed = False
@@ -604,6 +604,6 @@ async def _goes_on(broker: Broker) -> None:
         [outcome] = await broker.publish(topic, [NewMessage(b"after")], begun)
         if not isinstance(outcome, Published):
             raise Broken(f"nothing can be published afterwards: {outcome!r}")
-    await broker.transactions.committing.commit(begun.transaction_id)
+    await broker.transactions.ending.commit(begun.transaction_id)
     if not {(LASTING, b"after"), (LOOSE, b"after")} <= (await _seen(broker)).keys():
         raise Broken("what is committed afterwards is not seen")

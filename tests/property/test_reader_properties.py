@@ -20,7 +20,7 @@ from test_transaction_log_properties import TransactionLog
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.partitions.read import Bounds
-from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.transactions.open_transactions import OpenTransaction
 from goqueue.model.publishing import NewMessage
 from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint
 from goqueue.storage.reader.reader import FolderReader, LogReader, read_runs
@@ -117,15 +117,15 @@ class Life:
 
     async def commit(self, number: int) -> None:
         if number in self.open:
-            await self.broker.transactions.committing.commit(self.open.pop(number).transaction_id)
+            await self.broker.transactions.ending.commit(self.open.pop(number).transaction_id)
 
     async def abort(self, number: int) -> None:
         if number in self.open:
-            await self.broker.transactions.aborting.abort(self.open.pop(number).transaction_id)
+            await self.broker.transactions.ending.abort(self.open.pop(number).transaction_id)
 
     async def prepare(self, number: int) -> None:
         if number in self.open:
-            await self.broker.transactions.preparing.prepare(self.open.pop(number).transaction_id)
+            await self.broker.transactions.ending.prepare(self.open.pop(number).transaction_id)
 
     async def wait(self, number: int) -> None:
         self.clock.advance_ms(700 * number)

@@ -11,7 +11,7 @@ import pytest
 from doubles.loop import on_a_loop
 from doubles.transaction_bench import GROUP, TOPIC, Bench, Got, bench
 
-from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.transactions.open_transactions import OpenTransaction
 
 STEPS = 120
 

@@ -44,6 +44,7 @@ from goqueue.broker.tracing.message_traces import MessageTraces
 from goqueue.broker.tracing.trace_export import TraceExport
 from goqueue.broker.tracing.trace_search import TraceSearch
 from goqueue.broker.transactions.completion import TransactionCompletion
+from goqueue.broker.transactions.producer_fencing import ProducerFencing
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.broker.upkeep.backups import Backups
 from goqueue.broker.upkeep.producer_files import ProducerFiles
@@ -168,16 +169,12 @@ class Broker(InProcessFace):
         self.schemas = SchemaRegistry(self._schema_journal, self.config.schemas)
         self._schema_check = SchemaCheck(self.schemas)
         self._refusals = SchemaRejects(self._schema_check, self.notes, self._dead_letter_topic)
-        self.transactions = TransactionService(
-            self._transaction_journal,
-            self.config.transactions,
-            self.clock,
-            self.randomness,
-            self.clockwork,
+        self._producers = ProducerFencing(
+            self._transaction_journal, self.config.transactions, self.clock, self.randomness
         )
         self._appender = Appender(
             self._refusals,
-            self.transactions.check_producer,
+            self._producers.check,
             self.config.limits.max_producers_per_partition,
             self.clock,
         )
@@ -223,8 +220,18 @@ class Broker(InProcessFace):
     async def _open_transactions(self) -> None:
         """Before anyone reads or polls: what was committed is seen, and what was not is not."""
         journal = self._transaction_journal
-        ends = TransactionCompletion(journal, self.groups, self.stillness)
-        await self.transactions.start(self.groups, ends, self.running_topics(), self.topics.by_id.get)
+        completion = TransactionCompletion(journal, self.groups, self.stillness)
+        self.transactions = TransactionService(
+            journal,
+            self._producers,
+            self.groups,
+            completion,
+            self.config.transactions,
+            self.clock,
+            self.randomness,
+            self.clockwork,
+        )
+        await self.transactions.start(self.running_topics(), self.topics.by_id.get)
 
     def _begin(self) -> None:
         """Everything is recovered: from here on things are done without being asked for."""

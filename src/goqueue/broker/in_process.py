@@ -16,7 +16,7 @@ from goqueue.broker.operations import (
 )
 from goqueue.broker.publishing.appending import Appended
 from goqueue.broker.publishing.schema_rejects import ALL_FIT, Refused
-from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.transactions.open_transactions import OpenTransaction
 from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.wire.batch import FrameRun
 

@@ -17,7 +17,7 @@ from goqueue.api.http.bodies.transaction_schemas import (
     MAX_TRANSACTION_ID_LENGTH,
 )
 from goqueue.broker.transactions.commit_keys import MAX_AT_ONCE, MAX_KEY_LENGTH
-from goqueue.broker.transactions.producer_ids import MAX_NAME_LENGTH
+from goqueue.broker.transactions.producer_fencing import MAX_NAME_LENGTH
 
 BIGGEST = (1 << 63) - 1
 PUBLISH = {"topic": "t", "value": "v"}

@@ -98,8 +98,8 @@ class GroupShards:
         self.on_due: Callable[[str, Queue], None] = _nothing
         self.on_group_due: Callable[[str], None] = _nothing
         self.on_moving: Callable[[Queue], None] = _nothing
-        self._queue_times = NamedTimers(clockwork, self._ring_queues)
-        self.group_times = NamedTimers(clockwork, self._ring_groups)
+        self._queue_times = NamedTimers[tuple[str, QueueKey]](clockwork, self._ring_queues)
+        self.group_times = NamedTimers[str](clockwork, self._ring_groups)
 
     # Finding
 
@@ -224,7 +224,7 @@ class GroupShards:
                     self.notes.swept(queue, to_come.get(place, ()))
                 else:
                     self.notes.changed(queue, event, cause)
-                self._queue_times.set(_scoped(name, event.q), queue.leases.next_time_ns())
+                self._queue_times.set((name, event.q), queue.leases.next_time_ns())
                 if isinstance(event, ResetTo):
                     self.forget_positions(name, event.q)
                 if queue.moving:
@@ -303,18 +303,17 @@ class GroupShards:
             session.positions.pop(key, None)
 
     def rearm(self, queue: Queue) -> None:
-        self._queue_times.set(_scoped(queue.group, queue.key), queue.leases.next_time_ns())
+        self._queue_times.set((queue.group, queue.key), queue.leases.next_time_ns())
 
     def look_again(self, queue: Queue, in_ns: int) -> None:
         """Something of the queue's is due and could not be seen to."""
-        self._queue_times.set(_scoped(queue.group, queue.key), self.clock.now_ns() + in_ns)
+        self._queue_times.set((queue.group, queue.key), self.clock.now_ns() + in_ns)
 
     # Times
 
-    def _ring_queues(self, keys: list[str]) -> None:
-        for scoped in keys:
-            name, _, key = scoped.partition(" ")
-            queue = self.journal(name).machine.queue(QueueKey(key))
+    def _ring_queues(self, keys: list[tuple[str, QueueKey]]) -> None:
+        for name, key in keys:
+            queue = self.journal(name).machine.queue(key)
             if queue is not None:
                 self.on_due(name, queue)
 
@@ -363,10 +362,6 @@ class GroupShards:
         taker = self._takers.get(group)
         if taker is not None:
             taker.wake_one(name)
-
-
-def _scoped(name: str, key: str) -> str:
-    return f"{name} {key}"
 
 
 def _nothing(*_: object) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Callable
-from typing import Protocol, get_args
+from typing import Protocol
 
 from goqueue.broker.metrics.group_metrics import GroupMetrics
 from goqueue.broker.metrics.health import Examined
 from goqueue.broker.metrics.metric_families import FAMILIES
 from goqueue.broker.metrics.topic_metrics import TopicMetrics
 from goqueue.broker.runtime.time_slices import TimeSlice
-from goqueue.broker.transactions.open_transaction import State
+from goqueue.broker.transactions.open_transactions import State
 from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.config import Config
 from goqueue.observe.exposition import Figures, labelled, render
@@ -25,9 +25,6 @@ from goqueue.observe.process import LoopDelay, ProcessFigures, gc_collections, p
 from goqueue.observe.requests import Requests
 from goqueue.version import __version__
 
-_TRANSACTION_BOUNDS_S = (
-    0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0
-)  # fmt: skip
 _WRITE_BOUNDS_S = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0
 )  # fmt: skip
@@ -56,21 +53,16 @@ class Metrics:
         """By api: asked for how many are open."""
         self.publish = Histogram(_WRITE_BOUNDS_S)
         self.fsync = Histogram(_WRITE_BOUNDS_S)
-        self.transaction = Histogram(_TRANSACTION_BOUNDS_S)
         self.loop_delay = LoopDelay()
         self._topics = TopicMetrics(broker.config.metrics)
         self._groups = GroupMetrics(broker.config.metrics, self._topics)
         self._one_at_a_time = asyncio.Lock()
 
     def start(self) -> None:
-        self._broker.transactions.tally.on_committed = self._note_commit
         self.loop_delay.start()
 
     async def stop(self) -> None:
         await self.loop_delay.stop()
-
-    def _note_commit(self, took_ns: int) -> None:
-        self.transaction.observe(took_ns / NANOS_PER_SECOND)
 
     async def scrape(self, *, openmetrics: bool) -> bytes:
         """All figures as text."""
@@ -140,11 +132,11 @@ class Metrics:
 
     def _add_transactions(self, figures: Figures) -> None:
         transactions, now_ns = self._broker.transactions, self._broker.clock.now_ns()
-        tally = transactions.tally
-        by_state: dict[str, int] = dict.fromkeys(get_args(State), 0)
+        tally = transactions.ending.tally
+        by_state = dict.fromkeys(State, 0)
         oldest_ns, overdue = now_ns, 0
         # Ten thousand may be open: all is counted in one go.
-        for each in transactions.open_transactions():
+        for each in transactions.opened.all():
             by_state[each.state] += 1
             oldest_ns = min(oldest_ns, each.started_ns)
             overdue += each.deadline_ns <= now_ns
@@ -152,14 +144,14 @@ class Metrics:
             figures.add("goqueue_transactions", count, labelled(("state",), (state,)))
         figures.add("goqueue_oldest_transaction_seconds", (now_ns - oldest_ns) / NANOS_PER_SECOND)
         figures.add("goqueue_transactions_overdue", overdue)
-        figures.add("goqueue_transactions_held_up", len(transactions.held_up))
+        figures.add("goqueue_transactions_held_up", len(transactions.completion.held_up))
         figures.add("goqueue_transactions_begun_total", tally.begun)
         figures.add("goqueue_transactions_committed_total", tally.committed)
         figures.add("goqueue_transactions_aborted_total", tally.aborted)
         figures.add("goqueue_transactions_timed_out_total", tally.timed_out)
-        figures.add_histogram("goqueue_transaction_seconds", self.transaction)
+        figures.add_histogram("goqueue_transaction_seconds", tally.durations)
         figures.add("goqueue_known_producers", self._topics.producers)
-        figures.add("goqueue_producers_fenced_total", tally.fenced)
+        figures.add("goqueue_producers_fenced_total", transactions.producers.fenced)
         figures.add("goqueue_known_batches_total", self._broker.known_batches())
         figures.add("goqueue_known_dedup_ids", self._topics.dedup_ids)
 

@@ -32,10 +32,9 @@ from goqueue.broker.queues.tally import Tally
 from goqueue.broker.registry.schema_registry import Registered, SchemaDraft, Verdict, check_subject
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.broker.tracing.trace_search import Criteria
+from goqueue.broker.transactions.commit_abort import Known
 from goqueue.broker.transactions.commit_keys import ManyCommitted
-from goqueue.broker.transactions.durability import Known
-from goqueue.broker.transactions.open_transaction import OpenTransaction
-from goqueue.broker.transactions.open_transaction import State as TransactionState
+from goqueue.broker.transactions.open_transactions import OpenTransaction
 from goqueue.broker.upkeep.backups import Backup
 from goqueue.broker.upkeep.damage import Loss
 from goqueue.broker.upkeep.purge import PurgedPartition
@@ -121,7 +120,6 @@ __all__ = [
     "TracesFound",
     "TracingStats",
     "TransactionRef",
-    "TransactionState",
     "TransactionStats",
     "TransactionsByProducer",
     "Verb",

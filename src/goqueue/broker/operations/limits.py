@@ -15,7 +15,7 @@ from goqueue.broker.tracing.trace_search import MAX_LIMIT as MAX_TRACES
 from goqueue.broker.tracing.trace_search import MAX_SLOWER_MS
 from goqueue.broker.transactions.commit_keys import MAX_AT_ONCE as MAX_COMMITTED_TOGETHER
 from goqueue.broker.transactions.commit_keys import MAX_KEY_LENGTH as MAX_COMMIT_KEY_LENGTH
-from goqueue.broker.transactions.producer_ids import MAX_NAME_LENGTH as MAX_TRANSACTIONAL_ID_LENGTH
+from goqueue.broker.transactions.producer_fencing import MAX_NAME_LENGTH as MAX_TRANSACTIONAL_ID_LENGTH
 from goqueue.delivery.dead_letters import MAX_REASON_LENGTH
 from goqueue.delivery.receipts import MAX_RECEIPT_LENGTH
 from goqueue.model.config import LimitsConfig

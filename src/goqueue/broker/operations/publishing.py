@@ -13,7 +13,7 @@ from goqueue.broker.partitions.dedup_ids import FirstOne
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.appending import Appended
 from goqueue.broker.publishing.schema_rejects import ALL_FIT, Refused
-from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.transactions.open_transactions import OpenTransaction
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.publishing import NewMessage, Outcome

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, operation
 from goqueue.broker.tracing.trace_search import Criteria, LatencyFigures
-from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.transactions.open_transactions import OpenTransaction
 from goqueue.observe.trace import GroupStanding, Place, Step, Trace, TracePage, WaitsFor
 
 __all__ = [
@@ -83,4 +83,4 @@ class TraceOperations(ResourceOperations):
     def _open_transactions(self, traces: Sequence[Trace]) -> TransactionsByProducer:
         if not any(each.waits_for for each in traces):
             return {}
-        return {each.producer_id: each for each in self._host.transactions.open_transactions()}
+        return {each.producer_id: each for each in self._host.transactions.opened.all()}

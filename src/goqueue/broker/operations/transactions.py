@@ -9,12 +9,10 @@ from typing import Any
 from goqueue.broker.groups.group_service import Offsets
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
-from goqueue.broker.transactions.aborting import OPERATOR_ASKED
+from goqueue.broker.transactions.commit_abort import Known, TransactionCounters
 from goqueue.broker.transactions.commit_keys import ManyCommitted
-from goqueue.broker.transactions.counters import TransactionCounters
-from goqueue.broker.transactions.durability import Known
-from goqueue.broker.transactions.open_transaction import OpenTransaction
-from goqueue.broker.transactions.producer_ids import ProducerIdentity
+from goqueue.broker.transactions.open_transactions import AbortCause, AbortReason, OpenTransaction
+from goqueue.broker.transactions.producer_fencing import ProducerIdentity
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.delivery.events import total
 from goqueue.delivery.settlement_requests import LeaseClaim
@@ -43,6 +41,8 @@ class TransactionStats:
     """``tally`` goes on counting: read it now."""
 
     tally: TransactionCounters
+    fenced: int
+    """How often producers were fenced or refused because they were."""
     by_state: Mapping[str, int]
 
 
@@ -65,7 +65,7 @@ class ProducerOperations(ResourceOperations):
     @operation("producers.heartbeat", Resource.PRODUCER)
     def heartbeat(self, caller: Caller, producer_id: int, epoch: int) -> None:
         """Raise if the producer is fenced."""
-        self._host.transactions.heartbeat(producer_id, epoch)
+        self._host.transactions.producers.check(producer_id, epoch)
 
 
 class TransactionOperations(ResourceOperations):
@@ -140,15 +140,15 @@ class TransactionOperations(ResourceOperations):
     async def prepare_own(self, caller: Caller, transaction: TransactionRef) -> OpenTransaction:
         """``prepare`` for the producer of a transaction, which may leave out its id."""
         # Found before: once it is prepared, someone else may end it any moment.
-        found = self._host.transactions.find(self._own(transaction))
-        await self._host.transactions.preparing.prepare(found.transaction_id)
+        found = self._host.transactions.opened.find(self._own(transaction))
+        await self._host.transactions.ending.prepare(found.transaction_id)
         return found
 
     @operation("transactions.commit_own", Resource.TRANSACTION)
     async def commit_own(self, caller: Caller, transaction: TransactionRef) -> str:
         """``commit`` for the producer of a transaction, which may leave out its id; return the id."""
         transaction_id = self._own(transaction)
-        await self._host.transactions.committing.commit(transaction_id)
+        await self._host.transactions.ending.commit(transaction_id)
         return transaction_id
 
     @operation("transactions.abort_own", Resource.TRANSACTION)
@@ -169,7 +169,7 @@ class TransactionOperations(ResourceOperations):
             return transactions.ongoing(named.producer_id, named.epoch).transaction_id
         except TransactionConflict:
             # It is open and takes nothing more: it is prepared, or someone is ending it.
-            for each in transactions.open_transactions():
+            for each in transactions.opened.all():
                 if (each.producer_id, each.epoch) == (named.producer_id, named.epoch):
                     return each.transaction_id
             raise
@@ -188,11 +188,11 @@ class TransactionOperations(ResourceOperations):
             _check_owner(transactions, transaction_id, by)
             if by.begin_timeout_ms is not None:
                 try:
-                    transactions.find(transaction_id)
+                    transactions.opened.find(transaction_id)
                 except TransactionNotFound:
                     # Not when it is asked for again: then it may be prepared by now.
                     find_ongoing(transactions, by)
-        return transactions.preparing.prepare(transaction_id, knows)
+        return transactions.ending.prepare(transaction_id, knows)
 
     @operation("transactions.commit", Resource.TRANSACTION)
     def commit(
@@ -201,13 +201,12 @@ class TransactionOperations(ResourceOperations):
         """Let readers see all of a transaction. ``by`` and ``knows`` as for ``prepare``."""
         if by is not None:
             _check_owner(self._host.transactions, transaction_id, by)
-        return self._host.transactions.committing.commit(transaction_id, knows)
+        return self._host.transactions.ending.commit(transaction_id, knows)
 
     @operation("transactions.abort", Resource.TRANSACTION)
     def abort(self, caller: Caller, transaction_id: str, reason: str | None = None) -> Coroutine[Any, Any, None]:
         """Abort anyone's transaction, for operators."""
-        why = OPERATOR_ASKED if reason is None else f"{OPERATOR_ASKED}: {reason}"
-        return self._host.transactions.aborting.abort(transaction_id, why)
+        return self._host.transactions.ending.abort(transaction_id, AbortReason(AbortCause.OPERATOR, reason or ""))
 
     @operation("transactions.commit_many", Resource.COMMIT_KEY)
     def commit_many(self, caller: Caller, key: str, transaction_ids: list[str]) -> Coroutine[Any, Any, ManyCommitted]:
@@ -224,18 +223,19 @@ class TransactionOperations(ResourceOperations):
     @operation("transactions.list", Resource.BROKER)
     def all_open(self, caller: Caller) -> list[OpenTransaction]:
         """Transactions that have not ended, the oldest first."""
-        return self._host.transactions.open_transactions()
+        return self._host.transactions.opened.all()
 
     @operation("transactions.describe", Resource.TRANSACTION)
     def describe(self, caller: Caller, transaction_id: str) -> OpenTransaction:
         """A transaction that has not ended. Raises ``TransactionAborted`` or ``TransactionConflict`` for one that was
         aborted or committed."""
-        return self._host.transactions.find(transaction_id)
+        return self._host.transactions.opened.find(transaction_id)
 
     @operation("transactions.stats", Resource.BROKER)
     def stats(self, caller: Caller) -> TransactionStats:
         """How many transactions there are by state, and what became of others since the broker started."""
-        return TransactionStats(self._host.transactions.tally, self._host.transactions.states())
+        transactions = self._host.transactions
+        return TransactionStats(transactions.ending.tally, transactions.producers.fenced, transactions.opened.states())
 
 
 def find_ongoing(transactions: TransactionService, named: TransactionRef) -> OpenTransaction:
@@ -261,7 +261,7 @@ def _check_owner(transactions: TransactionService, transaction_id: str, by: Tran
 
 def _check_name(transactions: TransactionService, producer_id: int, epoch: int, given: str | None) -> None:
     """Whether the producer is not fenced, and the transactional id its own, if there is one in the request."""
-    transactions.check_producer(producer_id, epoch)
+    transactions.producers.check(producer_id, epoch)
     own = transactions.state.name_of(producer_id)
     if given and given != own:
         told = f"its own is {shown(own)}" if own else "it has none"

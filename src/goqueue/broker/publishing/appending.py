@@ -16,7 +16,7 @@ import numpy as np
 from goqueue.broker.partitions.dedup_ids import FirstOne
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.schema_rejects import Refused, SchemaRejects
-from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.transactions.open_transactions import OpenTransaction
 from goqueue.model.clock import NANOS_PER_MS, Clock
 from goqueue.model.errors import DuplicateSequence, InvalidMessage, Overloaded
 from goqueue.model.message import HIDDEN

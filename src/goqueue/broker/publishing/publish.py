@@ -16,7 +16,7 @@ from goqueue.broker.publishing.schema_rejects import ALL_FIT, Refused, SchemaRej
 from goqueue.broker.registry.schema_check import Problems
 from goqueue.broker.runtime.disk_guard import DiskGuard
 from goqueue.broker.runtime.time_slices import TimeSlice
-from goqueue.broker.transactions.open_transaction import OpenTransaction
+from goqueue.broker.transactions.open_transactions import OpenTransaction
 from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND, Clock
 from goqueue.model.errors import (
     GoQueueError,

@@ -13,11 +13,8 @@ from dataclasses import dataclass
 
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.runtime.time_slices import TimeSlice
-from goqueue.broker.transactions.aborting import NOT_CHOSEN, Aborting
-from goqueue.broker.transactions.committing import Committing
-from goqueue.broker.transactions.open_transaction import OpenTransaction
-from goqueue.broker.transactions.open_transactions import OpenTransactions
-from goqueue.broker.transactions.timeouts import TransactionTimeouts
+from goqueue.broker.transactions.commit_abort import CommitAbort
+from goqueue.broker.transactions.open_transactions import OpenTransaction, OpenTransactions, State
 from goqueue.coordination.transaction_records import KeyUsed, UsedKey
 from goqueue.coordination.transactions import Transactions, series_of
 from goqueue.model.clock import NANOS_PER_MS, Clock
@@ -47,18 +44,14 @@ class CommitKeys:
     def __init__(
         self,
         journal: Journal[Transactions],
-        open_transactions: OpenTransactions,
-        committing: Committing,
-        aborting: Aborting,
-        work: TransactionTimeouts,
+        opened: OpenTransactions,
+        ending: CommitAbort,
         config: TransactionsConfig,
         clock: Clock,
     ) -> None:
         self._journal = journal
-        self._open = open_transactions
-        self._committing = committing
-        self._aborting = aborting
-        self._work = work
+        self._opened = opened
+        self._ending = ending
         self._config = config
         self._clock = clock
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -78,7 +71,7 @@ class CommitKeys:
         while (before := self._of_its_series(key)) is not None:
             await asyncio.wait([before])
         if self._is_used(key):
-            self.abort_the_others()
+            self._ending.abort_superseded()
             known = await self.committed_under(key)
             assert known is not None
             if known.is_superseded:
@@ -88,17 +81,17 @@ class CommitKeys:
                 )
             return known
         # Until the key is taken there is no await from here on: two who come at once must not both be the first.
-        transactions = [self._open.find(each) for each in transaction_ids]
+        transactions = [self._opened.find(each) for each in transaction_ids]
         for each in transactions:
-            if each.state != "prepared":
+            if each.state is not State.PREPARED:
                 raise TransactionConflict(f"transaction {each.transaction_id} is {each.state}, not prepared")
         messages = sum(each.messages for each in transactions)
         used = UsedKey(
             [each.transaction_id for each in transactions], self._clock.now_ns(), messages, series_of(key)[1]
         )
         for each in transactions:
-            each.state = "preparing_commit"
-        work = self._under_way[key] = self._work.spawn(self._commit_many(transactions, KeyUsed(key, used)))
+            each.state = State.PREPARING_COMMIT
+        work = self._under_way[key] = self._ending.timeouts.spawn(self._commit_many(transactions, KeyUsed(key, used)))
         work.add_done_callback(lambda _: self._under_way.pop(key))
         for each in transactions:
             each.work = work
@@ -111,13 +104,13 @@ class CommitKeys:
         return next((work for each, work in self._under_way.items() if series_of(each)[0] == name), None)
 
     async def _commit_many(self, transactions: Sequence[OpenTransaction], used: KeyUsed) -> None:
-        await self._committing.decide(transactions, [used], "prepared")
+        await self._ending.decide(transactions, [used], State.PREPARED)
         stretch = TimeSlice()
         for each in transactions:
-            await self._committing.committed(each)
+            await self._ending.complete(each)
             if stretch.is_over:
                 await stretch.rest()
-        self.abort_the_others()
+        self._ending.abort_superseded()
 
     async def committed_under(self, key: str) -> ManyCommitted | None:
         """What was committed under a key, if anything was."""
@@ -142,20 +135,9 @@ class CommitKeys:
                 f"others were committed under the key {shown(key)} already; whoever writes for it now is too late"
             )
 
-    def bear_with_others(self, key: str) -> None:
-        """Someone still writes for a key: what is prepared for it is not left alone."""
+    def extend_prepared(self, key: str) -> None:
+        """A writer still begins transactions for a key: extend the deadlines of those that are prepared for it."""
         deadline_ns = self._clock.now_ns() + self._config.prepared_timeout_ms * NANOS_PER_MS
-        for each in self._open.all():
-            if each.for_key == key and each.state == "prepared":
+        for each in self._opened.all():
+            if each.for_key == key and each.state is State.PREPARED:
                 each.deadline_ns = max(each.deadline_ns, deadline_ns)
-
-    def abort_the_others(self) -> None:
-        """Those that were meant for a key under which others were committed: tasks that were killed, or came second.
-
-        Nobody ends them otherwise, and readers would wait behind them.
-        """
-        for each in self._open.all():
-            if each.for_key and each.can_end and self._is_used(each.for_key):
-                # Should that fail, it is tried again as if its time had come.
-                each.deadline_ns = min(each.deadline_ns, self._clock.now_ns())
-                self._aborting.begin(each, NOT_CHOSEN)

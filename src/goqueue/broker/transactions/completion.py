@@ -16,7 +16,7 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.transactions.open_transaction import OpenTransaction, Touch
+from goqueue.broker.transactions.open_transactions import AbortCause, OpenTransaction, Touch
 from goqueue.coordination.transaction_records import Ended, GroupAcks, GroupOffset
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import GoQueueError, Overloaded, StorageFailed
@@ -30,7 +30,6 @@ _TRY_AGAIN_S = 1.0
 _GATHERING_S = 0.1
 """How long transactions are gathered before their end is noted for all of them at once."""
 _PARTITIONS_AT_A_STRETCH = 50
-_STARTED_AGAIN = "the broker was started again while it was open"
 
 
 @dataclass(slots=True, eq=False)
@@ -287,9 +286,9 @@ class TransactionCompletion:
 
     def _abort_here(self, touch: Touch, marker: Marker) -> None:
         try:
-            touch.partition.append_marker(marker, _STARTED_AGAIN)
+            touch.partition.append_marker(marker, AbortCause.RESTARTED)
         except GoQueueError as error:
-            ending = _Ending(f"{marker.producer_id}-{marker.epoch}", marker, [touch], reason=_STARTED_AGAIN)
+            ending = _Ending(f"{marker.producer_id}-{marker.epoch}", marker, [touch], reason=AbortCause.RESTARTED)
             if not self._is_for_good(ending, error):
                 self._keep_trying(ending)
 

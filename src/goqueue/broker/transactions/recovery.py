@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.transactions.completion import TransactionCompletion
-from goqueue.broker.transactions.open_transaction import OpenTransaction, Touch
-from goqueue.broker.transactions.open_transactions import OpenTransactions
+from goqueue.broker.transactions.open_transactions import OpenTransaction, OpenTransactions, State, Touch
 from goqueue.coordination.transaction_records import TransactionRecord
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.ids import TopicId
@@ -72,7 +71,7 @@ def _decided(
 
 def _prepared(record: TransactionRecord, topic_by_id: TopicById) -> OpenTransaction:
     transaction = _as_journaled(record)
-    transaction.state = "prepared"
+    transaction.state = State.PREPARED
     transaction.touched = {touch.partition: touch for touch in _touches(record, topic_by_id)}
     return transaction
 

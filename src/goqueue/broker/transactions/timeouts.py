@@ -1,4 +1,4 @@
-"""What is being done to prepare or to end transactions, and the times at which nobody waits for them any longer."""
+"""Tasks that prepare or end transactions, and the timeouts of transactions that no one ends."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable, Coroutine
 
 from goqueue.broker.runtime.named_timers import NamedTimers
 from goqueue.broker.runtime.timer_service import TimerService
-from goqueue.broker.transactions.open_transaction import OpenTransaction, State
-from goqueue.broker.transactions.open_transactions import OpenTransactions
+from goqueue.broker.transactions.open_transactions import OpenTransaction, OpenTransactions, State
 from goqueue.model.clock import NANOS_PER_SECOND, Clock
 from goqueue.model.errors import TransactionAborted
 from goqueue.model.logging import get_logger
@@ -19,17 +18,22 @@ _TRY_AGAIN_NS = NANOS_PER_SECOND
 
 
 class TransactionTimeouts:
-    """``on_late`` is told of each transaction whose time has come, and that can be ended."""
-
-    def __init__(self, open_transactions: OpenTransactions, clock: Clock, clockwork: TimerService) -> None:
-        self._open = open_transactions
+    def __init__(
+        self,
+        opened: OpenTransactions,
+        clock: Clock,
+        timers: TimerService,
+        on_late: Callable[[OpenTransaction], None],
+    ) -> None:
+        """``on_late`` gets each transaction whose deadline has passed, and that can be ended."""
+        self._opened = opened
         self._clock = clock
-        self._times = NamedTimers(clockwork, self._ring)
+        self._timers = NamedTimers[str](timers, self._ring)
+        self._on_late = on_late
         self._tasks: set[asyncio.Task[None]] = set()
-        self.on_late: Callable[[OpenTransaction], None]
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """To the end, even if the one who asked goes away."""
+        """Carry work out to the end, even if its caller goes away."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -39,34 +43,32 @@ class TransactionTimeouts:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        # Whoever asked for it is told as well, if anyone did. That it was aborted instead is in the log already.
+        # A caller that still waits gets the error as well. An abort has been logged already.
         if not isinstance(error, TransactionAborted):
             log.warning("a transaction could not be prepared or ended", error=str(error))
 
     def go_back(self, transaction: OpenTransaction, before: State) -> None:
-        """What was begun cannot be done now, and has changed nothing."""
+        """Work that was begun failed without changing anything: it may be tried again."""
         transaction.state, transaction.work = before, None
-        # Its time may have come meanwhile, and nobody have seen to it.
+        # The deadline may have passed meanwhile, when the transaction could not be ended.
         at_ns = max(transaction.deadline_ns, self._clock.now_ns() + _TRY_AGAIN_NS)
-        self._times.set(transaction.transaction_id, at_ns)
+        self._timers.set(transaction.transaction_id, at_ns)
 
     async def stop(self) -> None:
-        """Everything that was begun has come to its end."""
+        """Wait for everything that was begun."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # Times
-
     def watch(self, transaction: OpenTransaction) -> None:
-        """Until its deadline."""
-        self._times.set(transaction.transaction_id, transaction.deadline_ns)
+        """Abort it at its deadline."""
+        self._timers.set(transaction.transaction_id, transaction.deadline_ns)
 
     def _ring(self, transaction_ids: list[str]) -> None:
         now_ns = self._clock.now_ns()
         for transaction_id in transaction_ids:
-            transaction = self._open.get(transaction_id)
+            transaction = self._opened.get(transaction_id)
             if transaction is None:
                 continue
             if transaction.deadline_ns > now_ns:
                 self.watch(transaction)
             elif transaction.can_end:
-                self.on_late(transaction)
+                self._on_late(transaction)

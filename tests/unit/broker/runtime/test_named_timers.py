@@ -130,7 +130,7 @@ async def test_times_that_are_set_over_and_over_do_not_pile_up(monkeypatch: pyte
     bench.alarm.set("b", bench.at(70_000))
     for number in range(6_000, 0, -1):
         bench.alarm.set("a", bench.at(10 * number))
-    assert bench.clockwork._wheel.size < 1_100 and len(bench.alarm._names) == 2
+    assert bench.clockwork._wheel.size < 1_100 and len(bench.alarm._keys) == 2
     bench.pass_time(10)
     assert bench.rung == ["a"]
     bench.pass_time(100_000)

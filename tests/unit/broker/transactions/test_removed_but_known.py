@@ -14,7 +14,7 @@ from doubles.power_loss import PowerLossDisk
 from doubles.transaction_bench import TOPIC, Bench, bench
 
 from goqueue.broker.partitions import derived_files, derived_state
-from goqueue.broker.transactions.producer_ids import ProducerIdentity
+from goqueue.broker.transactions.producer_fencing import ProducerIdentity
 from goqueue.model.errors import StorageFailed
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage

@@ -16,7 +16,7 @@ import goqueue.coordination.issued_ids
 from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.transactions.producer_ids import ProducerIdentity
+from goqueue.broker.transactions.producer_fencing import ProducerIdentity
 from goqueue.coordination.issued_ids import IssuedIds
 from goqueue.model.errors import (
     DiskFull,
@@ -38,7 +38,7 @@ HOUR_MS = 60 * MINUTE_MS
 
 async def all_done(it: Bench) -> None:
     """Everything that is being prepared or ended has come to its end."""
-    await until(lambda: not it.transactions._work._tasks)
+    await until(lambda: not it.transactions.ending.timeouts._tasks)
 
 
 def held_back(it: Bench) -> asyncio.Event:
@@ -80,7 +80,7 @@ async def test_an_id_is_never_given_twice_over_restarts_and_blocks(monkeypatch: 
         assert len(set(given)) == len(given)
         for each in given:
             if it.transactions.state.name_of(each) == "":
-                it.transactions.check_producer(each, 0)
+                it.transactions.producers.check(each, 0)
 
 
 @on_a_loop
@@ -98,11 +98,11 @@ async def test_ids_of_a_folder_from_before_they_proved_themselves_stay_good_and_
         fresh = [(await it.transactions.init()).producer_id for _ in range(3)]
         await it.restart()
         for each in (*plain, *fresh):
-            it.transactions.check_producer(each, 0)
-        it.transactions.check_producer(named.producer_id, named.epoch)
+            it.transactions.producers.check(each, 0)
+        it.transactions.producers.check(named.producer_id, named.epoch)
         assert min(fresh) > 1 << 52
         with pytest.raises(UnknownProducer):
-            it.transactions.check_producer(last + 1, 0)
+            it.transactions.producers.check(last + 1, 0)
         again = await it.transactions.init("name")
         assert (again.producer_id, again.epoch) == (named.producer_id, named.epoch + 1)
 
@@ -114,10 +114,10 @@ async def test_whoever_begins_under_a_name_fences_the_one_before_also_after_a_re
         new = await it.transactions.init("name")
         assert (new.producer_id, new.epoch) == (old.producer_id, old.epoch + 1)
         for _ in range(2):
-            for work in (it.transactions.begin, it.transactions.heartbeat, it.transactions.ongoing):
+            for work in (it.transactions.begin, it.transactions.producers.check, it.transactions.ongoing):
                 with pytest.raises(ProducerFenced):
                     work(old.producer_id, old.epoch)
-            it.transactions.heartbeat(new.producer_id, new.epoch)
+            it.transactions.producers.check(new.producer_id, new.epoch)
             await it.restart()
 
 
@@ -167,7 +167,7 @@ async def test_a_name_that_is_used_is_not_forgotten_over_restarts_either() -> No
         made = await it.transactions.init("name")
         for turn in range(12):
             it.pass_ms(HOUR_MS // 3)
-            it.transactions.heartbeat(made.producer_id, made.epoch)
+            it.transactions.producers.check(made.producer_id, made.epoch)
             it.transactions.tidy()
             if turn % 3 == 2:
                 await it.restart()
@@ -182,7 +182,7 @@ async def test_taking_over_a_name_aborts_what_was_left_open_or_prepared() -> Non
             left = await it.begin("name")
             await it.publish(left, b"v")
             if is_prepared:
-                await it.transactions.preparing.prepare(left.transaction_id)
+                await it.transactions.ending.prepare(left.transaction_id)
             made = await it.transactions.init("name")
             with pytest.raises(TransactionAborted, match="taken over"):
                 await it.commit(left)
@@ -201,7 +201,7 @@ async def test_taking_over_while_a_transaction_is_being_ended_waits_for_that(wor
         left = await it.begin("name")
         await it.publish(left, b"v")
         if work == "commit_many":
-            await it.transactions.preparing.prepare(left.transaction_id)
+            await it.transactions.ending.prepare(left.transaction_id)
             begun = asyncio.create_task(it.transactions.keys.commit_many("key", [left.transaction_id]))
         else:
             begun = asyncio.create_task(getattr(it, work)(left))
@@ -209,7 +209,7 @@ async def test_taking_over_while_a_transaction_is_being_ended_waits_for_that(wor
         made, other = await asyncio.gather(it.transactions.init("name"), it.transactions.init("name"))
         await begun
         assert {made.epoch, other.epoch} == {1, 2}
-        assert it.transactions.open_transactions() == []
+        assert it.transactions.opened.all() == []
         is_committed = work.startswith("commit")
         assert await it.values() == ([b"v"] if is_committed else [])
         it.begin_as(made if made.epoch == 2 else other)
@@ -257,7 +257,7 @@ async def test_nothing_can_be_added_to_a_transaction_that_is_not_ongoing() -> No
     async with bench() as it:
         transaction = await it.begin()
         await it.publish(transaction, b"v")
-        await it.transactions.preparing.prepare(transaction.transaction_id)
+        await it.transactions.ending.prepare(transaction.transaction_id)
         with pytest.raises(TransactionConflict, match="prepared"):
             await it.publish(transaction, b"w")
         with pytest.raises(TransactionConflict, match="prepared"):
@@ -288,11 +288,11 @@ async def test_ending_a_transaction_again_is_answered_the_same_and_the_other_end
             with pytest.raises(TransactionAborted):
                 await it.commit(aborted)
             with pytest.raises(TransactionAborted):
-                await it.transactions.preparing.prepare(aborted.transaction_id)
+                await it.transactions.ending.prepare(aborted.transaction_id)
         with pytest.raises(TransactionNotFound):
-            await it.transactions.committing.commit("1-0-abc")
+            await it.transactions.ending.commit("1-0-abc")
         assert len(await it.values()) == 1
-        assert (it.transactions.tally.committed, it.transactions.tally.aborted) == (2, 2)
+        assert (it.transactions.ending.tally.committed, it.transactions.ending.tally.aborted) == (2, 2)
 
 
 @on_a_loop
@@ -312,11 +312,11 @@ async def test_a_commit_is_known_after_a_restart() -> None:
 async def test_an_empty_transaction_that_is_prepared_can_be_committed_and_leaves_nothing() -> None:
     async with bench() as it:
         transaction = await it.begin()
-        await it.transactions.preparing.prepare(transaction.transaction_id)
+        await it.transactions.ending.prepare(transaction.transaction_id)
         await it.commit(transaction)
         await it.commit(transaction)
         await it.restart()
-        assert it.transactions.open_transactions() == []
+        assert it.transactions.opened.all() == []
         await it.commit(transaction)
 
 
@@ -349,7 +349,7 @@ async def test_a_commit_is_carried_out_to_its_end_when_the_one_who_asked_goes_aw
         asked.cancel()
         await all_done(it)
         assert await it.values() == [b"v"]
-        assert it.transactions.open_transactions() == []
+        assert it.transactions.opened.all() == []
 
 
 # Times
@@ -363,18 +363,18 @@ async def test_a_transaction_is_aborted_when_its_time_is_up_whatever_its_produce
             await it.publish(each, b"v")
         await it.publish(None, b"behind")
         it.pass_ms(9_999)
-        it.transactions.heartbeat(second.producer_id, second.epoch)
-        assert len(it.transactions.open_transactions()) == 2
+        it.transactions.producers.check(second.producer_id, second.epoch)
+        assert len(it.transactions.opened.all()) == 2
         it.pass_ms(1)
         await all_done(it)
-        assert it.transactions.open_transactions() == [first]
+        assert it.transactions.opened.all() == [first]
         with pytest.raises(TransactionAborted, match="within its timeout"):
             await it.commit(second)
         it.pass_ms(50_000)
         await all_done(it)
-        assert it.transactions.open_transactions() == []
+        assert it.transactions.opened.all() == []
         assert await it.values() == [b"behind"]
-        assert it.transactions.tally.timed_out == 2
+        assert it.transactions.ending.tally.timed_out == 2
 
 
 @on_a_loop
@@ -383,14 +383,14 @@ async def test_a_prepared_transaction_has_a_time_of_its_own_also_over_a_restart(
         first, second = await it.prepared(b"first"), await it.prepared(b"second")
         it.pass_ms(HOUR_MS - 1)
         await it.restart()
-        await it.transactions.committing.commit(first)
+        await it.transactions.ending.commit(first)
         assert await it.values() == [b"first"]
         it.pass_ms(1)
         await all_done(it)
         with pytest.raises(TransactionAborted):
-            await it.transactions.committing.commit(second)
+            await it.transactions.ending.commit(second)
         await it.restart()
-        assert it.transactions.open_transactions() == []
+        assert it.transactions.opened.all() == []
         assert await it.values() == [b"first"]
 
 
@@ -432,7 +432,7 @@ async def test_a_transaction_cannot_be_committed_when_one_of_its_topics_was_dele
         with pytest.raises(TransactionAborted, match="deleted"):
             await it.commit(transaction)
         assert await it.values() == []
-        assert it.transactions.open_transactions() == []
+        assert it.transactions.opened.all() == []
 
 
 @on_a_loop
@@ -441,7 +441,7 @@ async def test_a_prepared_transaction_is_committed_in_those_of_its_topics_that_a
         transaction = await it.begin()
         await it.publish(transaction, b"v")
         await it.publish(transaction, b"v", topic=OTHER)
-        await it.transactions.preparing.prepare(transaction.transaction_id)
+        await it.transactions.ending.prepare(transaction.transaction_id)
         await it.broker.delete_topic(OTHER)
         await it.restart()
         await it.commit(transaction)
@@ -482,12 +482,12 @@ async def test_an_end_that_cannot_be_written_everywhere_is_written_as_soon_as_it
         await it.publish(transaction, b"v", topic=OTHER)
         fails = cannot_write(it, OTHER, DiskFull("no room"))
         await (it.commit if is_commit else it.abort)(transaction)
-        assert transaction.transaction_id in it.transactions.held_up
+        assert transaction.transaction_id in it.transactions.completion.held_up
         seen = [b"v"] if is_commit else []
         assert await it.values() == seen
         assert await it.values(OTHER) == []
         fails.clear()
-        await until(lambda: not it.transactions.held_up)
+        await until(lambda: not it.transactions.completion.held_up)
         assert await it.values(OTHER) == seen
         await until(lambda: not it.transactions.state.decided)
 
@@ -509,7 +509,7 @@ async def test_the_next_transaction_of_a_producer_waits_where_the_end_of_the_las
         with pytest.raises(Overloaded, match="could not be written"):
             await it.publish(second, b"second")
         await it.publish(second, b"elsewhere", topic=OTHER)
-        await until(lambda: not it.transactions.held_up)
+        await until(lambda: not it.transactions.completion.held_up)
         await it.publish(second, b"second")
         await (it.abort if is_commit else it.commit)(second)
         assert await it.values() == [b"first" if is_commit else b"second"]
@@ -529,7 +529,7 @@ async def test_a_commit_that_one_partition_can_never_and_another_only_later_writ
         fails = cannot_write(it, OTHER, DiskFull("no room"))
         await it.commit(transaction)
         fails.clear()
-        await until(lambda: not it.transactions._ends._late)
+        await until(lambda: not it.transactions.completion._late)
         await asyncio.sleep(0.01)
         await it.restart()
         assert await it.values() == [b"v"]
@@ -543,7 +543,7 @@ async def test_a_transaction_that_cannot_be_decided_for_want_of_room_can_be_comm
             transaction = await it.begin()
             await it.publish(transaction, b"v")
             if is_prepared:
-                await it.transactions.preparing.prepare(transaction.transaction_id)
+                await it.transactions.ending.prepare(transaction.transaction_id)
             it.full()
             with pytest.raises(DiskFull):
                 await it.commit(transaction)
@@ -561,7 +561,7 @@ async def test_a_transaction_that_cannot_be_decided_for_want_of_room_can_be_comm
         it.room()
         it.pass_ms(1_000)
         await all_done(it)
-        assert it.transactions.open_transactions() == []
+        assert it.transactions.opened.all() == []
         assert await it.values() == [b"v", b"v"]
 
 
@@ -572,10 +572,10 @@ async def test_a_transaction_that_cannot_be_prepared_or_aborted_for_want_of_room
         await it.publish(transaction, b"v")
         it.full()
         with pytest.raises(DiskFull):
-            await it.transactions.preparing.prepare(transaction.transaction_id)
+            await it.transactions.ending.prepare(transaction.transaction_id)
         assert transaction.state == "ongoing"
         it.room()
-        await it.transactions.preparing.prepare(transaction.transaction_id)
+        await it.transactions.ending.prepare(transaction.transaction_id)
         it.full()
         with pytest.raises(DiskFull):
             await it.abort(transaction)
@@ -584,7 +584,7 @@ async def test_a_transaction_that_cannot_be_prepared_or_aborted_for_want_of_room
             await it.transactions.init("name")
         it.room()
         await it.transactions.init("name")
-        assert it.transactions.open_transactions() == []
+        assert it.transactions.opened.all() == []
 
 
 @on_a_loop
@@ -605,9 +605,9 @@ async def test_groups_are_told_of_an_end_as_soon_as_there_is_room(
 
         it.broker.groups.shards.change = refused  # type: ignore[method-assign]
         await (it.commit if is_commit else it.abort)(transaction)
-        assert it.transactions.open_transactions() == []
+        assert it.transactions.opened.all() == []
         it.broker.groups.shards.change = change  # type: ignore[method-assign]
-        await until(lambda: not it.transactions.held_up)
+        await until(lambda: not it.transactions.completion.held_up)
         assert it.lag() == (0 if is_commit else 1)
         assert len(await it.poll()) == it.lag()
 
@@ -648,7 +648,7 @@ async def test_a_transaction_whose_partition_has_failed_is_aborted_everywhere() 
         with pytest.raises(TransactionAborted, match="made safe"):
             await it.commit(transaction)
         assert await it.values() == []
-        assert it.transactions.open_transactions() == []
+        assert it.transactions.opened.all() == []
         await it.restart()
         assert await it.values() == []
         assert await it.values(OTHER) == []
@@ -675,7 +675,7 @@ async def test_when_the_journal_has_failed_nothing_is_committed_or_aborted_but_w
         assert await it.values(OTHER) == []
         await it.restart()
         assert await it.values(OTHER) == []
-        assert [each.transaction_id for each in it.transactions.open_transactions()] == [prepared]
+        assert [each.transaction_id for each in it.transactions.opened.all()] == [prepared]
         assert await it.transactions.keys.committed_under("key") is None
 
 
@@ -691,7 +691,7 @@ async def test_a_group_whose_journal_has_failed_does_not_keep_a_transaction_from
                 await it.ack_in(transaction, await it.poll())
                 it.broker.groups.shards.journal(GROUP).log.fail("broken")
             await getattr(it, end)(transaction)
-            assert it.transactions.open_transactions() == []
+            assert it.transactions.opened.all() == []
         await it.restart()
         assert await it.values(OTHER) == [b"v"]
         assert it.lag() == 1
@@ -715,7 +715,7 @@ async def test_whoever_comes_first_with_a_key_wins_and_everyone_is_told_the_same
         assert known is not None
         assert known.transactions == [first, second]
         assert await it.transactions.keys.committed_under("other") is None
-        await it.transactions.aborting.abort(rerun)
+        await it.transactions.ending.abort(rerun)
         assert await it.values() == [b"first"]
         assert await it.values(OTHER) == [b"first, other"]
 
@@ -729,7 +729,7 @@ async def test_of_two_who_come_at_once_with_a_key_only_one_commits() -> None:
         assert [each.is_new for each in answers] == [True, False, False]
         assert {tuple(each.transactions) for each in answers} == {(one,)}
         assert await it.values() == [b"one"]
-        assert it.transactions.find(other).state == "prepared"
+        assert it.transactions.opened.find(other).state == "prepared"
 
 
 @on_a_loop
@@ -745,7 +745,7 @@ async def test_a_key_that_could_not_be_used_for_want_of_room_is_free() -> None:
         assert [type(each) for each in failed] == [DiskFull, DiskFull]
         it.room()
         assert (await it.transactions.keys.commit_many("key", [other])).is_new
-        await it.transactions.aborting.abort(one)
+        await it.transactions.ending.abort(one)
         assert await it.values() == [b"other"]
 
 
@@ -754,8 +754,8 @@ async def test_transactions_that_are_not_all_prepared_are_not_committed_under_a_
     async with bench() as it:
         prepared, committed, aborted = await it.prepared(b"p"), await it.prepared(b"c"), await it.prepared(b"a")
         ongoing = await it.begin()
-        await it.transactions.committing.commit(committed)
-        await it.transactions.aborting.abort(aborted)
+        await it.transactions.ending.commit(committed)
+        await it.transactions.ending.abort(aborted)
         for bad, error in (
             (ongoing.transaction_id, TransactionConflict),
             (committed, TransactionConflict),
@@ -768,7 +768,7 @@ async def test_transactions_that_are_not_all_prepared_are_not_committed_under_a_
         for key in ("", "x" * 1_001):
             with pytest.raises(InvalidRequest):
                 await it.transactions.keys.commit_many(key, [prepared])
-        assert it.transactions.find(prepared).state == "prepared"
+        assert it.transactions.opened.find(prepared).state == "prepared"
         assert await it.transactions.keys.committed_under("key") is None
         assert (await it.transactions.keys.commit_many("key", [prepared])).is_new
 
@@ -852,7 +852,7 @@ async def test_a_restart_keeps_what_was_prepared_with_its_acks_offsets_and_delay
         await it.publish(transaction, b"v", topic=OTHER)
         await it.publish(transaction, b"later", topic=OTHER, delay_ms=1_000)
         await it.publish(None, b"behind", topic=OTHER)
-        await it.transactions.preparing.prepare(transaction.transaction_id)
+        await it.transactions.ending.prepare(transaction.transaction_id)
         for _ in range(2):
             await it.restart()
             it.pass_ms(600)
@@ -872,7 +872,7 @@ async def test_what_was_decided_and_not_ended_is_carried_out_again_once_beside_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with bench() as it:
-        monkeypatch.setattr(it.transactions._ends, "_note", nothing)
+        monkeypatch.setattr(it.transactions.completion, "_note", nothing)
         await it.join()
         await it.publish(None, b"a", b"b")
         some = await it.poll()
@@ -915,7 +915,7 @@ async def test_a_start_on_a_full_disk_neither_aborts_what_was_committed_nor_forg
         await it.ack_in(left, some[1:])
         await it.publish(committed, b"committed", topic=OTHER)
         await it.publish(left, b"left", topic=OTHER)
-        monkeypatch.setattr(it.transactions._ends, "carry_out", nothing)
+        monkeypatch.setattr(it.transactions.completion, "carry_out", nothing)
         await it.commit(committed)
         fails = [DiskFull("no room")]
         fail_while(fails, monkeypatch, Partition, "append_marker")
@@ -923,9 +923,9 @@ async def test_a_start_on_a_full_disk_neither_aborts_what_was_committed_nor_forg
         await it.restart()
         assert await it.values(OTHER) == []
         fails.clear()
-        await until(lambda: not it.transactions._ends._late)
+        await until(lambda: not it.transactions.completion._late)
         assert await it.values(OTHER) == [b"committed"]
-        assert it.transactions.held_up == {}
+        assert it.transactions.completion.held_up == {}
         await it.join(name="again")
         assert [each.value for each in await it.poll(member=it.members["again"])] == [b"b"]
 
@@ -947,7 +947,7 @@ async def test_what_a_crash_left_behind_a_marker_that_it_took_is_of_the_next_tra
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with bench() as it:
-        monkeypatch.setattr(it.transactions._ends, "_note", nothing)
+        monkeypatch.setattr(it.transactions.completion, "_note", nothing)
         made = await it.transactions.init()
         first = it.begin_as(made)
         await it.publish(first, b"first")

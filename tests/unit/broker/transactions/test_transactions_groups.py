@@ -11,6 +11,7 @@ from doubles.group_ledger import settled
 from doubles.loop import on_a_loop
 from doubles.transaction_bench import GROUP, OTHER, TOPIC, Bench, bench
 
+from goqueue.broker.transactions.open_transactions import AbortCause, AbortReason
 from goqueue.model.errors import StaleReceipt
 from goqueue.model.message import Priority
 
@@ -477,5 +478,5 @@ async def test_what_a_producer_gave_up_comes_again_after_a_pause_and_what_was_en
         [other] = await it.poll()
         transaction = await it.begin()
         await it.ack_in(transaction, [other])
-        await it.transactions.aborting.abort(transaction.transaction_id, "an operator asked for it")
+        await it.transactions.ending.abort(transaction.transaction_id, AbortReason(AbortCause.OPERATOR))
         assert [each.value for each in await it.poll()] == [b"w"]

@@ -11,8 +11,8 @@ from doubles.transaction_bench import OTHER, Bench, bench
 
 import goqueue.broker.transactions.completion
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.transactions.commit_abort import Known
 from goqueue.broker.transactions.completion import TransactionCompletion
-from goqueue.broker.transactions.durability import Known
 from goqueue.model.errors import DiskFull, TransactionAborted
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log
@@ -58,7 +58,7 @@ async def test_a_start_that_has_no_room_for_a_marker_aborts_nothing_that_was_com
             await it.commit(transaction)
             assert await it.values() == []
             await it.restart()
-        await until(lambda: not it.transactions.held_up)
+        await until(lambda: not it.transactions.completion.held_up)
         assert await it.values() == [b"v"]
 
 
@@ -98,7 +98,7 @@ async def test_the_end_of_a_transaction_is_not_noted_while_a_marker_is_not_durab
 
         monkeypatch.setattr(TransactionCompletion, "_made_durable", with_a_failing_disk)
         await it.commit(transaction)
-        await until(lambda: it.transactions._ends._finisher is None)
+        await until(lambda: it.transactions.completion._finisher is None)
         assert transaction.transaction_id in noted.machine.decided
 
 
@@ -135,7 +135,7 @@ async def test_no_id_is_given_before_the_block_that_it_is_of_is_reserved() -> No
             producer = await it.transactions.init()
             assert producer.producer_id not in given
             given.add(producer.producer_id)
-            assert it.transactions._ids._next <= reserved.reserved
+            assert it.transactions.producers._next <= reserved.reserved
 
 
 @on_a_loop
@@ -145,12 +145,12 @@ async def test_a_transaction_is_committed_only_if_it_is_all_that_its_producer_ha
     async with bench() as it:
         transaction = await it.begin()
         await it.publish(transaction, b"v")
-        incarnation = it.transactions.committing._safekeeping._incarnation
+        incarnation = it.transactions.incarnation
         knows = Known(incarnation - 1, 1) if missing == "an incarnation" else Known(incarnation, 2)
         with pytest.raises(TransactionAborted):
-            await it.transactions.committing.commit(transaction.transaction_id, knows)
+            await it.transactions.ending.commit(transaction.transaction_id, knows)
         assert await it.values() == []
         other = await it.begin()
         await it.publish(other, b"w")
-        await it.transactions.committing.commit(other.transaction_id, Known(incarnation, 1))
+        await it.transactions.ending.commit(other.transaction_id, Known(incarnation, 1))
         assert await it.values() == [b"w"]

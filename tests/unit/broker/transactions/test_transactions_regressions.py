@@ -13,7 +13,7 @@ from doubles.transaction_bench import GROUP, OTHER, TOPIC, Bench, bench
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.registry.schema_registry import SchemaDraft
-from goqueue.broker.transactions.producer_ids import ProducerIdentity
+from goqueue.broker.transactions.producer_fencing import ProducerIdentity
 from goqueue.model.errors import DiskFull, DuplicateSequence, InvalidMessage, InvalidRequest, TransactionConflict
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
@@ -312,10 +312,10 @@ async def test_a_producer_cannot_abort_what_is_no_id_of_a_transaction() -> None:
             with pytest.raises(TransactionConflict) as told:
                 await it.transactions.abort_own(own + made_up, made.producer_id, made.epoch)
             assert len(str(told.value)) < 200
-        assert not it.transactions._open.reasons
+        assert not it.transactions.opened.reasons
         # One that a producer may have chosen and has not used yet is remembered.
         await it.transactions.abort_own(own + "0" * 16, made.producer_id, made.epoch)
-        assert list(it.transactions._open.reasons) == [own + "0" * 16]
+        assert list(it.transactions.opened.reasons) == [own + "0" * 16]
 
 
 @on_a_loop

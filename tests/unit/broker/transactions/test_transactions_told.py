@@ -9,7 +9,7 @@ from doubles.async_tests import until
 from doubles.loop import on_a_loop
 from doubles.transaction_bench import OTHER, Bench, bench
 
-from goqueue.broker.transactions.aborting import OPERATOR_ASKED
+from goqueue.broker.transactions.open_transactions import AbortCause, AbortReason
 from goqueue.model.errors import InvalidRequest, ProducerFenced, TransactionAborted
 from goqueue.model.logging import Said
 
@@ -44,11 +44,11 @@ async def test_every_abort_is_one_line_of_the_log(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.DEBUG, BROKER):
         async with bench() as it:
             asked = await written(it, "a")
-            await it.transactions.aborting.abort(asked)
+            await it.transactions.ending.abort(asked)
             assert told(caplog) == [aborted("DEBUG", asked, "a", "its producer asked for it")]
 
             hung = await written(it, "b")
-            await it.transactions.aborting.abort(hung, f"{OPERATOR_ASKED}: it hangs")
+            await it.transactions.ending.abort(hung, AbortReason(AbortCause.OPERATOR, "it hangs"))
             assert told(caplog) == [aborted("INFO", hung, "b", "an operator asked for it: it hangs")]
 
             left = await written(it, "c")
@@ -56,16 +56,16 @@ async def test_every_abort_is_one_line_of_the_log(caplog: pytest.LogCaptureFixtu
             assert told(caplog) == [aborted("INFO", left, "c", "its producer's id was taken over by another")]
 
             late = await written(it, "d")
-            await it.transactions.preparing.prepare(late)
+            await it.transactions.ending.prepare(late)
             it.pass_ms(10 * 86_400_000)
-            await until(lambda: not it.transactions.open_transactions())
+            await until(lambda: not it.transactions.opened.all())
             reason = "it was not ended within its timeout"
             assert told(caplog) == [aborted("WARNING", late, "d", reason, "prepared")]
 
             failed = await written(it, "e")
             await it.broker.delete_topic(OTHER)
             with pytest.raises(TransactionAborted):
-                await it.transactions.committing.commit(failed)
+                await it.transactions.ending.commit(failed)
             [(level, _, fields)] = told(caplog)
             assert (level, fields["transaction"], fields["state"]) == ("WARNING", failed, "preparing commit")
             assert "was deleted" in str(fields["reason"])
@@ -77,7 +77,7 @@ async def test_a_start_names_what_it_takes_up(caplog: pytest.LogCaptureFixture) 
         async with bench() as it:
             await written(it, "left")
             prepared = await written(it, "kept")
-            await it.transactions.preparing.prepare(prepared)
+            await it.transactions.ending.prepare(prepared)
             told(caplog)
             await it.restart()
             fields = {"aborted": 1, "aborted_of": ["left"], "prepared": 1, "prepared_ids": [prepared]}
@@ -90,7 +90,7 @@ async def test_who_is_fenced_hears_by_whom_and_what_to_do() -> None:
         old = await it.transactions.init("x", instance="one")
         await it.transactions.init("x", instance="other")
         with pytest.raises(ProducerFenced) as refused:
-            it.transactions.heartbeat(old.producer_id, old.epoch)
+            it.transactions.producers.check(old.producer_id, old.epoch)
         assert str(refused.value) == (
             "another process has started with transactional_id 'x' (epoch 1); this one has epoch 0: "
             "stop it, or give each process an id of its own"

@@ -53,9 +53,9 @@ async def test_ids_that_were_given_after_the_instant_are_not_given_again(tmp_pat
         assert 1 << 32 < jump < 1 << 34 and after not in before
         # Who has one from between goes on with it, and who makes one up does not.
         for each in before:
-            running.transactions.check_producer(each, 0)
+            running.transactions.producers.check(each, 0)
         with pytest.raises(UnknownProducer):
-            running.transactions.check_producer(max(before) + 2, 0)
+            running.transactions.producers.check(max(before) + 2, 0)
         # Schemas of before the instant keep their ids; new ones get none that anybody may know.
         assert (await running.schemas.register("s", draft("a"))).record.schema_id == 1
         schema_after = (await running.schemas.register("s2", draft("c"))).record.schema_id
@@ -79,16 +79,16 @@ async def test_a_name_that_was_taken_over_after_the_instant_is_no_two_producers(
     async with Broker(copy) as running:
         for each in (since, other):
             with pytest.raises(ProducerFenced):
-                running.transactions.check_producer(each.producer_id, each.epoch)
+                running.transactions.producers.check(each.producer_id, each.epoch)
         for journal in (running._transaction_journal, running._schema_journal):
             await journal.snapshot()
     async with Broker(copy) as running:
         assert running.schemas.state.last_id > 1_000_000
         now = await running.transactions.init("named")
         assert now.producer_id != since.producer_id
-        running.transactions.check_producer(now.producer_id, now.epoch)
+        running.transactions.producers.check(now.producer_id, now.epoch)
         with pytest.raises(ProducerFenced):
-            running.transactions.check_producer(since.producer_id, since.epoch)
+            running.transactions.producers.check(since.producer_id, since.epoch)
         again = await running.transactions.init("named")
         assert (again.producer_id, again.epoch) == (now.producer_id, now.epoch + 1)
 

@@ -14,10 +14,10 @@ from goqueue.api.http.bodies.transaction_schemas import (
     KeyField,
     TransactionIdTold,
 )
-from goqueue.broker.operations import TransactionState
 from goqueue.broker.operations.limits import MAX_COMMITTED_TOGETHER
 
 MAX_REASON_LENGTH = 1_000
+StateName = Literal["ongoing", "preparing", "prepared", "preparing_commit", "preparing_abort"]
 EndedState = Literal["completed_commit", "completed_abort"]
 TransactionId = Annotated[str, Meta(min_length=1, max_length=MAX_TRANSACTION_ID_LENGTH)]
 ProducerIdTold = Annotated[int, Meta(description="The producer whose it is.")]
@@ -71,7 +71,7 @@ class TransactionInfo(Struct, omit_defaults=True, kw_only=True):
     epoch: EpochTold
     transactional_id: NameTold | UnsetType = UNSET
     for_key: ForKeyTold | UnsetType = UNSET
-    state: Annotated[TransactionState, Meta(description="How far it is.")]
+    state: Annotated[StateName, Meta(description="How far it is.")]
     started_at: StartedField
     deadline: DeadlineField
     messages: MessagesField
@@ -102,7 +102,7 @@ class TransactionDetails(Struct, omit_defaults=True, kw_only=True):
     epoch: EpochTold
     transactional_id: NameTold | UnsetType = UNSET
     for_key: ForKeyTold | UnsetType = UNSET
-    state: Annotated[TransactionState | EndedState, Meta(description="How far it is, or how it ended.")]
+    state: Annotated[StateName | EndedState, Meta(description="How far it is, or how it ended.")]
     started_at: StartedField | UnsetType = UNSET
     deadline: DeadlineField | UnsetType = UNSET
     messages: MessagesField | UnsetType = UNSET

@@ -118,7 +118,7 @@ def _routes_of_looking(operations: Operations) -> list[HTTPRouteHandler]:
             committed_total=tally.committed,
             aborted_total=tally.aborted,
             timed_out_total=tally.timed_out,
-            fenced_total=tally.fenced,
+            fenced_total=stats.fenced,
             avg_duration=format_duration_ms(average_ns // NANOS_PER_MS),
         )
 
@@ -214,7 +214,7 @@ def _info(each: OpenTransaction) -> TransactionInfo:
         epoch=each.epoch,
         transactional_id=each.name or UNSET,
         for_key=each.for_key or UNSET,
-        state=each.state,
+        state=each.state.value,
         started_at=format_instant_ns(each.started_ns),
         deadline=format_instant_ns(each.deadline_ns),
         messages=each.messages,
@@ -230,7 +230,7 @@ def _details(each: OpenTransaction) -> TransactionDetails:
         epoch=each.epoch,
         transactional_id=each.name or UNSET,
         for_key=each.for_key or UNSET,
-        state=each.state,
+        state=each.state.value,
         started_at=format_instant_ns(each.started_ns),
         deadline=format_instant_ns(each.deadline_ns),
         messages=each.messages,

@@ -1,4 +1,4 @@
-"""Who producers are: ids that are never given twice, and names that fence whoever had them before."""
+"""Ids and epochs of producers: an id is issued once, and a transactional id fences the producer that had it before."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from goqueue.coordination.transaction_records import NamedProducer
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.clock import NANOS_PER_MS, Clock, Randomness
 from goqueue.model.config import TransactionsConfig
-from goqueue.model.errors import InvalidRequest
+from goqueue.model.errors import InvalidRequest, ProducerFenced
 from goqueue.model.fields import shown
 
 MAX_NAME_LENGTH = 255
 _NOTED_AFTER = 4
-"""That a name is in use is noted when this fraction of its time until it is forgotten has passed."""
+"""The use of a name is journaled again when this fraction of the time until it expires has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ProducerIdentity:
     timeout_ms: int
 
 
-class ProducerIds:
+class ProducerFencing:
     def __init__(
         self, journal: Journal[Transactions], config: TransactionsConfig, clock: Clock, randomness: Randomness
     ) -> None:
@@ -36,19 +36,21 @@ class ProducerIds:
         self._randomness = randomness
         self._next = 0
         self._safe_below = 0
-        """Ids of numbers below are reserved durably, and can be given at once."""
+        """Numbers below are reserved durably, and their ids can be issued at once."""
         self._used_ns: dict[str, int] = {}
-        """When names were used last, if they were since that was noted."""
+        """When names were last used, if that is later than the journal says."""
+        self.fenced = 0
+        """Producers that were fenced, and requests of fenced producers, since the start."""
 
     async def start(self) -> None:
-        """Ids that may have been given before are not given again."""
+        """Issue no id again that may have been issued before the start."""
         key = self._randomness.random_bytes(KEY_BYTES)
         await self._journal.submit(lambda state: state.ids.decide_key(key))
         self._next = self._safe_below = self._journal.machine.ids.reserved
 
     async def fresh(self, *, is_for_a_name: bool = False) -> int:
-        """Numbers come in pairs, one of each kind, from a block that is reserved durably before any of it is given: so
-        only now and then does somebody wait for the disk."""
+        """Issue an id. Numbers come in pairs, one of each kind, from a block that is reserved durably before any of it
+        is issued, so that few callers wait for the disk."""
         pair = self._next + self._next % 2
         self._next = pair + 2
         while pair + 2 > self._safe_below:
@@ -64,7 +66,7 @@ class ProducerIds:
         self._safe_below = max(self._safe_below, end)
 
     async def taken_over(self, name: str, timeout_ms: int, instance: str, *, again: bool) -> NamedProducer:
-        """From this on the one that had the name is fenced. Nobody may be told before the journal has settled."""
+        """Fence the producer that had the name. The caller waits for the journal before it answers."""
         if not 1 <= len(name) <= MAX_NAME_LENGTH or not name.isprintable():
             raise InvalidRequest(
                 f"transactional_id is {shown(name)}; 1 to {MAX_NAME_LENGTH} printable characters are allowed"
@@ -80,13 +82,17 @@ class ProducerIds:
         return found
 
     def check(self, producer_id: int, epoch: int) -> None:
-        """Raises for an id that nobody has, and for a producer that was fenced."""
-        name = self._journal.machine.check_producer(producer_id, epoch)
+        """Raise for an id that was never issued, and for a producer that was fenced."""
+        try:
+            name = self._journal.machine.check_producer(producer_id, epoch)
+        except ProducerFenced:
+            self.fenced += 1
+            raise
         if name:
             self._used_ns[name] = self._clock.now_ns()
 
     def timeout(self, timeout_ms: int | None) -> int:
-        """Of a transaction, as it was asked for."""
+        """The timeout of a transaction that asks for this one; ``None`` asks for the default."""
         if timeout_ms is None:
             return min(self._config.timeout_ms, self._config.max_timeout_ms)
         if not 1 <= timeout_ms <= self._config.max_timeout_ms:
@@ -97,7 +103,7 @@ class ProducerIds:
         return timeout_ms
 
     def tidy(self, in_use: Collection[str]) -> None:
-        """Forget names, but for those ``in_use``, and keys that nobody has used for long."""
+        """Forget names that expired, except those ``in_use``, and commit keys that expired."""
         now_ns, config, state = self._clock.now_ns(), self._config, self._journal.machine
         expiry_ns = config.id_expiry_ms * NANOS_PER_MS
         self._journal.propose(state.decide_used(self._used_ns, now_ns - expiry_ns // _NOTED_AFTER))
