@@ -114,7 +114,7 @@ class Driver(ABC):
         return self.host.waiting_readers(topic, partition)
 
     def waiting_polls(self, group: str) -> int:
-        return len(self.host.broker.groups.shards.runtime(group).waiters)
+        return len(self.host.broker.groups.shards.find(group).runtime.waiters)
 
     def let_pass(self, milliseconds: int) -> None:
         """Of a broker with a clock of the test's own: so much later, with everything done that was due meanwhile."""

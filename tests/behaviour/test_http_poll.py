@@ -39,7 +39,7 @@ class Polled:
         assert self.client.post("/topics", json={"name": "t", "num_partitions": 1}).status_code == 201
 
     def waiting(self, group: str = "g") -> int:
-        return len(self.host.broker.groups.shards.runtime(group).waiters)
+        return len(self.host.broker.groups.shards.find(group).runtime.waiters)
 
     def close(self) -> None:
         self.client.close()
@@ -178,8 +178,8 @@ def test_what_was_being_delivered_when_the_client_left_is_anyones_at_once_and_do
     polled = begin(clock=ManualClock(), files=disk)
     publish(polled.client, "t", "v")
     gone = Member(polled.client, "g", "t", kind="shared")
-    group = polled.host.broker.groups.shards.find("g")
-    session = polled.host.broker.groups.shards.runtime("g").sessions[gone.id]
+    group = polled.host.broker.groups.shards.find("g").group
+    session = polled.host.broker.groups.shards.find("g").runtime.sessions[gone.id]
     with disk.hanging(of_groups) as reached:
         with RawConnection(polled.host.port) as connection:
             connection.send(request("GET", f"{gone.path}/poll?member_id={gone.id}&timeout=25s"))

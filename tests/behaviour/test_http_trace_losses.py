@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from doubles.group_movers import mover_of
 
 from behaviour.http_member import Member, answered, refused
 from behaviour.traced import SECOND_MS, Traced, kinds, states, traced
@@ -154,7 +155,7 @@ def test_what_retention_removes_on_its_way_to_the_dead_letters_is_lost(
     broker.topic(name, retention_bytes=1 << 20, segment_bytes=64 << 10)
     broker.publish(name, "x" * 60_000)
     with monkeypatch.context() as patched:
-        patched.setattr(broker.host.broker.groups._transfers, "_check_room", no_room)
+        patched.setattr(mover_of(broker.host.broker.groups, group), "_check_room", no_room)
         broker.settle("reject", Member(broker.client, group, name).receipts(), reason="bad")
         for _ in range(20):
             broker.publish(name, "x" * 60_000)

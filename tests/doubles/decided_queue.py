@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from goqueue.delivery.claims import Claimed
 from goqueue.delivery.events import AnyQueueEvent, Delivered, QueueOpened, Target
-from goqueue.delivery.lane import lease_in
+from goqueue.delivery.leases import lease_in
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.retry import Terms
 from goqueue.model.clock import NANOS_PER_MS

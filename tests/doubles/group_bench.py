@@ -135,7 +135,7 @@ class GroupBench:
     async def waiting(self, count: int, group: str = "g") -> None:
         """Return when so many polls of the group wait."""
         async with asyncio.timeout(60):
-            while len(self.broker.groups.shards.runtime(group).waiters) < count:  # noqa: ASYNC110
+            while len(self.broker.groups.shards.find(group).runtime.waiters) < count:  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
     async def fired(self) -> None:
@@ -153,7 +153,8 @@ class GroupBench:
     async def moved(self) -> None:
         """Return when nothing is on its way to the dead letters."""
         async with asyncio.timeout(60):
-            while any(queue.moving for each in self.broker.groups.shards.journals for queue in each.machine.queues()):  # noqa: ASYNC110
+            shards = self.broker.groups.shards.all
+            while any(queue.moving for each in shards for queue in each.journal.machine.queues()):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
     def lag(self, group: str = "g") -> int:

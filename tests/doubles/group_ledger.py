@@ -65,14 +65,14 @@ class Told:
             return
         if stream:
             self._check_committed(broker)
-        elif broker.groups.shards.journal(GROUP).machine.get(GROUP) is not None:
+        elif broker.groups.shards.of(GROUP).journal.machine.get(GROUP) is not None:
             await self._check_late_acks(broker)
             received = await self._drain(broker)
             await settled(broker)
             self._check_messages(received, await self._dead_letters(broker))
 
     def _check_members(self, broker: Broker) -> None:
-        group = broker.groups.shards.journal(GROUP).machine.get(GROUP)
+        group = broker.groups.shards.of(GROUP).journal.machine.get(GROUP)
         if group is None:
             if self.exists:
                 raise Broken("a group is gone that was told of")
@@ -139,7 +139,7 @@ class Told:
 
     async def _drain(self, broker: Broker) -> Counter[bytes]:
         """Everything that the group still gets, with its delivery count."""
-        group = broker.groups.shards.find(GROUP)
+        group = broker.groups.shards.find(GROUP).group
         for member in list(group.state.members):
             await broker.groups.leave(GROUP, member)
         joined = await broker.groups.join(GROUP, Join("drain", [TOPIC, *self.topics]))
@@ -166,11 +166,11 @@ async def settled(broker: Broker) -> None:
     """Return when nothing is on its way to another topic any more."""
     async with asyncio.timeout(60):
         while True:
-            queues = [queue for journal in broker.groups.shards.journals for queue in journal.machine.queues()]
+            queues = [queue for shard in broker.groups.shards.all for queue in shard.journal.machine.queues()]
             if not any(queue.moving for queue in queues):
                 return
             for queue in queues:
-                await broker.groups._transfers.finished(queue)
+                await broker.groups.shards.of(queue.group).work.moved(queue)
             await asyncio.sleep(0)
 
 

@@ -19,10 +19,12 @@ import pytest
 import goqueue.storage.log.group_commit
 from doubles.async_tests import until
 from doubles.group_ledger import DEAD, GROUP, MAX_RETRIES, TOPIC, Told, settled
+from doubles.group_movers import mover_of
 from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
 from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
+from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.dead_letters.redrive import Filter
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.queues.polling import PollBounds
@@ -135,8 +137,8 @@ class Stage:
             self.told.died_with |= receipts
 
     async def snapshot(self) -> None:
-        for journal in self.broker.groups.shards.journals:
-            await journal.snapshot()
+        for shard in self.broker.groups.shards.all:
+            await shard.journal.snapshot()
         await self.broker._upkeep.checkpoint()
 
 
@@ -299,8 +301,8 @@ async def tell_what_others_have_decided(stage: Stage) -> None:
 async def write_down_what_is_not_durable_yet(stage: Stage) -> None:
     await stage.topic()
     await stage.join(kind="shared")
-    stage.broker.groups.shards.change(GROUP, [GroupChanged(GROUP, {"kind": "shared", "max_in_flight": 5})])
-    await stage.broker.groups.shards.journal(GROUP).snapshot()
+    stage.broker.groups.shards.of(GROUP).change(GROUP, [GroupChanged(GROUP, {"kind": "shared", "max_in_flight": 5})])
+    await stage.broker.groups.shards.of(GROUP).journal.snapshot()
 
 
 async def redrive_when_there_is_no_room(stage: Stage) -> None:
@@ -313,7 +315,7 @@ async def redrive_when_there_is_no_room(stage: Stage) -> None:
     def no_room() -> None:
         raise DiskFull("no room", retry_after_s=1)
 
-    stage.broker.groups._transfers._check_room = no_room
+    mover_of(stage.broker.groups, REDRIVE)._check_room = no_room
     stage.told.may_redrive |= stage.told.dead
     report = await stage.broker.groups.dead_letters.redrive(TOPIC, Filter(), 10, None, dry_run=False)
     assert report.redriven == 2
@@ -337,7 +339,7 @@ async def give_up_messages_while_the_disk_of_the_dead_letters_fails(stage: Stage
         return append(batch, **how)
 
     partition.append = then_fail  # type: ignore[method-assign]
-    transfers = stage.broker.groups._transfers
+    transfers = mover_of(stage.broker.groups, GROUP)
     looks = 0
     look = transfers._look_for_copies
 
@@ -349,7 +351,7 @@ async def give_up_messages_while_the_disk_of_the_dead_letters_fails(stage: Stage
 
     transfers._look_for_copies = counted  # type: ignore[method-assign]
     await stage.settle("reject", receipts)
-    [queue] = stage.broker.groups.shards.journal(GROUP).machine.queues()
+    [queue] = stage.broker.groups.shards.of(GROUP).journal.machine.queues()
     await until(lambda: looks >= 3 or not queue.moving)
     await stage.broker.groups.configure(GROUP, {"max_in_flight": 9})
     await stage.broker.create_topic("other")
@@ -464,7 +466,7 @@ async def _clamp_twice(rng: Random) -> None:
     await broker._commits.reached(broker.topic(TOPIC).partitions[0].log, end + 12)
     # The power goes again before the group has done anything.
     broker = await started(disk.crash(rng))
-    for member in list(broker.groups.shards.find(GROUP).state.members):
+    for member in list(broker.groups.shards.find(GROUP).group.state.members):
         await broker.groups.leave(GROUP, member)
     joined = await broker.groups.join(GROUP, Join("c", [TOPIC]))
     found = await broker.groups.polling.poll(GROUP, joined.member_id, PollBounds(100, 1 << 20))

@@ -181,7 +181,7 @@ class Stage:
 
     async def go_on_at(self, transaction: OpenTransaction, offset: int) -> None:
         self.unit(transaction).offset = offset
-        generation = self.broker.groups.shards.find(STREAM).state.generation
+        generation = self.broker.groups.shards.find(STREAM).group.state.generation
         offsets = {INPUT: {0: offset}}
         await self.broker.transactions.add_offsets(transaction, STREAM, self.members[STREAM], offsets, generation)
 
@@ -567,7 +567,7 @@ async def _check_transactions(broker: Broker, told: Told, rng: Random) -> dict[s
 
 def _check_frozen(broker: Broker, name: str, unit: Unit) -> None:
     """Whether a transaction that is prepared still holds what was acked in it."""
-    queues = broker.groups.shards.queues_of(broker.groups.shards.find(QUEUE))
+    queues = broker.groups.shards.find(QUEUE).queues()
     held = sum(queue.in_hand(holder_of(name)) for queue in queues)
     if held != len(unit.acked):
         raise Broken(f"{name} is prepared with {len(unit.acked)} acks, and holds {held} messages")
@@ -582,7 +582,7 @@ async def _check_done(broker: Broker, told: Told, ends: dict[str, bool]) -> None
     if stream.committed != offset:
         raise Broken(f"the stream is at {stream.committed}, and was moved to {offset}")
     joined = await broker.groups.join(QUEUE, Join("after", [INPUT], {"kind": "shared"}))
-    for member in list(broker.groups.shards.find(QUEUE).state.members):
+    for member in list(broker.groups.shards.find(QUEUE).group.state.members):
         if member != joined.member_id:
             await broker.groups.leave(QUEUE, member)
     found: list[bytes] = []

@@ -158,8 +158,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def take_a_snapshot(self) -> None:
-        for journal in self.bench.broker.groups.shards.journals:
-            self.run(journal.snapshot())
+        for shard in self.bench.broker.groups.shards.all:
+            self.run(shard.journal.snapshot())
 
     # Messages
 
@@ -308,7 +308,7 @@ class QueueMachine(RuleBasedStateMachine):
         shards = self.bench.broker.groups.shards
         found = shards.find(group)
         topic = self.bench.broker.topic("t")
-        queue = shards.queue(found, topic.record.topic_id, place[0])
+        queue = found.queue(topic.record.topic_id, place[0])
         return queue is not None and place[1] in queue.moving
 
     # Settling

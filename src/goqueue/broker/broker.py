@@ -14,11 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from goqueue.broker.coordinator.dead_letter_topics import dead_letter_topic, find_or_make
-from goqueue.broker.coordinator.group_shards import GroupShards
 from goqueue.broker.delays.delays import Delays
 from goqueue.broker.delays.firing import Firing
 from goqueue.broker.events.event_recorder import EventRecorder
+from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic, find_or_make
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.in_process import InProcessFace
 from goqueue.broker.metrics.health import Health
@@ -253,7 +253,7 @@ class Broker(InProcessFace):
         """Refuse new publishes and wake every reader that waits."""
         self._gate.stop_accepting()
         self.backups.stop_accepting()
-        self.groups.shards.stop()
+        self.groups.shards.stop_waiting()
         for topic in self.running_topics():
             for partition in topic.partitions:
                 partition.stop_waiting()

@@ -31,8 +31,10 @@ class Groups:
     """Events that name a group or a queue which is no more change nothing: they belong to what was deleted."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, Group] = {}
-        self._queues: dict[QueueKey, Queue] = {}
+        self.by_name: dict[str, Group] = {}
+        """Groups; only read from outside."""
+        self.by_key: dict[QueueKey, Queue] = {}
+        """Queues of all groups; only read from outside."""
         # By identity: while a snapshot was taken a group may have been deleted and another made under its name.
         self._queues_of: dict[GroupId, dict[QueueKey, Queue]] = {}
         self._in_flight: dict[GroupId, dict[str, int]] = {}
@@ -41,29 +43,29 @@ class Groups:
     # Looking
 
     def names(self) -> list[str]:
-        return sorted(self._groups)
+        return sorted(self.by_name)
 
     def __len__(self) -> int:
-        return len(self._groups)
+        return len(self.by_name)
 
     def get(self, name: str) -> Group | None:
-        return self._groups.get(name)
+        return self.by_name.get(name)
 
     def find(self, name: str) -> Group:
-        found = self._groups.get(name)
+        found = self.by_name.get(name)
         if found is None:
             raise GroupNotFound(f"group {shown(name)} does not exist")
         return found
 
     def queue(self, key: QueueKey) -> Queue | None:
-        return self._queues.get(key)
+        return self.by_key.get(key)
 
     def queue_at(self, key: QueueKey) -> Queue:
         """One that there is."""
-        return self._queues[key]
+        return self.by_key[key]
 
     def queues(self) -> list[Queue]:
-        return list(self._queues.values())
+        return list(self.by_key.values())
 
     def queues_of(self, group: Group) -> list[Queue]:
         return list(self._queues_of.get(group.state.identity, {}).values())
@@ -76,33 +78,33 @@ class Groups:
         elif isinstance(event, GroupMade):
             self._add(new_state(event))
         elif isinstance(event, GroupDeleted):
-            group = self._groups.pop(event.group, None)
+            group = self.by_name.pop(event.group, None)
             if group is not None:
                 for key in self._queues_of.pop(group.state.identity, {}):
-                    del self._queues[key]
+                    del self.by_key[key]
                 self._in_flight.pop(group.state.identity, None)
-        elif event.group in self._groups:
-            self._groups[event.group].apply(event)
+        elif event.group in self.by_name:
+            self.by_name[event.group].apply(event)
 
     def _add(self, state: GroupState) -> None:
-        self._groups[state.name] = Group(state, self._in_flight.setdefault(state.identity, {}))
+        self.by_name[state.name] = Group(state, self._in_flight.setdefault(state.identity, {}))
 
     def _apply_to_queue(self, event: Any) -> None:
         if isinstance(event, QueueOpened):
             self._open(Queue(event, self._in_flight_of(event.q), self._recent))
             return
-        queue = self._queues.get(event.q)
+        queue = self.by_key.get(event.q)
         if queue is None:
             return
         if isinstance(event, QueueClosed):
             queue.close()
-            del self._queues[event.q]
+            del self.by_key[event.q]
             del self._queues_of[split_queue_key(event.q)[0]][event.q]
         else:
             queue.apply(event)
 
     def _open(self, queue: Queue) -> None:
-        self._queues[queue.key] = queue
+        self.by_key[queue.key] = queue
         self._queues_of.setdefault(split_queue_key(queue.key)[0], {})[queue.key] = queue
 
     def _in_flight_of(self, key: QueueKey) -> dict[str, int]:
@@ -111,7 +113,7 @@ class Groups:
     # Snapshots
 
     def parts(self) -> list[str]:
-        return [_GROUP + name for name in self._groups] + [_QUEUE + key for key in self._queues]
+        return [_GROUP + name for name in self.by_name] + [_QUEUE + key for key in self.by_key]
 
     def part_of(self, event: GroupsEvent) -> str:
         return _QUEUE + event.q if isinstance(event, QueueEvent) else _GROUP + event.group
@@ -119,9 +121,9 @@ class Groups:
     def dump(self, part: str) -> bytes | None:
         """``None`` if it is gone meanwhile."""
         if part.startswith(_GROUP):
-            group = self._groups.get(part.removeprefix(_GROUP))
+            group = self.by_name.get(part.removeprefix(_GROUP))
             return None if group is None else msgspec.json.encode(group.state)
-        queue = self._queues.get(QueueKey(part.removeprefix(_QUEUE)))
+        queue = self.by_key.get(QueueKey(part.removeprefix(_QUEUE)))
         return None if queue is None else msgspec.json.encode(queue.dump())
 
     def restore(self, part: str, payload: bytes) -> None:

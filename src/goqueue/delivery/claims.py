@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from goqueue.delivery.events import Parts
 from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
-from goqueue.delivery.lane import lane_of
+from goqueue.delivery.leases import lane_of
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.errors import StaleReceipt
@@ -19,6 +19,10 @@ from goqueue.model.runs import Runs, bits_to_runs, moved_bits, offsets_in, packe
 
 Claimed = list[tuple[InFlightBatch, int]]
 """Batches, and which of their messages are meant, as bits from the batch's ``first`` on."""
+
+
+_NEEDS_FLIGHT = frozenset({Verb.EXTEND, Verb.RELEASE, Verb.FREEZE})
+"""What cannot be done with a message that waits for a retry."""
 
 
 class LeaseOutcome(NamedTuple):
@@ -35,7 +39,7 @@ def claim_message(queue: Queue, lease: int, offset: int, request: SettlementRequ
     Raises ``StaleReceipt`` otherwise.
     """
     batch = queue.leases.find(lease, offset)
-    if batch is not None and request.is_possible_for(batch):
+    if batch is not None and _is_possible(request, batch):
         return batch
     if _is_done_already(queue, lease, offset, request, batch):
         return None
@@ -49,7 +53,7 @@ def claim_lease(queue: Queue, lease: int, runs: Runs, request: SettlementRequest
     claimed: Claimed = []
     for batch in queue.leases.batches(lease):
         bits = batch.among(runs)
-        if bits and request.is_possible_for(batch):
+        if bits and _is_possible(request, batch):
             claimed.append((batch, bits))
             left &= ~moved_bits(bits, batch.first - base)
     if left:
@@ -91,6 +95,13 @@ def to_parts(claimed: Sequence[tuple[InFlightBatch, int]]) -> Parts:
 def members_of(claimed: Claimed) -> set[str]:
     """The members that have these messages in flight."""
     return {batch.member for batch, _ in claimed if batch.member is not None}
+
+
+def _is_possible(request: SettlementRequest, batch: InFlightBatch) -> bool:
+    """Whether a request can be carried out on messages of this batch."""
+    if batch.is_frozen:
+        return False
+    return batch.member is not None or request.verb not in _NEEDS_FLIGHT
 
 
 def _is_done_already(

@@ -9,17 +9,6 @@ import msgspec
 from goqueue.delivery.acked_offsets import AckedDump, AckedOffsets
 from goqueue.delivery.in_flight_batch import READY, InFlightBatch
 
-_LANES_PER_LEASE = 8
-
-
-def lane_of(lease: int) -> int:
-    """The lane of a lease, which is part of its number: a message that is delivered again stays in its lane."""
-    return lease % _LANES_PER_LEASE
-
-
-def lease_in(number: int, lane: int) -> int:
-    return number * _LANES_PER_LEASE + lane
-
 
 class LaneDump(msgspec.Struct, frozen=True, array_like=True):
     """As it goes into a snapshot."""

@@ -12,13 +12,22 @@ from itertools import count
 
 from goqueue.delivery.events import Parts
 from goqueue.delivery.in_flight_batch import HOLDER_PREFIX, READY, SPAN, InFlightBatch, InFlightBatchDump
-from goqueue.delivery.lane import lane_of, lease_in
 from goqueue.delivery.lane_cursors import LaneCursors
 from goqueue.model.runs import Runs, bits_of, packed, to_bits
 
+_LANES_PER_LEASE = 8
 _SPAN_MASK = (1 << SPAN) - 1
 _STALE_ALLOWED = 1_024
 """The heap of times is searched for entries that are out of date only when it is longer than this."""
+
+
+def lane_of(lease: int) -> int:
+    """The lane of a lease, which is part of its number: a message that is delivered again stays in its lane."""
+    return lease % _LANES_PER_LEASE
+
+
+def lease_in(number: int, lane: int) -> int:
+    return number * _LANES_PER_LEASE + lane
 
 
 class Leases:
@@ -66,6 +75,10 @@ class Leases:
                 if batch.bits:
                     yield batch
                 batch = batch.next
+
+    def issued_since(self, number: int, lane: int) -> list[InFlightBatch]:
+        """What new leases of a lane have, from the one with ``number`` on."""
+        return [batch for each in range(number, self.next_number) for batch in self.batches(lease_in(each, lane))]
 
     def find(self, lease: int, offset: int) -> InFlightBatch | None:
         """The batch of this lease with a message, unless that was settled or delivered again."""

@@ -31,10 +31,10 @@ from goqueue.delivery.events import (
 )
 from goqueue.delivery.in_flight_batch import READY, InFlightBatch, InFlightBatchDump
 from goqueue.delivery.key_order import KeyOrder
-from goqueue.delivery.lane import Lane, LaneDump, lane_of
+from goqueue.delivery.lane import Lane, LaneDump
 from goqueue.delivery.lane_cursors import LaneCursors
 from goqueue.delivery.lease_acks import LeaseAcks, LeaseAcksDump, Recent
-from goqueue.delivery.leases import Leases
+from goqueue.delivery.leases import Leases, lane_of
 from goqueue.model.ids import QueueKey, TopicId
 from goqueue.model.runs import Runs, bits_to_runs, moved_bits, offsets_in, pairs, to_runs, unpacked
 

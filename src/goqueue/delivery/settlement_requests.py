@@ -7,7 +7,7 @@ from enum import StrEnum
 from operator import lt
 
 from goqueue.delivery.dead_letters import MAX_REASON_LENGTH
-from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
+from goqueue.delivery.in_flight_batch import SPAN
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.runs import Runs
@@ -24,10 +24,6 @@ class Verb(StrEnum):
     RELEASE = "release"
     FREEZE = "freeze"
     """Ack it when a transaction is committed."""
-
-
-_NEEDS_FLIGHT = frozenset({Verb.EXTEND, Verb.RELEASE, Verb.FREEZE})
-"""What cannot be done with a message that waits for a retry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +64,3 @@ class SettlementRequest:
             raise InvalidRequest(f"the time is {shown(self.delay_ms)} ms; 0 to {MAX_VISIBILITY_MS} are allowed")
         if len(self.reason) > MAX_REASON_LENGTH:
             raise InvalidRequest(f"the reason has {len(self.reason)} characters; {MAX_REASON_LENGTH} are allowed")
-
-    def is_possible_for(self, batch: InFlightBatch) -> bool:
-        """Whether it can be carried out on messages of this batch."""
-        if batch.is_frozen:
-            return False
-        return batch.member is not None or self.verb not in _NEEDS_FLIGHT

@@ -52,6 +52,7 @@
     ├── RequestTimeout
     ├── Overloaded
     ├── ShuttingDown
+    ├── NotLeader
     ├── BackupUnderway
     ├── DiskFull
     ├── StorageFailed
@@ -529,6 +530,12 @@ class ShuttingDown(GoQueueError, code="shutting_down", http=503, grpc="UNAVAILAB
     """The broker is stopping and accepts no new requests."""
 
     remedy = "Send again when the broker is back."
+
+
+class NotLeader(GoQueueError, code="not_leader", http=503, grpc="UNAVAILABLE", retriable=True):
+    """The broker does not lead the shard of the group at present."""
+
+    remedy = "Send again: the shard is led again within seconds."
 
 
 class BackupUnderway(GoQueueError, code="backup_underway", http=409, grpc="FAILED_PRECONDITION"):

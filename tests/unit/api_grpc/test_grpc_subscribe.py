@@ -31,19 +31,19 @@ async def rest_of(stream: Stream) -> AsyncIterator[pb.SubscribeResponse]:
 async def test_a_member_that_leaves_is_told_so_although_it_was_waiting_for_messages(serve: Serve) -> None:
     async with serve() as it:
         stream, member = await subscribe(it)
-        runtime = it.broker.groups.shards.runtime("g")
+        runtime = it.broker.groups.shards.find("g").runtime
         await until(lambda: bool(runtime.waiters))
         await stream.write(pb.SubscribeRequest(leave=pb.LeaveRequest()))
         answers = [answer.WhichOneof("response") async for answer in rest_of(stream)]
         assert answers[-1] == "left"
         assert await stream.code() == grpc.StatusCode.OK
-        assert member not in it.broker.groups.shards.find("g").state.members
+        assert member not in it.broker.groups.shards.find("g").group.state.members
 
 
 async def test_a_member_whose_group_is_gone_comes_as_a_new_one(serve: Serve) -> None:
     async with serve() as it:
         stream, member = await subscribe(it, "c-of-old")
-        assert member in it.broker.groups.shards.find("g").state.members
+        assert member in it.broker.groups.shards.find("g").group.state.members
         assert member != "c-of-old"
         stream.cancel()
 
@@ -64,5 +64,5 @@ async def test_a_stream_that_was_left_behind_is_told_that_its_member_goes_on_els
         await it.broker.publish("t", [NewMessage(b"x")])
         assert (await new.read()).WhichOneof("response") == "messages"
         new.cancel()
-        session = it.broker.groups.shards.runtime("g").sessions[member]
+        session = it.broker.groups.shards.find("g").runtime.sessions[member]
         await until(lambda: session.calls == 0)

@@ -20,7 +20,8 @@ from goqueue.delivery.events import (
 )
 from goqueue.delivery.in_flight_batch import SPAN
 from goqueue.delivery.key_order import KeyOrder, lane_key
-from goqueue.delivery.lane import is_ready, lease_in
+from goqueue.delivery.lane import is_ready
+from goqueue.delivery.leases import lease_in
 from goqueue.delivery.queue import Queue
 
 Q = "g/t/0"

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 
 from goqueue.delivery.events import Acked, Delivered, QueueOpened, Redelivered, Returned
-from goqueue.delivery.lane import lease_in
 from goqueue.delivery.lease_acks import LeaseAcks, Recent
+from goqueue.delivery.leases import lease_in
 from goqueue.delivery.queue import Queue, QueueDump
 
 NORMAL = 2

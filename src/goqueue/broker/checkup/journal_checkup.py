@@ -92,6 +92,7 @@ class _Replay:
             journal: Journal[Any] = Journal(
                 log, commits, self._snapshot, self._kind.make, self._kind.events, vouched_end=vouched_end
             )
+            journal.load()
         except CorruptData as error:
             raise _Unusable(str(error)) from None
         except Exception as error:

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from goqueue.broker.coordinator.dead_letter_topics import CreateTopic, can_be_a_topic, dead_letter_topic, find_or_make
-from goqueue.broker.coordinator.group_shards import GroupShards, Host
 from goqueue.broker.dead_letters.moved_messages import REDRIVE, copy_of, mark_of, trace_of
 from goqueue.broker.events.event_recorder import common_reason
+from goqueue.broker.group_shards.dead_letter_topics import CreateTopic, can_be_a_topic, dead_letter_topic, find_or_make
+from goqueue.broker.group_shards.group_shard import GroupShard
+from goqueue.broker.group_shards.host import Host
+from goqueue.broker.group_shards.shard_work import HeldUp
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import UNBOUNDED, Bounds, read_messages
 from goqueue.broker.partitions.topic import Topic
@@ -59,28 +61,13 @@ class _Progress:
     """Offsets whose copies are durable, which the journal does not know yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldUp:
-    """Moves of a queue that cannot go on for now."""
-
-    group: str
-    messages: int
-    reason: str
-
-
 class DeadLetterMover:
-    """One task for each queue that has something to move, until it has nothing more."""
+    """Of one shard: a task for each queue that has something to move, until it has nothing more."""
 
-    def __init__(
-        self,
-        shards: GroupShards,
-        tally: Tally,
-        create: CreateTopic,
-        check_room: Callable[[], None],
-    ) -> None:
-        self._shards = shards
+    def __init__(self, shard: GroupShard, tally: Tally, create: CreateTopic, check_room: Callable[[], None]) -> None:
+        self._shard = shard
         self._tally = tally
-        self._host: Host = shards.host
+        self._host: Host = shard.host
         self._create = create
         self._check_room = check_room
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -136,7 +123,7 @@ class DeadLetterMover:
             await asyncio.wait(list(self._tasks.values()))
 
     def _is_current(self, queue: Queue) -> bool:
-        return self._shards.journal(queue.group).machine.queue(queue.key) is queue
+        return self._shard.journal.machine.by_key.get(queue.key) is queue
 
     async def _run(self, queue: Queue) -> None:
         failures = 0
@@ -168,7 +155,7 @@ class DeadLetterMover:
         if progress.copied:
             self._done(queue, progress.copied)
             return
-        source = self._shards.place(queue)
+        source = self._shard.place(queue)
         if source is None:
             raise TopicNotFound("the topic was deleted")
         first = next(iter(queue.moving.values())).target
@@ -184,7 +171,7 @@ class DeadLetterMover:
             return
         chosen = _alike(queue, first)
         # A copy whose reason is lost in a crash would be there beside the message itself.
-        await self._shards.journal(queue.group).settled()
+        await self._shard.journal.settled()
         frames, carried, gone = await self._load(queue, source, chosen)
         if gone:
             log.warning(
@@ -194,7 +181,7 @@ class DeadLetterMover:
                 partition=queue.partition,
                 offsets=gone[:20],
             )
-            self._shards.notes.lost(queue, to_runs(gone), "it had left the log before it could be moved")
+            self._host.notes.lost(queue, to_runs(gone), "it had left the log before it could be moved")
             self._done(queue, gone)
         if frames:
             reason = common_reason(queue.moving[offset].reason for offset in carried if offset in queue.moving)
@@ -202,7 +189,7 @@ class DeadLetterMover:
             moved_at_ns = self._host.clock.now_ns()
             first_copy = await self._append(progress, target, partition, frames, carried)
             self._count(queue, len(carried))
-            self._shards.notes.moved(queue, target, partition, carried, first_copy, reason, moved_at_ns)
+            self._host.notes.moved(queue, target, partition, carried, first_copy, reason, moved_at_ns)
             _tell_moved(queue, source[0].name, target.name, reason, carried, frames)
             self._done(queue, carried)
 
@@ -250,7 +237,7 @@ class DeadLetterMover:
         moved = sorted(set(offsets) & queue.moving.keys())
         if moved and self._is_current(queue):
             # Not waited for: if it is lost, the copies are found again.
-            self._shards.change(queue.group, [Moved(queue.key, to_runs(moved))])
+            self._shard.change(queue.group, [Moved(queue.key, to_runs(moved))])
         progress.copied.difference_update(list(offsets))
 
     def _count(self, queue: Queue, carried: int) -> None:
@@ -299,7 +286,7 @@ class DeadLetterMover:
                 for name, value in message.headers:
                     if name == system.COPY_OF and value in marks:
                         copied.add(marks[value])
-                        self._shards.notes.moved(
+                        self._host.notes.moved(
                             queue, target, partition, [marks[value]], message.offset, "", message.timestamp_ns
                         )
             at = following

@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from goqueue.broker.coordinator.backlog import NORMAL
-from goqueue.broker.coordinator.dead_letter_topics import dead_letter_topic, target_in
-from goqueue.broker.coordinator.group_shards import GroupShards
-from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover
 from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.delays.delays import due_time
+from goqueue.broker.group_shards.backlog import NORMAL
+from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic, target_in
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.read import Bounds, read_messages
 from goqueue.broker.partitions.topic import Topic
 from goqueue.coordination.group import GroupMade
-from goqueue.delivery.events import Moving, QueueOpened, Target
+from goqueue.delivery.dead_letters import decide_redrive
+from goqueue.delivery.events import QueueOpened, Target
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import GroupNotFound, InvalidRequest, TopicNotFound
 from goqueue.model.ids import GroupId, TopicId, queue_key
 from goqueue.model.message import Message
-from goqueue.model.runs import to_runs
+from goqueue.model.runs import size_of
 from goqueue.wire import internal_headers as system
 
 MAX_AT_ONCE = 10_000
@@ -88,9 +88,8 @@ class Redriven:
 
 
 class DeadLetters:
-    def __init__(self, shards: GroupShards, transfers: DeadLetterMover) -> None:
+    def __init__(self, shards: GroupShards) -> None:
         self._shards = shards
-        self._transfers = transfers
 
     def topic_of(self, name: str) -> Topic:
         """The dead-letter topic of a topic, or itself if it is one."""
@@ -190,29 +189,23 @@ class DeadLetters:
         if self._shards.host.topic_by_id(topic.record.topic_id) is None:
             # Deleted since they were read: what is opened for it now would never be closed.
             raise TopicNotFound(f"topic {topic.name!r} was deleted")
+        shard = self._shards.of(REDRIVE)
         sent: list[Queue] = []
         count = 0
         for number in sorted({letter.partition for letter in letters}):
             queue = self._queue(topic, number)
-            by_target: dict[Target, list[int]] = {}
-            for letter in letters:
-                offset = letter.message.offset
-                if letter.partition != number or queue.is_done(offset, NORMAL) or offset in queue.moving:
-                    continue
-                target = self._origin(letter)
-                if target is not None:
-                    target = replace(target, due_ns=due_ns)
-                    by_target.setdefault(target, []).append(offset)
-            events = [
-                Moving(queue.key, [], to_runs(sorted(offsets)), "redriven", target)
-                for target, offsets in by_target.items()
-            ]
-            self._shards.change(REDRIVE, events)
-            count += sum(map(len, by_target.values()))
+            targets = {
+                letter.message.offset: replace(target, due_ns=due_ns)
+                for letter in letters
+                if letter.partition == number and (target := self._origin(letter)) is not None
+            }
+            events = decide_redrive(queue, targets)
+            shard.change(REDRIVE, events)
+            count += sum(size_of(event.fresh) for event in events)
             sent.append(queue)
-        await self._shards.journal(REDRIVE).settled()
+        await shard.journal.settled()
         for queue in sent:
-            await self._transfers.finished(queue)
+            await shard.work.moved(queue)
         return count
 
     async def _is_misfit(self, letter: DeadLetter) -> bool:
@@ -257,19 +250,20 @@ class DeadLetters:
                 await asyncio.sleep(0)
 
     def _known(self, topic: Topic, partition: int) -> Queue | None:
-        group = self._shards.journal(REDRIVE).machine.get(REDRIVE)
-        return None if group is None else self._shards.queue(group, topic.record.topic_id, partition)
+        group = self._shards.get(REDRIVE)
+        return None if group is None else group.queue(topic.record.topic_id, partition)
 
     def _queue(self, topic: Topic, partition: int) -> Queue:
         """Where it is kept what was redriven of a partition; made when it is first needed."""
-        journal = self._shards.journal(REDRIVE)
-        if journal.machine.get(REDRIVE) is None:
+        shard = self._shards.of(REDRIVE)
+        machine = shard.journal.machine
+        if REDRIVE not in machine.by_name:
             identity = GroupId(self._shards.host.randomness.random_bytes(8).hex())
-            self._shards.change(REDRIVE, [GroupMade(REDRIVE, identity, {}, self._shards.clock.now_ns())])
-        key = queue_key(journal.machine.find(REDRIVE).state.identity, topic.record.topic_id, partition)
-        if journal.machine.queue(key) is None:
-            self._shards.change(REDRIVE, [QueueOpened(key, REDRIVE, topic.record.topic_id, partition, 0)])
-        return journal.machine.queue_at(key)
+            shard.change(REDRIVE, [GroupMade(REDRIVE, identity, {}, self._shards.clock.now_ns())])
+        key = queue_key(machine.by_name[REDRIVE].state.identity, topic.record.topic_id, partition)
+        if key not in machine.by_key:
+            shard.change(REDRIVE, [QueueOpened(key, REDRIVE, topic.record.topic_id, partition, 0)])
+        return machine.by_key[key]
 
 
 def _letter(partition: int, message: Message, queue: Queue | None) -> DeadLetter | None:

@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from goqueue.broker.coordinator.backlog import lag
-from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.group_shards.backlog import lag
+from goqueue.broker.group_shards.group_shard import ActiveGroup
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.queues.queue_changes import QueueChanges
 from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.broker.queues.transactional_acks import TransactionalAcks
 from goqueue.broker.runtime.time_slices import TimeSlice
-from goqueue.coordination.group import Group
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
 from goqueue.delivery.events import ResetTo
@@ -50,7 +49,6 @@ class GroupOffsets:
     def __init__(
         self,
         shards: GroupShards,
-        changes: QueueChanges,
         commits: StreamCommits,
         acks: TransactionalAcks,
         subscriptions: Subscriptions,
@@ -58,7 +56,6 @@ class GroupOffsets:
         self._shards = shards
         self._host = shards.host
         self._clock = shards.clock
-        self._changes = changes
         self._commits = commits
         self._acks = acks
         self._subscriptions = subscriptions
@@ -66,13 +63,13 @@ class GroupOffsets:
     async def commit(self, name: str, member_id: str, offsets: Offsets, generation: int | None) -> None:
         group = self._shards.find(name)
         events: list[GroupsEvent] = []
-        is_stream = self._shards.settings(group).mode == "stream"
+        is_stream = group.settings.mode == "stream"
         for queue, offset in self._checked(group, member_id, offsets, generation):
             events += decide_commit(queue, offset) if is_stream else decide_acks_below(queue, offset)
-        self._shards.change(name, events)
-        self._changes.release(group, member_id)
-        self._shards.runtime(name).wake_all()
-        await self._shards.journal(name).settled()
+        group.change(events)
+        group.release(member_id)
+        group.runtime.wake_all()
+        await group.journal.settled()
 
     def commit_later(
         self, name: str, member_id: str, offsets: Offsets, generation: int | None, holder: str
@@ -80,39 +77,38 @@ class GroupOffsets:
         """The same for a transaction, which does it when it is committed."""
         group = self._shards.find(name)
         checked = self._checked(group, member_id, offsets, generation)
-        if self._shards.settings(group).mode == "stream":
+        if group.settings.mode == "stream":
             later = [GroupOffset(name, queue.key, offset, queue.committed, member_id) for queue, offset in checked]
             for each in later:
                 self._commits.expect(each, holder)
             return later, []
         places = [
-            (queue, place[0], offset) for queue, offset in checked if (place := self._shards.place(queue)) is not None
+            (queue, place[0], offset) for queue, offset in checked if (place := group.shard.place(queue)) is not None
         ]
         return [], self._acks.freeze_below(group, places, holder)
 
     def read_again(self, offsets: Sequence[GroupOffset]) -> None:
         """Members of a stream go back to what is committed: the transaction with which they went on was aborted."""
         for each in offsets:
-            if self._shards.journal(each.group).machine.get(each.group) is not None:
-                session = self._shards.runtime(each.group).sessions.get(each.member)
-                if session is not None:
-                    # Nobody else: who has the partition by now has begun with what is committed.
-                    session.positions.pop(each.queue, None)
+            group = self._shards.get(each.group)
+            session = None if group is None else group.runtime.sessions.get(each.member)
+            if session is not None:
+                # Only this member: another that has the partition by now has begun with what is committed.
+                session.positions.pop(each.queue, None)
 
     def _checked(
-        self, group: Group, member_id: str, offsets: Offsets, generation: int | None
+        self, group: ActiveGroup, member_id: str, offsets: Offsets, generation: int | None
     ) -> list[tuple[Queue, int]]:
         """Where a member wants to be, if it may say so."""
-        name = group.name
-        group.member(member_id)
-        settings = self._shards.settings(group)
-        if settings.kind == "range" or generation is None or generation > group.state.generation:
-            group.check_generation(generation)
-        self._shards.runtime(name).session(member_id, self._clock.monotonic_ns())
+        name, state, settings = group.name, group.group.state, group.settings
+        group.group.member(member_id)
+        if settings.kind == "range" or generation is None or generation > state.generation:
+            group.group.check_generation(generation)
+        group.runtime.session(member_id, self._clock.monotonic_ns())
         found = []
         for queue, partition, offset in self._named_queues(group, offsets):
             place = partition_key(queue.topic_id, queue.partition)
-            if settings.kind != "shared" and group.state.owners.get(place) != member_id:
+            if settings.kind != "shared" and state.owners.get(place) != member_id:
                 raise NotAssigned(
                     f"partition {queue.partition} of that topic is not assigned to member {member_id!r} of {name!r}"
                 )
@@ -121,13 +117,13 @@ class GroupOffsets:
             found.append((queue, offset))
         return found
 
-    def _named_queues(self, group: Group, offsets: Offsets) -> list[tuple[Queue, Partition, int]]:
+    def _named_queues(self, group: ActiveGroup, offsets: Offsets) -> list[tuple[Queue, Partition, int]]:
         found = []
         for topic_name, by_partition in offsets.items():
             topic = self._host.topic(topic_name)
             for number, offset in by_partition.items():
                 partition = topic.partition(number)
-                queue = self._shards.queue(group, topic.record.topic_id, number)
+                queue = group.queue(topic.record.topic_id, number)
                 if queue is None:
                     raise NotAssigned(f"group {group.name!r} does not read topic {topic_name!r}")
                 found.append((queue, partition, offset))
@@ -140,7 +136,7 @@ class GroupOffsets:
         for each in await self.lag_in_stretches(name):
             if topic is None or each.topic == topic:
                 found.setdefault(each.topic, {})[each.partition] = each.committed
-        await self._shards.journal(name).settled()
+        await self._shards.of(name).journal.settled()
         return found
 
     async def reset(self, name: str, offsets: Offsets) -> None:
@@ -155,20 +151,20 @@ class GroupOffsets:
                 start, end = partition.log.start_offset, partition.high_watermark
                 if not start <= offset <= end:
                     raise OffsetOutOfRange(f"offset {shown(offset)} is not there; there are {start} to {end}")
-                events.append(ResetTo(queue_key(group.state.identity, topic.record.topic_id, number), offset))
+                events.append(ResetTo(queue_key(group.group.state.identity, topic.record.topic_id, number), offset))
                 if stretch.is_over:
                     await stretch.rest()
         # It may have been deleted meanwhile, or know other topics.
         group = self._shards.find(name)
-        self._shards.change(name, self._subscriptions.opened(group, topics, self._shards.settings(group)))
+        group.change(self._subscriptions.opened(group.shard, group.group, topics, group.settings))
         for start in range(0, len(events), _PARTITIONS_AT_A_STRETCH):
             if start:
                 await asyncio.sleep(0)
-                self._shards.find(name)
-            self._shards.change(name, events[start : start + _PARTITIONS_AT_A_STRETCH])
+                group = self._shards.find(name)
+            group.change(events[start : start + _PARTITIONS_AT_A_STRETCH])
         self._subscriptions.watch(group, topics)
-        self._shards.runtime(name).wake_all()
-        await self._shards.journal(name).settled()
+        group.runtime.wake_all()
+        await group.journal.settled()
         log.info("a group was set to other offsets", group=name, topics=sorted(offsets)[:10])
 
     def lag(self, name: str) -> list[PartitionLag]:
@@ -185,8 +181,8 @@ class GroupOffsets:
 
     def _lags(self, name: str) -> Iterator[PartitionLag]:
         group = self._shards.find(name)
-        for queue in self._shards.queues_of(group):
-            place = self._shards.place(queue)
+        for queue in group.queues():
+            place = group.shard.place(queue)
             if place is None:
                 continue
             topic, partition = place
@@ -199,7 +195,7 @@ class GroupOffsets:
                 lag(queue, partition),
                 in_flight,
                 queue.outstanding - in_flight,
-                group.state.owners.get(partition_key(queue.topic_id, queue.partition)),
+                group.group.state.owners.get(partition_key(queue.topic_id, queue.partition)),
             )
 
 

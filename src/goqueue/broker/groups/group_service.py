@@ -6,29 +6,30 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
-from goqueue.broker.coordinator.dead_letter_topics import CreateTopic
-from goqueue.broker.coordinator.group_shards import GroupShards
-from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover, HeldUp
+from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover
 from goqueue.broker.dead_letters.redrive import DeadLetters
+from goqueue.broker.group_shards.dead_letter_topics import CreateTopic
+from goqueue.broker.group_shards.group_shard import GroupShard
+from goqueue.broker.group_shards.shard_directory import GroupShards
+from goqueue.broker.group_shards.shard_work import HeldUp
 from goqueue.broker.groups.group_offsets import GroupOffsets, Offsets, PartitionLag
+from goqueue.broker.groups.leader_work import LeaderWork
+from goqueue.broker.groups.member_expiry import MemberExpiry
 from goqueue.broker.groups.membership import Assignment, Join, Membership
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.queues.assigned_queues import drop_expired
 from goqueue.broker.queues.lane_stats import PartitionLanes, lane_stats
 from goqueue.broker.queues.peek import Peeking
 from goqueue.broker.queues.polling import Polling
-from goqueue.broker.queues.queue_changes import QueueChanges
 from goqueue.broker.queues.returns import Returns
-from goqueue.broker.queues.settlement import Settlement
+from goqueue.broker.queues.settlement_service import SettlementService
 from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.broker.queues.tally import Tally
 from goqueue.broker.queues.transactional_acks import TransactionalAcks
 from goqueue.coordination.group import Group, GroupDeleted
 from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
-from goqueue.delivery.events import CutTo
-from goqueue.delivery.queue import Queue
-from goqueue.model.clock import NANOS_PER_SECOND
-from goqueue.model.errors import GoQueueError, GroupConflict, StorageFailed
+from goqueue.model.errors import GoQueueError, GroupConflict
 from goqueue.model.group_settings import parse_group_settings
 from goqueue.model.logging import get_logger
 from goqueue.model.names import check_group_name
@@ -38,7 +39,6 @@ __all__ = ["Assignment", "GroupService", "GroupStateName", "Join", "Offsets", "P
 log = get_logger(__name__)
 
 GroupStateName = Literal["empty", "rebalancing", "stable"]
-_TRY_AGAIN_NS = NANOS_PER_SECOND
 
 
 class GroupService:
@@ -51,68 +51,43 @@ class GroupService:
         check_room: Callable[[], None] = lambda: None,
     ) -> None:
         self.shards = shards
-        tally, changes = Tally(), QueueChanges(shards)
-        self.settling = Settlement(shards, changes, create, tally)
+        self._create = create
+        self._check_room = check_room
+        self._tally = Tally()
+        self._returns = Returns(self._tally)
+        self.settling = SettlementService(shards, create, self._tally)
         self.stream_commits = StreamCommits(shards)
-        self.transactional_acks = TransactionalAcks(shards, changes, tally)
-        self._returns = Returns(shards, changes, tally)
-        self.polling = Polling(shards, changes, self._returns, self.stream_commits, tally)
+        self.transactional_acks = TransactionalAcks(shards, self._tally)
+        self.polling = Polling(shards, self._returns, self.stream_commits, self._tally)
         self.peeking = Peeking(shards)
-        self._subscriptions = Subscriptions(shards, changes)
-        self._membership = Membership(shards, self._returns, self.stream_commits, self._subscriptions)
-        self._offsets = GroupOffsets(shards, changes, self.stream_commits, self.transactional_acks, self._subscriptions)
-        self._transfers = DeadLetterMover(shards, tally, create, check_room)
-        self.dead_letters = DeadLetters(shards, self._transfers)
-        shards.on_due = self._tend_queue
-        shards.on_group_due = self._tend_group
-        shards.on_moving = self._transfers.begin
+        self._subscriptions = Subscriptions(shards)
+        self._expiry = MemberExpiry(shards.clock, self._returns, self._subscriptions)
+        self._membership = Membership(shards, self._returns, self.stream_commits, self._subscriptions, self._expiry)
+        self._offsets = GroupOffsets(shards, self.stream_commits, self.transactional_acks, self._subscriptions)
+        self.dead_letters = DeadLetters(shards)
 
     # Life
 
     async def start(self) -> None:
-        """Take up where the journals end: what a crash took from a log is taken from its groups as well.
+        """Lead all shards. Nothing can be published before this returns (``GroupShard.lead``)."""
+        for shard in self.shards.all:
+            shard.load()
+        for shard in self.shards.all:
+            await self.lead(shard)
 
-        That is durable when this returns, and before anything can be published: a second crash must not find a group
-        ahead of a log that has grown again, or it would take new messages for those that are done.
-        """
-        for journal in self.shards.journals:
-            for queue in journal.machine.queues():
-                self._take_up(queue)
-            for name in journal.machine.names():
-                self._membership.take_up(journal.machine.find(name))
-                self._subscriptions.keep_up(name)
-        for journal in self.shards.journals:
-            await journal.settled()
-
-    def _take_up(self, queue: Queue) -> None:
-        place = self.shards.place(queue)
-        if place is None:
-            return
-        topic, partition = place
-        end = partition.log.end_offset
-        # What is done may lie beyond the front: nobody polls the broker's own group, and others may have gone back.
-        known = queue.known_end
-        if known > end:
-            log.warning(
-                "a group was ahead of its partition, which a crash cut short; it goes on at the end",
-                group=queue.group,
-                topic=topic.name,
-                partition=queue.partition,
-                group_at=known,
-                end_offset=end,
-            )
-            self.shards.change(queue.group, [CutTo(queue.key, end)])
-        self.shards.watch(queue)
-        self.shards.rearm(queue)
-        self._transfers.resume(queue)
+    async def lead(self, shard: GroupShard) -> None:
+        """Lead a shard that is loaded."""
+        mover = DeadLetterMover(shard, self._tally, self._create, self._check_room)
+        await shard.lead(LeaderWork(shard, self._returns, self._expiry, self._subscriptions, mover))
 
     async def stop(self) -> None:
-        self.shards.stop()
-        await self._transfers.stop()
+        self.shards.stop_waiting()
+        for shard in self.shards.all:
+            await shard.let_go()
 
     def held_up(self) -> list[HeldUp]:
         """Messages that cannot be moved to another topic for now."""
-        return list(self._transfers.held_up.values())
+        return [each for shard in self.shards.leading for each in shard.work.held_up()]
 
     # Lanes
 
@@ -190,7 +165,7 @@ class GroupService:
 
     def state(self, name: str) -> GroupStateName:
         """Whether anyone is there, and whether partitions are changing hands."""
-        state = self.shards.find(name).state
+        state = self.shards.find(name).group.state
         if not state.members:
             return "empty"
         return "rebalancing" if state.handovers else "stable"
@@ -199,26 +174,29 @@ class GroupService:
         """Make a group, or change what can be changed of it."""
         check_group_name(name)
         settings = parse_group_settings(dict(raw_settings))
-        group = self.shards.journal(name).machine.get(name)
+        shard = self.shards.of(name)
+        group = shard.get(name)
         if group is None:
-            self.shards.change(name, [self._membership.made(name, settings)])
+            shard.change(name, [self._membership.made(name, settings)])
         else:
             self._membership.check_fits(group, settings)
-            self.shards.change(name, self._membership.changed(group, settings))
-        self._membership.arm(self.shards.find(name))
-        self.shards.runtime(name).wake_all()
-        await self.shards.journal(name).settled()
-        return self.shards.find(name)
+            group.change(self._membership.changed(group.group, settings))
+        group = self.shards.find(name)
+        self._expiry.arm(group)
+        group.runtime.wake_all()
+        await group.journal.settled()
+        return self.shards.find(name).group
 
     async def delete(self, name: str) -> None:
         """Forget a group that has no members, and everything it knew."""
         group = self.shards.find(name)
-        if group.state.members:
-            raise GroupConflict(f"group {name!r} has {len(group.state.members)} members; they must leave first")
-        if any(queue.moving for queue in self.shards.queues_of(group)):
+        members = len(group.group.state.members)
+        if members:
+            raise GroupConflict(f"group {name!r} has {members} members; they must leave first")
+        if any(queue.moving for queue in group.queues()):
             raise GroupConflict(f"group {name!r} has messages on their way to the dead letters; try again")
-        self.shards.change(name, [GroupDeleted(name)])
-        await self.shards.journal(name).settled()
+        group.change([GroupDeleted(name)])
+        await group.journal.settled()
         log.info("group deleted", group=name)
 
     def topic_created(self, topic: Topic) -> None:
@@ -231,31 +209,12 @@ class GroupService:
         """
         topic_id, partition = topic.record.topic_id, topic.partitions[number]
         for name in self.shards.groups_on(topic_id, number):
-            queue = self.shards.queue(self.shards.find(name), topic_id, number)
-            # Whoever reads from it just now notices by himself.
-            if queue is not None and queue.key not in self.shards.runtime(name).reading:
+            group = self.shards.find(name)
+            queue = group.queue(topic_id, number)
+            # A poll that reads from it at present notices by itself.
+            if queue is not None and queue.key not in group.runtime.reading:
                 with suppress(GoQueueError):
-                    self.polling.drop_expired(queue, partition)
+                    drop_expired(group, queue, partition)
 
     def topic_deleted(self, topic: Topic) -> None:
         self._subscriptions.topic_deleted(topic)
-
-    # Time
-
-    def _tend_queue(self, name: str, queue: Queue) -> None:
-        try:
-            self._returns.tend(queue)
-        except StorageFailed as error:
-            log.error("a group stands still until the broker is restarted", group=name, error=str(error))
-        except GoQueueError as error:
-            log.warning("messages cannot be given back for now", group=name, error=str(error))
-            self.shards.look_again(queue, _TRY_AGAIN_NS)
-
-    def _tend_group(self, name: str) -> None:
-        try:
-            self._membership.tend(name)
-        except StorageFailed as error:
-            log.error("a group stands still until the broker is restarted", group=name, error=str(error))
-        except GoQueueError as error:
-            log.warning("a group cannot be seen to for now", group=name, error=str(error))
-            self.shards.group_times.set(name, self.shards.clock.now_ns() + _TRY_AGAIN_NS)

@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from goqueue.broker.coordinator.group_shards import GroupShards
-from goqueue.broker.events.event_recorder import INTERNAL
+from goqueue.broker.group_shards.group_shard import ActiveGroup
+from goqueue.broker.group_shards.shard_directory import GroupShards
+from goqueue.broker.groups.member_expiry import MemberExpiry
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.queues.returns import Returns
 from goqueue.broker.queues.stream_commits import StreamCommits
-from goqueue.coordination.group import Group, GroupChanged, GroupDeleted, GroupMade, Member, new_state
+from goqueue.coordination.group import Group, GroupChanged, GroupMade, Member, new_state
 from goqueue.coordination.groups import GroupsEvent
-from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import GroupConflict, InvalidRequest, InvalidSettings
 from goqueue.model.fields import shown, specs
 from goqueue.model.group_settings import GroupSettings, check_together, parse_group_settings
@@ -61,7 +61,12 @@ class Assignment:
 
 class Membership:
     def __init__(
-        self, shards: GroupShards, returns: Returns, commits: StreamCommits, subscriptions: Subscriptions
+        self,
+        shards: GroupShards,
+        returns: Returns,
+        commits: StreamCommits,
+        subscriptions: Subscriptions,
+        expiry: MemberExpiry,
     ) -> None:
         self._shards = shards
         self._host = shards.host
@@ -69,6 +74,7 @@ class Membership:
         self._returns = returns
         self._commits = commits
         self._subscriptions = subscriptions
+        self._expiry = expiry
 
     # Coming and going
 
@@ -78,15 +84,16 @@ class Membership:
         initial = parse_group_settings(dict(request.initial_settings))
         self._check_join(request)
         topics = [self._host.topic(each) for each in dict.fromkeys(request.topics)]
-        journal = self._shards.journal(name)
-        group = journal.machine.get(name)
+        shard = self._shards.of(name)
+        active = shard.get(name)
         events: list[GroupsEvent] = []
-        if group is None:
+        if active is None:
             made = self.made(name, self._begun_with(initial, settings))
             events.append(made)
             group = Group(new_state(made), {})
         else:
-            self.check_fits(group, settings)
+            self.check_fits(active, settings)
+            group = active.group
             events += self.changed(group, settings)
         effective = self._host.config.group.with_overrides(group.state.fixed | group.state.overrides | settings)
         replaced = group.instance(request.instance_id) if request.instance_id else None
@@ -101,7 +108,7 @@ class Membership:
             request.instance_id,
             request.auto_commit,
         )
-        if replaced is not None:
+        if replaced is not None and active is not None:
             log.info(
                 "a member is replaced by another process of its instance_id",
                 group=name,
@@ -109,21 +116,21 @@ class Membership:
                 by=member.member_id,
                 instance_id=request.instance_id,
             )
-            events += self._returns.of_member(group, replaced.member_id, orderly=False)
+            events += self._returns.of_member(active, replaced.member_id, orderly=False)
         members = [*group.state.members.values(), member]
-        events += self._subscriptions.opened(group, topics, effective)
+        events += self._subscriptions.opened(shard, group, topics, effective)
         events += group.decide_join(
             member, self._subscriptions.partitions(members), self._subscriptions.rules(effective)
         )
-        self._shards.change(name, events, RELEASED)
-        group = self._shards.find(name)
-        self._subscriptions.watch(group, topics)
-        session = self._shards.runtime(name).session(member.member_id, self._clock.monotonic_ns())
+        shard.change(name, events, RELEASED)
+        active = self._shards.find(name)
+        self._subscriptions.watch(active, topics)
+        session = active.runtime.session(member.member_id, self._clock.monotonic_ns())
         session.committed_at_ns = session.heard_ns
         # The others are looked at when their time comes: nothing has changed for them.
-        self._arm_member(group, member)
-        self._subscriptions.release_idle(group)
-        await journal.settled()
+        self._expiry.arm_member(active, member)
+        self._subscriptions.release_idle(active)
+        await shard.journal.settled()
         return self.assignment(name, member.member_id)
 
     def _begun_with(self, initial: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
@@ -147,10 +154,10 @@ class Membership:
         fixed = {each: getattr(chosen, each) for each, spec in specs(GroupSettings).items() if spec.fixed}
         return GroupMade(name, GroupId(self._new_id()), settings, self._clock.now_ns(), fixed)
 
-    def check_fits(self, group: Group, settings: dict[str, Any]) -> None:
+    def check_fits(self, group: ActiveGroup, settings: dict[str, Any]) -> None:
         """Whoever joins an existing group may name its fixed settings, and change those that its members go by only
         while there are none."""
-        effective = self._shards.settings(group)
+        effective = group.settings
         for each, spec in specs(GroupSettings).items():
             if each not in settings or not spec.fixed or getattr(effective, each) == settings[each]:
                 continue
@@ -159,10 +166,11 @@ class Membership:
                     f"group {group.name!r} has {each} {getattr(effective, each)!r}, which cannot be changed to "
                     f"{settings[each]!r}"
                 )
-            if group.state.members:
+            members = len(group.group.state.members)
+            if members:
                 raise GroupConflict(
                     f"group {group.name!r} has {each} {getattr(effective, each)!r}, which can be changed to "
-                    f"{settings[each]!r} only while it has no members; it has {len(group.state.members)}"
+                    f"{settings[each]!r} only while it has no members; it has {members}"
                 )
         wanted = effective.with_overrides(settings)
         check_together(wanted.kind, wanted.mode, wanted.ordering)
@@ -187,53 +195,40 @@ class Membership:
 
     async def heartbeat(self, name: str, member_id: str, generation: int | None) -> Assignment:
         group = self._shards.find(name)
-        group.member(member_id)
-        if generation is not None and generation > group.state.generation:
-            raise InvalidRequest(
-                f"generation {shown(generation)} has not been yet; group {name!r} is at {group.state.generation}"
-            )
-        self._shards.runtime(name).session(member_id, self._clock.monotonic_ns())
-        await self._shards.journal(name).settled()
+        group.group.member(member_id)
+        current = group.group.state.generation
+        if generation is not None and generation > current:
+            raise InvalidRequest(f"generation {shown(generation)} has not been yet; group {name!r} is at {current}")
+        group.runtime.session(member_id, self._clock.monotonic_ns())
+        await group.journal.settled()
         return self.assignment(name, member_id)
 
     async def leave(self, name: str, member_id: str, *, if_idle: bool = False) -> bool:
         group = self._shards.find(name)
-        group.member(member_id)
-        if if_idle and group.in_flight.get(member_id, 0):
+        group.group.member(member_id)
+        if if_idle and group.group.in_flight.get(member_id, 0):
             return False
-        if self._shards.settings(group).mode == "stream":
+        if group.settings.mode == "stream":
             self._commits.auto_commit(group, member_id, now=True)
-        self._remove(group, [member_id], orderly=True)
-        await self._shards.journal(name).settled()
+        self._expiry.remove(group, [member_id], orderly=True)
+        await group.journal.settled()
         return True
 
     async def resume(self, name: str, member_id: str, held: Collection[tuple[str, int, int]]) -> Assignment:
         group = self._shards.find(name)
-        group.member(member_id)
-        self._shards.change(name, self._returns.of_unseen(group, member_id, lambda lease: lease not in held))
+        group.group.member(member_id)
+        group.change(self._returns.of_unseen(group, member_id, lambda lease: lease not in held))
         # What was on its way when the connection broke was not seen: a stream goes on at what is committed.
-        self._shards.runtime(name).session(member_id, self._clock.monotonic_ns()).positions.clear()
+        group.runtime.session(member_id, self._clock.monotonic_ns()).positions.clear()
         return await self.heartbeat(name, member_id, None)
-
-    def _remove(self, group: Group, gone: list[str], *, orderly: bool) -> None:
-        events: list[GroupsEvent] = []
-        for member_id in gone:
-            events += self._returns.of_member(group, member_id, orderly=orderly)
-        left = [each for each in group.state.members.values() if each.member_id not in gone]
-        rules = self._subscriptions.rules(self._shards.settings(group))
-        events += group.decide_leave(gone, self._subscriptions.partitions(left), rules)
-        self._shards.change(group.name, events, RELEASED)
-        self._shards.runtime(group.name).wake_all()
-        self.arm(group)
-        self._subscriptions.release_idle(group)
 
     # Looking
 
     def assignment(self, name: str, member_id: str) -> Assignment:
-        group = self._shards.find(name)
+        active = self._shards.find(name)
+        group = active.group
         member = group.member(member_id)
-        settings = self._shards.settings(group)
-        if settings.kind == "shared":
+        if active.settings.kind == "shared":
             topics = self._subscriptions.topics(member.topics)
             assigned = [(topic.name, number) for topic in topics for number in range(len(topic.partitions))]
         else:
@@ -245,8 +240,8 @@ class Membership:
             assigned,
             self._named(group.leaving(member_id)),
             next(iter(group.state.members)),
-            self._shards.runtime(name).version,
-            settings,
+            active.runtime.version,
+            active.settings,
             member.session_timeout_ms,
         )
 
@@ -260,92 +255,25 @@ class Membership:
         return sorted(found)
 
     async def next_assignment(self, name: str, member_id: str, seen: int) -> Assignment:
-        await self._shards.runtime(name).wait_for_change(seen)
-        await self._shards.journal(name).settled()
+        group = self._shards.find(name)
+        await group.runtime.wait_for_change(seen)
+        await group.journal.settled()
         return self.assignment(name, member_id)
 
     def set_window(self, name: str, member_id: str, messages: int | None) -> None:
         """The member was heard of before; one that is gone meanwhile wants nothing."""
-        if self._shards.journal(name).machine.get(name) is None:
-            return
-        runtime = self._shards.runtime(name)
-        session = runtime.sessions.get(member_id)
-        if session is not None:
+        group = self._shards.get_led(name)
+        session = None if group is None else group.runtime.sessions.get(member_id)
+        if group is not None and session is not None:
             session.window = messages
-            runtime.wake_member(member_id)
+            group.runtime.wake_member(member_id)
 
     def attach(self, name: str, member_id: str, change: int) -> None:
-        if self._shards.journal(name).machine.get(name) is None:
-            return
-        session = self._shards.runtime(name).sessions.get(member_id)
+        group = self._shards.get_led(name)
+        session = None if group is None else group.runtime.sessions.get(member_id)
         if session is not None:
             session.calls += change
             session.heard_ns = self._clock.monotonic_ns()
-
-    # Time
-
-    def take_up(self, group: Group) -> None:
-        """After a start every member has its whole session before it."""
-        now_ns = self._clock.monotonic_ns()
-        for member in group.state.members:
-            self._shards.runtime(group.name).session(member, now_ns)
-        self.arm(group)
-
-    def arm(self, group: Group) -> None:
-        """When to look at the group again: a session may be over, or the group itself."""
-        for member in group.state.members.values():
-            self._arm_member(group, member)
-        for handover in group.state.handovers.values():
-            self._shards.group_times.set(group.name, handover.deadline_ns)
-        ends_at_ns = self._ends_at_ns(group)
-        if ends_at_ns is not None:
-            self._shards.group_times.set(group.name, ends_at_ns)
-
-    def _arm_member(self, group: Group, member: Member) -> None:
-        heard_ns = self._clock.monotonic_ns()
-        session = self._shards.runtime(group.name).session_or_new(member.member_id, heard_ns)
-        # One that has a call open is heard of all the time.
-        ends_ns = (heard_ns if session.calls else session.heard_ns) + member.session_timeout_ms * NANOS_PER_MS
-        self._shards.group_times.set(group.name, self._clock.now_ns() + max(0, ends_ns - heard_ns))
-
-    def _ends_at_ns(self, group: Group) -> int | None:
-        """When a group that nobody uses is deleted."""
-        idle_ms = self._shards.settings(group).idle_expiry_ms
-        if group.state.members or idle_ms is None or group.name.startswith(INTERNAL):
-            return None
-        return group.state.empty_since_ns + idle_ms * NANOS_PER_MS
-
-    def tend(self, name: str) -> None:
-        """Let time do its work on a group."""
-        group = self._shards.journal(name).machine.get(name)
-        if group is None:
-            return
-        self._subscriptions.catch_up(name)
-        now_ns, heard_ns = self._clock.now_ns(), self._clock.monotonic_ns()
-        overdue = group.overdue(now_ns)
-        if overdue:
-            log.warning("partitions are taken from members that did not let go", group=name, partitions=len(overdue))
-            self._shards.change(name, group.decide_handovers(overdue))
-        runtime = self._shards.runtime(name)
-        silent = [
-            member.member_id
-            for member in group.state.members.values()
-            if not (session := runtime.session_or_new(member.member_id, heard_ns)).calls
-            and session.heard_ns + member.session_timeout_ms * NANOS_PER_MS <= heard_ns
-        ]
-        if silent:
-            log.warning("members were not heard of and are taken out", group=name, members=silent[:10])
-            self._remove(group, silent, orderly=False)
-        ends_at_ns = self._ends_at_ns(group)
-        if ends_at_ns is not None and ends_at_ns <= now_ns:
-            # What is on its way to the dead letters is known to the group alone.
-            if not any(queue.moving for queue in self._shards.queues_of(group)):
-                log.info("a group without members is deleted", group=name)
-                self._shards.change(name, [GroupDeleted(name)])
-                return
-            self._shards.group_times.set(name, now_ns + 60_000 * NANOS_PER_MS)
-            return
-        self.arm(group)
 
     def _new_id(self) -> str:
         return self._host.randomness.random_bytes(_ID_BYTES).hex()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goqueue.broker.coordinator.group_shards import GroupShards
-from goqueue.broker.events.event_recorder import INTERNAL
+from goqueue.broker.group_shards.group_shard import ActiveGroup, GroupShard, is_internal
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.queues.queue_changes import QueueChanges
 from goqueue.coordination.group import Group, Member, Rules
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.events import QueueClosed, QueueOpened
@@ -23,13 +22,10 @@ _TRY_AGAIN_NS = NANOS_PER_SECOND
 
 
 class Subscriptions:
-    def __init__(self, shards: GroupShards, changes: QueueChanges) -> None:
+    def __init__(self, shards: GroupShards) -> None:
         self._shards = shards
         self._host = shards.host
         self._clock = shards.clock
-        self._changes = changes
-        self._behind: set[str] = set()
-        """Groups that could not be told of a topic that came or went: their journal took nothing just then."""
 
     def rules(self, settings: GroupSettings) -> Rules:
         now_ns = self._clock.now_ns()
@@ -53,84 +49,86 @@ class Subscriptions:
             for topic in self.topics(names)
         }
 
-    def opened(self, group: Group, topics: Sequence[Topic], settings: GroupSettings) -> list[QueueOpened]:
+    def opened(
+        self, shard: GroupShard, group: Group, topics: Sequence[Topic], settings: GroupSettings
+    ) -> list[QueueOpened]:
         """Queues for partitions that are new to the group. They begin where the group begins, as of now."""
         events = []
+        machine = shard.journal.machine
         for topic in topics:
             for number, partition in enumerate(topic.partitions):
-                if self._shards.queue(group, topic.record.topic_id, number) is None:
+                key = queue_key(group.state.identity, topic.record.topic_id, number)
+                if key not in machine.by_key:
                     start = partition.stable_end if settings.start == "latest" else partition.log.start_offset
-                    key = queue_key(group.state.identity, topic.record.topic_id, number)
                     events.append(QueueOpened(key, group.name, topic.record.topic_id, number, start))
         limit = self._host.config.limits.max_group_partitions
-        if events and len(events) + len(self._shards.queues_of(group)) > limit:
+        if events and len(events) + len(machine.queues_of(group)) > limit:
             raise InvalidRequest(
                 f"group {group.name!r} would have more than {limit} partitions (limits.max_group_partitions)"
             )
         return events
 
-    def watch(self, group: Group, topics: Sequence[Topic]) -> None:
+    def watch(self, group: ActiveGroup, topics: Sequence[Topic]) -> None:
         wanted = {topic.record.topic_id for topic in topics}
-        for queue in self._shards.queues_of(group):
+        for queue in group.queues():
             if queue.topic_id in wanted:
-                self._shards.watch(queue)
+                group.shard.watch(queue)
 
-    def release_idle(self, group: Group) -> None:
+    def release_idle(self, group: ActiveGroup) -> None:
         """Handovers of which the old owner has nothing in hand happen at once."""
-        for member_id in {group.state.owners[each] for each in group.state.handovers}:
-            self._changes.release(group, member_id)
+        state = group.group.state
+        for member_id in {state.owners[each] for each in state.handovers}:
+            group.release(member_id)
 
     # Topics that come and go
 
     def topic_created(self, topic: Topic) -> None:
         """Members that wait for a topic of this name get it."""
-        for journal in self._shards.journals:
-            for name in journal.machine.names():
-                group = journal.machine.find(name)
-                if any(topic.name in member.topics for member in group.state.members.values()):
-                    self.keep_up(name)
-                    self._shards.runtime(name).notify_change()
+        for shard in self._shards.leading:
+            for name in shard.journal.machine.names():
+                group = shard.get(name)
+                if group is None:
+                    continue
+                if any(topic.name in member.topics for member in group.group.state.members.values()):
+                    self.keep_up(group)
+                    group.runtime.notify_change()
 
     def topic_deleted(self, topic: Topic) -> None:
         """Nothing is left of it, in any group."""
         self._shards.forget_topic(topic)
-        for journal in self._shards.journals:
-            concerned = {q.group for q in journal.machine.queues() if q.topic_id == topic.record.topic_id}
-            for name in sorted(concerned):
-                self.keep_up(name)
+        for shard in self._shards.leading:
+            queues = shard.journal.machine.queues()
+            for name in sorted({queue.group for queue in queues if queue.topic_id == topic.record.topic_id}):
+                group = shard.get(name)
+                if group is not None:
+                    self.keep_up(group)
 
-    def keep_up(self, name: str) -> None:
+    def keep_up(self, group: ActiveGroup) -> None:
         """Bring a group in line with the topics that there are, now or as soon as its journal can be written.
 
-        The topic itself has come or gone already: whoever asked for that must not get an error for this.
+        The topic itself has come or gone already: the request for that must not get an error for this.
         """
         try:
-            self._rebalance(self._shards.journal(name).machine.find(name))
+            self._rebalance(group)
         except GoQueueError as error:
-            log.warning("a group cannot follow its topics for now", group=name, error=str(error))
-            self._behind.add(name)
-            self._shards.group_times.set(name, self._clock.now_ns() + _TRY_AGAIN_NS)
+            log.warning("a group cannot follow its topics for now", group=group.name, error=str(error))
+            group.runtime.is_behind = True
+            group.shard.group_times.set(group.name, self._clock.now_ns() + _TRY_AGAIN_NS)
         else:
-            self._behind.discard(name)
+            group.runtime.is_behind = False
 
-    def catch_up(self, name: str) -> None:
-        if name in self._behind:
-            self.keep_up(name)
-
-    def _rebalance(self, group: Group) -> None:
-        events: list[GroupsEvent] = [
-            QueueClosed(queue.key) for queue in self._shards.queues_of(group) if self._shards.place(queue) is None
-        ]
-        if group.name.startswith(INTERNAL):
-            self._shards.change(group.name, events)
+    def _rebalance(self, group: ActiveGroup) -> None:
+        shard = group.shard
+        events: list[GroupsEvent] = [QueueClosed(queue.key) for queue in group.queues() if shard.place(queue) is None]
+        if is_internal(group.name):
+            group.change(events)
             return
-        settings = self._shards.settings(group)
-        members = list(group.state.members.values())
+        members = list(group.group.state.members.values())
         topics = self.topics([topic for member in members for topic in member.topics])
-        events += self.opened(group, topics, settings)
-        events += group.decide_rebalance(self.partitions(members), self.rules(settings))
-        self._shards.change(group.name, events)
-        if settings.kind == "shared" and events:
-            # Nobody owns anything, and yet there is something else to take from.
-            self._shards.runtime(group.name).notify_change()
+        events += self.opened(shard, group.group, topics, group.settings)
+        events += group.group.decide_rebalance(self.partitions(members), self.rules(group.settings))
+        group.change(events)
+        if group.settings.kind == "shared" and events:
+            # Members own no partitions there, and yet there is something else to take from.
+            group.runtime.notify_change()
         self.watch(group, topics)

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from goqueue.broker.coordinator.backlog import lag
-from goqueue.broker.coordinator.group_runtime import GroupRuntime
-from goqueue.broker.coordinator.group_shards import GroupShards
-from goqueue.broker.events.event_recorder import INTERNAL, GroupCounts
+from goqueue.broker.events.event_recorder import GroupCounts
+from goqueue.broker.group_shards.backlog import lag
+from goqueue.broker.group_shards.group_runtime import GroupRuntime
+from goqueue.broker.group_shards.group_shard import GroupShard, is_internal
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.metrics.topic_metrics import TopicMetrics
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.coordination.group import Group
@@ -113,18 +114,19 @@ class GroupMetrics:
         for group in groups:
             if stretch.is_over:
                 await stretch.rest()
-            if shards.journal(group.name).machine.get(group.name) is not group:
+            active = shards.get_led(group.name)
+            if active is None or active.group is not group:
                 continue
             series = self._series.get(group.state.identity, self._others)
             if series.is_own:
                 figures.add("goqueue_group_members", len(group.state.members), series.group)
             else:
                 members_of_others += len(group.state.members)
-            self._show_counters(series, group, shards.runtime(group.name), figures)
-            for queue in shards.queues_of(group):
+            self._show_counters(series, group, active.runtime, figures)
+            for queue in active.queues():
                 if stretch.is_over:
                     await stretch.rest()
-                self._add_up(shards, series, queue, pairs, figures)
+                self._add_up(active.shard, series, queue, pairs, figures)
         if len(groups) > len(self._series):
             figures.add("goqueue_group_members", members_of_others, self._others.group)
         for pair in pairs.values():
@@ -192,13 +194,13 @@ class GroupMetrics:
 
     def _add_up(
         self,
-        shards: GroupShards,
+        shard: GroupShard,
         series: _Series,
         queue: Queue,
         pairs: dict[str, _Pair],
         figures: Figures,
     ) -> None:
-        place = shards.place(queue)
+        place = shard.place(queue)
         if place is None:
             return
         pair = self._pair_of(series, queue.topic_id)
@@ -276,10 +278,9 @@ class GroupMetrics:
 
 def _groups(shards: GroupShards) -> list[Group]:
     """Users' groups, not the broker's own."""
-    found = []
-    for journal in shards.journals:
-        for name in journal.machine.names():
-            group = journal.machine.get(name)
-            if group is not None and not name.startswith(INTERNAL):
-                found.append(group)
-    return found
+    return [
+        group
+        for shard in shards.leading
+        for name, group in sorted(shard.journal.machine.by_name.items())
+        if not is_internal(name)
+    ]

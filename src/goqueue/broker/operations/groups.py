@@ -74,15 +74,16 @@ class GroupOperations(ResourceOperations):
             if stretch.is_over:
                 await stretch.rest()
         found = groups.shards.find(group)
-        settings = groups.shards.settings(found)
+        state = found.group.state
+        settings = found.settings
         return GroupDescription(
             group,
             groups.state(group),
-            found.state.generation,
-            found.state.created_at_ns,
+            state.generation,
+            state.created_at_ns,
             settings,
-            sorted(found.state.overrides),
-            self._members(found, lag, is_shared=settings.kind == "shared"),
+            sorted(state.overrides),
+            self._members(found.group, lag, is_shared=settings.kind == "shared"),
             lag,
             held_back,
         )
@@ -163,7 +164,7 @@ class GroupOperations(ResourceOperations):
     @operation("groups.members", Resource.GROUP)
     def member_ids(self, caller: Caller, group: str) -> list[str]:
         """The members of a group, in the order in which they joined."""
-        return list(self._host.groups.shards.find(group).state.members)
+        return list(self._host.groups.shards.find(group).group.state.members)
 
     @operation("groups.attach", Resource.GROUP, Served.ALWAYS)
     def attach(self, caller: Caller, group: str, member_id: str, change: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from goqueue.broker.coordinator.dead_letter_topics import dead_letter_topic
+from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
 from goqueue.broker.operations.limits import too_many_polled

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goqueue.broker.coordinator.group_runtime import Share
-from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.group_shards.group_runtime import Share
+from goqueue.broker.group_shards.group_shard import ActiveGroup
+from goqueue.broker.group_shards.host import Host
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.queues.poll_attempt import Poller, Visit
 from goqueue.coordination.group import Group
 from goqueue.delivery.fetch import decide_drop
 from goqueue.delivery.queue import Queue
-from goqueue.model.errors import TopicNotFound
 from goqueue.model.ids import PartitionKey, partition_key, queue_key_of
 
 _NOTHING = Share({}, frozenset())
 
 
 class AssignedQueues:
-    def __init__(self, shards: GroupShards) -> None:
-        self._shards = shards
+    def __init__(self, host: Host) -> None:
+        self._topics = host.topics
 
     def share(self, poller: Poller) -> Share:
         """The queues and partitions of a member, kept until the next rebalance."""
-        shares, member_id = poller.runtime.shares, poller.member_id
+        shares, member_id = poller.group.runtime.shares, poller.member_id
         found = shares.get(member_id)
         return found if found is not None else self._work_out(poller, shares).get(member_id, _NOTHING)
 
     def _work_out(self, poller: Poller, shares: dict[str, Share]) -> dict[str, Share]:
-        group = poller.group
-        if poller.settings.kind == "shared":
+        group = poller.group.group
+        if poller.group.settings.kind == "shared":
             shares[poller.member_id] = _share(group, self._partitions(group.member(poller.member_id).topics))
         else:
             # One pass over the owners gives all members' shares.
@@ -37,17 +37,15 @@ class AssignedQueues:
         return shares
 
     def queues(self, poller: Poller) -> list[Queue]:
-        machine = self._shards.journal(poller.group.name).machine
-        return [queue for key in self.share(poller).queues if (queue := machine.queue(key)) is not None]
+        queues = poller.group.journal.machine.by_key
+        return [queue for key in self.share(poller).queues if (queue := queues.get(key)) is not None]
 
     def _partitions(self, topics: Sequence[str]) -> list[PartitionKey]:
         found: list[PartitionKey] = []
         for name in topics:
-            try:
-                topic = self._shards.host.topic(name)
-            except TopicNotFound:
-                continue
-            found += (partition_key(topic.record.topic_id, number) for number in range(len(topic.partitions)))
+            topic = self._topics.by_name.get(name)
+            if topic is not None:
+                found += (partition_key(topic.record.topic_id, number) for number in range(len(topic.partitions)))
         return found
 
     def may_take(self, visit: Visit) -> bool:
@@ -55,18 +53,19 @@ class AssignedQueues:
         loaded again."""
         poller, queue = visit.poller, visit.queue
         return (
-            self._shards.journal(queue.group).machine.queue(queue.key) is queue
-            and poller.member_id in poller.group.state.members
+            poller.group.journal.machine.by_key.get(queue.key) is queue
+            and poller.member_id in poller.group.group.state.members
             and queue.key in self.share(poller).queues
         )
 
-    def drop_expired(self, queue: Queue, partition: Partition) -> None:
-        """Remove from the queue what retention has removed from the log."""
-        dropped = decide_drop(queue, partition.log.start_offset)
-        if dropped:
-            self._shards.change(queue.group, dropped)
-            # Members that had some of it in flight have room again.
-            self._shards.runtime(queue.group).wake_all()
+
+def drop_expired(group: ActiveGroup, queue: Queue, partition: Partition) -> None:
+    """Remove from the queue what retention has removed from the log."""
+    dropped = decide_drop(queue, partition.log.start_offset)
+    if dropped:
+        group.change(dropped)
+        # Members that had some of it in flight have room again.
+        group.runtime.wake_all()
 
 
 def _share(group: Group, partitions: list[PartitionKey]) -> Share:

@@ -8,11 +8,11 @@ every queue before the next lane.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from goqueue.broker.coordinator.backlog import LANES, at_most_waiting, left_behind, next_of_lane, stranded
-from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.group_shards.backlog import LANES, at_most_waiting, left_behind, may_scan, next_of_lane, stranded
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.queues.assigned_queues import AssignedQueues
 from goqueue.broker.queues.poll_attempt import Attempt, Delivery, Visit
 from goqueue.broker.queues.queue_fetch import QueueFetch
@@ -20,8 +20,9 @@ from goqueue.broker.queues.read_ahead import Ahead, ReadAhead
 from goqueue.broker.queues.returns import Returns
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.fetch import decide_read_ahead, decide_skip
-from goqueue.delivery.lane import lane_of, lease_in
+from goqueue.delivery.in_flight_batch import InFlightBatch
 from goqueue.delivery.lane_scheduler import LaneScheduler
+from goqueue.delivery.leases import lane_of, lease_in
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import GoQueueError
 from goqueue.model.ids import QueueKey
@@ -29,8 +30,6 @@ from goqueue.wire.batch import FrameRun
 
 Backlog = dict[int, int]
 """How many messages wait in each lane."""
-GiveBack = Callable[[Visit, int], None]
-"""What a visit has taken from a lease on was never seen."""
 
 _STEPS = 1_000
 """How far one poll looks for something to show."""
@@ -52,39 +51,32 @@ class _Job:
 
 
 class LaneFetch:
-    def __init__(
-        self,
-        shards: GroupShards,
-        assigned: AssignedQueues,
-        fetch: QueueFetch,
-        returns: Returns,
-        give_back: GiveBack,
-    ) -> None:
-        self._shards = shards
+    def __init__(self, shards: GroupShards, assigned: AssignedQueues, fetch: QueueFetch, returns: Returns) -> None:
         self._returns = returns
         self._assigned = assigned
         self._fetch = fetch
-        self._give_back = give_back
         self._clock = shards.clock
+        self._max_outstanding = shards.host.config.limits.max_outstanding
         self._ahead = ReadAhead()
 
     async def serve(self, attempt: Attempt) -> None:
-        poller, runtime = attempt.poller, attempt.poller.runtime
+        poller, group = attempt.poller, attempt.poller.group
+        runtime = group.runtime
         visits = self._visits(attempt, runtime.reading)
-        first_leases = [lease_in(visit.queue.leases.next_number, 0) for visit in visits]
+        first_numbers = [visit.queue.leases.next_number for visit in visits]
         runtime.reading.update(visit.queue.key for visit in visits)
-        is_shared = poller.settings.kind == "shared"
+        is_shared = group.settings.kind == "shared"
         try:
             await self._serve(attempt, visits, runtime.lane_scheduler if is_shared else poller.session.lane_scheduler)
         except BaseException:
-            for visit, first_lease in zip(visits, first_leases, strict=True):
-                self._give_back(visit, first_lease)
+            for visit, first_number in zip(visits, first_numbers, strict=True):
+                self._returns.give_back_from(visit, first_number)
             raise
         finally:
             for visit in visits:
                 runtime.reading.discard(visit.queue.key)
             # Others left them alone meanwhile, and may be waiting for what is left.
-            self._shards.offer_all(attempt.poller.group.name, [visit.queue for visit in visits])
+            group.offer_all([visit.queue for visit in visits])
         if attempt.room.is_left:
             # Everything was looked at: there is nothing to offer to others.
             attempt.to_visit.clear()
@@ -92,17 +84,17 @@ class LaneFetch:
     def _visits(self, attempt: Attempt, reading: set[QueueKey]) -> list[Visit]:
         found = []
         for queue in attempt.to_visit:
-            where = self._shards.place(queue)
+            where = attempt.poller.group.shard.place(queue)
             if where is not None and queue.key not in reading:
-                found.append(Visit(attempt.poller, queue, where[0], where[1], attempt.room))
-                self._returns.tend(queue)
-                self._assigned.drop_expired(queue, where[1])
+                visit = Visit(attempt.poller, queue, where[0], where[1], attempt.room)
+                found.append(visit)
+                self._fetch.bring_up_to_date(visit)
         return found
 
     async def _serve(self, attempt: Attempt, visits: Sequence[Visit], scheduler: LaneScheduler) -> None:
         room = attempt.room
         for visit in visits:
-            if self._shards.must_learn_keys(attempt.poller.group, visit.queue):
+            if attempt.poller.group.must_learn_keys(visit.queue):
                 # The backlog of its lanes is not known before.
                 await attempt.harvest(self._fetch.learn_keys(visit))
         barren: set[tuple[str, int]] = set()
@@ -178,14 +170,16 @@ class LaneFetch:
     async def _read(self, visit: Visit, lane: int) -> Ahead | None:
         """What comes next in a lane, if it is only to be handed out."""
         queue, partition = visit.queue, visit.partition
-        if not self._has_only_new(visit, lane) or not self._shards.may_scan(queue, partition):
+        if not self._has_only_new(visit, lane):
+            return None
+        if not may_scan(queue, partition, partition.stable_end, self._max_outstanding):
             return None
         place, cursor = (queue.key, lane), queue.cursor(lane)
         return self._ahead.get(place, cursor) or await self._ahead.read(partition, place, cursor)
 
     def _has_only_new(self, visit: Visit, lane: int) -> bool:
         """Whether there is nothing to try again, to wait for or to leave out in a lane."""
-        queue, settings = visit.queue, visit.poller.settings
+        queue, settings = visit.queue, visit.poller.group.settings
         if settings.ordering == "key" or queue.moving or visit.topic.settings.message_ttl_ms is not None:
             return False
         return queue.has_only_new(lane)
@@ -219,15 +213,15 @@ class LaneFetch:
         if not handed:
             return []
         number = queue.leases.next_number
-        self._shards.change(visit.poller.group.name, events)
+        visit.poller.group.change(events)
         found: list[Delivery] = []
         for job, run in handed:
             self._ahead.taken(job.place, job.ahead, len(run), queue.cursor(job.lane))
-            leases = []
+            batches: list[InFlightBatch] = []
             while queue.leases.has(lease_in(number, job.lane)):
-                leases.append(lease_in(number, job.lane))
+                batches += queue.leases.batches(lease_in(number, job.lane))
                 number += 1
-            found += self._fetch.deliveries(visit, job.lane, leases, run)
+            found += self._fetch.deliveries(visit, job.lane, batches, run)
         return found
 
     # Going on without anything to hand out
@@ -238,7 +232,7 @@ class LaneFetch:
         late = stranded(queue, there)
         if late:
             skips = [decide_skip(queue, lane, queue.front, visit.poller.member_id) for lane in late]
-            self._shards.change(queue.group, skips)
+            visit.poller.group.change(skips)
 
     def _pass_over(self, visit: Visit) -> None:
         """Skip what lies next in the partition if no group sees it: it is delayed, the system's own, or was aborted."""
@@ -249,7 +243,7 @@ class LaneFetch:
             return
         upto = partition.next_visible(max(queue.front, partition.log.start_offset), _STEPS)
         if upto > queue.front:
-            self._shards.change(queue.group, [decide_skip(queue, visit.lane, upto, visit.poller.member_id)])
+            visit.poller.group.change([decide_skip(queue, visit.lane, upto, visit.poller.member_id)])
 
 
 def _total(waits: Sequence[tuple[Visit, Backlog]]) -> Backlog:

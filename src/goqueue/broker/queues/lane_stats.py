@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from goqueue.broker.coordinator.backlog import LANES, waiting
-from goqueue.broker.coordinator.group_runtime import Served
-from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.group_shards.backlog import LANES, waiting
+from goqueue.broker.group_shards.group_runtime import Served
+from goqueue.broker.group_shards.group_shard import ActiveGroup
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.runtime.time_slices import TimeSlice
-from goqueue.delivery.lane import lane_of
+from goqueue.delivery.leases import lane_of
 from goqueue.delivery.queue import Queue
 from goqueue.storage.log import lanes
 
@@ -57,16 +58,16 @@ class PartitionLanes:
 async def lane_stats(shards: GroupShards, topic: str | None, now_ns: int) -> list[PartitionLanes]:
     """Of every partition, or of those of one topic, in order."""
     topics = [shards.host.topic(topic)] if topic is not None else list(shards.host.running_topics())
-    queues: dict[Partition, list[Queue]] = {}
+    queues: dict[Partition, list[tuple[ActiveGroup, Queue]]] = {}
     stretch = TimeSlice()
     for name in shards.names():
-        group = shards.journal(name).machine.get(name)
-        if group is None or shards.settings(group).mode != "queue":
+        group = shards.get(name)
+        if group is None or group.settings.mode != "queue":
             continue
-        for queue in shards.queues_of(group):
-            place = shards.place(queue)
+        for queue in group.queues():
+            place = group.shard.place(queue)
             if place is not None:
-                queues.setdefault(place[1], []).append(queue)
+                queues.setdefault(place[1], []).append((group, queue))
             if stretch.is_over:
                 await stretch.rest()
     found = []
@@ -75,9 +76,9 @@ async def lane_stats(shards: GroupShards, topic: str | None, now_ns: int) -> lis
             if each.closed:
                 break
             groups = [
-                _of_group(shards, queue, partition, now_ns)
-                for queue in queues.get(partition, ())
-                if shards.journal(queue.group).machine.queue(queue.key) is queue
+                _of_group(group, queue, partition, now_ns)
+                for group, queue in queues.get(partition, ())
+                if group.journal.machine.by_key.get(queue.key) is queue
             ]
             found.append(PartitionLanes(each.name, number, _of_partition(partition, now_ns), groups))
             # Index files of old segments may have to be read.
@@ -94,10 +95,10 @@ def _of_partition(partition: Partition, now_ns: int) -> list[LaneOfPartition]:
     ]
 
 
-def _of_group(shards: GroupShards, queue: Queue, partition: Partition, now_ns: int) -> GroupLanes:
+def _of_group(group: ActiveGroup, queue: Queue, partition: Partition, now_ns: int) -> GroupLanes:
     ready = waiting(queue, partition, _EVERYTHING)
     in_flight = _in_flight(queue)
-    served = shards.runtime(queue.group).served.get(queue.key, {})
+    served = group.runtime.served.get(queue.key, {})
     return GroupLanes(
         queue.group,
         [_lane_of_group(lane, ready.get(lane, 0), in_flight.get(lane, 0), served.get(lane), now_ns) for lane in LANES],

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from goqueue.broker.coordinator.group_shards import GroupShards
-from goqueue.broker.coordinator.message_status import standings_in
+from goqueue.broker.group_shards.group_shard import ActiveGroup
+from goqueue.broker.group_shards.message_status import standings_in
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import Bounds, read_messages
 from goqueue.broker.partitions.topic import Topic
@@ -113,9 +114,9 @@ class Peeking:
         wanted.check()
         begin = wanted.begins_at()
         group = self._shards.find(name)
-        is_stream = self._shards.settings(group).mode == "stream"
+        is_stream = group.settings.mode == "stream"
         page, budget, size = PeekPage(), _Budget(), 0
-        for topic, partition, queue in self._queues(name, wanted):
+        for topic, partition, queue in self._queues(group, wanted):
             here = topic.name, queue.partition
             if here < begin[:2]:
                 continue
@@ -136,18 +137,18 @@ class Peeking:
                     size += length
         return page
 
-    def _queues(self, name: str, wanted: Peek) -> list[tuple[Topic, Partition, Queue]]:
+    def _queues(self, group: ActiveGroup, wanted: Peek) -> list[tuple[Topic, Partition, Queue]]:
         found = []
         if wanted.topic is not None:
             topic = self._shards.host.topic(wanted.topic)
             if wanted.partition is not None:
                 topic.partition(wanted.partition)
-        for queue in self._shards.queues_of(self._shards.find(name)):
-            place = self._shards.place(queue)
+        for queue in group.queues():
+            place = group.shard.place(queue)
             if place is not None and wanted.topic in (None, place[0].name):
                 found.append((*place, queue))
         if wanted.topic is not None and not found:
-            raise InvalidRequest(f"group {name!r} does not read topic {wanted.topic!r}")
+            raise InvalidRequest(f"group {group.name!r} does not read topic {wanted.topic!r}")
         return sorted(
             (each for each in found if wanted.partition in (None, each[2].partition)),
             key=lambda each: (each[0].name, each[2].partition),

@@ -6,15 +6,14 @@ from collections import deque
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
-from goqueue.broker.coordinator.backlog import NORMAL
-from goqueue.broker.coordinator.group_runtime import GroupRuntime, Session
+from goqueue.broker.group_shards.backlog import NORMAL
+from goqueue.broker.group_shards.group_runtime import Session
+from goqueue.broker.group_shards.group_shard import ActiveGroup
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
-from goqueue.coordination.group import Group
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal
 from goqueue.model.errors import GoQueueError, TopicNotFound
-from goqueue.model.group_settings import GroupSettings
 from goqueue.model.ids import QueueKey
 from goqueue.wire.batch import FrameRun
 
@@ -48,15 +47,16 @@ class Room:
     messages: int
     size: int
     taken: bool = False
+    is_left: bool = field(init=False)
 
-    @property
-    def is_left(self) -> bool:
-        return self.messages > 0 and (self.size > 0 or not self.taken)
+    def __post_init__(self) -> None:
+        self.is_left = self.messages > 0 and (self.size > 0 or not self.taken)
 
-    def take(self, run: FrameRun) -> None:
-        self.messages -= len(run)
-        self.size -= len(run.frames)
+    def take(self, messages: int, size: int) -> None:
+        self.messages -= messages
+        self.size -= size
         self.taken = True
+        self.is_left = self.messages > 0 and self.size > 0
 
     def part(self, messages: int) -> Room:
         """Room for so many of them."""
@@ -66,18 +66,14 @@ class Room:
         """What was taken of a part that had room for so many messages is taken of the whole."""
         self.messages -= min(messages, self.messages) - part.messages
         self.size, self.taken = part.size, part.taken
+        self.is_left = self.messages > 0 and (self.size > 0 or not self.taken)
 
 
 @dataclass(frozen=True, slots=True)
 class Poller:
-    """A member that polls, and what is looked up of its group once for each attempt.
+    """A member that polls. If its group is gone after an await, so are the group's queues."""
 
-    All of it is as of the attempt's begin. If the group is gone after an await, so are its queues.
-    """
-
-    group: Group
-    settings: GroupSettings
-    runtime: GroupRuntime
+    group: ActiveGroup
     member_id: str
     session: Session
 
@@ -108,7 +104,7 @@ class Attempt:
     failure: GoQueueError | None = None
 
     async def harvest(self, taking: Awaitable[list[Delivery]]) -> bool:
-        """Take in what comes; whether the partition can be read at all."""
+        """Collect what was taken from one partition; return whether it can be read at all."""
         try:
             self.found += await taking
         except TopicNotFound:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goqueue.broker.coordinator.backlog import is_plain, left_behind, next_of_lane
-from goqueue.broker.coordinator.dead_letter_topics import target_for
-from goqueue.broker.coordinator.group_runtime import Served
-from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.group_shards.backlog import is_plain, left_behind, may_scan, next_of_lane
+from goqueue.broker.group_shards.dead_letter_topics import target_for
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.frame_selection import read_frames_at
-from goqueue.broker.queues.assigned_queues import AssignedQueues
+from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.queues.assigned_queues import AssignedQueues, drop_expired
 from goqueue.broker.queues.deliverable_frames import GroupView, candidates, expired_frames
 from goqueue.broker.queues.key_index import learn_keys as learn
 from goqueue.broker.queues.poll_attempt import Delivery, Visit
+from goqueue.broker.queues.returns import Returns
 from goqueue.broker.queues.tally import Tally
-from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.fetch import (
     decide_lost,
     decide_new,
@@ -28,7 +28,6 @@ from goqueue.delivery.fetch import (
 )
 from goqueue.delivery.in_flight_batch import InFlightBatch
 from goqueue.delivery.key_order import KeyOrder
-from goqueue.delivery.lane import lease_in
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.retry import visibility_ns
 from goqueue.delivery.selection import FetchTerms, select
@@ -47,17 +46,49 @@ _READ_AHEAD = 256
 
 
 class QueueFetch:
-    def __init__(self, shards: GroupShards, assigned: AssignedQueues, tally: Tally) -> None:
-        self._shards = shards
+    def __init__(self, shards: GroupShards, assigned: AssignedQueues, returns: Returns, tally: Tally) -> None:
+        self._host = shards.host
         self._assigned = assigned
+        self._returns = returns
         self._tally = tally
         self._clock = shards.clock
+        self._limits = shards.host.config.limits
+
+    def bring_up_to_date(self, visit: Visit) -> None:
+        """Before a queue is read: return to it what is due, and remove from it what its log has lost to retention."""
+        queue, partition = visit.queue, visit.partition
+        if queue.leases.outstanding:
+            self._returns.return_due(visit.poller.group, queue, self._clock.now_ns())
+        if partition.log.start_offset > queue.cursors.committed:
+            drop_expired(visit.poller.group, queue, partition)
+
+    async def take_alone(self, visit: Visit) -> list[Delivery]:
+        """``take``, while no other poll reads the queue; nothing if another one does already."""
+        group, queue = visit.poller.group, visit.queue
+        reading = group.runtime.reading
+        if queue.key in reading:
+            return []
+        self.bring_up_to_date(visit)
+        reading.add(queue.key)
+        first_number = queue.leases.next_number
+        try:
+            return await self.take(visit)
+        except BaseException:
+            self._returns.give_back_from(visit, first_number)
+            raise
+        finally:
+            reading.discard(queue.key)
+            if group.runtime.waiters:
+                # Others left it alone meanwhile, and may be waiting for what is left.
+                group.offer(queue)
 
     async def take(self, visit: Visit) -> list[Delivery]:
         """Retries first, then what waited for its key, then new messages."""
-        queue, room, lane = visit.queue, visit.room, visit.lane
-        is_keyed = visit.poller.settings.ordering == "key"
+        queue, partition, room, lane = visit.queue, visit.partition, visit.room, visit.lane
+        is_keyed = visit.poller.group.settings.ordering == "key"
         if is_keyed and queue.keys is None:
+            if not (queue.has_ready or queue.parked or self._may_scan(queue, partition, partition.stable_end)):
+                return []
             await self.learn_keys(visit)
         found: list[Delivery] = []
         while room.is_left and (batch := queue.first_ready(lane)) is not None:
@@ -71,20 +102,20 @@ class QueueFetch:
             if keys.parked_count == parked:
                 break
         for _ in range(_LOOKS):
-            if (
-                not room.is_left
-                or not self._shards.may_scan(queue, visit.partition)
-                or not self._assigned.may_take(visit)
-            ):
+            end = partition.stable_end
+            if not room.is_left or not self._may_scan(queue, partition, end):
                 break
             if is_keyed and queue.keys is None:
                 # A reset came in between: the next poll begins with learning them again.
                 break
-            at, reads_all = queue.cursor(lane), is_plain(queue, visit.partition)
-            found += await self._deliver_new(visit)
-            if queue.cursor(lane) == at or (found and reads_all and queue.keys is None):
+            at, reads_all = queue.cursor(lane), is_plain(queue, partition)
+            found += await self._deliver_new(visit, at, end, reads_all=reads_all)
+            if (found and reads_all and queue.keys is None) or queue.cursor(lane) == at:
                 break
         return found
+
+    def _may_scan(self, queue: Queue, partition: Partition, end: int) -> bool:
+        return may_scan(queue, partition, end, self._limits.max_outstanding)
 
     async def learn_keys(self, visit: Visit) -> list[Delivery]:
         """Read from the log which messages wait for their key, and which keys are taken. Nothing is delivered."""
@@ -93,40 +124,43 @@ class QueueFetch:
         if self._assigned.may_take(visit):
             queue.keys = keys
             for lane, offsets in lost.items():
-                self._apply(visit, [decide_lost(queue, lane, offsets, visit.poller.member_id)])
+                visit.poller.group.change([decide_lost(queue, lane, offsets, visit.poller.member_id)])
         return []
 
-    async def _deliver_new(self, visit: Visit) -> list[Delivery]:
-        queue, partition, room = visit.queue, visit.partition, visit.room
-        self._assigned.drop_expired(queue, partition)
-        lane, keys = visit.lane, queue.keys
-        cursor, reads_all = queue.cursor(lane), is_plain(queue, partition)
-        if cursor >= partition.stable_end:
+    async def _deliver_new(self, visit: Visit, cursor: int, end: int, *, reads_all: bool) -> list[Delivery]:
+        """Read from the lane's cursor on to before ``end``; all lanes are read at once if only one has messages."""
+        group, queue, partition, room, lane = visit.poller.group, visit.queue, visit.partition, visit.room, visit.lane
+        if cursor < partition.log.start_offset:
+            drop_expired(group, queue, partition)
+            cursor, reads_all = queue.cursor(lane), is_plain(queue, partition)
+        if cursor >= end:
             return []
         # As of now: a compaction that ends while the old files are read forgets what it has removed.
-        view = self._view(visit)
-        count = room.messages if queue.keys is None else max(room.messages, _READ_AHEAD)
+        view, keys = self._view(visit), queue.keys
+        count = room.messages if keys is None else max(room.messages, _READ_AHEAD)
         if reads_all:
-            run, upto = await partition.read(cursor, max(room.size, 1), count)
+            run, upto = await partition.read(cursor, max(room.size, 1), count, end)
         else:
             run, upto = await partition.read_lane(lane, cursor, max(room.size, 1), count)
         if cursor != queue.cursor(lane) or keys is not queue.keys or not self._assigned.may_take(visit):
             return []
+        first_number = queue.leases.next_number
         left: list[tuple[int, int]] = []
         if run is None:
             # What is left there is for no group, and must not be looked at again and again.
             if not reads_all:
                 left = left_behind(partition, lane, queue.front, upto)
-            self._apply(visit, [decide_skip(queue, lane, upto, visit.poller.member_id, left)])
+            group.change([decide_skip(queue, lane, upto, visit.poller.member_id, left)])
             return []
         terms = self._terms(visit)
         selection = select(queue, candidates(queue, partition, run, upto, view), terms)
-        selection.keep_within(room.messages)
+        if keys is not None:
+            selection.keep_within(room.messages)
         if not reads_all:
             selection.go_on_to(next_of_lane(partition, lane, selection.upto, queue.front))
             left = left_behind(partition, lane, queue.front, selection.upto)
         self._count_expired(queue, selection.expired)
-        made = self._apply(visit, decide_new(queue, selection, left, terms))
+        group.change(decide_new(queue, selection, left, terms))
         if queue.keys is not None:
             selection.note_keys(queue.keys, lane)
             if selection.parked:
@@ -134,10 +168,10 @@ class QueueFetch:
         if not selection.offsets:
             return []
         chosen = run if selection.indexes is None else select_frames(run, selection.indexes)
-        return self.deliveries(visit, lane, made, chosen)
+        return self.deliveries(visit, lane, queue.leases.issued_since(first_number, lane), chosen)
 
     def _warn_if_full(self, visit: Visit, keys: KeyOrder) -> None:
-        if keys.parked_count >= self._shards.host.config.limits.max_parked:
+        if keys.parked_count >= self._limits.max_parked:
             log.warning(
                 "a partition waits: as many messages as limits.max_parked allows wait for their keys",
                 group=visit.poller.group.name,
@@ -152,13 +186,15 @@ class QueueFetch:
         if not self._assigned.may_take(visit):
             return []
         redelivery = decide_redelivery(visit.queue, batch, wanted, picked.offsets, picked.upto, self._terms(visit))
+        group, first_number = visit.poller.group, visit.queue.leases.next_number
         if redelivery.gone:
-            self._shards.change(visit.queue.group, redelivery.gone, LOST)
-        made = self._apply(visit, redelivery.again)
+            group.change(redelivery.gone, LOST)
+        group.change(redelivery.again)
         self._tally.redeliveries += len(redelivery.indexes)
         if picked.run is None or not redelivery.indexes:
             return []
-        return self.deliveries(visit, visit.lane, made, select_frames(picked.run, redelivery.indexes))
+        batches = visit.queue.leases.issued_since(first_number, visit.lane)
+        return self.deliveries(visit, visit.lane, batches, select_frames(picked.run, redelivery.indexes))
 
     async def _deliver_parked(self, visit: Visit) -> list[Delivery]:
         queue, room = visit.queue, visit.room
@@ -172,11 +208,13 @@ class QueueFetch:
         expired = set() if picked.run is None else expired_frames(picked.run, self._view(visit))
         parked = decide_parked(queue, keys, wanted, picked.offsets, picked.upto, expired, self._terms(visit))
         self._count_expired(queue, parked.expired)
-        made = self._apply(visit, parked.events)
+        first_number = queue.leases.next_number
+        visit.poller.group.change(parked.events)
         parked.note_keys(keys)
         if picked.run is None or not parked.indexes:
             return []
-        return self.deliveries(visit, visit.lane, made, select_frames(picked.run, parked.indexes))
+        batches = queue.leases.issued_since(first_number, visit.lane)
+        return self.deliveries(visit, visit.lane, batches, select_frames(picked.run, parked.indexes))
 
     def _view(self, visit: Visit) -> GroupView:
         return GroupView(
@@ -187,69 +225,44 @@ class QueueFetch:
         )
 
     def _terms(self, visit: Visit) -> FetchTerms:
-        host, queue, topic = self._shards.host, visit.queue, visit.topic
+        host, queue, topic = self._host, visit.queue, visit.topic
         return FetchTerms(
             visit.poller.member_id,
             visit.lane,
             self.until_ns(visit),
             topic.settings.expired_messages == "dead_letter",
-            host.config.limits.max_parked,
+            self._limits.max_parked,
             lambda: target_for(host, queue, topic),
         )
 
     def _count_expired(self, queue: Queue, offsets: Sequence[int]) -> None:
-        self._tally.expired += len(offsets)
-        self._shards.notes.expired(queue, offsets, OVER_AGE)
+        if offsets:
+            self._tally.expired += len(offsets)
+            self._host.notes.expired(queue, offsets, OVER_AGE)
 
-    def _apply(self, visit: Visit, events: Sequence[GroupsEvent]) -> list[int]:
-        """The leases that came of it."""
-        before = visit.queue.leases.next_number
-        self._shards.change(visit.poller.group.name, events)
-        return [lease_in(number, visit.lane) for number in range(before, visit.queue.leases.next_number)]
-
-    def deliveries(self, visit: Visit, lane: int, leases: list[int], run: FrameRun) -> list[Delivery]:
-        """What leases of a lane are for the member: the frames of all of them are in ``run``."""
-        visit.room.take(run)
-        seal = self._shards.seal(visit.poller.group, visit.queue)
+    def deliveries(self, visit: Visit, lane: int, batches: Sequence[InFlightBatch], run: FrameRun) -> list[Delivery]:
+        """What new leases of a lane are for the member: the frames of all their messages are in ``run``."""
+        queue, topic, group = visit.queue, visit.topic.record.name, visit.poller.group
+        seal = group.seal(queue, visit.topic)
         found = []
         at = 0
-        for lease in leases:
-            for batch in visit.queue.leases.batches(lease):
-                size = batch.bits.bit_count()
-                part = run.part(at, at + size)
-                at += size
-                found.append(
-                    Delivery(
-                        visit.topic.name,
-                        visit.queue.partition,
-                        part,
-                        lease,
-                        batch.count,
-                        seal,
-                        batch.first + batch.bits.bit_length(),
-                        batch.at_ns,
-                    )
-                )
-        self._note_served(visit, lane, run, is_first=bool(found) and found[0].count == 1)
-        return found
-
-    def _note_served(self, visit: Visit, lane: int, run: FrameRun, *, is_first: bool) -> None:
-        runtime, count = visit.poller.runtime, len(run)
-        by_lane = runtime.served.setdefault(visit.queue.key, {})
-        served = by_lane.get(lane)
-        if served is None:
-            served = by_lane[lane] = Served()
+        for batch in batches:
+            size = batch.bits.bit_count()
+            part = run if len(batches) == 1 else run.part(at, at + size)
+            at += size
+            behind = batch.first + batch.bits.bit_length()
+            found.append(Delivery(topic, queue.partition, part, batch.lease, batch.count, seal, behind, batch.at_ns))
+        visit.room.take(at, len(run.frames))
         now_ns = self._clock.now_ns()
-        # The first and the last stand for those between: looking at each would cost more than it is worth.
-        first_ns, last_ns = timestamp_of(run.frames), timestamp_of(run.frames[int(run.positions[-1]) :])
-        waited_ns = max(0, count * (now_ns - (first_ns + last_ns) // 2))
-        served.add(count, waited_ns, now_ns)
-        runtime.lane_delivered[lane] += count
-        runtime.lane_wait_ns[lane] += waited_ns
-        if is_first:
-            # What is tried again has waited for its time, which says nothing of how fast messages get here.
-            runtime.note_end_to_end(count, now_ns - first_ns, now_ns - last_ns)
+        first_ns = last_ns = timestamp_of(run.frames)
+        if at > 1:
+            last_ns = timestamp_of(run.frames[int(run.positions[-1]) :])
+        # What is tried again has waited for its time, which says nothing of how fast messages get here.
+        is_first = batches[0].count == 1
+        waits_ns = now_ns - first_ns, now_ns - last_ns
+        group.runtime.note_served(queue.key, lane, at, waits_ns, now_ns, is_first=is_first)
+        return found
 
     def until_ns(self, visit: Visit) -> int:
         """When the visibility timeout of a delivery made now ends."""
-        return self._clock.now_ns() + visibility_ns(visit.poller.settings, visit.topic.settings)
+        return self._clock.now_ns() + visibility_ns(visit.poller.group.settings, visit.topic.settings)

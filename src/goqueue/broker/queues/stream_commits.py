@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goqueue.broker.coordinator.group_shards import GroupShards
-from goqueue.coordination.group import Group
+from goqueue.broker.group_shards.group_shard import ActiveGroup
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.transaction_records import GroupOffset
 from goqueue.delivery.settlement import decide_commit
@@ -19,23 +19,26 @@ class StreamCommits:
         self._expected: dict[str, dict[str, GroupOffset]] = {}
         """Offsets where streams may go on soon: by queue, and by the transaction that may commit them."""
 
-    def auto_commit(self, group: Group, member_id: str, *, now: bool = False) -> None:
+    def auto_commit(self, group: ActiveGroup, member_id: str, *, now: bool = False) -> None:
         """Commit what a stream member was delivered by earlier polls, if its interval is over or ``now`` is set."""
-        member = group.member(member_id)
-        session = self._shards.runtime(group.name).sessions.get(member_id)
+        member = group.group.member(member_id)
+        session = group.runtime.sessions.get(member_id)
         if not member.auto_commit or session is None:
             return
-        interval_ns = self._shards.settings(group).auto_commit_ms * NANOS_PER_MS
-        if not now and self._clock.monotonic_ns() - session.committed_at_ns < interval_ns and not group.state.handovers:
+        interval_ns = group.settings.auto_commit_ms * NANOS_PER_MS
+        if (
+            not now
+            and self._clock.monotonic_ns() - session.committed_at_ns < interval_ns
+            and not group.group.state.handovers
+        ):
             return
         session.committed_at_ns = self._clock.monotonic_ns()
-        machine = self._shards.journal(group.name).machine
         events: list[GroupsEvent] = []
         for key, position in session.positions.items():
-            queue = machine.queue(key)
+            queue = group.journal.machine.by_key.get(key)
             if queue is not None:
                 events += decide_commit(queue, position)
-        self._shards.change(group.name, events)
+        group.change(events)
 
     def expect(self, offset: GroupOffset, holder: str) -> None:
         """A transaction may let a stream go on at this offset: until it has ended, no poll reads what lies below.
@@ -56,8 +59,9 @@ class StreamCommits:
             if not expected:
                 self._expected.pop(each.queue, None)
         for name in {each.group for each in offsets}:
-            if self._shards.journal(name).machine.get(name) is not None:
-                self._shards.runtime(name).wake_all()
+            group = self._shards.get_led(name)
+            if group is not None:
+                group.runtime.wake_all()
 
     def is_expected(self, queue: str, offset: int) -> bool:
         """Whether a transaction may move a stream beyond an offset."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from goqueue.broker.coordinator.group_runtime import Session
-from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.group_shards.group_runtime import Session
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.queues.assigned_queues import AssignedQueues
+from goqueue.broker.queues.assigned_queues import AssignedQueues, drop_expired
 from goqueue.broker.queues.deliverable_frames import GroupView, passed_by
 from goqueue.broker.queues.poll_attempt import Delivery, Visit
 from goqueue.broker.queues.stream_commits import StreamCommits
@@ -19,7 +19,7 @@ from goqueue.wire.frame import timestamp_of
 
 class StreamFetch:
     def __init__(self, shards: GroupShards, assigned: AssignedQueues, commits: StreamCommits, tally: Tally) -> None:
-        self._shards = shards
+        self._notes = shards.notes
         self._assigned = assigned
         self._commits = commits
         self._tally = tally
@@ -38,7 +38,7 @@ class StreamFetch:
     async def take(self, visit: Visit) -> list[Delivery]:
         queue, partition, session = visit.queue, visit.partition, visit.poller.session
         if _known_position(session, queue) < partition.log.start_offset:
-            self._assigned.drop_expired(queue, partition)
+            drop_expired(visit.poller.group, queue, partition)
         at = self.position(session, queue, partition)
         if partition.stable_end <= at:
             return []
@@ -61,18 +61,18 @@ class StreamFetch:
         if expired:
             offsets = run.columns()["offset"]
             self._tally.expired += len(expired)
-            self._shards.notes.expired(queue, [int(offsets[index]) for index in expired], OVER_AGE)
+            self._notes.expired(queue, [int(offsets[index]) for index in expired], OVER_AGE)
         if hidden or expired:
             indexes = [index for index in range(len(run)) if index not in hidden and index not in expired]
             if not indexes:
                 return []
             run = select_frames(run, indexes)
             seen = ascending_to_runs(run.columns()["offset"].tolist())
-        visit.room.take(run)
-        self._shards.notes.streamed(queue, seen, visit.poller.member_id)
+        visit.room.take(len(run), len(run.frames))
+        self._notes.streamed(queue, seen, visit.poller.member_id)
         now_ns = self._clock.now_ns()
         waits_ns = now_ns - timestamp_of(run.frames), now_ns - timestamp_of(run.frames[int(run.positions[-1]) :])
-        visit.poller.runtime.note_end_to_end(len(run), *waits_ns)
+        visit.poller.group.runtime.note_end_to_end(len(run), *waits_ns)
         return [Delivery(visit.topic.name, queue.partition, run, 0, 0, None, following, 0)]
 
 

@@ -51,7 +51,10 @@ class StateMachine(Protocol):
 
 
 class Journal(Generic[Machine]):
-    """``machine`` is only ever read from outside; it changes through ``submit`` and ``propose``."""
+    """``machine`` is only ever read from outside; it changes through ``submit`` and ``propose``.
+
+    It is empty until ``load``, and again after ``unload``.
+    """
 
     def __init__(
         self,
@@ -76,17 +79,31 @@ class Journal(Generic[Machine]):
         self._grown_bytes = 0
         """By how much the log has grown since the last snapshot began."""
         self._taken_back = False
-        self.machine: Machine
+        self._vouched_end = vouched_end
+        self._forget_point = forget_point
+        self.is_loaded = False
+        self.machine: Machine = make()
+
+    def load(self) -> None:
+        """Make the state from the snapshot and the log; events that a crash tore off the log's end are cut off."""
         try:
-            self._load(journal.end_offset)
+            self._load(self.log.end_offset)
         except EventsMissing as missing:
             kept = self._read_snapshot()
-            durable = max(vouched_end, 0 if kept is None else kept.end)
-            cut_torn_tail(journal, missing.offset, durable, forget_point)
-            self._load(journal.end_offset)
+            durable = max(self._vouched_end, 0 if kept is None else kept.end)
+            cut_torn_tail(self.log, missing.offset, durable, self._forget_point)
+            self._load(self.log.end_offset)
+        self.is_loaded = True
+
+    def unload(self) -> None:
+        """Forget the state. The log stays open, so that it can be loaded again."""
+        self.is_loaded = False
+        self.machine = self._make()
 
     @property
     def snapshot_due(self) -> bool:
+        if not self.is_loaded:
+            return False
         grown = self._durability.end(self.log) - self._snapshot_at
         return grown >= self._snapshot_every or (grown > 0 and self._grown_bytes >= SNAPSHOT_EVERY_BYTES)
 
@@ -158,13 +175,17 @@ class Journal(Generic[Machine]):
                 if size >= _DUMPED_AT_A_STRETCH:
                     size = 0
                     await asyncio.sleep(0)
+                    if self.machine is not machine:
+                        # It was unloaded meanwhile, and what is appended since does not reach this state.
+                        return
         end = self.log.end_offset
         # Raises if anything of what was dumped was taken back meanwhile.
         await self.settled()
         snapshot = _Snapshot(begin, end, parts)
         await asyncio.to_thread(_write_snapshot, self.log.open_files.disk, self._snapshot_path, snapshot)
-        self._snapshot_at = begin
-        self._grown_bytes -= grown_bytes
+        if self.machine is machine:
+            self._snapshot_at = begin
+            self._grown_bytes -= grown_bytes
         self.log.start_offset = begin
 
     def _load(self, until: int) -> None:

@@ -46,7 +46,17 @@ class Journals:
         self._stillness = stillness
         self._open: dict[str, Journal[Any]] = {}
 
-    def open(self, kind: JournalKind[Machine], shard: int = 0) -> Journal[Machine]:
+    def open(self, kind: JournalKind[Machine]) -> Journal[Machine]:
+        """A journal with its state."""
+        journal = self._open_log_of(kind)
+        journal.load()
+        return journal
+
+    def open_shards(self, kind: JournalKind[Machine]) -> list[Journal[Machine]]:
+        """The journals of a kind's shards; each shard loads its own."""
+        return [self._open_log_of(kind, shard) for shard in range(kind.shards or 1)]
+
+    def _open_log_of(self, kind: JournalKind[Machine], shard: int = 0) -> Journal[Machine]:
         kept = self._journal_log(self._folder.logs / kind.name / str(shard))
         point = self._checkpoints.point(kept.folder)
         journal = Journal(
@@ -61,9 +71,6 @@ class Journals:
         )
         self._open[kind.without.format(shard=shard)] = journal
         return journal
-
-    def open_shards(self, kind: JournalKind[Machine]) -> list[Journal[Machine]]:
-        return [self.open(kind, shard) for shard in range(kind.shards or 1)]
 
     def _journal_log(self, folder: Path) -> Log:
         size = min(_SEGMENT_BYTES, self._config.topic.segment_bytes)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 import numpy as np
 
-from goqueue.broker.coordinator.group_shards import Host
+from goqueue.broker.group_shards.host import Host
 from goqueue.broker.partitions.partition import Partition
 from goqueue.model.errors import GoQueueError
 from goqueue.model.runs import pairs

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import msgspec
 
-from goqueue.broker.coordinator.dead_letter_topics import dead_letter_topic
-from goqueue.broker.coordinator.group_shards import Host
-from goqueue.broker.coordinator.message_status import Standings, standings
 from goqueue.broker.dead_letters.moved_messages import mark_of
+from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic
+from goqueue.broker.group_shards.host import Host
+from goqueue.broker.group_shards.message_status import Standings, standings
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.frame_selection import read_frames_at
 from goqueue.broker.partitions.read import start_of
@@ -266,9 +266,7 @@ class MessageTraces:
             message = await self.message(place)
             topic = self.host.topic(place.topic)
             name = dead_letter_topic(self.host, topic)
-            queue = self._groups.shards.queue(
-                self._groups.shards.find(standing.group), topic.record.topic_id, place.partition
-            )
+            queue = self._groups.shards.find(standing.group).queue(topic.record.topic_id, place.partition)
             if message is None or name is None or queue is None:
                 return None
             number = place.partition % len(self.host.topic(name).partitions)

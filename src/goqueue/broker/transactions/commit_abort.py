@@ -133,7 +133,7 @@ class CommitAbort:
             touches = transaction.touched.values()
             await asyncio.gather(*[each.partition.durable(each.end) for each in touches])
             for name in {each.group for each in transaction.acks}:
-                await self._groups.shards.journal(name).settled()
+                await self._groups.shards.of(name).journal.settled()
             # If a topic was deleted meanwhile, the transaction cannot be committed as a whole.
             _check_topics(transaction)
         except GoQueueError as error:

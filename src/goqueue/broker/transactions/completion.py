@@ -211,7 +211,7 @@ class TransactionCompletion:
         failed = await self._made_durable(finished)
         try:
             for name in sorted({name for each in finished for name in each.groups}):
-                await self._groups.shards.journal(name).settled()
+                await self._groups.shards.of(name).journal.settled()
             # A topic that was deleted meanwhile has no log any more, and nothing to write again.
             safe = [
                 each.name

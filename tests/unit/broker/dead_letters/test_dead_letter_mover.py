@@ -12,12 +12,13 @@ import pytest
 from doubles.async_tests import until
 from doubles.group_broker import DEAD, GROUP, Desk, desk
 from doubles.group_ledger import settled
+from doubles.group_movers import mover_of, movers
 from doubles.loop import on_a_loop
 from doubles.power_loss import PowerLossDisk
 
-from goqueue.broker.coordinator import dead_letter_topics
 from goqueue.broker.dead_letters import dead_letter_mover
 from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover, _Since
+from goqueue.broker.group_shards import dead_letter_topics
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.delivery.events import Moved, Target
@@ -54,7 +55,7 @@ def stopped_before_it_is_noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[asyn
 
 async def killed(at: Desk) -> PowerLossDisk:
     """What its process would leave now; it goes on, and nobody looks."""
-    for task in list(at.groups._transfers._tasks.values()):
+    for task in [task for mover in movers(at.groups) for task in mover._tasks.values()]:
         task.cancel()
     return power_lost(at.disk)
 
@@ -83,7 +84,7 @@ async def test_a_message_gets_to_dead_letters_that_end_sooner_than_when_it_was_d
     async with desk() as at:
         await dead_letters_that_are_not_durable(at)
         await at.publish(b"poison")
-        at.groups._transfers._stopping.set()
+        mover_of(at.groups, GROUP)._stopping.set()
         await at.settle("reject", await at.poll())
         left = power_lost(at.disk)
     async with desk(left, join=False) as at:
@@ -98,7 +99,7 @@ async def test_rule_16_a_copy_is_found_although_a_power_loss_had_cut_what_was_be
     async with desk() as at:
         await dead_letters_that_are_not_durable(at)
         await at.publish(b"poison")
-        at.groups._transfers._stopping.set()
+        mover_of(at.groups, GROUP)._stopping.set()
         await at.settle("reject", await at.poll())
         left = power_lost(at.disk)
     with stopped_before_it_is_noted(monkeypatch) as copied:
@@ -139,10 +140,10 @@ async def test_dead_letters_that_were_made_anew_are_looked_through_from_their_be
         log = at.broker.topic(DEAD).partitions[0].log
         log.fail("its disk")
         await at.settle("reject", await at.poll())
-        await until(lambda: at.groups._transfers.held_up)
-        [queue] = [queue for queue in at.groups.shards.queues_of(at.groups.shards.find(GROUP)) if queue.moving]
+        await until(lambda: at.groups.held_up())
+        [queue] = [queue for queue in at.groups.shards.find(GROUP).queues() if queue.moving]
         # As if the failure had come when the copy was written already.
-        at.groups._transfers._progress[queue.key].doubtful[0] = _Since(at.broker.topic(DEAD).record.topic_id, 3)
+        mover_of(at.groups, GROUP)._progress[queue.key].doubtful[0] = _Since(at.broker.topic(DEAD).record.topic_id, 3)
         await at.broker.delete_topic(DEAD)
         await at.broker.create_topic(DEAD, {"partitions": 1})
         assert await letters(at) == [b"poison"]
@@ -154,7 +155,7 @@ async def test_dead_letters_that_were_made_anew_before_a_start_are_looked_throug
         await at.broker.create_topic(DEAD, {"partitions": 1})
         await at.publish(b"theirs", b"theirs", b"theirs", topic=DEAD)
         await at.publish(b"poison")
-        at.groups._transfers._stopping.set()
+        mover_of(at.groups, GROUP)._stopping.set()
         await at.settle("reject", await at.poll())
         await at.broker.delete_topic(DEAD)
         await at.broker.create_topic(DEAD, {"partitions": 1})
@@ -197,8 +198,8 @@ async def test_a_message_that_is_done_otherwise_while_it_is_read_is_not_copied(
             found = await read(partition, offset)
             if not done:
                 done.append(offset)
-                [queue] = at.groups.shards.queues_of(at.groups.shards.find(GROUP))
-                at.groups.shards.change(GROUP, [Moved(queue.key, [0, 1])])
+                [queue] = at.groups.shards.find(GROUP).queues()
+                at.groups.shards.of(GROUP).change(GROUP, [Moved(queue.key, [0, 1])])
             return found
 
         monkeypatch.setattr(dead_letter_mover, "_message", read_and_be_done)

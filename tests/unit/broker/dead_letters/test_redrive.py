@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from doubles.group_broker import DEAD, GROUP, TOPIC, Desk, config_with, desk
 from doubles.group_ledger import settled
+from doubles.group_movers import mover_of
 from doubles.loop import on_a_loop
 from doubles.power_loss import PowerLossDisk
 
@@ -179,12 +180,12 @@ async def test_a_folder_that_names_what_can_be_no_topic_has_its_dead_letters_at_
 async def test_what_is_on_its_way_to_what_can_be_no_topic_arrives_at_the_usual_place() -> None:
     disk = PowerLossDisk()
     async with desk(disk) as at:
-        at.groups._transfers._stopping.set()
+        mover_of(at.groups, GROUP)._stopping.set()
         await at.publish(b"v")
         await at.poll()
-        [queue] = at.groups.shards.queues_of(at.groups.shards.find(GROUP))
+        [queue] = at.groups.shards.find(GROUP).queues()
         parts = [(batch.lease, batch.runs) for batch in queue.batches()]
-        at.groups.shards.change(GROUP, [Moving(queue.key, parts, [], "no", Target(NO_TOPIC, "", 0, 0))])
+        at.groups.shards.of(GROUP).change(GROUP, [Moving(queue.key, parts, [], "no", Target(NO_TOPIC, "", 0, 0))])
     async with desk(disk, join=False) as at:
         await settled(at.broker)
         assert [each.value for each in await at.stored(DEAD)] == [b"v"]
@@ -238,7 +239,7 @@ async def test_rule_16_a_stop_in_the_middle_neither_loses_nor_doubles() -> None:
 @on_a_loop
 async def test_a_group_is_not_deleted_while_its_messages_are_on_their_way() -> None:
     async with desk() as at:
-        at.groups._transfers._stopping.set()
+        mover_of(at.groups, GROUP)._stopping.set()
         await at.publish(b"v")
         await at.settle("reject", await at.poll())
         await at.groups.leave(GROUP, at.members[GROUP])
@@ -335,7 +336,7 @@ async def test_a_redrive_is_answered_when_what_it_decided_is_durable(monkeypatch
             for _ in range(50):
                 await asyncio.sleep(0)
             assert not redriving.done()
-            assert any(queue.moving for queue in at.groups.shards.journal(REDRIVE).machine.queues())
+            assert any(queue.moving for queue in at.groups.shards.of(REDRIVE).journal.machine.queues())
         finally:
             may_sync.set()
         assert (await redriving).redriven == 1
@@ -347,11 +348,11 @@ async def test_a_dry_run_tells_what_would_be_and_changes_nothing() -> None:
         await at.publish(b"a", b"b")
         await at.reject_all()
         ends = [each.log.end_offset for topic in at.broker.running_topics() for each in topic.partitions]
-        journals = [each.log.end_offset for each in at.groups.shards.journals]
+        journals = [each.journal.log.end_offset for each in at.groups.shards.all]
         report = await redrive(at, dry_run=True)
         assert (report.matched, report.redriven, report.by_topic) == (2, 0, {TOPIC: 2})
         assert ends == [each.log.end_offset for topic in at.broker.running_topics() for each in topic.partitions]
-        assert journals == [each.log.end_offset for each in at.groups.shards.journals]
+        assert journals == [each.journal.log.end_offset for each in at.groups.shards.all]
         assert await at.poll() == []
 
 

@@ -58,7 +58,7 @@ async def test_what_waits_after_a_redrive_is_not_redriven_twice_over_a_restart(t
         assert (report.redriven, report.already) == (0, 1)
         bench.pass_time(10_000)
         await fired(bench)
-        (member,) = bench.broker.groups.shards.find("g").state.members
+        (member,) = bench.broker.groups.shards.find("g").group.state.members
         assert [got.value for got in await bench.poll(member, wait_ms=5_000)] == [b"poison"]
         assert await bench.poll(member) == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goqueue.broker.events.range_effects import RangeEffects, foreseen, undone_below
 from goqueue.delivery.events import Acked, Committed, CutTo, Delivered, Dropped, Moving, QueueOpened, ResetTo, Target
-from goqueue.delivery.lane import lease_in
+from goqueue.delivery.leases import lease_in
 from goqueue.delivery.queue import Queue
 
 LOW, NORMAL = 3, 2

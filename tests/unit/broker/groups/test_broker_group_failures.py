@@ -10,6 +10,7 @@ import pytest
 from doubles.async_tests import until
 from doubles.group_broker import DEAD, GROUP, TOPIC, Desk, desk
 from doubles.group_ledger import settled
+from doubles.group_movers import mover_of
 from doubles.group_scripts import CONFIG, ROOT
 from doubles.loop import on_a_loop
 from doubles.power_loss import PowerLossDisk
@@ -26,7 +27,8 @@ def full(at: Desk) -> None:
 
 
 def state_of(at: Desk) -> dict[str, bytes | None]:
-    return {part: each.machine.dump(part) for each in at.groups.shards.journals for part in each.machine.parts()}
+    machines = [each.journal.machine for each in at.groups.shards.all]
+    return {part: machine.dump(part) for machine in machines for part in machine.parts()}
 
 
 @on_a_loop
@@ -59,7 +61,7 @@ async def test_messages_whose_time_is_up_while_the_disk_is_full_are_given_back_w
     async with desk(visibility_timeout_ms=100) as at:
         await at.publish(b"v")
         await at.poll()
-        [queue] = at.groups.shards.journal(GROUP).machine.queues()
+        [queue] = at.groups.shards.of(GROUP).journal.machine.queues()
         full(at)
         due_ns = queue.next_time_ns()
         assert due_ns is not None
@@ -78,16 +80,16 @@ async def test_a_topic_that_came_while_the_disk_was_full_is_read_when_there_is_r
         await at.broker.create_topic("later")
         await at.groups.join(GROUP, Join("d", ["later", TOPIC]))
         await at.broker.delete_topic("later")
-        shards = at.groups.shards
-        change = shards.change
+        shard = at.groups.shards.of(GROUP)
+        change = shard.change
 
-        def refuse(name: str, events: Any) -> None:
+        def refuse(*_: Any) -> None:
             raise DiskFull("no room", retry_after_s=1)
 
-        shards.change = refuse  # type: ignore[method-assign]
+        shard.change = refuse  # type: ignore[method-assign]
         await at.broker.create_topic("later")
         assert {lag.topic for lag in at.groups.lag(GROUP)} == {TOPIC}
-        shards.change = change  # type: ignore[method-assign]
+        shard.change = change  # type: ignore[method-assign]
         await until(lambda: {lag.topic for lag in at.groups.lag(GROUP)} == {TOPIC, "later"}, 10)
 
 
@@ -98,8 +100,8 @@ async def test_dead_letters_wait_for_room_and_are_not_doubled() -> None:
         await at.reject_all()
         await at.publish(b"v", b"w")
         got = await at.poll()
-        [queue] = at.groups.shards.journal(GROUP).machine.queues()
-        transfers = at.groups._transfers
+        [queue] = at.groups.shards.of(GROUP).journal.machine.queues()
+        transfers = mover_of(at.groups, GROUP)
         append = transfers._append
 
         async def then_full(*arguments: Any) -> None:
@@ -120,7 +122,7 @@ async def test_dead_letters_wait_for_room_and_are_not_doubled() -> None:
 @on_a_loop
 async def test_an_unforeseen_error_neither_loses_nor_doubles_nor_spins() -> None:
     async with desk() as at:
-        transfers = at.groups._transfers
+        transfers = mover_of(at.groups, GROUP)
         create, tries = transfers._create, 0
 
         async def failing(name: str, settings: dict[str, object]) -> Any:
@@ -174,15 +176,15 @@ async def test_rule_1_a_failed_fsync_takes_the_group_back_to_what_is_durable() -
 @on_a_loop
 async def test_one_failed_shard_does_not_keep_the_others_from_their_snapshots() -> None:
     async with desk() as at:
-        failed = at.groups.shards.journal(GROUP)
+        failed = at.groups.shards.of(GROUP).journal
         names = (f"g{number}" for number in range(100))
-        other = next(name for name in names if at.groups.shards.journal(name) is not failed)
+        other = next(name for name in names if at.groups.shards.of(name).journal is not failed)
         await at.groups.configure(other, {})
         failed.log.fail("broken")
-        for journal in at.groups.shards.journals:
-            journal._snapshot_every = 1
+        for shard in at.groups.shards.all:
+            shard.journal._snapshot_every = 1
         await at.broker.snapshot_if_due()
-        assert at.groups.shards.journal(other).log.start_offset > 0
+        assert at.groups.shards.of(other).journal.log.start_offset > 0
 
 
 @on_a_loop
@@ -190,18 +192,18 @@ async def test_an_idle_group_with_messages_on_their_way_is_not_forgotten() -> No
     async with desk() as at:
         await at.groups.configure(GROUP, {"idle_expiry_ms": 60_000})
         await at.publish(b"v")
-        at.groups._transfers._stopping.set()
+        mover_of(at.groups, GROUP)._stopping.set()
         await at.settle("reject", await at.poll())
         await at.groups.leave(GROUP, at.members[GROUP])
         group = at.groups.shards.find(GROUP)
-        group.state.empty_since_ns = 0
-        at.groups._membership.tend(GROUP)
+        group.group.state.empty_since_ns = 0
+        at.groups._expiry.expire_due(group.shard, GROUP)
         assert at.groups.shards.find(GROUP) is group
-        at.groups._transfers._stopping.clear()
-        [queue] = at.groups.shards.queues_of(group)
-        at.groups._transfers.begin(queue)
+        mover_of(at.groups, GROUP)._stopping.clear()
+        [queue] = group.queues()
+        mover_of(at.groups, GROUP).begin(queue)
         await settled(at.broker)
-        at.groups._membership.tend(GROUP)
+        at.groups._expiry.expire_due(group.shard, GROUP)
         assert at.groups.shards.names() == []
 
 
@@ -256,7 +258,7 @@ async def test_a_broker_without_its_group_journal_refuses_to_start() -> None:
 async def test_a_broker_whose_group_snapshot_is_gone_refuses_to_start_or_replays_everything() -> None:
     at = await shut_desk()
     async with desk(at.disk, join=False) as again:
-        journal = again.groups.shards.journal(GROUP)
+        journal = again.groups.shards.of(GROUP).journal
         await journal.snapshot()
         path: Path = journal._snapshot_path
     at.disk.damage(path, lambda content: content[:-3])
@@ -281,7 +283,7 @@ async def test_a_folder_of_a_partition_that_is_gone_takes_its_groups_back_to_the
 @on_a_loop
 async def test_rule_2_the_journals_of_groups_are_trimmed_only_below_a_snapshot_and_then_really_shrink() -> None:
     async with desk() as at:
-        journal = at.groups.shards.journal(GROUP)
+        journal = at.groups.shards.of(GROUP).journal
         for _ in range(30):
             await at.publish(*(b"v%d" % number for number in range(50)))
             for got in await at.poll():

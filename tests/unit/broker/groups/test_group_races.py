@@ -13,10 +13,10 @@ import pytest
 from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
-from goqueue.broker.coordinator.backlog import NORMAL
 from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover
 from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.dead_letters.redrive import Filter
+from goqueue.broker.group_shards.backlog import NORMAL
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.partitions.partition import Partition
 from goqueue.delivery.queue import Queue
@@ -34,7 +34,7 @@ async def bench(path: Path, group: GroupSettings | None = None, **limits: int) -
 
 
 def queue_of(it: GroupBench) -> Queue:
-    [queue] = it.broker.groups.shards.queues_of(it.broker.groups.shards.find("g"))
+    [queue] = it.broker.groups.shards.find("g").queues()
     return queue
 
 
@@ -96,7 +96,7 @@ async def test_a_poll_that_is_full_leaves_its_other_partitions_to_those_who_wait
             it.broker.topic(name).partition(0).watcher = None
             await it.publish(name.encode(), topic=name)
         news = it.broker.topic("t2")
-        it.broker.groups.shards._news(partition_key(news.record.topic_id, 0), news.partition(0))
+        it.broker.groups.shards.news.publish(partition_key(news.record.topic_id, 0), news.partition(0))
         async with asyncio.timeout(60):
             got = [*await first_poll, *await second_poll]
         assert sorted(each.value for each in got) == [b"t1", b"t2"]
@@ -233,7 +233,8 @@ async def test_what_is_done_beyond_the_cursor_is_taken_back_with_a_log_that_was_
         await it.moved()
         assert queue_of(it).is_done(2, NORMAL)
         it.broker.topic("t").partition(0).log.truncate_to(1, lambda: None)
-        it.broker.groups._take_up(queue_of(it))
+        shard = it.broker.groups.shards.of("g")
+        shard._take_up(queue_of(it), shard.work)
         assert not queue_of(it).is_done(2, NORMAL)
 
 
@@ -267,8 +268,8 @@ async def test_a_redrive_leaves_nothing_open_for_a_topic_that_was_deleted_meanwh
         await it.broker.delete_topic("t.dlq")
         with pytest.raises(TopicNotFound):
             await letters._send_back(dead, found, 0)
-        group = it.broker.groups.shards.journal(REDRIVE).machine.get(REDRIVE)
-        assert group is None or not it.broker.groups.shards.queues_of(group)
+        group = it.broker.groups.shards.get(REDRIVE)
+        assert group is None or not group.queues()
 
 
 @on_a_loop
@@ -277,7 +278,7 @@ async def test_rule_12_a_group_is_what_it_was_made_whatever_the_defaults_become(
         await it.topic()
         await it.join()
     async with bench(tmp_path, GroupSettings(kind="sticky", mode="stream", max_in_flight=7)) as it:
-        settings = it.broker.groups.shards.settings(it.broker.groups.shards.find("g"))
+        settings = it.broker.groups.shards.find("g").settings
         assert (settings.kind, settings.mode, settings.max_in_flight) == ("range", "queue", 7)
 
 

@@ -112,7 +112,7 @@ async def test_members_whose_partitions_do_not_move_never_stop_receiving(tmp_pat
         guests = []
         for number in range(5):
             guests.append(await it.join(**settings))
-            assert it.broker.groups.shards.find("g").state.handovers
+            assert it.broker.groups.shards.find("g").group.state.handovers
             staying = owners()
             assert staying.items() <= before.items() and set(staying.values()) == {each.member for each in workers}
             await round_of(b"guest %d" % number)

@@ -14,6 +14,7 @@ from behaviour.faulty_files import FaultyFiles, of_metadata, of_topic
 from behaviour.host import config_for
 from doubles.async_tests import until
 from doubles.group_broker import GROUP, desk
+from doubles.group_movers import mover_of
 from doubles.loop import on_a_loop
 
 from goqueue.broker.broker import Broker
@@ -276,7 +277,7 @@ async def test_a_delayed_message_that_was_cancelled_is_not_late(
 @on_a_loop
 async def test_dead_letters_that_cannot_be_moved_are_a_warning() -> None:
     async with desk() as at:
-        transfers, settling = at.groups._transfers, at.groups.settling
+        transfers, settling = mover_of(at.groups, GROUP), at.groups.settling
         create = transfers._create
 
         async def refuse(name: str, settings: dict[str, object]) -> Any:

@@ -115,4 +115,4 @@ async def test_what_a_join_sets_takes_effect_in_a_group_that_exists(tmp_path: Pa
         await it.join(kind="shared")
         await it.join(kind="shared", max_in_flight=7)
         shards = it.broker.groups.shards
-        assert shards.settings(shards.find("g")).max_in_flight == 7
+        assert shards.find("g").settings.max_in_flight == 7

@@ -55,7 +55,7 @@ def lanes_of(got: Iterable[Got]) -> list[int]:
 
 def queue_of(it: GroupBench, partition: int = 0) -> Queue:
     shards = it.broker.groups.shards
-    found = shards.queue(shards.find("g"), it.broker.topic("t").record.topic_id, partition)
+    found = shards.find("g").queue(it.broker.topic("t").record.topic_id, partition)
     assert found is not None
     return found
 
@@ -502,7 +502,7 @@ async def test_a_poll_given_up_in_the_middle_gives_back_what_it_had_and_nothing_
                 await stuck.wait()
             poll.cancel()
             await asyncio.gather(poll, return_exceptions=True)
-        group = it.broker.groups.shards.find("g")
+        group = it.broker.groups.shards.find("g").group
         assert group.in_flight == {member: 4}
         await it.ack(*before)
         rest = await it.poll(member)
@@ -586,7 +586,7 @@ async def test_a_lane_that_waits_for_a_key_stops_alone(tmp_path: Path) -> None:
         poll = it.polling(member)
         await it.waiting(1)
         await asyncio.sleep(0)
-        assert len(it.broker.groups.shards.runtime("g").waiters) == 1
+        assert len(it.broker.groups.shards.find("g").runtime.waiters) == 1
         await it.ack(next(each for each in first if each.lane == CRITICAL))
         async with asyncio.timeout(60):
             assert lanes_of(await poll) == [CRITICAL]

@@ -63,7 +63,7 @@ async def test_what_is_done_is_not_read_again() -> None:
         await at.publish(*(b"%d" % number for number in range(1_000)))
         got = await at.poll(1_000)
         await at.settle("ack", [each for each in got if each.message.offset not in (3, 4, 900)])
-        queue = at.groups.shards.queues_of(at.groups.shards.find(GROUP))[0]
+        queue = at.groups.shards.find(GROUP).queues()[0]
         partition = at.broker.topic(TOPIC).partitions[0]
         assert peek._candidates(queue, partition, 0, None, False) == [(3, 5), (900, 901)]
         assert peek._candidates(queue, partition, 4, "in-flight", False) == [(4, 5), (900, 901)]
@@ -122,12 +122,12 @@ async def test_a_look_takes_nothing_and_changes_nothing() -> None:
         [got] = await at.poll(1)
         await at.groups.settling.settle_receipts([got.receipt], SettlementRequest(Verb.NACK, 3_600_000, "later"))
         await at.poll(1)
-        queue = at.groups.shards.queues_of(at.groups.shards.find(GROUP))[0]
-        before, ends = queue.dump(), [each.log.end_offset for each in at.groups.shards.journals]
+        queue = at.groups.shards.find(GROUP).queues()[0]
+        before, ends = queue.dump(), [each.journal.log.end_offset for each in at.groups.shards.all]
         for state in (None, *peek.STATES):
             await page(at, state=state)
         assert queue.dump() == before
-        assert [each.log.end_offset for each in at.groups.shards.journals] == ends
+        assert [each.journal.log.end_offset for each in at.groups.shards.all] == ends
 
 
 @pytest.mark.parametrize(

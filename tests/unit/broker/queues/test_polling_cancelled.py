@@ -18,7 +18,7 @@ async def test_what_a_cancelled_poll_was_about_to_answer_is_anyones_at_once_and_
         await it.topic(partitions=2)
         member = await it.join(kind="shared")
         await it.publish(b"a", b"b")
-        group = it.broker.groups.shards.find("g")
+        group = it.broker.groups.shards.find("g").group
         for _ in range(6):
             polling = asyncio.create_task(it.poll(member))
             while not group.in_flight:  # noqa: ASYNC110

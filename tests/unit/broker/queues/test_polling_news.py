@@ -17,7 +17,7 @@ from doubles.async_tests import until
 from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
-from goqueue.broker.coordinator.group_runtime import GroupRuntime, Waiter
+from goqueue.broker.group_shards.group_runtime import GroupRuntime, Waiter
 from goqueue.broker.runtime.spread_calls import SpreadCalls, wake
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import UnknownMember
@@ -105,7 +105,7 @@ async def test_a_publish_visits_the_groups_of_its_partition_that_wait(
         with monkeypatch.context() as patch:
             patch.setattr(GroupRuntime, "wake_one", counted)
             partition.wake()
-        assert visits == {it.broker.groups.shards.runtime(name): 1 for name in here}
+        assert visits == {it.broker.groups.shards.find(name).runtime: 1 for name in here}
         await it.publish(b"x")
         async with asyncio.timeout(60):
             for name in here:
@@ -119,7 +119,7 @@ async def test_nobody_is_kept_who_does_not_wait_any_more(tmp_path: Path) -> None
     """However the wait ended: woken, too late, given up, the member or the group gone."""
     async with bench(tmp_path) as it:
         await it.topic()
-        takers = it.broker.groups.shards._takers
+        takers = it.broker.groups.shards.news.takers
         member = await it.join(kind="shared")
         first, second = it.polling(member, wait_ms=_WAIT_MS), it.polling(member, wait_ms=_WAIT_MS)
         await it.waiting(2)
@@ -271,4 +271,4 @@ async def test_whoever_waits_is_told_of_everything(tmp_path: Path, seed: int) ->
 
         await until(have_all, within_s=20)
         await crowd.go()
-        assert not it.broker.groups.shards._takers
+        assert not it.broker.groups.shards.news.takers

@@ -41,7 +41,7 @@ async def test_a_poll_that_finds_nothing_in_time_answers_with_nothing(tmp_path: 
     async with bench(tmp_path) as it:
         await it.topic()
         assert await it.poll(await it.join(), wait_ms=20) == []
-        assert not it.broker.groups.shards.runtime("g").waiters
+        assert not it.broker.groups.shards.find("g").runtime.waiters
 
 
 @on_a_loop
@@ -242,7 +242,7 @@ async def test_groups_that_are_not_there_are_not_remembered(tmp_path: Path) -> N
         for number in range(5):
             with pytest.raises(GroupNotFound):
                 await it.poll("m", group=f"none{number}")
-        assert not it.broker.groups.shards._runtimes
+        assert not any(shard._active for shard in it.broker.groups.shards.all)
 
 
 @on_a_loop
@@ -252,7 +252,7 @@ async def test_a_group_that_is_deleted_is_not_told_of_news_any_more(tmp_path: Pa
         member = await it.join()
         await it.broker.groups.leave("g", member)
         await it.broker.groups.delete("g")
-        assert not any(it.broker.groups.shards._groups_on.values())
+        assert not any(it.broker.groups.shards.news._groups_on.values())
         await it.publish(b"x")
 
 
@@ -265,13 +265,13 @@ async def test_a_long_poll_outlasts_its_session_without_keeping_the_broker_busy(
         poll = it.polling(member)
         await it.waiting(1)
         it.pass_time(5_000)
-        times = it.broker.groups.shards.group_times
+        times = it.broker.groups.shards.of("g").group_times
         assert min(at_ns for at_ns, _ in times._set.values()) > it.clock.now_ns(), "it would ring again and again"
-        assert member in it.broker.groups.shards.find("g").state.members
+        assert member in it.broker.groups.shards.find("g").group.state.members
         poll.cancel()
         await asyncio.gather(poll, return_exceptions=True)
         it.pass_time(1_000)
-        assert member not in it.broker.groups.shards.find("g").state.members
+        assert member not in it.broker.groups.shards.find("g").group.state.members
 
 
 @on_a_loop

@@ -13,7 +13,7 @@ from behaviour.clock import ManualClock
 from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
-from goqueue.broker.coordinator.backlog import NORMAL
+from goqueue.broker.group_shards.backlog import NORMAL
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
 from goqueue.delivery.queue import Queue
@@ -32,7 +32,7 @@ async def bench(path: Path, clock: ManualClock | None = None, **limits: int) -> 
 
 def queue_of(it: GroupBench, group: str = "g", partition: int = 0) -> Queue:
     shards = it.broker.groups.shards
-    found = shards.queue(shards.find(group), it.broker.topic("t").record.topic_id, partition)
+    found = shards.find(group).queue(it.broker.topic("t").record.topic_id, partition)
     assert found is not None
     return found
 
@@ -90,7 +90,7 @@ async def test_messages_nacked_here_and_there_come_again_each_once(tmp_path: Pat
         again = await it.poll(member, 3_000)
         assert [each.offset for each in again] == [each.offset for each in chosen]
         assert [each.value for each in again] == [each.value for each in chosen]
-        assert it.broker.groups.shards.find("g").in_flight == {member: 3_000}
+        assert it.broker.groups.shards.find("g").group.in_flight == {member: 3_000}
 
 
 # Rule 1 and 14: one decision at a time, counts that last
@@ -154,7 +154,7 @@ async def test_a_topic_made_again_inherits_no_group_state_and_no_receipt(tmp_pat
         await it.publish(b"old")
         (old,) = await it.poll(member)
         await it.broker.delete_topic("t")
-        assert it.broker.groups.shards.find("g").in_flight == {}
+        assert it.broker.groups.shards.find("g").group.in_flight == {}
         await it.topic()
         await it.publish(b"new")
         (new,) = await it.poll(member)
@@ -328,7 +328,7 @@ async def test_what_waited_for_its_key_comes_after_a_restart_without_anything_ne
         member = await it.join(kind="shared", ordering="key")
         await it.publish(b"a1", b"a2", b"a3", key=b"a")
         (got,) = await it.poll(member)
-        assert it.broker.groups.shards.must_learn_keys(it.broker.groups.shards.find("g"), queue_of(it)) is False
+        assert it.broker.groups.shards.find("g").must_learn_keys(queue_of(it)) is False
         await it.ack(got)
     async with bench(tmp_path, clock) as it:
         (got,) = await it.poll(member)
@@ -410,7 +410,7 @@ async def test_a_message_that_ends_its_consumers_becomes_a_dead_letter(tmp_path:
             (got,) = await it.poll(member)
             assert got.count == count
             it.pass_time(1_000)
-            assert member not in it.broker.groups.shards.find("g").state.members
+            assert member not in it.broker.groups.shards.find("g").group.state.members
         assert await dead_letters(it) == [b"poison"]
         assert it.lag() == 0
 

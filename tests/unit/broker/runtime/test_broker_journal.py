@@ -85,6 +85,7 @@ def opened(disk: PowerLossDisk, snapshot_every: int = 3, start: int = 0, vouched
     log.start_offset = max(log.start_offset, start)
     commits = GroupCommit(disk, ROOT)
     journal = Journal(log, commits, SNAPSHOT, Sums, Added, snapshot_every, vouched_end)
+    journal.load()
     return Bench(disk, commits, log, journal)
 
 

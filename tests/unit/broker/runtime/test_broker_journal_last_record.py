@@ -59,7 +59,9 @@ def opened(disk: PowerLossDisk) -> tuple[Journal[Names], GroupCommit]:
         make_folder(disk, folder)
     log = open_log(OpenFiles(disk, 100), FOLDER, LogOptions(), Ticking())
     commits = GroupCommit(disk, ROOT)
-    return Journal(log, commits, SNAPSHOT, Names, Named), commits
+    journal = Journal(log, commits, SNAPSHOT, Names, Named)
+    journal.load()
+    return journal, commits
 
 
 def names_on(disk: PowerLossDisk) -> list[str]:

@@ -38,7 +38,7 @@ from goqueue.delivery.events import (
     Returned,
     Target,
 )
-from goqueue.delivery.lane import lease_in
+from goqueue.delivery.leases import lease_in
 from goqueue.model.errors import CorruptData, GoQueueError
 from goqueue.model.ids import queue_key
 from goqueue.storage.files.checkpoint import RecoveryPoint
@@ -64,7 +64,10 @@ def opened(
     log = open_log(OpenFiles(disk, 100), FOLDER, LogOptions(segment_bytes, 300), Ticking(), point)
     commits = GroupCommit(disk, ROOT)
     commits._thread = InlineExecutor()  # type: ignore[assignment]
-    return Journal(log, commits, SNAPSHOT, make, events, 50, 0 if point is None else point.base + point.count)
+    vouched_end = 0 if point is None else point.base + point.count
+    journal: Journal[Any] = Journal(log, commits, SNAPSHOT, make, events, 50, vouched_end)
+    journal.load()
+    return journal
 
 
 def shape(machine: Any) -> dict[str, Any]:

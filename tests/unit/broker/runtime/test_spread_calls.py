@@ -10,8 +10,8 @@ from doubles.async_tests import until
 from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
-from goqueue.broker.coordinator import group_runtime
-from goqueue.broker.coordinator.group_runtime import GroupRuntime
+from goqueue.broker.group_shards import group_runtime
+from goqueue.broker.group_shards.group_runtime import GroupRuntime
 from goqueue.broker.partitions.delayed_records import read_delayed_records
 from goqueue.broker.runtime.named_timers import NamedTimers
 from goqueue.broker.runtime.spread_calls import AT_A_ROUND, SpreadCalls, wake
@@ -86,10 +86,10 @@ async def test_a_message_for_many_groups_wakes_a_few_of_them_in_each_round(tmp_p
             member = await it.join(f"g{number}")
             polls.append(it.polling(member, group=f"g{number}", wait_ms=HOUR_MS))
             await it.waiting(1, f"g{number}")
-        shards = it.broker.groups.shards
+        news = it.broker.groups.shards.news
         woken: list[str] = []
-        told = shards._pass_news
-        shards._news_rounds._do = lambda each: (woken.append(each[0]), told(each))[1]
+        told = news._wake_one
+        news._rounds._do = lambda each: (woken.append(each[0]), told(each))[1]
         it.broker.topic("t").partition(0).wake()
         assert len(woken) == AT_A_ROUND
         await asyncio.sleep(0)
@@ -141,7 +141,7 @@ async def test_who_joins_sets_an_alarm_for_itself_and_for_nobody_else(
 ) -> None:
     async with bench(tmp_path) as it:
         await it.topic(partitions=2)
-        alarms = it.broker.groups.shards.group_times
+        alarms = it.broker.groups.shards.of("g").group_times
         count = 0
         set_one = NamedTimers.set
 

@@ -13,7 +13,7 @@ from doubles.transaction_bench import GROUP, OTHER, TOPIC, Bench, bench
 
 import goqueue.broker.transactions.completion
 import goqueue.coordination.issued_ids
-from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.group_shards.group_shard import GroupShard
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.transactions.producer_fencing import ProducerIdentity
@@ -598,15 +598,16 @@ async def test_groups_are_told_of_an_end_as_soon_as_there_is_room(
         await it.publish(None, b"a")
         transaction = await it.begin()
         await it.ack_in(transaction, await it.poll())
-        change = it.broker.groups.shards.change
+        shard = it.broker.groups.shards.of(GROUP)
+        change = shard.change
 
         def refused(*_: Any) -> None:
             raise DiskFull("no room")
 
-        it.broker.groups.shards.change = refused  # type: ignore[method-assign]
+        shard.change = refused  # type: ignore[method-assign]
         await (it.commit if is_commit else it.abort)(transaction)
         assert it.transactions.opened.all() == []
-        it.broker.groups.shards.change = change  # type: ignore[method-assign]
+        shard.change = change  # type: ignore[method-assign]
         await until(lambda: not it.transactions.completion.held_up)
         assert it.lag() == (0 if is_commit else 1)
         assert len(await it.poll()) == it.lag()
@@ -621,7 +622,7 @@ async def test_acks_that_only_some_groups_could_note_abort_the_transaction() -> 
         await it.publish(None, b"b", topic=OTHER)
         both = [*await it.poll(), *await it.poll(group="h")]
         transaction = await it.begin()
-        journal = it.broker.groups.shards.journal("h")
+        journal = it.broker.groups.shards.of("h").journal
         propose = journal.propose
 
         def refused(events: Any) -> None:
@@ -689,7 +690,7 @@ async def test_a_group_whose_journal_has_failed_does_not_keep_a_transaction_from
             await it.publish(transaction, b"v", topic=OTHER)
             if end == "abort":
                 await it.ack_in(transaction, await it.poll())
-                it.broker.groups.shards.journal(GROUP).log.fail("broken")
+                it.broker.groups.shards.of(GROUP).journal.log.fail("broken")
             await getattr(it, end)(transaction)
             assert it.transactions.opened.all() == []
         await it.restart()
@@ -847,7 +848,7 @@ async def test_a_restart_keeps_what_was_prepared_with_its_acks_offsets_and_delay
         await it.poll(group="s")
         transaction = await it.begin()
         await it.ack_in(transaction, await it.poll())
-        generation = it.broker.groups.shards.find("s").state.generation
+        generation = it.broker.groups.shards.find("s").group.state.generation
         await it.transactions.add_offsets(transaction, "s", it.members["s"], {TOPIC: {0: 1}}, generation)
         await it.publish(transaction, b"v", topic=OTHER)
         await it.publish(transaction, b"later", topic=OTHER, delay_ms=1_000)
@@ -919,7 +920,7 @@ async def test_a_start_on_a_full_disk_neither_aborts_what_was_committed_nor_forg
         await it.commit(committed)
         fails = [DiskFull("no room")]
         fail_while(fails, monkeypatch, Partition, "append_marker")
-        fail_while(fails, monkeypatch, GroupShards, "change")
+        fail_while(fails, monkeypatch, GroupShard, "change")
         await it.restart()
         assert await it.values(OTHER) == []
         fails.clear()

@@ -164,7 +164,7 @@ async def turns(count: int) -> None:
 
 
 def generation_of(it: Bench, group: str = GROUP) -> int:
-    return it.broker.groups.shards.find(group).state.generation
+    return it.broker.groups.shards.find(group).group.state.generation
 
 
 # Acks in a transaction
@@ -449,7 +449,7 @@ async def test_a_partition_changes_hands_when_the_transaction_that_was_waited_fo
         both = {TOPIC: {0: 1, 1: 1}}
         await it.transactions.add_offsets(transaction, GROUP, first, both, generation_of(it))
         await it.join(kind="sticky", mode="stream", name="second")
-        group = it.broker.groups.shards.find(GROUP)
+        group = it.broker.groups.shards.find(GROUP).group
         assert len(group.state.handovers) == 1
         await it.commit(transaction)
         assert not group.state.handovers

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
 
 from goqueue.broker.runtime.spread_calls import SpreadCalls
 from goqueue.delivery.lane_scheduler import LaneScheduler
 from goqueue.delivery.receipts import Seal
 from goqueue.model.clock import NANOS_PER_SECOND
-from goqueue.model.group_settings import GroupSettings
 from goqueue.model.ids import PartitionKey, QueueKey
 from goqueue.model.message import HIDDEN
 from goqueue.observe.histogram import Histogram
@@ -87,7 +85,7 @@ class Served:
 
 
 class GroupRuntime:
-    """Lost with the process: after a restart every member gets a new session."""
+    """Lost when the shard is let go: every member gets a new session when it is led again."""
 
     def __init__(self, name: str, takers: dict[str, GroupRuntime], waking: SpreadCalls[asyncio.Future[None]]) -> None:
         self._name = name
@@ -104,8 +102,8 @@ class GroupRuntime:
         """Rises with every change of who owns what."""
         self.shares: dict[str, Share] = {}
         """By member; worked out when asked for, void when who owns what changes."""
-        self.settings: tuple[dict[str, Any], GroupSettings] | None = None
-        """Worked out from the overrides beside them."""
+        self.is_behind = False
+        """Whether the group has yet to follow topics that came or went: its journal took nothing just then."""
         self.lane_scheduler = LaneScheduler()
         """Of all members of a shared group."""
         self.served: dict[QueueKey, dict[int, Served]] = {}
@@ -119,6 +117,25 @@ class GroupRuntime:
         self._notified_s = -float("inf")
         """When members were last notified of a change, by the loop's clock."""
         self._notification: asyncio.TimerHandle | None = None
+
+    def note_served(
+        self, key: QueueKey, lane: int, count: int, waits_ns: tuple[int, int], now_ns: int, *, is_first: bool
+    ) -> None:
+        """So many messages of a queue's lane were delivered; how long the first and the last of them had waited.
+
+        These two stand for those between: looking at each would cost more than it is worth. ``is_first``: they had not
+        been delivered before.
+        """
+        by_lane = self.served.setdefault(key, {})
+        served = by_lane.get(lane)
+        if served is None:
+            served = by_lane[lane] = Served()
+        waited_ns = max(0, count * (sum(waits_ns) // 2))
+        served.add(count, waited_ns, now_ns)
+        self.lane_delivered[lane] += count
+        self.lane_wait_ns[lane] += waited_ns
+        if is_first:
+            self.note_end_to_end(count, *waits_ns)
 
     def note_end_to_end(self, count: int, first_ns: int, last_ns: int) -> None:
         """So many messages were delivered at once: how long the first and the last of them had been on their way."""

@@ -6,9 +6,9 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Mapping
 
-from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
-from goqueue.delivery.lane import lane_of
+from goqueue.delivery.leases import lane_of
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import TopicNotFound
 from goqueue.model.message import Message
@@ -29,11 +29,11 @@ async def standings(shards: GroupShards, topic: str, partition: int, messages: M
     except TopicNotFound:
         return found
     for name in sorted(shards.groups_on(topic_id, partition)):
-        group = shards.journal(name).machine.get(name)
-        queue = None if group is None else shards.queue(group, topic_id, partition)
+        group = shards.get(name)
+        queue = None if group is None else group.queue(topic_id, partition)
         if group is None or queue is None:
             continue
-        is_stream = shards.settings(group).mode == "stream"
+        is_stream = group.settings.mode == "stream"
         for standing in await standings_in(queue, topic, messages, is_stream=is_stream):
             found[standing.place.offset].append(standing)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from goqueue.broker.coordinator.group_shards import Host
+from goqueue.broker.group_shards.host import Host
 from goqueue.broker.partitions.topic import Topic
 from goqueue.delivery.events import Target
 from goqueue.delivery.queue import Queue

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from goqueue.broker.coordinator.dead_letter_topics import CreateTopic, dead_letter_topic, is_there, make_all
-from goqueue.broker.coordinator.group_shards import GroupShards
+from goqueue.broker.group_shards.dead_letter_topics import CreateTopic, dead_letter_topic, is_there, make_all
+from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.queues.claims import Claims
-from goqueue.broker.queues.queue_changes import QueueChanges
+from goqueue.broker.queues.receipt_claims import RequestClaims
 from goqueue.broker.queues.tally import Tally
 from goqueue.delivery.settlement import decide_settlement
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
@@ -21,13 +20,12 @@ _CAUSES = {Verb.NACK: NACK, Verb.REJECT: REJECT}
 _AT_A_STRETCH = 100
 
 
-class Settlement:
+class SettlementService:
     """Carries out requests of consumers about messages that were delivered to them."""
 
-    def __init__(self, shards: GroupShards, changes: QueueChanges, create: CreateTopic, tally: Tally) -> None:
+    def __init__(self, shards: GroupShards, create: CreateTopic, tally: Tally) -> None:
         """``create`` makes a topic for dead letters, to the end even if the caller is cancelled."""
         self._shards = shards
-        self._changes = changes
         self._create = create
         self.tally = tally
 
@@ -51,12 +49,12 @@ class Settlement:
     async def settle_receipts(self, receipts: Sequence[str], request: SettlementRequest) -> list[GoQueueError | None]:
         """One outcome for each receipt; those that hold are carried out whatever becomes of the others."""
         request.check()
-        claims = Claims(self._shards, request)
-        outcomes = _claim_receipts(claims, receipts)
+        claims = RequestClaims(self._shards, request)
+        outcomes = claims.add_receipts(receipts)
         if lacking := self._lacking_dead_letter_topics(claims, request):
             # Anything may happen while topics are made, so all is claimed anew.
-            claims = Claims(self._shards, request, await make_all(self._shards.host, self._create, lacking))
-            outcomes = _claim_receipts(claims, receipts)
+            claims = RequestClaims(self._shards, request, await make_all(self._shards.host, self._create, lacking))
+            outcomes = claims.add_receipts(receipts)
         await self._carry_out(claims, request)
         return outcomes
 
@@ -65,20 +63,20 @@ class Settlement:
     ) -> list[tuple[Runs, GoQueueError | None]]:
         """One outcome for each lease: which of its messages could not be settled, and why."""
         request.check()
-        claims = Claims(self._shards, request)
-        outcomes = _claim_leases(claims, leases)
+        claims = RequestClaims(self._shards, request)
+        outcomes = claims.add_leases(leases)
         if lacking := self._lacking_dead_letter_topics(claims, request):
-            claims = Claims(self._shards, request, await make_all(self._shards.host, self._create, lacking))
-            outcomes = _claim_leases(claims, leases)
+            claims = RequestClaims(self._shards, request, await make_all(self._shards.host, self._create, lacking))
+            outcomes = claims.add_leases(leases)
         await self._carry_out(claims, request)
         return outcomes
 
-    def _lacking_dead_letter_topics(self, claims: Claims, request: SettlementRequest) -> dict[str, Topic]:
+    def _lacking_dead_letter_topics(self, claims: RequestClaims, request: SettlementRequest) -> dict[str, Topic]:
         """For a rejection: dead-letter topics that do not exist yet, by name, with the topic that needs them."""
         lacking: dict[str, Topic] = {}
         if request.verb != Verb.REJECT:
             return lacking
-        for each in claims.queues:
+        for each in claims.by_queue.values():
             if not each.claimed:
                 continue
             name = dead_letter_topic(self._shards.host, each.topic)
@@ -86,17 +84,18 @@ class Settlement:
                 lacking[name] = each.topic
         return lacking
 
-    async def _carry_out(self, claims: Claims, request: SettlementRequest) -> None:
-        queues = claims.queues
-        for each in queues:
+    async def _carry_out(self, claims: RequestClaims, request: SettlementRequest) -> None:
+        journals = {}
+        for each in claims.by_queue.values():
+            journals[each.group.shard.number] = each.group.journal
             if each.claimed:
-                terms = self._changes.terms(each.group, each.queue, each.topic)
+                terms = each.group.terms(each.queue, each.topic)
                 settled = decide_settlement(each.queue, each.claimed, request, terms)
                 self._count(request.verb, settled.messages)
-                self._changes.apply(each.group, [each.claimed], settled.events, _CAUSES.get(request.verb, ""))
+                each.group.change(settled.events, _CAUSES.get(request.verb, ""), each.members)
         # A request that repeats another one may change nothing, and yet what it asks for may not be durable.
-        for name in {each.group.name for each in queues}:
-            await self._shards.journal(name).settled()
+        for journal in journals.values():
+            await journal.settled()
 
     def _count(self, verb: Verb, messages: int) -> None:
         match verb:
@@ -108,25 +107,3 @@ class Settlement:
                 self.tally.rejects += messages
             case Verb.EXTEND:
                 self.tally.extensions += messages
-
-
-def _claim_receipts(claims: Claims, receipts: Sequence[str]) -> list[GoQueueError | None]:
-    outcomes: list[GoQueueError | None] = [None] * len(receipts)
-    for index, text in enumerate(receipts):
-        try:
-            claims.add_receipt(text)
-        except GoQueueError as error:
-            # Thousands of them with all that their frames hold would keep the garbage collector busy.
-            outcomes[index] = error.with_traceback(None)
-    return outcomes
-
-
-def _claim_leases(claims: Claims, leases: Sequence[LeaseClaim]) -> list[tuple[Runs, GoQueueError | None]]:
-    outcomes: list[tuple[Runs, GoQueueError | None]] = []
-    for lease in leases:
-        try:
-            outcome = claims.add_lease(lease)
-            outcomes.append((outcome.refused, outcome.refusal))
-        except GoQueueError as error:
-            outcomes.append((lease.runs, error))
-    return outcomes

@@ -24,14 +24,18 @@ def is_plain(queue: Queue, partition: Partition) -> bool:
     return only is not None and len(queue.lanes) == 1 and only.cursor == queue.cursors.front
 
 
-def has_new(queue: Queue, partition: Partition) -> bool:
-    """Whether there is something that no poll has looked at yet, and that one may look at."""
+def may_scan(queue: Queue, partition: Partition, end: int, max_outstanding: int) -> bool:
+    """Whether there is something new before ``end``, which is the end of what is stable, and room to deliver it."""
+    return queue.leases.outstanding + len(queue.moving) < max_outstanding and has_new(queue, partition, end)
+
+
+def has_new(queue: Queue, partition: Partition, end: int) -> bool:
+    """Whether there is something before ``end`` that no poll has looked at yet, and that one may look at."""
     front = queue.cursors.front
     if queue.keys is not None and queue.keys.stopped:
         going = [number for number in LANES if number not in queue.keys.stopped]
-        end = partition.stable_end
         return any(lanes.first(partition.log, number, queue.cursor(number), end) is not None for number in going)
-    if partition.stable_end > front:
+    if end > front:
         return True
     return any(
         lane.cursor < front and lanes.first(partition.log, number, lane.cursor, front) is not None

@@ -1,0 +1,79 @@
+"""What one shard of groups does without a request: messages that come back, sessions that expire, dead letters."""
+
+from __future__ import annotations
+
+from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover
+from goqueue.broker.group_shards.group_shard import GroupShard
+from goqueue.broker.group_shards.shard_work import HeldUp
+from goqueue.broker.groups.member_expiry import MemberExpiry
+from goqueue.broker.groups.subscriptions import Subscriptions
+from goqueue.broker.queues.returns import Returns
+from goqueue.delivery.queue import Queue
+from goqueue.model.clock import NANOS_PER_SECOND
+from goqueue.model.errors import GoQueueError, StorageFailed
+from goqueue.model.logging import get_logger
+
+log = get_logger(__name__)
+
+_TRY_AGAIN_NS = NANOS_PER_SECOND
+
+
+class LeaderWork:
+    """The ``ShardWork`` of a shard that this broker leads."""
+
+    def __init__(
+        self,
+        shard: GroupShard,
+        returns: Returns,
+        expiry: MemberExpiry,
+        subscriptions: Subscriptions,
+        mover: DeadLetterMover,
+    ) -> None:
+        self._shard = shard
+        self._clock = shard.host.clock
+        self._returns = returns
+        self._expiry = expiry
+        self._subscriptions = subscriptions
+        self.mover = mover
+
+    def take_up_queue(self, queue: Queue) -> None:
+        self.mover.resume(queue)
+
+    def take_up_group(self, name: str) -> None:
+        group = self._shard.get(name)
+        if group is not None:
+            self._expiry.take_up(group)
+            self._subscriptions.keep_up(group)
+
+    def queue_due(self, queue: Queue) -> None:
+        group = self._shard.get(queue.group)
+        if group is None:
+            return
+        try:
+            self._returns.return_due(group, queue, self._clock.now_ns())
+        except StorageFailed as error:
+            log.error("a group stands still until the broker is restarted", group=group.name, error=str(error))
+        except GoQueueError as error:
+            log.warning("messages cannot be given back for now", group=group.name, error=str(error))
+            self._shard.look_again(queue, _TRY_AGAIN_NS)
+
+    def group_due(self, name: str) -> None:
+        try:
+            self._expiry.expire_due(self._shard, name)
+        except StorageFailed as error:
+            log.error("a group stands still until the broker is restarted", group=name, error=str(error))
+        except GoQueueError as error:
+            log.warning("a group cannot be seen to for now", group=name, error=str(error))
+            self._shard.group_times.set(name, self._clock.now_ns() + _TRY_AGAIN_NS)
+
+    def begin_moving(self, queue: Queue) -> None:
+        self.mover.begin(queue)
+
+    async def moved(self, queue: Queue) -> None:
+        await self.mover.finished(queue)
+
+    def held_up(self) -> list[HeldUp]:
+        return list(self.mover.held_up.values())
+
+    async def stop(self) -> None:
+        await self.mover.stop()
