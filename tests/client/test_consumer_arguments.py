@@ -76,7 +76,7 @@ def test_any_formatter_shows_what_a_line_is_about(caplog: pytest.LogCaptureFixtu
         with caplog.at_level(logging.WARNING), client.consumer("failing", "failing") as consumer:
 
             def fail(_: object) -> None:
-                consumer._consumer.stop_taking()
+                consumer._inner.stop_taking()
                 raise ZeroDivisionError("by nothing")
 
             consumer.run(fail, concurrency=1, signals=False)

@@ -89,7 +89,7 @@ def members(kind: type) -> list[Member]:
     found: dict[str, Member] = {}
     for base in kind.__mro__:
         if base.__module__.startswith("goqueue."):
-            for member in _members_of(_definition(base)):
+            for member in _members_of(_definition(base), base.__module__):
                 found.setdefault(member.name, member)
     return sorted(found.values(), key=lambda member: member.is_method)
 
@@ -104,15 +104,33 @@ def constructor(kind: type) -> str | None:
     return None
 
 
-def _members_of(node: ast.ClassDef) -> Iterator[Member]:
+def _members_of(node: ast.ClassDef, module: str) -> Iterator[Member]:
     for place, statement in enumerate(node.body):
-        if isinstance(statement, ast.AnnAssign | ast.Assign):
+        if derived := _derived(statement, module):
+            yield derived
+        elif isinstance(statement, ast.AnnAssign | ast.Assign):
             yield from _field(statement, _text_behind(node.body, place))
         elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             if statement.name == "__init__":
                 yield from _attributes(statement)
             elif not statement.name.startswith("_") and "overload" not in _decorators(statement):
                 yield _method(statement)
+
+
+def _derived(statement: ast.stmt, module: str) -> Member | None:
+    """A method of a synchronous class that is made of an asynchronous one: ``poll = blocking(AsyncConsumer.poll)``."""
+    match statement:
+        case ast.Assign(
+            targets=[ast.Name(name)],
+            value=ast.Call(func=ast.Name("blocking" | "made_on_loop"), args=[ast.Attribute(ast.Name(kind)), *made]),
+        ):
+            for base in getattr(import_module(module), kind).__mro__:
+                for node in _definition(base).body if base.__module__.startswith("goqueue.") else ():
+                    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+                        returns = made[0] if made else node.returns
+                        waits = ast.FunctionDef(name, node.args, [], [], returns)
+                        return Member(name, signature(waits), f"As ``{kind}.{name}``.", is_method=True)
+    return None
 
 
 def _field(statement: ast.AnnAssign | ast.Assign, doc: str) -> Iterator[Member]:

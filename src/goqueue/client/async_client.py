@@ -25,16 +25,8 @@ from goqueue.client.connection.topics import (
 from goqueue.client.consumer.consumer import AsyncConsumer
 from goqueue.client.consumer.membership import JoinTerms
 from goqueue.client.consumer.reader import Batch, Isolation, Reader, Record, Start, to_start
-from goqueue.client.consumer.rebalance import OnPartitions
 from goqueue.client.consumer.worker import Handler, check_callable, check_concurrency
-from goqueue.client.keywords import (
-    ClientOptions,
-    ConsumerOptions,
-    ProducerOptions,
-    TopicOptions,
-    TopicTuning,
-    WorkerOptions,
-)
+from goqueue.client.keywords import ClientOptions, ProducerOptions, TopicOptions, TopicTuning, WorkerOptions
 from goqueue.client.messages.schema_ids import load_schemas, schema_ids
 from goqueue.client.messages.serializers import Deserializer, SchemaReader, Serializer, to_bytes
 from goqueue.client.producer.producer import AsyncProducer
@@ -48,7 +40,7 @@ from goqueue.model.errors import (
     TopicExists,
     TopicNotFound,
 )
-from goqueue.model.group_settings import GroupKind, GroupMode, GroupSettings, Ordering, StartAt
+from goqueue.model.group_settings import GroupSettings
 from goqueue.model.logging import get_logger
 from goqueue.wire.proto import goqueue_pb2 as pb
 
@@ -140,59 +132,45 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         self._producers.add(producer)
         return producer
 
-    def consumer(
-        self,
-        group: str,
-        topics: str | Iterable[str],
-        *,
-        kind: GroupKind | None = None,
-        mode: GroupMode | None = None,
-        ordering: Ordering | None = None,
-        start: StartAt | None = None,
-        instance_id: str = "",
-        deserializer: Deserializer | None = None,
-        on_assigned: OnPartitions | None = None,
-        on_revoked: OnPartitions | None = None,
-        **options: Unpack[ConsumerOptions],
-    ) -> AsyncConsumer:
-        """A member of a group. ``options`` are those of ``ConsumerConfig``, and settings of the group.
+    def consumer(self, group: str, topics: str | Iterable[str], **options: Unpack[WorkerOptions]) -> AsyncConsumer:
+        """A member of a group. ``options`` are those of ``ConsumerConfig``, settings of the group, and those below.
+
+        ``deserializer`` makes values of the bytes. ``on_assigned`` and ``on_revoked`` are called with the partitions
+        that the consumer gains or is about to lose. ``kind``, ``mode``, ``ordering`` and ``start`` are fixed when the
+        group is created.
 
         A group that does not exist is created with these settings; a queue is then ``shared`` unless a ``kind`` is
         given. For an existing group, fixed settings must match and the others are changed. With an ``instance_id`` the
         member stays in the group after ``close``, until its session timeout. Closed with the client, or at the end of
         its own context.
         """
-        fixed = {"kind": kind, "mode": mode, "ordering": ordering, "start": start}
-        chosen: dict[str, Any] = {**options} | {name: value for name, value in fixed.items() if value is not None}
-        return self._consumer(
-            group,
-            topics,
-            instance_id,
-            chosen,
-            deserializer=deserializer,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-        )
-
-    def _consumer(
-        self, group: str, topics: str | Iterable[str], instance_id: str, options: dict[str, Any], **more: Any
-    ) -> AsyncConsumer:
         self._directory.check_open()
+        instance_id, deserializer = options.pop("instance_id", ""), options.pop("deserializer", None)
+        on_assigned, on_revoked = options.pop("on_assigned", None), options.pop("on_revoked", None)
+        fixed = ("kind", "mode", "ordering", "start")
+        chosen = {name: value for name, value in options.items() if name not in fixed or value is not None}
         consumer_options = {field.name for field in dataclasses.fields(ConsumerConfig)}
         group_options = {field.name for field in dataclasses.fields(GroupSettings)}
-        unknown = sorted(options.keys() - consumer_options - group_options)
+        unknown = sorted(chosen.keys() - consumer_options - group_options)
         if unknown:
             known = ", ".join(sorted(consumer_options | group_options))
             raise InvalidConfiguration(f"no such option: {', '.join(unknown)}; there are {known}")
-        for name in ("deserializer", "on_assigned", "on_revoked"):
-            check_callable(name, more.get(name))
-        config = ConsumerConfig(**{name: value for name, value in options.items() if name in consumer_options})
-        settings = {name: value for name, value in options.items() if name not in consumer_options}
+        for name, value in (("deserializer", deserializer), ("on_assigned", on_assigned), ("on_revoked", on_revoked)):
+            check_callable(name, value)
+        config = _build_config(ConsumerConfig, {name: chosen[name] for name in consumer_options & chosen.keys()})
+        settings = {name: value for name, value in chosen.items() if name not in consumer_options}
         listed = [topics] if isinstance(topics, str) else _topic_names(topics)
         # Every member of a queue takes from all partitions; an existing group keeps its kind.
         initial = {} if settings.get("mode") == "stream" else {"kind": "shared"}
         terms = JoinTerms(group, listed, to_group_settings(settings), instance_id, config, initial)
-        consumer = AsyncConsumer(self._directory, terms, on_closed=self._consumers.discard, **more)
+        consumer = AsyncConsumer(
+            self._directory,
+            terms,
+            deserializer=deserializer,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_closed=self._consumers.discard,
+        )
         self._consumers.add(consumer)
         return consumer
 
@@ -306,36 +284,20 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
 
     async def list_topics(self) -> list[str]:
         """Names of all topics."""
-        request = pb.ListTopicsRequest()
-        found = await self._directory.any(lambda attempt: attempt.query(attempt.broker.topics.ListTopics, request))
-        return list(found.names)
+        return list((await self._directory.query("topics", "ListTopics", pb.ListTopicsRequest())).names)
 
     async def describe_topic(self, name: str) -> TopicInfo:
         """A topic's settings in effect, offsets and sizes."""
-        request = pb.DescribeTopicRequest(name=name)
-        return to_info(
-            await self._directory.any(lambda attempt: attempt.query(attempt.broker.topics.DescribeTopic, request))
-        )
+        return to_info(await self._directory.query("topics", "DescribeTopic", pb.DescribeTopicRequest(name=name)))
 
     async def change_topic(self, name: str, *, unset: Iterable[str] = (), **settings: Unpack[TopicTuning]) -> TopicInfo:
         """Change settings while the topic is in use; those named in ``unset`` return to the broker's defaults."""
         request = pb.ChangeTopicRequest(name=name, settings=to_settings(settings), unset=list(unset))
-        return to_info(
-            await self._directory.any(lambda attempt: attempt.command(attempt.broker.topics.ChangeTopic, request))
-        )
+        return to_info(await self._directory.command("topics", "ChangeTopic", request))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its messages."""
-        request = pb.DeleteTopicRequest(name=name)
-
-        async def delete(attempt: Attempt) -> None:
-            try:
-                await attempt.command(attempt.broker.topics.DeleteTopic, request)
-            except TopicNotFound:
-                if not attempt.maybe_done:
-                    raise
-
-        await self._directory.any(delete)
+        await self._directory.command("topics", "DeleteTopic", pb.DeleteTopicRequest(name=name), done_if=TopicNotFound)
         self._directory.forget(name)
 
     async def purge_topic(

@@ -5,49 +5,35 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Generator, Iterable
+from datetime import datetime
 from typing import Self, Unpack
 
+from goqueue.client.admin.delays import DelayedMessage
+from goqueue.client.admin.groups import DeadLetter, PeekedMessage
 from goqueue.client.async_client import AsyncClient
 from goqueue.client.connection.config import DEFAULT_ADDRESS
-from goqueue.client.connection.instants import Instant, Span
-from goqueue.client.connection.loop_thread import LoopThread
-from goqueue.client.connection.topics import PurgedPartition, TopicInfo
+from goqueue.client.connection.instants import Span
+from goqueue.client.connection.loop_thread import BlockingFace, LoopThread, blocking, made_on_loop
 from goqueue.client.consumer.consumer import AsyncConsumer
 from goqueue.client.consumer.reader import Batch, Isolation, Record, Start
-from goqueue.client.consumer.rebalance import OnPartitions
 from goqueue.client.consumer.worker import Handler, check_concurrency
-from goqueue.client.keywords import (
-    ClientOptions,
-    ConsumerOptions,
-    ProducerOptions,
-    TopicOptions,
-    TopicTuning,
-    WorkerOptions,
-)
-from goqueue.client.messages.serializers import Deserializer, Serializer, to_bytes
-from goqueue.client.producer.producer import AsyncProducer
+from goqueue.client.keywords import ClientOptions, WorkerOptions
+from goqueue.client.messages.serializers import Deserializer
 from goqueue.client.schemas.sync_schemas import Schemas
-from goqueue.client.sync_administration import (
-    SyncDelayAdministration,
-    SyncGroupAdministration,
-    SyncTransactionAdministration,
-)
 from goqueue.client.sync_consumer import Consumer, in_thread
 from goqueue.client.sync_producer import Producer
-from goqueue.model.group_settings import GroupKind, GroupMode, Ordering, StartAt
 
 _open_clients: set[Client] = set()
 """Clients that are not closed, referenced here so that messages in their producers are still sent at exit."""
 
 
-class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAdministration):
+class Client(BlockingFace[AsyncClient]):
     """The synchronous client: the methods of ``AsyncClient``, blocking. Thread-safe; messages still in its producers
     are sent at exit."""
 
     def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Unpack[ClientOptions]) -> None:
-        self._client = AsyncClient(addresses, **options)
-        self._thread = LoopThread()
-        self.schemas = Schemas(self._client.schemas, self._thread)
+        super().__init__(AsyncClient(addresses, **options), LoopThread())
+        self.schemas = Schemas(self._inner.schemas, self._thread)
         """The schema registry."""
         _open_clients.add(self)
 
@@ -60,61 +46,17 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
     def close(self) -> None:
         """Close consumers, flush producers, then stop. Safe to call twice."""
         _open_clients.discard(self)
-        self._thread.stop(self._client.close())
+        self._thread.stop(self._inner.close())
 
-    def producer(
-        self,
-        *,
-        serializer: Serializer = to_bytes,
-        key_serializer: Serializer | None = None,
-        transactional_id: str | None = None,
-        transaction_timeout: Span | None = None,
-        **options: Unpack[ProducerOptions],
-    ) -> Producer:
-        """As ``AsyncClient.producer``."""
+    producer = made_on_loop(AsyncClient.producer, Producer)
 
-        async def make() -> AsyncProducer:
-            return self._client.producer(
-                serializer=serializer,
-                key_serializer=key_serializer,
-                transactional_id=transactional_id,
-                transaction_timeout=transaction_timeout,
-                **options,
-            )
-
-        return Producer(self._thread.run(make()), self._thread)
-
-    def consumer(
-        self,
-        group: str,
-        topics: str | Iterable[str],
-        *,
-        kind: GroupKind | None = None,
-        mode: GroupMode | None = None,
-        ordering: Ordering | None = None,
-        start: StartAt | None = None,
-        instance_id: str = "",
-        deserializer: Deserializer | None = None,
-        on_assigned: OnPartitions | None = None,
-        on_revoked: OnPartitions | None = None,
-        **options: Unpack[ConsumerOptions],
-    ) -> Consumer:
+    def consumer(self, group: str, topics: str | Iterable[str], **options: Unpack[WorkerOptions]) -> Consumer:
         """As ``AsyncClient.consumer``. Callbacks run in a separate thread."""
+        options["on_assigned"] = in_thread(options.get("on_assigned"))
+        options["on_revoked"] = in_thread(options.get("on_revoked"))
 
         async def make() -> AsyncConsumer:
-            consumer = self._client.consumer(
-                group,
-                topics,
-                kind=kind,
-                mode=mode,
-                ordering=ordering,
-                start=start,
-                instance_id=instance_id,
-                deserializer=deserializer,
-                on_assigned=in_thread(on_assigned),
-                on_revoked=in_thread(on_revoked),
-                **options,
-            )
+            consumer = self._inner.consumer(group, topics, **options)
             consumer._use_threads()
             return consumer
 
@@ -160,7 +102,7 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
         isolation: Isolation = "read_committed",
     ) -> Generator[Batch, None, None]:
         """Like ``read``, with undecoded batches; see ``AsyncClient.read_batches``."""
-        reader = self._client._reader(topic, partition, start, follow, isolation)
+        reader = self._inner._reader(topic, partition, start, follow, isolation)
         try:
             while (batch := self._thread.run(reader.next())) is not None:
                 yield batch
@@ -168,35 +110,59 @@ class Client(SyncGroupAdministration, SyncDelayAdministration, SyncTransactionAd
             # Not waited for: an abandoned generator is closed by whichever thread garbage-collects it.
             self._thread.start(reader.close())
 
-    def find_offset(self, topic: str, partition: int, start: Start) -> int:
-        """As ``AsyncClient.find_offset``."""
-        return self._thread.run(self._client.find_offset(topic, partition, start))
+    find_offset = blocking(AsyncClient.find_offset)
 
-    def create_topic(self, name: str, *, if_not_exists: bool = False, **settings: Unpack[TopicOptions]) -> TopicInfo:
-        """As ``AsyncClient.create_topic``."""
-        return self._thread.run(self._client.create_topic(name, if_not_exists=if_not_exists, **settings))
+    create_topic = blocking(AsyncClient.create_topic)
+    list_topics = blocking(AsyncClient.list_topics)
+    describe_topic = blocking(AsyncClient.describe_topic)
+    change_topic = blocking(AsyncClient.change_topic)
+    delete_topic = blocking(AsyncClient.delete_topic)
+    purge_topic = blocking(AsyncClient.purge_topic)
 
-    def list_topics(self) -> list[str]:
-        """As ``AsyncClient.list_topics``."""
-        return self._thread.run(self._client.list_topics())
+    list_groups = blocking(AsyncClient.list_groups)
+    describe_group = blocking(AsyncClient.describe_group)
+    configure_group = blocking(AsyncClient.configure_group)
+    delete_group = blocking(AsyncClient.delete_group)
+    group_offsets = blocking(AsyncClient.group_offsets)
+    reset_offsets = blocking(AsyncClient.reset_offsets)
 
-    def describe_topic(self, name: str) -> TopicInfo:
-        """As ``AsyncClient.describe_topic``."""
-        return self._thread.run(self._client.describe_topic(name))
+    def peek(
+        self, group: str, *, topic: str | None = None, partition: int | None = None, state: str | None = None
+    ) -> Generator[PeekedMessage, None, None]:
+        """As ``AsyncClient.peek``."""
+        return self._thread.items_of(self._inner._peek_pages(group, topic, partition, state))
 
-    def change_topic(self, name: str, *, unset: Iterable[str] = (), **settings: Unpack[TopicTuning]) -> TopicInfo:
-        """As ``AsyncClient.change_topic``."""
-        return self._thread.run(self._client.change_topic(name, unset=unset, **settings))
+    def dead_letters(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        error: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Generator[DeadLetter, None, None]:
+        """As ``AsyncClient.dead_letters``."""
+        return self._thread.items_of(self._inner._dead_letter_pages(topic, group, error, since, until))
 
-    def delete_topic(self, name: str) -> None:
-        """As ``AsyncClient.delete_topic``."""
-        self._thread.run(self._client.delete_topic(name))
+    redrive = blocking(AsyncClient.redrive)
+    reliability_stats = blocking(AsyncClient.reliability_stats)
+    lane_stats = blocking(AsyncClient.lane_stats)
 
-    def purge_topic(
-        self, name: str, *, partition: int | None = None, before: Instant | None = None
-    ) -> list[PurgedPartition]:
-        """As ``AsyncClient.purge_topic``."""
-        return self._thread.run(self._client.purge_topic(name, partition=partition, before=before))
+    def delayed(self, topic: str) -> Generator[DelayedMessage, None, None]:
+        """As ``AsyncClient.delayed``."""
+        return self._thread.items_of(self._inner._delayed_pages(topic))
+
+    get_delayed = blocking(AsyncClient.get_delayed)
+    cancel_delayed = blocking(AsyncClient.cancel_delayed)
+    reschedule_delayed = blocking(AsyncClient.reschedule_delayed)
+    delay_stats = blocking(AsyncClient.delay_stats)
+
+    commit_many = blocking(AsyncClient.commit_many)
+    committed_under = blocking(AsyncClient.committed_under)
+    transactions = blocking(AsyncClient.transactions)
+    describe_transaction = blocking(AsyncClient.describe_transaction)
+    abort_transaction = blocking(AsyncClient.abort_transaction)
+    transaction_stats = blocking(AsyncClient.transaction_stats)
 
 
 @atexit.register
@@ -205,7 +171,7 @@ def _finish_at_exit() -> None:
     for client in left:
         client._thread.exiting = True
         # All clients at once, so that one that waits for its timeout does not delay the others.
-        client._thread.begin_stop(client._client._close_at_exit())
+        client._thread.begin_stop(client._inner._close_at_exit())
     for client in left:
         client.close()
 

@@ -12,11 +12,10 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Self
 
 from goqueue.client.connection.instants import Span
-from goqueue.client.connection.loop_thread import LoopThread
+from goqueue.client.connection.loop_thread import BlockingFace, LoopThread, blocking
 from goqueue.client.consumer.consumer import AsyncConsumer
 from goqueue.client.consumer.delivery import ReceivedMessage, claims_of
 from goqueue.client.consumer.handler_result import to_nack, to_reject
-from goqueue.client.consumer.reader import Record
 from goqueue.client.consumer.rebalance import OnPartitions
 from goqueue.client.consumer.settler import ACK, Order
 from goqueue.client.consumer.stream_source import TopicPartition
@@ -26,23 +25,22 @@ from goqueue.model.logging import get_logger
 log = get_logger(__name__)
 
 
-class Consumer:
+class Consumer(BlockingFace[AsyncConsumer]):
     """Made by ``Client.consumer``: ``AsyncConsumer`` with blocking methods. Thread-safe.
 
     An ack, nack or reject is sent at once; ``.result()`` of its future waits until the broker has stored it.
     """
 
     def __init__(self, consumer: AsyncConsumer, thread: LoopThread) -> None:
-        self._consumer = consumer
-        self._thread = thread
+        super().__init__(consumer, thread)
         self._buffer = consumer._buffer
 
     def __enter__(self) -> Self:
-        self._thread.run(self._consumer.start())
+        self._thread.run(self._inner.start())
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._consumer._all_finished = kind is None
+        self._inner._all_finished = kind is None
         self.close()
 
     def close(self) -> None:
@@ -52,21 +50,21 @@ class Consumer:
         timeout continues.
         """
         if not self._thread.stopped:
-            self._thread.run(self._consumer.close())
+            self._thread.run(self._inner.close())
 
     @property
     def group(self) -> str:
-        return self._consumer.group
+        return self._inner.group
 
     @property
     def member_id(self) -> str:
         """Id of this member in the group; empty before it has joined."""
-        return self._consumer.member_id
+        return self._inner.member_id
 
     @property
     def assignment(self) -> list[TopicPartition]:
         """The partitions assigned to this consumer."""
-        return self._consumer.assignment
+        return self._inner.assignment
 
     # Receiving
 
@@ -78,18 +76,16 @@ class Consumer:
         for record in self._buffer.records:
             self._buffer.last = record
             return record
-        record = self._thread.run(self._consumer._next())
+        record = self._thread.run(self._inner._next())
         if record is None:
             raise StopIteration
         return record
 
-    def poll(self, max_messages: int = 100, timeout: Span | None = None) -> list[Any]:
-        """Up to ``max_messages`` messages; waits for the first. Empty at the timeout, or when the consumer stops."""
-        return self._thread.run(self._consumer.poll(max_messages, timeout))
+    poll = blocking(AsyncConsumer.poll)
 
     def batches(self, max_messages: int = 100) -> Generator[list[Any], None, None]:
         """``poll`` repeatedly, until the consumer is closed."""
-        while self._consumer._closing is None and (batch := self.poll(max_messages)):
+        while self._inner._closing is None and (batch := self.poll(max_messages)):
             yield batch
 
     def run(
@@ -98,7 +94,7 @@ class Consumer:
         """Handle messages until SIGTERM or SIGINT, or until ``close``; see ``Client.worker``."""
         with _stopping_on_signals(self.stop_taking) if signals else nullcontext():
             self._thread.run(
-                self._consumer.run(handler, concurrency=concurrency, shutdown_timeout=shutdown_timeout, signals=False)
+                self._inner.run(handler, concurrency=concurrency, shutdown_timeout=shutdown_timeout, signals=False)
             )
 
     def stop_taking(self) -> None:
@@ -107,7 +103,7 @@ class Consumer:
         self._thread.start(self._stop_taking())
 
     async def _stop_taking(self) -> None:
-        self._consumer.stop_taking()
+        self._inner.stop_taking()
         log.info(STOPPING)
 
     # Settling
@@ -128,7 +124,7 @@ class Consumer:
 
     def _settle(self, order: Order, messages: Iterable[ReceivedMessage]) -> concurrent.futures.Future[None]:
         claims = claims_of(messages)
-        source = self._consumer._queue_source
+        source = self._inner._queue_source
         if claims and source is not None:
             settled: Any = source.context.settle(order, claims)
             return settled  # type: ignore[no-any-return]
@@ -136,16 +132,14 @@ class Consumer:
         done.set_result(None)
         return done
 
-    def commit(self, record: Record | None = None) -> None:
-        """Streams only: commit everything handed out so far, or everything up to ``record`` in its partition."""
-        self._thread.run(self._consumer.commit(record))
+    commit = blocking(AsyncConsumer.commit)
 
     def rewind(self) -> None:
         """Streams only: read again from the committed offsets, so that messages handed out since then come again."""
         self._thread.run(self._rewind())
 
     async def _rewind(self) -> None:
-        self._consumer.rewind()
+        self._inner.rewind()
 
 
 def in_thread(callback: OnPartitions | None) -> OnPartitions | None:

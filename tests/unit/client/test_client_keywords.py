@@ -81,7 +81,8 @@ def test_what_is_fixed_once_a_topic_exists_is_no_keyword_of_a_change() -> None:
 
 @pytest.mark.parametrize("face", ["AsyncClient", "Client"])
 def test_a_worker_takes_every_keyword_of_a_consumer(face: str) -> None:
-
-    named = inspect.signature(getattr(goqueue, face).consumer).parameters.keys()
-    own = named - {"self", "group", "topics", "options"}
+    consumer = getattr(goqueue, face).consumer
+    own = inspect.signature(consumer).parameters.keys() - {"self", "group", "topics", "options"}
+    for unpacked in get_args(get_type_hints(consumer)["options"]):
+        own |= get_type_hints(unpacked).keys()
     assert get_type_hints(WorkerOptions).keys() == own | get_type_hints(ConsumerOptions).keys()

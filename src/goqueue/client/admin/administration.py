@@ -21,8 +21,9 @@ from goqueue.client.admin.groups import (
     to_peeked,
 )
 from goqueue.client.admin.lanes import PartitionLanes, to_partition_lanes
-from goqueue.client.connection.directory import Directory
+from goqueue.client.connection.directory import Directory, items_of
 from goqueue.client.connection.instants import Span
+from goqueue.client.connection.structs import struct_of
 from goqueue.client.connection.topics import to_settings
 from goqueue.client.consumer.handler_result import to_seconds
 from goqueue.client.consumer.reader import Start, to_start
@@ -44,37 +45,25 @@ class GroupAdministration:
 
     async def list_groups(self) -> list[str]:
         """Names of all groups."""
-        return list((await self._query_groups("ListGroups", pb.ListGroupsRequest())).names)
+        return list((await self._query("ListGroups", pb.ListGroupsRequest())).names)
 
     async def describe_group(self, name: str) -> GroupInfo:
         """Members, settings in effect, and the lag of every partition."""
-        return to_group_info(await self._query_groups("DescribeGroup", pb.DescribeGroupRequest(name=name)))
+        return to_group_info(await self._query("DescribeGroup", pb.DescribeGroupRequest(name=name)))
 
     async def configure_group(self, name: str, **settings: Unpack[GroupOptions]) -> GroupInfo:
         """Create a group, or change its settings while it is in use. ``None``: unlimited, or the topic's value."""
         request = pb.ConfigureGroupRequest(name=name, settings=to_group_settings(settings))
-        found = await self._directory.any(
-            lambda attempt: attempt.command(attempt.broker.groups.ConfigureGroup, request)
-        )
-        return to_group_info(found)
+        return to_group_info(await self._directory.command("groups", "ConfigureGroup", request))
 
     async def delete_group(self, name: str) -> None:
         """Delete a group that has no members, with its offsets and all other state."""
-        request = pb.DeleteGroupRequest(name=name)
-
-        async def delete(attempt: Any) -> None:
-            try:
-                await attempt.command(attempt.broker.groups.DeleteGroup, request)
-            except GroupNotFound:
-                if not attempt.maybe_done:
-                    raise
-
-        await self._directory.any(delete)
+        await self._directory.command("groups", "DeleteGroup", pb.DeleteGroupRequest(name=name), done_if=GroupNotFound)
 
     async def group_offsets(self, group: str, topic: str | None = None) -> dict[TopicPartition, int]:
         """Committed offsets per partition: every message below is done."""
         request = pb.FetchOffsetsRequest(group=group, topic=topic or "")
-        return to_offsets(await self._query_groups("FetchOffsets", request))
+        return to_offsets(await self._query("FetchOffsets", request))
 
     async def reset_offsets(
         self, group: str, topic: str, to: Start, partitions: Iterable[int] | None = None
@@ -84,39 +73,30 @@ class GroupAdministration:
         if numbers == []:
             raise InvalidRequest("partitions is empty; leave it out for all of them")
         request = pb.ResetOffsetsRequest(group=group, topic=topic, partitions=numbers, start=to_start(to))
-        return to_offsets(
-            await self._directory.any(lambda attempt: attempt.command(attempt.broker.groups.ResetOffsets, request))
-        )
+        return to_offsets(await self._directory.command("groups", "ResetOffsets", request))
 
-    async def peek(
+    def peek(
         self, group: str, *, topic: str | None = None, partition: int | None = None, state: str | None = None
     ) -> AsyncGenerator[PeekedMessage, None]:
         """The group's unfinished messages by topic, partition and offset. Nothing is delivered or changed.
 
         ``state`` selects one of the states of ``PeekedMessage``.
         """
-        after: str | None = ""
-        while after is not None:
-            page, after = await self._peek_page(group, topic, partition, state, after)
-            for message in page:
-                yield message
+        return items_of(self._peek_pages(group, topic, partition, state))
 
-    async def _peek_page(
-        self, group: str, topic: str | None, partition: int | None, state: str | None, after: str
-    ) -> tuple[list[PeekedMessage], str | None]:
-        """One page, and where the next one may begin."""
+    async def _peek_pages(
+        self, group: str, topic: str | None, partition: int | None, state: str | None
+    ) -> AsyncGenerator[list[PeekedMessage], None]:
         request = pb.PeekGroupRequest(
-            group=group,
-            topic=topic or "",
-            partition=partition,
-            state=state or "",
-            limit=_PEEKED_PER_PAGE,
-            after=after,
+            group=group, topic=topic or "", partition=partition, state=state or "", limit=_PEEKED_PER_PAGE
         )
-        found = await self._query_groups("PeekGroup", request)
-        return [to_peeked(each) for each in found.messages], found.next or None
+        is_last = False
+        while not is_last:
+            found = await self._query("PeekGroup", request)
+            yield list(map(to_peeked, found.messages))
+            request.after, is_last = found.next, not found.next
 
-    async def dead_letters(
+    def dead_letters(
         self,
         topic: str,
         *,
@@ -127,33 +107,26 @@ class GroupAdministration:
     ) -> AsyncGenerator[DeadLetter, None]:
         """Dead letters of a topic, or in a dead-letter topic. ``error``: part of the error text. ``since``, ``until``:
         time of death."""
-        criteria = to_filter(group, error, since, until)
-        position: tuple[int, int] | None = (0, 0)
-        while position is not None:
-            page, position = await self._dead_letter_page(topic, criteria, position)
-            for letter in page:
-                yield letter
+        return items_of(self._dead_letter_pages(topic, group, error, since, until))
 
-    async def _dead_letter_page(
-        self, topic: str, criteria: pb.DeadLetterFilter, position: tuple[int, int]
-    ) -> tuple[list[DeadLetter], tuple[int, int] | None]:
-        """One page, and where the next one may begin."""
+    async def _dead_letter_pages(
+        self, topic: str, group: str | None, error: str | None, since: datetime | None, until: datetime | None
+    ) -> AsyncGenerator[list[DeadLetter], None]:
         request = pb.ListDeadLettersRequest(
-            topic=topic,
-            filter=criteria,
-            limit=_DEAD_LETTERS_PER_PAGE,
-            from_partition=position[0],
-            from_offset=position[1],
+            topic=topic, filter=to_filter(group, error, since, until), limit=_DEAD_LETTERS_PER_PAGE
         )
-        try:
-            found = (await self._query_groups("ListDeadLetters", request)).dead_letters
-        except TopicNotFound:
-            # No dead-letter topic yet means no dead letters, unless the topic itself does not exist.
-            await self._directory.partitions(topic)
-            return [], None
-        page = [to_dead_letter(each) for each in found]
-        is_last = len(found) < _DEAD_LETTERS_PER_PAGE
-        return page, None if is_last else (found[-1].partition, found[-1].offset + 1)
+        is_last = False
+        while not is_last:
+            try:
+                found = (await self._query("ListDeadLetters", request)).dead_letters
+            except TopicNotFound:
+                # No dead-letter topic yet means no dead letters, unless the topic itself does not exist.
+                await self._directory.partitions(topic)
+                return
+            yield list(map(to_dead_letter, found))
+            is_last = len(found) < _DEAD_LETTERS_PER_PAGE
+            if not is_last:
+                request.from_partition, request.from_offset = found[-1].partition, found[-1].offset + 1
 
     async def redrive(
         self,
@@ -185,9 +158,7 @@ class GroupAdministration:
         reports: list[pb.RedriveResponse] = []
         while not reports or reports[-1].more:
             try:
-                report = await self._directory.any(
-                    lambda attempt: attempt.command(attempt.broker.groups.Redrive, request)
-                )
+                report = await self._directory.command("groups", "Redrive", request)
             except TopicNotFound:
                 # No dead-letter topic yet means no dead letters, unless the topic itself does not exist.
                 await self._directory.partitions(topic)
@@ -198,8 +169,7 @@ class GroupAdministration:
 
     async def reliability_stats(self) -> ReliabilityStats:
         """Counters of acks, retries, dead letters and redrives of all groups."""
-        found = await self._query_groups("ReliabilityStats", pb.ReliabilityStatsRequest())
-        return ReliabilityStats(**{name: getattr(found, name) for name in ReliabilityStats.__struct_fields__})
+        return struct_of(ReliabilityStats, await self._query("ReliabilityStats", pb.ReliabilityStatsRequest()))
 
     async def lane_stats(self, topic: str | None = None) -> list[PartitionLanes]:
         """Lane statistics of every partition, or of one topic's partitions, in order of topic and partition."""
@@ -207,15 +177,15 @@ class GroupAdministration:
         found: list[PartitionLanes] = []
         more = True
         while more:
-            page = await self._query_groups("LaneStats", request)
+            page = await self._query("LaneStats", request)
             found += map(to_partition_lanes, page.partitions)
             more = page.more
             if more:
                 request.after.topic, request.after.partition = found[-1].topic, found[-1].partition
         return found
 
-    async def _query_groups(self, method: str, request: Any) -> Any:
-        return await self._directory.any(lambda attempt: attempt.query(getattr(attempt.broker.groups, method), request))
+    async def _query(self, method: str, request: Any) -> Any:
+        return await self._directory.query("groups", method, request)
 
 
 def to_group_settings(settings: Mapping[str, object]) -> dict[str, str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from typing import Any
 
-from goqueue.client.admin.delays import DelayedMessage, DelayStats, to_delay_stats, to_delayed, to_reschedule
-from goqueue.client.connection.directory import Directory
+from goqueue.client.admin.delays import DelayedMessage, DelayStats, to_delayed, to_reschedule
+from goqueue.client.connection.directory import Directory, items_of
 from goqueue.client.connection.instants import Instant, Span
+from goqueue.client.connection.structs import struct_of
 from goqueue.model.errors import DelayedNotFound, InvalidRequest
 from goqueue.wire.proto import goqueue_pb2 as pb
 
@@ -19,36 +21,31 @@ class DelayAdministration:
 
     _directory: Directory
 
-    async def delayed(self, topic: str) -> AsyncGenerator[DelayedMessage, None]:
+    def delayed(self, topic: str) -> AsyncGenerator[DelayedMessage, None]:
         """Pending delayed messages of a topic, the next due first. Changes during the listing may or may not be
         included."""
-        after: str | None = ""
-        while after is not None:
-            page, after = await self._delayed_page(topic, after)
-            for message in page:
-                yield message
+        return items_of(self._delayed_pages(topic))
 
-    async def _delayed_page(self, topic: str, after: str) -> tuple[list[DelayedMessage], str | None]:
-        """One page, and where the next one begins, if there is one."""
-        found = await self._query_delays(
-            "ListDelayed", pb.ListDelayedRequest(topic=topic, limit=_MESSAGES_PER_PAGE, after=after)
-        )
-        page = []
-        for each in found.messages:
-            if each.message:
-                page.append(to_delayed(each))
-                continue
-            # Left out of the response because it would have been too large.
-            try:
-                page.append(await self.get_delayed(topic, each.partition, each.offset))
-            except DelayedNotFound:
-                continue
-        return page, found.next or None
+    async def _delayed_pages(self, topic: str) -> AsyncGenerator[list[DelayedMessage], None]:
+        request = pb.ListDelayedRequest(topic=topic, limit=_MESSAGES_PER_PAGE)
+        is_last = False
+        while not is_last:
+            found = await self._directory.query("delays", "ListDelayed", request)
+            page = []
+            for each in found.messages:
+                if each.message:
+                    page.append(to_delayed(each))
+                    continue
+                # Left out of the response because it would have been too large.
+                with suppress(DelayedNotFound):
+                    page.append(await self.get_delayed(topic, each.partition, each.offset))
+            yield page
+            request.after, is_last = found.next, not found.next
 
     async def get_delayed(self, topic: str, partition: int, offset: int) -> DelayedMessage:
         """One pending message. ``DelayedNotFound`` if it was delivered, cancelled or never delayed."""
         request = _build_request(lambda: pb.GetDelayedRequest(topic=topic, partition=partition, offset=offset))
-        return to_delayed(await self._query_delays("GetDelayed", request))
+        return to_delayed(await self._directory.query("delays", "GetDelayed", request))
 
     async def cancel_delayed(self, topic: str, partition: int, offset: int) -> None:
         """Cancel a delayed message: it is never delivered. ``DelayedNotFound`` if none is pending there.
@@ -57,7 +54,7 @@ class DelayAdministration:
         this also raises ``DelayedNotFound``: a cancelled message cannot be told from a delivered one.
         """
         request = _build_request(lambda: pb.CancelDelayedRequest(topic=topic, partition=partition, offset=offset))
-        await self._directory.any(lambda attempt: attempt.command(attempt.broker.delays.CancelDelayed, request))
+        await self._directory.command("delays", "CancelDelayed", request)
 
     async def reschedule_delayed(
         self, topic: str, partition: int, offset: int, *, delay: Span | None = None, deliver_at: Instant | None = None
@@ -67,16 +64,11 @@ class DelayAdministration:
         A time in the past means now. ``DelayedNotFound`` if none is pending there.
         """
         request = _build_request(lambda: to_reschedule(topic, partition, offset, delay, deliver_at))
-        return to_delayed(
-            await self._directory.any(lambda attempt: attempt.command(attempt.broker.delays.RescheduleDelayed, request))
-        )
+        return to_delayed(await self._directory.command("delays", "RescheduleDelayed", request))
 
     async def delay_stats(self) -> DelayStats:
         """Counters of delayed messages of all topics."""
-        return to_delay_stats(await self._query_delays("DelayStats", pb.DelayStatsRequest()))
-
-    async def _query_delays(self, method: str, request: Any) -> Any:
-        return await self._directory.any(lambda attempt: attempt.query(getattr(attempt.broker.delays, method), request))
+        return struct_of(DelayStats, await self._directory.query("delays", "DelayStats", pb.DelayStatsRequest()))
 
 
 def _build_request(make: Callable[[], Any]) -> Any:

@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 
+from goqueue.client.admin.groups import decode_single
 from goqueue.client.connection.instants import Instant, Span, from_nanoseconds, instant_ns, span_ns
 from goqueue.client.consumer.reader import unpacked
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.message import NO_HEADERS, Headers
-from goqueue.wire.batch import parse_batch
-from goqueue.wire.decoding import decode_run
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.trace_context import trace_id_of
 
@@ -82,7 +81,7 @@ def to_delayed(delayed: pb.DelayedMessage) -> DelayedMessage:
     position = (delayed.topic, delayed.partition, delayed.offset, delayed.deliver_at_ns)
     if not delayed.message:
         return DelayedMessage(*position, 0, None, None, NO_HEADERS, delayed.priority, damaged=True)
-    [message], _ = decode_run(parse_batch(delayed.message), verify=False)
+    message = decode_single(delayed.message)
     value = unpacked(message, None)
     return DelayedMessage(*position, message.timestamp_ns, message.key, value, message.headers, message.priority)
 
@@ -99,15 +98,3 @@ def to_reschedule(
     if deliver_at is not None:
         request.deliver_at_ns = min(_MAX_NS, max(0, instant_ns("deliver_at", deliver_at)))
     return request
-
-
-def to_delay_stats(stats: pb.DelayStatsResponse) -> DelayStats:
-    return DelayStats(
-        pending=stats.pending,
-        delivered=stats.delivered,
-        cancelled=stats.cancelled,
-        rescheduled=stats.rescheduled,
-        lost=stats.lost,
-        delay_ns=stats.delay_ns,
-        next_due_ns=stats.next_due_ns if stats.HasField("next_due_ns") else None,
-    )

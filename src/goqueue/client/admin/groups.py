@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from goqueue.client.connection.instants import from_nanoseconds, to_nanoseconds
+from goqueue.client.connection.structs import struct_of
 from goqueue.client.consumer.reader import unpacked
 from goqueue.client.consumer.stream_source import TopicPartition
-from goqueue.model.message import Headers
+from goqueue.model.message import Headers, Message
 from goqueue.wire.batch import parse_batch
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -141,77 +143,52 @@ class ReliabilityStats(msgspec.Struct, frozen=True):
 
 
 def to_group_info(group: pb.Group) -> GroupInfo:
-    return GroupInfo(
-        name=group.name,
-        state=group.state,
-        generation=group.generation,
+    return struct_of(
+        GroupInfo,
+        group,
         members=[
-            GroupMember(
-                member_id=each.member_id,
-                client_id=each.client_id,
-                instance_id=each.instance_id,
+            struct_of(
+                GroupMember,
+                each,
                 topics=list(each.topics),
                 assigned=[TopicPartition(place.topic, place.partition) for place in each.assigned],
-                in_flight=each.in_flight,
             )
             for each in group.members
         ],
         settings=dict(group.settings),
         overrides=list(group.overrides),
-        partitions=[
-            GroupPartition(
-                each.topic,
-                each.partition,
-                each.committed,
-                each.latest,
-                each.lag,
-                each.in_flight,
-                each.waiting,
-                each.owner,
-            )
-            for each in group.partitions
-        ],
+        partitions=[struct_of(GroupPartition, each) for each in group.partitions],
         created_at=from_nanoseconds(group.created_at_ns),
     )
 
 
 def to_dead_letter(letter: pb.DeadLetter) -> DeadLetter:
-    [message], _ = decode_run(parse_batch(letter.message), verify=False)
-    return DeadLetter(
-        partition=letter.partition,
-        offset=letter.offset,
-        key=message.key,
-        value=unpacked(message, None),
-        headers=message.headers,
-        priority=message.priority,
-        died_at=from_nanoseconds(letter.died_at_ns),
-        origin_topic=letter.origin_topic,
-        origin_partition=letter.origin_partition,
-        origin_offset=letter.origin_offset,
-        group=letter.group,
-        error=letter.error,
-        deliveries=letter.deliveries,
-        redriven=letter.redriven,
+    return struct_of(
+        DeadLetter, letter, died_at=from_nanoseconds(letter.died_at_ns), **_contents(decode_single(letter.message))
     )
 
 
 def to_peeked(peeked: pb.PeekedMessage) -> PeekedMessage:
-    [message], _ = decode_run(parse_batch(peeked.message), verify=False)
-    return PeekedMessage(
-        topic=peeked.topic,
-        partition=peeked.partition,
+    message = decode_single(peeked.message)
+    return struct_of(
+        PeekedMessage,
+        peeked,
         offset=message.offset,
-        key=message.key,
-        value=unpacked(message, None),
-        headers=message.headers,
-        priority=message.priority,
         timestamp=from_nanoseconds(message.timestamp_ns),
-        state=peeked.state,
-        deliveries=peeked.deliveries,
-        member=peeked.member,
         until=from_nanoseconds(peeked.until_ns) if peeked.until_ns else None,
-        error=peeked.error,
+        **_contents(message),
     )
+
+
+def _contents(message: Message) -> dict[str, Any]:
+    value = unpacked(message, None)
+    return {"key": message.key, "value": value, "headers": message.headers, "priority": message.priority}
+
+
+def decode_single(batch: bytes) -> Message:
+    """The only message of a batch."""
+    [message], _ = decode_run(parse_batch(batch), verify=False)
+    return message
 
 
 def to_filter(
@@ -226,17 +203,11 @@ def to_filter(
 
 
 def merge_reports(reports: list[pb.RedriveResponse]) -> RedriveReport:
-    by_topic: dict[str, int] = {}
+    by_topic: Counter[str] = Counter()
     for each in reports:
-        for topic, count in each.by_topic.items():
-            by_topic[topic] = by_topic.get(topic, 0) + count
-    return RedriveReport(
-        matched=sum(each.matched for each in reports),
-        redriven=sum(each.redriven for each in reports),
-        already=sum(each.already for each in reports),
-        unreachable=sum(each.unreachable for each in reports),
-        by_topic=by_topic,
-    )
+        by_topic.update(each.by_topic)
+    counts = {name: sum(getattr(each, name) for each in reports) for name in RedriveReport.__struct_fields__[:-1]}
+    return RedriveReport(**counts, by_topic=dict(by_topic))
 
 
 def to_offsets(response: pb.FetchOffsetsResponse) -> dict[TopicPartition, int]:

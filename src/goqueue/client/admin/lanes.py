@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from goqueue.client.connection.instants import from_nanoseconds
+from goqueue.client.connection.structs import struct_of
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 
@@ -63,24 +64,7 @@ class PartitionLanes(msgspec.Struct, frozen=True):
 
 
 def to_partition_lanes(found: pb.PartitionLanes) -> PartitionLanes:
-    return PartitionLanes(
-        topic=found.topic,
-        partition=found.partition,
-        lanes=[
-            PartitionLane(each.priority, each.stored, each.published, each.published_per_second) for each in found.lanes
-        ],
-        groups=[GroupLanes(each.group, [_group_lane(lane) for lane in each.lanes]) for each in found.groups],
-        groups_left_out=found.groups_left_out,
-    )
-
-
-def _group_lane(lane: pb.GroupLane) -> GroupLane:
-    return GroupLane(
-        priority=lane.priority,
-        ready=lane.ready,
-        in_flight=lane.in_flight,
-        delivered=lane.delivered,
-        delivered_per_second=lane.delivered_per_second,
-        last_served_ns=lane.last_served_ns if lane.HasField("last_served_ns") else None,
-        average_wait_ns=lane.average_wait_ns if lane.HasField("average_wait_ns") else None,
+    groups = [GroupLanes(each.group, [struct_of(GroupLane, lane) for lane in each.lanes]) for each in found.groups]
+    return struct_of(
+        PartitionLanes, found, lanes=[struct_of(PartitionLane, each) for each in found.lanes], groups=groups
     )

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from goqueue.client.connection.instants import from_nanoseconds
+from goqueue.client.connection.structs import struct_of
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 
@@ -85,42 +86,15 @@ class TransactionStats(msgspec.Struct, frozen=True):
 
 
 def to_transaction_info(found: pb.Transaction) -> TransactionInfo:
-    return TransactionInfo(
-        transaction_id=found.transaction_id,
-        state=found.state,
-        producer_id=found.producer_id,
-        epoch=found.epoch,
+    return struct_of(
+        TransactionInfo,
+        found,
         transactional_id=found.transactional_id or None,
-        started_at_ns=found.started_at_ns,
-        deadline_ns=found.deadline_ns,
-        messages=found.messages,
-        partitions=[
-            TransactionPartition(each.topic, each.partition, each.first_offset, each.end_offset)
-            for each in found.partitions
-        ],
+        partitions=[struct_of(TransactionPartition, each) for each in found.partitions],
         groups=list(found.groups),
         for_key=found.for_key or None,
     )
 
 
 def to_committed_key(found: pb.CommittedKey) -> CommittedKey:
-    return CommittedKey(
-        found.key,
-        list(found.transaction_ids),
-        found.committed_at_ns,
-        found.is_new,
-        found.messages,
-        found.is_superseded,
-    )
-
-
-def to_transaction_stats(found: pb.TransactionStatsResponse) -> TransactionStats:
-    return TransactionStats(
-        active=found.active,
-        prepared=found.prepared,
-        begun=found.begun,
-        committed=found.committed,
-        aborted=found.aborted,
-        timed_out=found.timed_out,
-        mean_duration_ns=found.mean_duration_ns,
-    )
+    return struct_of(CommittedKey, found, transaction_ids=list(found.transaction_ids))

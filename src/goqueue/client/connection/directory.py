@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ClientConfig
@@ -25,6 +25,8 @@ from goqueue.model.errors import (
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 Reply = TypeVar("Reply")
+Item = TypeVar("Item")
+Service = Literal["delays", "groups", "metadata", "schemas", "topics", "transactions"]
 _BACKGROUND_TIMEOUT_S = 2.0
 
 
@@ -120,6 +122,25 @@ class Directory:
             if loop.time() + pause_s > deadline:
                 raise last
             await asyncio.sleep(pause_s)
+
+    async def query(self, service: Service, method: str, request: Any) -> Any:
+        """A read-only call to any broker."""
+        return await self.any(lambda attempt: attempt.query(getattr(getattr(attempt.broker, service), method), request))
+
+    async def command(
+        self, service: Service, method: str, request: Any, done_if: type[GoQueueError] | tuple[()] = ()
+    ) -> Any:
+        """A call to any broker that changes something. ``done_if``: the error that a repetition meets if an earlier
+        attempt was carried out; it counts as success then."""
+
+        async def attempted(attempt: Attempt) -> Any:
+            try:
+                return await attempt.command(getattr(getattr(attempt.broker, service), method), request)
+            except done_if:
+                if not attempt.maybe_done:
+                    raise
+
+        return await self.any(attempted)
 
     def preferred_broker(self) -> Connection:
         """The broker to try first."""
@@ -233,3 +254,10 @@ class Directory:
 
 def error_no_partition(topic: str, partition: int, count: int) -> PartitionNotFound:
     return PartitionNotFound(f"topic {topic!r} has partitions 0 to {count - 1}; there is no partition {partition}")
+
+
+async def items_of(pages: AsyncGenerator[list[Item], None]) -> AsyncGenerator[Item, None]:
+    """The items of all pages, each page requested when the one before is used up."""
+    async for page in pages:
+        for item in page:
+            yield item

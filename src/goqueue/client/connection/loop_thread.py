@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import os
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from goqueue.model.errors import ClientClosed
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
+Inner = TypeVar("Inner")
+Face = TypeVar("Face")
+P = ParamSpec("P")
 
 
 class LoopThread:
@@ -86,6 +91,15 @@ class LoopThread:
             threading.Event().wait()
         return ClientClosed("the client is closed")
 
+    def items_of(self, pages: AsyncGenerator[list[Item], None]) -> Generator[Item, None, None]:
+        """The items of all pages, each page requested when the one before is used up."""
+
+        async def next_page() -> list[Item] | None:
+            return await anext(pages, None)
+
+        while (page := self.run(next_page())) is not None:
+            yield from page
+
     def stop(self, last: Coroutine[Any, Any, None]) -> None:
         """Run ``last``, cancel all other work, and end the thread. A second caller waits for the first."""
         self.begin_stop(last)
@@ -131,3 +145,39 @@ class LoopThread:
         if self.is_current:
             work.close()
             raise RuntimeError("the synchronous client cannot be used from its own callbacks; use AsyncClient there")
+
+
+class BlockingFace(Generic[Inner]):
+    """A synchronous object: an asynchronous one, and the thread in which it runs."""
+
+    def __init__(self, inner: Inner, thread: LoopThread) -> None:
+        self._inner = inner
+        self._thread = thread
+
+
+def made_on_loop(
+    make: Callable[Concatenate[Any, P], Inner], face_of: Callable[[Inner, LoopThread], Face]
+) -> Callable[Concatenate[Any, P], Face]:
+    """A method that makes an asynchronous object, as a method of a ``BlockingFace`` that makes a synchronous one."""
+
+    @functools.wraps(make)
+    def call(face: Any, /, *args: P.args, **kwargs: P.kwargs) -> Face:
+        async def made() -> Inner:
+            return make(face._inner, *args, **kwargs)
+
+        return face_of(face._thread.run(made()), face._thread)
+
+    return call
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Any, P], Result]:
+    """A method of an asynchronous object as a method of its ``BlockingFace``, with the same signature."""
+
+    @functools.wraps(method)
+    def call(face: Any, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        result: Result = face._thread.run(method(face._inner, *args, **kwargs))
+        return result
+
+    return call

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from goqueue.client.connection.instants import from_nanoseconds
+from goqueue.client.connection.structs import struct_of
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import UNLIMITED, specs
 from goqueue.model.topic_settings import TopicSettings
@@ -50,8 +51,7 @@ class PurgedPartition(msgspec.Struct, frozen=True):
 
 
 def to_purged(answer: pb.PurgeTopicResponse) -> list[PurgedPartition]:
-    names = PurgedPartition.__struct_fields__
-    return [PurgedPartition(**{name: getattr(each, name) for name in names}) for each in answer.partitions]
+    return [struct_of(PurgedPartition, each) for each in answer.partitions]
 
 
 def to_settings(settings: Mapping[str, object]) -> dict[str, str]:
@@ -75,14 +75,11 @@ def _is_same_value(name: str, one: str, other: str) -> bool:
 
 
 def to_info(topic: pb.Topic) -> TopicInfo:
-    return TopicInfo(
-        name=topic.name,
-        id=topic.id,
+    return struct_of(
+        TopicInfo,
+        topic,
         created_at=from_nanoseconds(topic.created_at_ns),
         settings=dict(topic.settings),
         overrides=list(topic.overrides),
-        partitions=[
-            PartitionInfo(each.earliest_offset, each.latest_offset, each.size_bytes, each.stable_end)
-            for each in topic.partitions
-        ],
+        partitions=[struct_of(PartitionInfo, each) for each in topic.partitions],
     )

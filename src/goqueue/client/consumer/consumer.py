@@ -124,10 +124,7 @@ class AsyncConsumer:
         """Learn the topics' visibility timeouts; the group's own setting, if any, comes with the answer to the join."""
 
         async def learn(topic: str) -> None:
-            request = pb.DescribeTopicRequest(name=topic)
-            found = await self._directory.any(
-                lambda attempt: attempt.query(attempt.broker.topics.DescribeTopic, request)
-            )
+            found = await self._directory.query("topics", "DescribeTopic", pb.DescribeTopicRequest(name=topic))
             if self._queue_source is not None:
                 self._queue_source.visibility_s[topic] = _visibility_s(found.settings[_VISIBILITY])
 

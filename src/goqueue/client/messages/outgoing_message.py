@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from time import time_ns
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -51,6 +51,20 @@ class Outgoing(msgspec.Struct, frozen=True):
 
     Messages with ids keep their order within their partition, and are sent in separate batches.
     """
+
+
+class SendOptions(TypedDict, total=False):
+    """Options of ``send``: the fields of ``Outgoing`` beside the value."""
+
+    key: Any
+    headers: HeadersGiven | None
+    partition: int | None
+    priority: Priority | str | int
+    timestamp: Instant | None
+    delay: Span | None
+    deliver_at: Instant | None
+    ttl: timedelta | None
+    dedup_id: str | None
 
 
 class Sent(Published, frozen=True, gc=False, eq=False, repr_omit_defaults=True):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
-from goqueue.client.connection.instants import Instant, Span
-from goqueue.client.messages.outgoing_message import HeadersGiven, Outgoing, Sent
+from goqueue.client.messages.outgoing_message import Outgoing, SendOptions, Sent
 from goqueue.client.producer.outbox import Outbox
 from goqueue.client.producer.send_input import LoopInput, SendInput
-from goqueue.model.message import Priority
 
 
 class AsyncSender:
@@ -22,22 +19,9 @@ class AsyncSender:
     def _check_sending(self) -> None:
         """Raises if nothing can be sent here, or not now."""
 
-    async def send(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: Any = None,
-        headers: HeadersGiven | None = None,
-        partition: int | None = None,
-        priority: Priority | str | int = Priority.NORMAL,
-        timestamp: Instant | None = None,
-        delay: Span | None = None,
-        deliver_at: Instant | None = None,
-        ttl: timedelta | None = None,
-        dedup_id: str | None = None,
-    ) -> asyncio.Future[Sent]:
-        """Send a message; the future's result is the position at which it is stored. Waits while the buffer is full,
+    async def send(self, topic: str, value: Any, **options: Unpack[SendOptions]) -> asyncio.Future[Sent]:
+        """Send a message; the future's result is the position at which it is stored. ``options`` are the fields of
+        ``Outgoing`` beside the value. Waits while the buffer is full,
         and before the first message of a topic until its number of partitions is known.
 
         With ``delay`` or ``deliver_at`` the message stays invisible until then, and can be cancelled by its position.
@@ -45,8 +29,7 @@ class AsyncSender:
         result is the position of the first message, with ``is_duplicate`` set.
         """
         self._check_sending()
-        message = Outgoing(value, key, headers, partition, priority, timestamp, delay, ttl, deliver_at, dedup_id)
-        return await self._send(topic, message)
+        return await self._send(topic, Outgoing(value, **options))
 
     async def _send(self, topic: str, message: Outgoing) -> asyncio.Future[Sent]:
         return await self._outbox.send(topic, message)

@@ -53,7 +53,7 @@ class ProducerIds:
 
 async def init_producer(directory: Directory, request: pb.InitProducerRequest) -> ProducerIdentity:
     """Retried if the answer was lost: an unused id does no harm, and under a transactional id the last one counts."""
-    found = await directory.any(lambda attempt: attempt.command(attempt.broker.transactions.InitProducer, request))
+    found = await directory.command("transactions", "InitProducer", request)
     return ProducerIdentity(found.producer_id, found.epoch)
 
 

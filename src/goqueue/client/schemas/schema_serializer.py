@@ -31,7 +31,7 @@ log = get_logger(__name__)
 def registry_of(schemas: AsyncSchemas | Schemas) -> tuple[AsyncSchemas, LoopThread | None]:
     """The registry, and for a synchronous client the thread that calls it."""
     if isinstance(schemas, Schemas):
-        return schemas._schemas, schemas._thread
+        return schemas._inner, schemas._thread
     if isinstance(schemas, AsyncSchemas):
         return schemas, None
     raise InvalidConfiguration(f"schemas is {type(schemas).__name__}; give client.schemas")

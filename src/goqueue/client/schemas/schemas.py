@@ -94,10 +94,7 @@ class AsyncSchemas:
             request = _make(
                 lambda: pb.RegisterSchemaRequest(subject=subject, schema=_to_wire(given), normalize=normalize)
             )
-            found = await self._directory.any(
-                lambda attempt: attempt.command(attempt.broker.schemas.RegisterSchema, request)
-            )
-            return self._keep(found)
+            return self._keep(await self._directory.command("schemas", "RegisterSchema", request))
 
         return await self._by_schema.get((subject, given, normalize), fetch)
 
@@ -163,22 +160,15 @@ class AsyncSchemas:
 
         ``permanent``: remove versions that are soft-deleted already; their messages cannot be read afterwards.
         """
-        method: str
         if version is None:
-            method, request = (
-                "DeleteSubject",
-                _make(lambda: pb.DeleteSubjectRequest(subject=subject, permanent=permanent)),
-            )
+            method = "DeleteSubject"
+            request = _make(lambda: pb.DeleteSubjectRequest(subject=subject, permanent=permanent))
         else:
             number = _version_number(version)
-            method, request = (
-                "DeleteSchemaVersion",
-                _make(lambda: pb.DeleteSchemaVersionRequest(subject=subject, version=number, permanent=permanent)),
-            )
+            method = "DeleteSchemaVersion"
+            request = _make(lambda: pb.DeleteSchemaVersionRequest(subject=subject, version=number, permanent=permanent))
         try:
-            found = await self._directory.any(
-                lambda attempt: attempt.command(getattr(attempt.broker.schemas, method), request)
-            )
+            found = await self._directory.command("schemas", method, request)
         finally:
             # After the call, since a concurrent caller may have cached the answer from before. Also after an error,
             # since the broker may have carried out the deletion.
@@ -215,9 +205,7 @@ class AsyncSchemas:
         return await self._parsed.get(schema, fetch)
 
     async def _query(self, method: str, request: Any) -> Any:
-        return await self._directory.any(
-            lambda attempt: attempt.query(getattr(attempt.broker.schemas, method), request)
-        )
+        return await self._directory.query("schemas", method, request)
 
     def _keep(self, found: pb.SchemaVersion) -> SchemaVersion:
         schema = _to_schema(found.schema)
