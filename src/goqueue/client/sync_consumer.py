@@ -40,8 +40,8 @@ class Consumer(BlockingFace[AsyncConsumer]):
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._inner._all_finished = kind is None
-        self.close()
+        if not self._thread.stopped:
+            self._thread.run(self._inner.__aexit__(kind))
 
     def close(self) -> None:
         """Wait for pending acks, commit finished offsets and leave the group; unhandled messages are returned to it.

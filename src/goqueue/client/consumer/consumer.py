@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from typing import Any, Self
 
 from goqueue.client.connection.directory import Directory
@@ -13,25 +13,20 @@ from goqueue.client.consumer.fetch_ahead import FetchAhead
 from goqueue.client.consumer.handler_result import to_nack, to_reject, to_seconds
 from goqueue.client.consumer.leases import LeaseKeeper
 from goqueue.client.consumer.membership import JoinTerms, Membership
-from goqueue.client.consumer.queue_source import AsyncDeliveryContext, QueueBatch, QueueSource, ThreadDeliveryContext
+from goqueue.client.consumer.offset_commits import OffsetCommits
+from goqueue.client.consumer.queue_source import AsyncDeliveryContext, QueueSource, ThreadDeliveryContext
 from goqueue.client.consumer.reader import Record
 from goqueue.client.consumer.rebalance import OnPartitions, Rebalancer
 from goqueue.client.consumer.receive_buffer import ReceiveBuffer, ReceivedBatch
 from goqueue.client.consumer.settler import ACK, RELEASE, Claim, Order, Settler
-from goqueue.client.consumer.stream_source import Progress, StreamBatch, TopicPartition
+from goqueue.client.consumer.stream_source import Progress, StreamArrivals, StreamBatch, TopicPartition
 from goqueue.client.consumer.worker import Handler, WorkSource, run_handlers
 from goqueue.client.messages.serializers import Deserializer
 from goqueue.model.errors import ClientClosed, GoQueueError, InvalidRequest
-from goqueue.model.fields import INHERITED, specs
 from goqueue.model.logging import get_logger
-from goqueue.model.topic_settings import TopicSettings
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 log = get_logger(__name__)
-
-_VISIBILITY = "visibility_timeout_ms"
-_MAX_HELD_LEASES = 10_000
-"""Most leases that a broker lets a member name when it rejoins."""
 
 
 class AsyncConsumer:
@@ -65,12 +60,16 @@ class AsyncConsumer:
             terms.config.max_in_flight, self._keeper, self._membership.set_window, self._return_messages
         )
         self._buffer = ReceiveBuffer(self._progress, deserializer, self._batch_consumed, self._fetching)
-        self._rebalancer = Rebalancer(self._buffer, self._progress, on_assigned, on_revoked, self._commit_finished)
+        self._commits = OffsetCommits(
+            terms, self._membership, self._buffer, self._progress, lambda each: self._rebalancer.owns(each)
+        )
+        self._rebalancer = Rebalancer(
+            self._buffer, self._progress, on_assigned, on_revoked, self._commits.commit_finished
+        )
         self._settler = Settler(self._membership.settle, self._keeper, self._fetching.finished)
         self._queue_source: QueueSource | None = None
         self._is_stream: bool | None = None
-        self._received_to: dict[TopicPartition, int] = {}
-        self._resumed_at: dict[TopicPartition, int] = {}
+        self._arrivals = StreamArrivals()
         self._starting: asyncio.Task[None] | None = None
         self._is_started = False
         self._returns_arrivals = False
@@ -78,10 +77,8 @@ class AsyncConsumer:
         self._is_replacing_stream = False
         """Whether the stream is about to be replaced by one from another position: what still arrives on it is
         discarded."""
-        self._committing: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._on_closed = on_closed
-        self._all_finished = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -89,8 +86,7 @@ class AsyncConsumer:
 
     async def __aexit__(self, kind: object, *_: object) -> None:
         # At a regular end of the block, the last record has been handled as well.
-        self._all_finished = kind is None
-        await self.close()
+        await self._close_once(all_finished=kind is None)
 
     # Start and stop
 
@@ -109,26 +105,16 @@ class AsyncConsumer:
         kind = ThreadDeliveryContext if self._threaded else AsyncDeliveryContext
         context = kind(self._settler, self._deserializer, self._terms.group, self._directory)
         self._queue_source = QueueSource(self._keeper, self._settler, context)
-        await self._learn_visibility()
+        await self._queue_source.learn_visibility(self._directory, self._terms.topics)
         await self._membership.start()
         self._rebalancer.start()
         self._keeper.start()
-        if self._is_stream and self._config.auto_commit:
-            self._committing = asyncio.create_task(self._commit_regularly())
-        if not self._is_stream:
+        if self._is_stream:
+            self._commits.start()
+        else:
             self._fetching.start(self._buffer)
         await self._rebalancer.up_to_date.wait()
         self._is_started = True
-
-    async def _learn_visibility(self) -> None:
-        """Learn the topics' visibility timeouts; the group's own setting, if any, comes with the answer to the join."""
-
-        async def learn(topic: str) -> None:
-            found = await self._directory.query("topics", "DescribeTopic", pb.DescribeTopicRequest(name=topic))
-            if self._queue_source is not None:
-                self._queue_source.visibility_s[topic] = _visibility_s(found.settings[_VISIBILITY])
-
-        await asyncio.gather(*map(learn, self._terms.topics))
 
     async def close(self) -> None:
         """Wait for pending acks, commit finished offsets and leave the group; unhandled messages are returned to it.
@@ -136,11 +122,14 @@ class AsyncConsumer:
         With an ``instance_id`` the member stays in the group: a consumer that joins with the same id within the session
         timeout continues.
         """
+        await self._close_once(all_finished=False)
+
+    async def _close_once(self, *, all_finished: bool) -> None:
         if self._closing is None:
-            self._closing = asyncio.create_task(self._close())
+            self._closing = asyncio.create_task(self._close(all_finished=all_finished))
         await asyncio.shield(self._closing)
 
-    async def _close(self) -> None:
+    async def _close(self, *, all_finished: bool) -> None:
         self._buffer.end()
         self._membership.pause()
         await self._fetching.stop()
@@ -157,10 +146,8 @@ class AsyncConsumer:
             if is_there:
                 self._return_messages(self._buffer.take_back())
             await self._rebalancer.stop()
-            if self._committing is not None:
-                self._committing.cancel()
-                await asyncio.gather(self._committing, return_exceptions=True)
-            await self._commit_last(timeout_s)
+            if self._is_stream:
+                await self._commits.stop(all_finished=all_finished)
             if self._terms.instance_id and is_there:
                 # Until the session ends the broker would deliver these to no other member.
                 self._release([(lease, sorted(lease.left)) for lease in self._keeper.open()])
@@ -169,15 +156,6 @@ class AsyncConsumer:
             await self._keeper.stop()
             await self._membership.leave()
             self._on_closed(self)
-
-    async def _commit_last(self, timeout_s: float) -> None:
-        if not self._is_stream or not self._membership.is_connected:
-            return
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._commit_finished()
-        except (GoQueueError, TimeoutError) as error:
-            log.warning("offsets not committed at the end", group=self._terms.group, error=str(error))
 
     @property
     def group(self) -> str:
@@ -310,28 +288,20 @@ class AsyncConsumer:
 
     async def commit(self, record: Record | None = None) -> None:
         """Streams only: commit everything handed out so far, or everything up to ``record`` in its partition."""
-        await self._commit(self._positions(record))
+        self._check_not_queue("its messages are acked, not committed")
+        await self._commits.commit(self._commits.positions(record))
 
-    def _positions(self, record: Record | None) -> dict[TopicPartition, int]:
+    def _positions_for_transaction(self, record: Record | None) -> dict[TopicPartition, int]:
+        self._check_not_queue("its messages are acked, not committed")
+        return self._commits.positions_for_transaction(record)
+
+    def _check_not_queue(self, instead: str) -> None:
         if self._is_stream is False:
-            raise InvalidRequest(f"group {self._terms.group!r} is a queue: its messages are acked, not committed")
-        if record is not None:
-            return {TopicPartition(record.topic, record.partition): record.offset + 1}
-        return self._buffer.positions(finished=False)
-
-    def _to_commit(self, record: Record | None) -> dict[TopicPartition, int]:
-        """Offsets to commit in a transaction: as ``_positions``, for consumers without ``auto_commit``."""
-        if self._config.auto_commit:
-            raise InvalidRequest(
-                "a consumer whose offsets are part of a transaction needs auto_commit=False; it would commit by itself "
-                "what the transaction has not"
-            )
-        return self._positions(record)
+            raise InvalidRequest(f"group {self._terms.group!r} is a queue: {instead}")
 
     def rewind(self) -> None:
         """Streams only: read again from the committed offsets, so that messages handed out since then come again."""
-        if self._is_stream is False:
-            raise InvalidRequest(f"group {self._terms.group!r} is a queue: what is not acked is delivered again")
+        self._check_not_queue("what is not acked is delivered again")
         self._read_again(self._rebalancer.assigned | self._rebalancer.revoking)
 
     def _read_again(self, topic_partitions: Collection[TopicPartition]) -> None:
@@ -344,38 +314,9 @@ class AsyncConsumer:
             return
         self._buffer.drop(topic_partitions)
         self._progress.forget(topic_partitions)
-        for topic_partition in topic_partitions:
-            self._received_to.pop(topic_partition, None)
-            self._resumed_at.pop(topic_partition, None)
+        self._arrivals.forget(topic_partitions)
         self._is_replacing_stream = True
         self._membership.renew()
-
-    async def _commit_finished(self) -> None:
-        if self._config.auto_commit:
-            positions = self._buffer.positions(finished=not self._all_finished)
-            await self._commit({each: at for each, at in positions.items() if self._rebalancer.owns(each)})
-
-    async def _commit(self, positions: dict[TopicPartition, int]) -> None:
-        uncommitted = self._progress.uncommitted(positions)
-        if not uncommitted:
-            return
-        offsets = [
-            pb.PartitionOffset(topic=each.topic, partition=each.partition, offset=offset)
-            for each, offset in uncommitted.items()
-        ]
-        member_id = self._membership.member_id
-        await self._membership.commit(
-            pb.CommitOffsetsRequest(group=self._terms.group, member_id=member_id, offsets=offsets)
-        )
-        self._progress.committed(uncommitted)
-
-    async def _commit_regularly(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.auto_commit_ms / 1_000)
-            try:
-                await self._commit_finished()
-            except GoQueueError as error:
-                log.warning("offsets not committed; tried again later", group=self._terms.group, error=str(error))
 
     # Callbacks of the membership
 
@@ -383,66 +324,48 @@ class AsyncConsumer:
         """A stream has begun: the first one, or one after a reconnect."""
         self._is_stream = assignment.settings["mode"] == "stream"
         self._is_replacing_stream = False
-        own = assignment.settings.get(_VISIBILITY, INHERITED)
-        if self._queue_source is not None and own != INHERITED:
-            self._queue_source.visibility_s = dict.fromkeys(self._terms.topics, _visibility_s(own))
+        if self._queue_source is not None:
+            self._queue_source.use_group_settings(assignment.settings, self._terms.topics)
         if anew:
             # Messages of an earlier member that were not handed out are delivered again, to any member.
             self._buffer.drop()
-            self._progress.forget(list(self._received_to))
-            self._received_to.clear()
+            self._progress.forget(self._arrivals.forget_all())
         else:
             self._buffer.forget_answers()
         # A broker that does not know how much of the last stream arrived begins at the committed offsets.
-        self._resumed_at = dict(self._received_to)
+        self._arrivals.resume()
         self._rebalancer.update(assignment)
 
     def reassigned(self, assignment: pb.Assignment) -> None:
         """The group's assignment has changed."""
         self._rebalancer.update(assignment)
-        for topic_partition in [each for each in self._received_to if not self._rebalancer.owns(each)]:
-            del self._received_to[topic_partition]
-            self._resumed_at.pop(topic_partition, None)
+        self._arrivals.keep_only(self._rebalancer.owns)
 
     def held(self) -> list[pb.HeldLease]:
         """Open leases, including those being settled: the broker may not have received the settlement."""
-        leases = sorted(self._keeper.open() | self._settler.leases(), key=lambda each: each.taken_at)
-        for lease in leases[_MAX_HELD_LEASES:]:
-            # Too many to name them all. The youngest are given up, since the fewest of those are being handled.
-            lease.lose(set(lease.left))
-            self._keeper.drop(lease)
-        held = dict.fromkeys((each.topic, each.partition, each.number) for each in leases[:_MAX_HELD_LEASES])
-        return [pb.HeldLease(topic=topic, partition=partition, lease=lease) for topic, partition, lease in held]
+        return self._keeper.held(self._settler.leases())
 
     def take_messages(self, response: pb.PollResponse) -> None:
         """Deliveries have arrived."""
-        if not self._is_stream:
-            if self._queue_source is not None:
-                self._take_queue_batches([self._queue_source.open(delivery) for delivery in response.deliveries])
-            return
+        if self._is_stream:
+            self._take_stream_batches(response.deliveries)
+        elif self._queue_source is not None:
+            for batch in [self._queue_source.open(delivery) for delivery in response.deliveries]:
+                if self._returns_arrivals:
+                    self._return_messages(list(batch.open(None)))
+                else:
+                    self._buffer.put(batch)
+
+    def _take_stream_batches(self, deliveries: Sequence[pb.Delivery]) -> None:
         if self._is_replacing_stream:
             return
-        last = len(response.deliveries) - 1
-        for number, delivery in enumerate(response.deliveries):
-            self._take_stream_batch(StreamBatch(delivery, ends_answer=number == last))
-
-    def _take_queue_batches(self, batches: list[QueueBatch]) -> None:
-        for batch in batches:
-            if self._returns_arrivals:
-                self._return_messages(list(batch.open(None)))
-            else:
+        last = len(deliveries) - 1
+        for number, delivery in enumerate(deliveries):
+            batch = StreamBatch(delivery, ends_answer=number == last)
+            if self._arrivals.takes(batch):
                 self._buffer.put(batch)
-
-    def _take_stream_batch(self, batch: StreamBatch) -> None:
-        resumed_at = self._resumed_at.get(batch.topic_partition)
-        if resumed_at is not None:
-            if batch.next_offset <= resumed_at:
+            else:
                 self._batch_consumed(batch)
-                return
-            del self._resumed_at[batch.topic_partition]
-            batch.skip_below = resumed_at
-        self._received_to[batch.topic_partition] = batch.next_offset
-        self._buffer.put(batch)
 
     def failed(self, error: GoQueueError) -> None:
         """The membership has ended with a permanent error."""
@@ -451,7 +374,3 @@ class AsyncConsumer:
     def _batch_consumed(self, batch: ReceivedBatch) -> None:
         if batch.ends_answer:
             self._membership.give_credit(1)
-
-
-def _visibility_s(shown: str) -> float:
-    return float(specs(TopicSettings)[_VISIBILITY].parse(shown)) / 1_000

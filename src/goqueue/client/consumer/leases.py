@@ -18,6 +18,8 @@ _EXTEND_DIVISOR = 3
 """A lease is extended after this fraction of its time, so that two attempts may fail before it expires."""
 _MIN_PAUSE_S = 0.01
 _SAME_RATIO, _MIN_RATIO = 0.7, 0.1
+_MAX_HELD_LEASES = 10_000
+"""Most leases that a broker lets a member name when it rejoins."""
 MAX_LEASES = 90
 """Leases in one request: each covers up to 1,024 offsets, gaps included, and a broker takes 100,000 at a time."""
 
@@ -128,6 +130,17 @@ class LeaseKeeper:
     def messages(self) -> int:
         """Number of messages that are neither settled nor lost."""
         return sum(len(lease.left) for lease in self.open())
+
+    def held(self, settling: set[Lease]) -> list[pb.HeldLease]:
+        """Open leases as a member names them when it rejoins, and those being settled: the broker may not have
+        received the settlement."""
+        leases = sorted(self.open() | settling, key=lambda each: each.taken_at)
+        for lease in leases[_MAX_HELD_LEASES:]:
+            # Too many to name them all. The youngest are given up, since the fewest of those are being handled.
+            lease.lose(set(lease.left))
+            self.drop(lease)
+        held = dict.fromkeys((each.topic, each.partition, each.number) for each in leases[:_MAX_HELD_LEASES])
+        return [pb.HeldLease(topic=topic, partition=partition, lease=lease) for topic, partition, lease in held]
 
     def start(self) -> None:
         if self._max_lease_s > 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import length_hint
 from time import time_ns
 from typing import Any
@@ -13,17 +13,21 @@ from goqueue.client.connection.directory import Directory
 from goqueue.client.consumer.delivery import AsyncReceivedMessage, DeliveryContext, Received, ReceivedMessage
 from goqueue.client.consumer.handler_result import to_reject
 from goqueue.client.consumer.leases import Lease, LeaseKeeper, granted_s
-from goqueue.client.consumer.settler import Claim, Settler
+from goqueue.client.consumer.settler import Claim, Order, Settler
 from goqueue.client.consumer.stream_source import TopicPartition
 from goqueue.client.messages.schema_ids import schema_ids
 from goqueue.client.messages.serializers import Deserializer, SchemaReader
 from goqueue.model.errors import ClientClosed
+from goqueue.model.fields import INHERITED, specs
 from goqueue.model.logging import get_logger
+from goqueue.model.topic_settings import TopicSettings
 from goqueue.wire.batch import parse_batch
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 log = get_logger(__name__)
+
+_VISIBILITY = "visibility_timeout_ms"
 
 
 class QueueBatch:
@@ -90,52 +94,41 @@ def _is_open(message: Received[Any]) -> bool:
     return message._message.offset in message._lease.left
 
 
-class AsyncDeliveryContext:
+class _DeliveryContext:
+    def __init__(
+        self,
+        settler: Settler,
+        deserializer: Deserializer | None,
+        group: str = "",
+        directory: Directory | None = None,
+    ) -> None:
+        self.settler = settler
+        self.group = group
+        self.directory = directory
+        self.loop = asyncio.get_running_loop()
+        self.deserializer = deserializer
+
+
+class AsyncDeliveryContext(_DeliveryContext):
     """Settling from the consumer's own loop."""
 
     received = AsyncReceivedMessage
 
-    def __init__(
-        self,
-        settler: Settler,
-        deserializer: Deserializer | None,
-        group: str = "",
-        directory: Directory | None = None,
-    ) -> None:
-        self.settler = settler
-        self.group = group
-        self.directory = directory
-        self._loop = asyncio.get_running_loop()
-        self.deserializer = deserializer
-
-    def settle(self, order: Any, claims: list[Claim]) -> asyncio.Future[None]:
-        done = self._loop.create_future()
+    def settle(self, order: Order, claims: list[Claim]) -> asyncio.Future[None]:
+        done = self.loop.create_future()
         self.settler.put(order, claims, done)
         return done
 
 
-class ThreadDeliveryContext:
+class ThreadDeliveryContext(_DeliveryContext):
     """Settling from other threads."""
 
     received = ReceivedMessage
 
-    def __init__(
-        self,
-        settler: Settler,
-        deserializer: Deserializer | None,
-        group: str = "",
-        directory: Directory | None = None,
-    ) -> None:
-        self.settler = settler
-        self.group = group
-        self.directory = directory
-        self._loop = asyncio.get_running_loop()
-        self.deserializer = deserializer
-
-    def settle(self, order: Any, claims: list[Claim]) -> concurrent.futures.Future[None]:
+    def settle(self, order: Order, claims: list[Claim]) -> concurrent.futures.Future[None]:
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
         try:
-            self._loop.call_soon_threadsafe(self.settler.put, order, claims, done)
+            self.loop.call_soon_threadsafe(self.settler.put, order, claims, done)
         except RuntimeError:
             done.set_exception(ClientClosed("the client is closed; what it had was given back"))
         return done
@@ -150,16 +143,30 @@ class QueueSource:
         self._keeper = keeper
         self._settler = settler
         self.context = context
-        self.visibility_s: dict[str, float] = {}
+        self._visibility_s: dict[str, float] = {}
         """By topic: the visibility timeout."""
+
+    async def learn_visibility(self, directory: Directory, topics: Iterable[str]) -> None:
+        """Learn the topics' visibility timeouts; the group's own setting, if any, comes with the answer to the join."""
+
+        async def learn(topic: str) -> None:
+            found = await directory.query("topics", "DescribeTopic", pb.DescribeTopicRequest(name=topic))
+            self._visibility_s[topic] = _seconds(found.settings[_VISIBILITY])
+
+        await asyncio.gather(*map(learn, topics))
+
+    def use_group_settings(self, settings: Mapping[str, str], topics: Iterable[str]) -> None:
+        own = settings.get(_VISIBILITY, INHERITED)
+        if own != INHERITED:
+            self._visibility_s = dict.fromkeys(topics, _seconds(own))
 
     def open(self, delivery: pb.Delivery) -> QueueBatch:
         run = parse_batch(delivery.batch)
         messages, damaged = decode_run(run)
-        visibility_s = granted_s(self.visibility_s[delivery.topic], delivery.visible_until_ns, time_ns())
+        visibility_s = granted_s(self._visibility_s[delivery.topic], delivery.visible_until_ns, time_ns())
         damaged_offsets = run.columns()["offset"][damaged].tolist() if damaged else []
         lease = Lease(
-            delivery, [*(each.offset for each in messages), *damaged_offsets], visibility_s, self.context._loop.time()
+            delivery, [*(each.offset for each in messages), *damaged_offsets], visibility_s, self.context.loop.time()
         )
         if damaged_offsets:
             self._reject_damaged(lease, damaged_offsets)
@@ -175,5 +182,9 @@ class QueueSource:
     def _reject_damaged(self, lease: Lease, offsets: list[int]) -> None:
         """Reject messages that fail their checksum: no handler can process them, and dead letters can be inspected."""
         log.error("messages fail their checksum", topic=lease.topic, partition=lease.partition, offsets=offsets[:10])
-        done = self.context._loop.create_future()
+        done = self.context.loop.create_future()
         self._settler.put(to_reject("it fails its checksum"), [(lease, offsets)], done)
+
+
+def _seconds(displayed: str) -> float:
+    return float(specs(TopicSettings)[_VISIBILITY].parse(displayed)) / 1_000

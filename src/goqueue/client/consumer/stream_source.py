@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +62,44 @@ class StreamBatch:
         if not damaged:
             return records
         return _DamagedRecords(records, self.topic_partition, whole.offset_at(-1) if len(whole) else None)
+
+
+class StreamArrivals:
+    """Up to where the records of each partition have arrived, so that a new stream repeats none of them."""
+
+    def __init__(self) -> None:
+        self._received_to: dict[TopicPartition, int] = {}
+        self._resumed_at: dict[TopicPartition, int] = {}
+
+    def resume(self) -> None:
+        """A new stream begins. A broker that does not know how much of the last one arrived begins it at the committed
+        offsets."""
+        self._resumed_at = dict(self._received_to)
+
+    def takes(self, batch: StreamBatch) -> bool:
+        """Whether the batch has records that have not arrived before; those that have are skipped."""
+        resumed_at = self._resumed_at.get(batch.topic_partition)
+        if resumed_at is not None:
+            if batch.next_offset <= resumed_at:
+                return False
+            del self._resumed_at[batch.topic_partition]
+            batch.skip_below = resumed_at
+        self._received_to[batch.topic_partition] = batch.next_offset
+        return True
+
+    def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        for topic_partition in topic_partitions:
+            self._received_to.pop(topic_partition, None)
+            self._resumed_at.pop(topic_partition, None)
+
+    def forget_all(self) -> list[TopicPartition]:
+        """Forget all partitions, and return them."""
+        known = list(self._received_to)
+        self.forget(known)
+        return known
+
+    def keep_only(self, owns: Callable[[TopicPartition], bool]) -> None:
+        self.forget([each for each in self._received_to if not owns(each)])
 
 
 class _DamagedRecords:

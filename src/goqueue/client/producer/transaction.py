@@ -244,7 +244,7 @@ class AsyncTransaction(AsyncSender):
                 f"the consumer of group {consumer.group!r} is another client's; a transaction takes offsets of "
                 "consumers of its own client only"
             )
-        positions = consumer._to_commit(record)
+        positions = consumer._positions_for_transaction(record)
         if not positions:
             return
         self._consumer_offsets.setdefault(consumer, {}).update(positions)

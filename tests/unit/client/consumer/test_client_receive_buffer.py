@@ -159,7 +159,7 @@ async def test_a_damaged_message_of_a_queue_goes_to_the_dead_letters_and_the_oth
     keeper = LeaseKeeper(settle, 0)
     settler = Settler(settle, keeper)
     side = QueueSource(keeper, settler, AsyncDeliveryContext(settler, None))
-    side.visibility_s = {"t": 30.0}
+    side.use_group_settings({"visibility_timeout_ms": "30s"}, ["t"])
     stream_batch = side.open(delivery(0, range(5, 9), damaged=7, lease=1, deliveries=1))
     assert [each.offset for each in stream_batch.open(None)] == [5, 6, 8]
     await settler.flush()
