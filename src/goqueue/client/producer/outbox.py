@@ -46,12 +46,24 @@ class OutboxTerms:
     """By topic: the partition last chosen for messages without a key."""
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionHooks:
+    """The transaction of an outbox."""
+
+    id: str
+    begin: Callable[[], pb.Begin | None]
+    """What begins the transaction, sent with each batch until the broker knows the transaction."""
+    on_settled: Callable[[asyncio.Future[Stored]], None]
+    """Called with the future of every enqueued batch."""
+    on_stored: Callable[[pb.Stored], None]
+    """Called for every batch stored."""
+
+
 class Outbox:
     """Messages of a producer, or of one of its transactions.
 
     ``sequence`` returns the sequence of a partition, if its batches are numbered; ``check_open`` raises when nothing
-    may be sent any more; ``begin`` returns what begins the transaction, sent with each batch until the broker knows the
-    transaction.
+    may be sent any more.
     """
 
     def __init__(
@@ -59,8 +71,7 @@ class Outbox:
         terms: OutboxTerms,
         sequence: Callable[[str, int], Sequence | None],
         check_open: Callable[[], None],
-        transaction_id: str = "",
-        begin: Callable[[], pb.Begin | None] = lambda: None,
+        transaction: TransactionHooks | None = None,
     ) -> None:
         self._directory = terms.directory
         self._config = terms.config
@@ -69,16 +80,11 @@ class Outbox:
         self._sticky = terms.sticky
         self._sequence = sequence
         self._check_open = check_open
-        self._transaction_id = transaction_id
-        self._begin = begin
-        self.flags = int(Flag.TRANSACTIONAL) if transaction_id else 0
+        self._transaction = transaction
+        self.flags = 0 if transaction is None else int(Flag.TRANSACTIONAL)
         """Flags set on every frame."""
         self.buffer_bytes = terms.config.buffer_bytes
-        self.is_numbered = bool(transaction_id) or terms.config.idempotent
-        self.on_settled: Callable[[asyncio.Future[Stored]], None] | None = None
-        """Called with the future of every enqueued batch."""
-        self.on_stored: Callable[[pb.Stored], None] | None = None
-        """Called for every batch stored."""
+        self.is_numbered = transaction is not None or terms.config.idempotent
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
 
     @property
@@ -118,7 +124,7 @@ class Outbox:
 
     def warn(self, topic: str, number: int, error: BaseException, messages: int = 1) -> None:
         """Log a failure that was not read from its future."""
-        if not self._transaction_id:
+        if self._transaction is None:
             # Failures in a transaction are raised at its end.
             log.warning("message not delivered", topic=topic, partition=number, messages=messages, error=str(error))
 
@@ -202,23 +208,24 @@ class Outbox:
         if queue is None:
             queue = self._queues[topic, number] = self._make_queue(topic, number)
         entry = PendingBatch(run, size, deadline, loop.create_future(), dedup_ids)
-        if self.on_settled is not None:
-            entry.done.add_done_callback(self.on_settled)
+        if self._transaction is not None:
+            entry.done.add_done_callback(self._transaction.on_settled)
         queue.put(entry)
         return entry.done
 
     def _make_queue(self, topic: str, number: int) -> PartitionQueue:
+        transaction = self._transaction
+
         async def deliver(batch: Pieces[Piece]) -> pb.Stored:
             try:
                 try:
                     leader = await self._directory.leader(topic, number)
                 except BrokerUnavailable as error:
                     raise NotConnected(str(error), retry_after_s=error.retry_after_s) from error
-                stored = await leader.publish(
-                    topic, number, _ACKS[self._config.acks], batch, self._transaction_id, self._begin()
-                )
-                if self.on_stored is not None:
-                    self.on_stored(stored)
+                named = () if transaction is None else (transaction.id, transaction.begin())
+                stored = await leader.publish(topic, number, _ACKS[self._config.acks], batch, *named)
+                if transaction is not None:
+                    transaction.on_stored(stored)
                 return stored
             except GoQueueError as error:
                 self._directory.mark_stale(topic, error)

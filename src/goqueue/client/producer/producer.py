@@ -11,6 +11,7 @@ from goqueue.client.connection.directory import Directory
 from goqueue.client.messages.outgoing_message import Encoder
 from goqueue.client.messages.serializers import Serializer, to_bytes
 from goqueue.client.producer.outbox import Outbox, OutboxTerms
+from goqueue.client.producer.producer_session import ProducerSession
 from goqueue.client.producer.send_buffer import SendBuffer
 from goqueue.client.producer.sender import AsyncSender
 from goqueue.client.producer.sequences import PartitionSequence, ProducerIds
@@ -43,7 +44,7 @@ class AsyncProducer(AsyncSender):
         encoder = Encoder(serializer, directory.config.max_message_bytes, key_serializer)
         terms = OutboxTerms(directory, config, encoder, self._buffer)
         self._outbox = Outbox(terms, self._sequence, self._check_open)
-        self._transactional = Transactional(terms, transactional_id, transaction_timeout)
+        self._transactional = Transactional(ProducerSession(terms, transactional_id, transaction_timeout))
         self._closing: asyncio.Task[None] | None = None
         self._on_closed = on_closed
 

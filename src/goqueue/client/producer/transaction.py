@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
+from functools import partial
+from typing import Any, Literal, NoReturn
 
 from goqueue.client.connection.call_outcome import CallOutcome
 from goqueue.client.consumer.consumer import AsyncConsumer
 from goqueue.client.consumer.delivery import Received
 from goqueue.client.consumer.reader import Record
-from goqueue.client.consumer.stream_source import TopicPartition
 from goqueue.client.messages.outgoing_message import Outgoing, Sent
+from goqueue.client.producer.outbox import Outbox, TransactionHooks
+from goqueue.client.producer.pending_batches import Stored
+from goqueue.client.producer.producer_session import ProducerSession
 from goqueue.client.producer.send_input import SendInput
 from goqueue.client.producer.sender import AsyncSender
 from goqueue.client.producer.sequences import ProducerIdentity
-from goqueue.client.producer.transaction_acks import AckRequestPart, take_messages
-from goqueue.client.producer.transaction_work import PendingOperations
+from goqueue.client.producer.transaction_acks import add_each, take_messages
+from goqueue.client.producer.transaction_contents import PendingOperations, TransactionContents
 from goqueue.model.errors import (
     DeliveryTimeout,
     GoQueueError,
@@ -27,53 +30,12 @@ from goqueue.model.errors import (
     TransactionNotFound,
 )
 from goqueue.model.logging import get_logger
+from goqueue.wire.batch import FrameRun
 from goqueue.wire.proto import goqueue_pb2 as pb
-
-if TYPE_CHECKING:
-    from goqueue.client.connection.directory import Directory
-    from goqueue.client.producer.outbox import Outbox
-    from goqueue.client.producer.pending_batches import Stored
-    from goqueue.wire.batch import FrameRun
 
 log = get_logger(__name__)
 
-_MAX_REASON = 1_000
-
 State = Literal["open", "committing", "preparing", "aborting", "prepared", "committed", "aborted", "in doubt"]
-
-
-class TransactionSide(Protocol):
-    """The producer of a transaction, as the transaction sees it."""
-
-    @property
-    def directory(self) -> Directory: ...
-
-    def outbox(self, transaction: AsyncTransaction, check_open: Callable[[], None]) -> Outbox:
-        """A new outbox for what is sent in the transaction."""
-
-    def forget(self, identity: ProducerIdentity) -> None:
-        """Get a new id or epoch before the next transaction."""
-
-    def ended(self, transaction: AsyncTransaction, *, in_doubt: bool = False) -> None:
-        """The transaction is over; with ``in_doubt`` it may still be open at the broker."""
-
-    def note_prepared(self, transaction: AsyncTransaction) -> None:
-        """The transaction is prepared: another client ends it."""
-
-    async def is_fenced(self) -> bool:
-        """Whether another producer has taken over the transactional id."""
-
-    async def request(
-        self,
-        method: str,
-        make_request: Callable[[], Any],
-        asked: CallOutcome,
-        retry_if: type[GoQueueError] | None = None,
-    ) -> Any:
-        """Call the coordinator, and retry until the delivery timeout."""
-
-    async def request_once(self, method: str, make_request: Callable[[], Any], asked: CallOutcome) -> Any:
-        """Call the coordinator without a retry after its answer."""
 
 
 class AsyncTransaction(AsyncSender):
@@ -87,31 +49,31 @@ class AsyncTransaction(AsyncSender):
     """
 
     def __init__(
-        self, producer: TransactionSide, transaction_id: str, identity: ProducerIdentity, begin: pb.Begin
+        self,
+        session: ProducerSession,
+        contents: TransactionContents,
+        on_ended: Callable[[AsyncTransaction, bool], None],
     ) -> None:
-        self._producer = producer
-        self.id = transaction_id
-        self.identity = identity
-        self._begin = begin
-        self._incarnations: set[int] = set()
-        """Incarnations of the broker that took part. Work survives only within a single one."""
-        self._messages = 0
-        self._reason = ""
-        """Reason for the abort."""
+        """``on_ended`` is called when it has ended or is prepared, and whether it may still be open at the broker."""
+        self._session = session
+        self._contents = contents
+        self._on_ended = on_ended
+        self.id = contents.id
         self._state: State = "open"
-        self._outbox = producer.outbox(self, self._check_sending)
-        self._outbox.on_settled = self._note
-        self._outbox.on_stored = self._note_stored
+        hooks = TransactionHooks(contents.id, contents.begin, self._note, contents.note_stored)
+        self._outbox = Outbox(
+            session.terms, lambda *at: session.sequence(contents.identity, *at), self._check_sending, hooks
+        )
         self._work = PendingOperations()
         self._end_lock = asyncio.Lock()
         """Held while it is being ended, so that others can wait for the end."""
         self._end_outcome = CallOutcome()
         """Outcome of the requests to end it."""
-        self._has_acks = False
         self._is_prepare_requested = self._is_commit_requested = self._was_prepared = False
-        self._consumer_offsets: dict[AsyncConsumer, dict[TopicPartition, int]] = {}
-        """Consumers, and the offsets at which they continue after a commit; after an abort they go back to the
-        committed ones."""
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return self._contents.identity
 
     @property
     def is_open(self) -> bool:
@@ -123,11 +85,6 @@ class AsyncTransaction(AsyncSender):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {self._state}>"
-
-    def begin(self) -> pb.Begin | None:
-        """Sent with each request, so that the first one begins the transaction. ``None`` once the broker has answered:
-        if it has lost the transaction since, it must not begin it anew without the earlier work."""
-        return None if self._incarnations else self._begin
 
     def _check_sending(self) -> None:
         if self._state != "open":
@@ -147,16 +104,12 @@ class AsyncTransaction(AsyncSender):
         if error is not None:
             self._work.fail(error)
             if isinstance(error, ProducerFenced):
-                self._producer.forget(self.identity)
-
-    def _note_stored(self, stored: pb.Stored) -> None:
-        self._incarnations.add(stored.incarnation)
-        self._messages += stored.count
+                self._forget_identity()
 
     @property
     def _is_empty(self) -> bool:
         """Whether nothing was done or attempted in it."""
-        return not (self._incarnations or self._has_acks or self._outbox.has_sent)
+        return self._contents.is_empty and not self._outbox.has_sent
 
     @property
     def _was_never_begun(self) -> bool:
@@ -199,35 +152,12 @@ class AsyncTransaction(AsyncSender):
         again and the transaction cannot commit. They must come from consumers of the same client.
         """
         self._check_sending()
-        portions = take_messages(messages, self._producer.directory)
+        portions = take_messages(messages, self._session.directory)
         with self._work:
-            try:
-                while portions:
-                    asked = CallOutcome()
-                    try:
-                        await self._add_acks(portions[0], asked)
-                    except BaseException:
-                        if asked.maybe_done:
-                            # The broker may hold them for the transaction; an abort releases them.
-                            del portions[0]
-                        raise
-                    del portions[0]
-            finally:
-                for left in portions:
-                    left.return_to_consumer()
-
-    async def _add_acks(self, portion: AckRequestPart, asked: CallOutcome) -> None:
-        def request() -> pb.AddAcksRequest:
-            return pb.AddAcksRequest(
-                transaction_id=self.id,
-                **self.identity._asdict(),
-                group=portion.group,
-                leases=portion.claims(),
-                begin=self.begin(),
+            await add_each(
+                portions,
+                lambda portion, outcome: self._add("AddAcks", partial(self._contents.acks_request, portion), outcome),
             )
-
-        self._has_acks = True
-        await self._add("AddAcks", request, asked)
 
     async def commit_offsets(self, consumer: AsyncConsumer, record: Record | None = None) -> None:
         """Streams only: when the transaction commits, the group continues after everything handed out, or after
@@ -237,44 +167,22 @@ class AsyncTransaction(AsyncSender):
         ``auto_commit=False`` and must belong to the same client.
         """
         self._check_sending()
-        if not isinstance(consumer, AsyncConsumer):
-            raise InvalidRequest(f"{consumer!r} has no offsets to commit; give a consumer of a stream")
-        if consumer._directory is not self._producer.directory:
-            raise InvalidRequest(
-                f"the consumer of group {consumer.group!r} is another client's; a transaction takes offsets of "
-                "consumers of its own client only"
-            )
-        positions = consumer._positions_for_transaction(record)
-        if not positions:
-            return
-        self._consumer_offsets.setdefault(consumer, {}).update(positions)
-        offsets = [
-            pb.PartitionOffset(topic=at.topic, partition=at.partition, offset=to) for at, to in positions.items()
-        ]
-        member_id, generation = consumer.member_id, consumer._membership.generation
-        self._has_acks = True
-        with self._work:
-            await self._add(
-                "AddOffsets",
-                lambda: pb.AddOffsetsRequest(
-                    transaction_id=self.id,
-                    **self.identity._asdict(),
-                    group=consumer.group,
-                    member_id=member_id,
-                    generation=generation,
-                    offsets=offsets,
-                    begin=self.begin(),
-                ),
-                CallOutcome(),
-            )
+        request = self._contents.take_offsets(consumer, record, self._session.directory)
+        if request is not None:
+            with self._work:
+                await self._add("AddOffsets", request, CallOutcome())
 
-    async def _add(self, method: str, make_request: Callable[[], Any], asked: CallOutcome) -> None:
+    async def _add(self, method: str, make_request: Callable[[], Any], outcome: CallOutcome) -> None:
+        self._contents.has_acks = True
         try:
-            answer = await self._producer.request(method, make_request, asked)
+            answer = await self._session.request(method, make_request, outcome)
         except ProducerFenced:
-            self._producer.forget(self.identity)
+            self._forget_identity()
             raise
-        self._incarnations.add(answer.incarnation)
+        self._contents.incarnations.add(answer.incarnation)
+
+    def _forget_identity(self) -> None:
+        self._session.forget(self._contents.identity)
 
     # Ending
 
@@ -296,7 +204,9 @@ class AsyncTransaction(AsyncSender):
                     return
             self._is_commit_requested = True
             # ``TransactionConflict`` is retried: an abort or prepare under way is finished in a moment.
-            await self._decide("committing", "CommitTransaction", self._request, retry_if=TransactionConflict)
+            await self._decide(
+                "committing", "CommitTransaction", self._contents.end_request, retry_if=TransactionConflict
+            )
             self._end("committed")
 
     async def prepare(self) -> str:
@@ -309,7 +219,7 @@ class AsyncTransaction(AsyncSender):
         async with self._end_lock:
             if self._state == "prepared":
                 return self.id
-            if self._consumer_offsets:
+            if self._contents.has_offsets:
                 raise InvalidRequest(
                     "a transaction with offsets of a stream cannot be prepared: its consumer could not go on before it "
                     "ends"
@@ -321,9 +231,12 @@ class AsyncTransaction(AsyncSender):
             retry_if = None if self._is_empty else TransactionConflict
             self._is_prepare_requested = True
             answer = await self._decide("preparing", "PrepareTransaction", self._preparing, retry_if=retry_if)
-            self._incarnations.add(answer.incarnation)
+            self._contents.incarnations.add(answer.incarnation)
             self._state, self._was_prepared = "prepared", True
-            self._producer.note_prepared(self)
+            self._on_ended(self, False)
+            if not self._session.name:
+                # The next one can begin at once, under another id.
+                self._forget_identity()
             await self._outbox.give_up()
             return self.id
 
@@ -335,14 +248,14 @@ class AsyncTransaction(AsyncSender):
         """
         if self._state in ("committing", "preparing"):
             self._refuse()
-        self._reason = self._reason or reason[:_MAX_REASON]
+        self._contents.give_reason(reason)
         async with self._end_lock:
             await self._abort()
 
     async def call_off(self, reason: str = "") -> None:
         """``abort`` during error handling: waits for an end that is under way, leaves a transaction alone that has
         ended then or is prepared, and logs errors."""
-        self._reason = self._reason or reason[:_MAX_REASON]
+        self._contents.give_reason(reason)
         async with self._end_lock:
             await self._call_off()
 
@@ -367,7 +280,7 @@ class AsyncTransaction(AsyncSender):
         except BaseException:
             self._state = "open"
             raise
-        if len(self._incarnations) > 1:
+        if len(self._contents.incarnations) > 1:
             self._work.fail(TransactionNotFound("the broker was started again while it was open"))
         failure = self._work.failure
         if failure is None:
@@ -375,7 +288,7 @@ class AsyncTransaction(AsyncSender):
         self._state = "open"
         await self._call_off()
         if isinstance(failure, ProducerFenced | TransactionNotFound):
-            raise await self._explain(failure) from failure
+            raise await self._session.explain_abort(self.id, failure) from failure
         raise TransactionAborted(
             f"transaction {self.id} was aborted: not everything that belongs to it could be done; the first error: "
             f"{failure}"
@@ -387,12 +300,11 @@ class AsyncTransaction(AsyncSender):
         method: str,
         make_request: Callable[[], pb.TransactionRequest],
         retry_if: type[GoQueueError] | None,
-    ) -> pb.TransactionEnd:
+    ) -> Any:
         """Have the broker commit or prepare it. After a failure, error and state say whether it has ended."""
         was_prepared, self._state = self._state == "prepared", state
         try:
-            answer: pb.TransactionEnd = await self._producer.request(method, make_request, self._end_outcome, retry_if)
-            return answer
+            return await self._session.request(method, make_request, self._end_outcome, retry_if)
         except TransactionAborted:
             self._end("aborted")
             raise
@@ -406,7 +318,7 @@ class AsyncTransaction(AsyncSender):
                 self._end("in doubt")
                 raise self._unknown_end(error) from error
             self._end("aborted")
-            raise await self._explain(error) from error
+            raise await self._session.explain_abort(self.id, error) from error
         except BaseException as error:
             if was_prepared:
                 self._state = "prepared"
@@ -430,7 +342,7 @@ class AsyncTransaction(AsyncSender):
             await self._outbox.give_up(TransactionAborted(f"transaction {self.id} was aborted"))
             if before != "open":
                 await self._check_not_committed()
-            await self._producer.request_once("AbortTransaction", self._request, CallOutcome())
+            await self._session.request_once("AbortTransaction", self._contents.end_request, CallOutcome())
         except TransactionAborted:
             self._end("aborted")
         except BaseException as error:
@@ -450,7 +362,7 @@ class AsyncTransaction(AsyncSender):
         broker would say only that nothing more may be done in it. Raises if it has ended or is unknown."""
         request = pb.DescribeTransactionRequest(transaction_id=self.id)
         try:
-            await self._producer.request_once("DescribeTransaction", lambda: request, CallOutcome())
+            await self._session.request_once("DescribeTransaction", lambda: request, CallOutcome())
         except TransactionConflict:
             # It has ended, and not by an abort.
             self._end("committed")
@@ -469,47 +381,19 @@ class AsyncTransaction(AsyncSender):
             raise error
         log.warning("a transaction is left to its timeout", transaction=self.id, error=str(error))
 
-    def _request(self) -> pb.TransactionRequest:
-        return pb.TransactionRequest(
-            transaction_id=self.id,
-            **self.identity._asdict(),
-            messages=self._messages,
-            incarnation=next(iter(self._incarnations), 0),
-            reason=self._reason,
-        )
-
     def _preparing(self) -> pb.TransactionRequest:
-        if not self._is_empty:
-            return self._request()
-        return pb.TransactionRequest(transaction_id=self.id, **self.identity._asdict(), begin=self._begin)
+        return self._contents.begin_request() if self._is_empty else self._contents.end_request()
 
     def _unknown_end(self, error: GoQueueError) -> DeliveryTimeout:
         aim = "committed" if self._is_commit_requested else "prepared"
         return DeliveryTimeout(f"it is not known whether transaction {self.id} is {aim}: {error}")
 
-    async def _explain(self, error: GoQueueError) -> GoQueueError:
-        """Why the broker ended it, if the broker no longer knows the transaction or the producer."""
-        if isinstance(error, TransactionNotFound):
-            return TransactionAborted(
-                f"transaction {self.id} was aborted: the broker does not know it any more, because it was started "
-                "again while the transaction was open, or that ended long ago; do its work again in a new one"
-            )
-        if await self._producer.is_fenced():
-            return error
-        return TransactionAborted(f"transaction {self.id} was aborted: {error}; do its work again in a new one")
-
     def _end(self, state: State, *, is_clean: bool = False) -> None:
         is_committed = state == "committed"
         if not (is_committed or is_clean or self._was_prepared):
             # A prepared transaction is known to be stored completely, and the producer may have begun another one.
-            self._producer.forget(self.identity)
+            self._forget_identity()
         self._state = state
         self._outbox.stop_timers()
-        self._producer.ended(self, in_doubt=state == "in doubt")
-        # Only once: after a transaction in doubt the broker says where to continue, when it knows.
-        consumer_offsets, self._consumer_offsets = self._consumer_offsets, {}
-        for consumer, positions in consumer_offsets.items():
-            if is_committed:
-                consumer._progress.committed(positions)
-            else:
-                consumer._read_again(positions)
+        self._on_ended(self, state == "in doubt")
+        self._contents.settle_consumers(is_committed=is_committed)

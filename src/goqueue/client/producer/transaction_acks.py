@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from goqueue.client.connection.call_outcome import CallOutcome
 from goqueue.client.connection.directory import Directory
 from goqueue.client.consumer.delivery import Received, claims_of
 from goqueue.client.consumer.leases import Lease
@@ -74,3 +75,23 @@ def _group_by_consumer(
             )
         by_consumer.setdefault(context, []).append(message)
     return by_consumer
+
+
+async def add_each(
+    portions: list[AckRequestPart], add: Callable[[AckRequestPart, CallOutcome], Awaitable[None]]
+) -> None:
+    """Add the portions one by one; those whose request was not carried out are returned to their consumers."""
+    try:
+        while portions:
+            outcome = CallOutcome()
+            try:
+                await add(portions[0], outcome)
+            except BaseException:
+                if outcome.maybe_done:
+                    # The broker may hold them for the transaction; an abort releases them.
+                    del portions[0]
+                raise
+            del portions[0]
+    finally:
+        for left in portions:
+            left.return_to_consumer()
