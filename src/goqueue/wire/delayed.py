@@ -36,7 +36,7 @@ from goqueue.wire.frame import (
     encode_frame,
     encode_headers,
 )
-from goqueue.wire.internal_headers import DELAYED_OFFSET, DELAYED_TIMESTAMP, DUE_AT, DUE_IN, PRODUCER
+from goqueue.wire.internal_headers import DELAYED_OFFSET, DELAYED_TIMESTAMP, DUE_AT, DUE_IN, PRODUCER, STAMP_SIZE
 
 DUE_HEADER_SIZE = 26
 MAX_DELAY_NS = 200 * 365 * 86_400 * 10**9
@@ -72,8 +72,11 @@ def _name(name: str) -> bytes:
 
 _DUE_AT_START = _name(DUE_AT) + _COUNT.pack(8)
 _DUE_IN_START = _name(DUE_IN) + _COUNT.pack(8)
-_ONLY_DUE = {_COUNT.pack(1) + _DUE_AT_START, _COUNT.pack(1) + _DUE_IN_START}
+_DUE_STARTS = {_DUE_AT_START, _DUE_IN_START}
+_ONLY_DUE = {_COUNT.pack(1) + start for start in _DUE_STARTS}
 _PRODUCER_START = _name(PRODUCER)
+_STAMPED_START = _COUNT.pack(2) + _PRODUCER_START + _COUNT.pack(STAMP_SIZE)
+_STAMPED_SIZE = len(_STAMPED_START) + STAMP_SIZE + DUE_HEADER_SIZE
 _OFFSET_START = _name(DELAYED_OFFSET)
 _TIMESTAMP_START = _name(DELAYED_TIMESTAMP)
 _MOST_DIGITS = 19
@@ -230,9 +233,17 @@ def read_control(value: bytes, headers: Headers) -> tuple[str, int, int | None] 
     return None
 
 
-def is_only_due(packed: bytes) -> bool:
-    """Whether a frame's only header is the due time, the common case of delayed messages."""
-    return len(packed) == _COUNT_SIZE + DUE_HEADER_SIZE and packed[:-8] in _ONLY_DUE
+def is_only_due(packed: bytes, *, may_be_stamped: bool) -> bool:
+    """Whether a frame's only header is the due time, the common case of delayed messages; behind a producer's stamp, if
+    it may have one."""
+    if len(packed) == _COUNT_SIZE + DUE_HEADER_SIZE:
+        return packed[:-8] in _ONLY_DUE
+    return (
+        may_be_stamped
+        and len(packed) == _STAMPED_SIZE
+        and packed.startswith(_STAMPED_START)
+        and packed[-DUE_HEADER_SIZE:-8] in _DUE_STARTS
+    )
 
 
 def _check_delayed(place: int, packed: bytes) -> None:
@@ -242,7 +253,7 @@ def _check_delayed(place: int, packed: bytes) -> None:
             f"a delayed message may have {MAX_DELAYED_HEADERS_BYTES}"
         )
     relative = packed.startswith(_DUE_IN_START, len(packed) - DUE_HEADER_SIZE)
-    if not is_only_due(packed):
+    if not is_only_due(packed, may_be_stamped=True):
         # Those bytes might be the end of another header's value.
         headers = _decoded(place, packed)
         names = [name for name, _ in headers]

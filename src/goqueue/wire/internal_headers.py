@@ -11,6 +11,8 @@ PRODUCER = "goqueue-producer"
 """On the first message of an idempotent producer's batch: the producer, and the number of messages in the batch."""
 
 _PRODUCER_VALUE = Struct(">qhiI")
+STAMP_SIZE = _PRODUCER_VALUE.size
+"""Bytes of a stamp in its header."""
 _FIRST_NAME_AT = 2
 _PRODUCER_START = len(PRODUCER).to_bytes(2) + PRODUCER.encode()
 _PRODUCER_VALUE_AT = _FIRST_NAME_AT + len(_PRODUCER_START) + 2

@@ -27,7 +27,15 @@ from goqueue.wire.frame import (
     encode_frame,
     encode_headers,
 )
-from goqueue.wire.internal_headers import COPY_OF, DEDUP_ID, PRODUCER, ProducerStamp, encode_producer, producer_stamp
+from goqueue.wire.internal_headers import (
+    COPY_OF,
+    DEDUP_ID,
+    PRODUCER,
+    STAMP_SIZE,
+    ProducerStamp,
+    encode_producer,
+    producer_stamp,
+)
 
 STAMP_BYTES = 40
 """Upper bound of the bytes that a stamp adds to the headers of a message."""
@@ -36,7 +44,6 @@ _NO_SEQUENCE = -1
 _NAME_AT = 2
 _ONE_HEADER = b"\0\1"
 """How headers begin of which there is one."""
-_STAMP_VALUE_BYTES = len(encode_producer(ProducerStamp(0, 0, 0, 0)))
 _VALUE_LENGTH_OF_STAMP = slice(_NAME_AT + 2 + len(PRODUCER), _NAME_AT + 4 + len(PRODUCER))
 _STAMP_START = np.frombuffer(len(PRODUCER).to_bytes(2) + PRODUCER.encode()[:6], ">u8")[0]
 _ANY_DEDUP_ID = re.compile(re.escape(DEDUP_ID.encode()))
@@ -130,10 +137,8 @@ def check_stamp(run: FrameRun, first_headers_bytes: int) -> tuple[ProducerStamp 
     stamp = producer_stamp(packed)
     if stamp is None:
         return None, True
-    if int.from_bytes(packed[_VALUE_LENGTH_OF_STAMP]) != _STAMP_VALUE_BYTES:
-        raise InvalidFrame(
-            f"the header {PRODUCER!r} of the batch has a value that is not of {_STAMP_VALUE_BYTES} bytes"
-        )
+    if int.from_bytes(packed[_VALUE_LENGTH_OF_STAMP]) != STAMP_SIZE:
+        raise InvalidFrame(f"the header {PRODUCER!r} of the batch has a value that is not of {STAMP_SIZE} bytes")
     if stamp.producer_id < 0 or stamp.epoch < 0 or stamp.first_sequence < 0:
         raise InvalidFrame(f"the header {PRODUCER!r} of the batch has a negative id, epoch or sequence")
     if stamp.message_count != len(run.positions):

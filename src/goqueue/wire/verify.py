@@ -179,7 +179,7 @@ def _check_headers(run: FrameRun, columns: Columns, is_stamped: bool) -> Iterato
     for place, end, size in zip(with_headers.tolist(), ends, sizes, strict=True):
         yield
         packed = data[end - size : end]
-        if is_only_due(packed):
+        if is_only_due(packed, may_be_stamped=is_stamped and not place):
             continue
         try:
             headers = decode_headers(packed)

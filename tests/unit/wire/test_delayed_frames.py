@@ -21,6 +21,7 @@ from goqueue.wire.delayed import (
     due_times,
     fire,
     fired_origin,
+    is_only_due,
     read_control,
     reschedule_frame,
     set_due_times,
@@ -333,3 +334,15 @@ OFFSET = (DELAYED_OFFSET, b"5")
 )
 def test_other_control_records_say_nothing_of_delays(value: bytes, headers: Headers) -> None:
     assert read_control(value, headers) is None
+
+
+@pytest.mark.parametrize("is_stamped", [True, False])
+@pytest.mark.parametrize("name", [DUE_AT, DUE_IN])
+def test_headers_are_known_to_hold_the_due_time_alone_without_decoding_them(name: str, is_stamped: bool) -> None:
+    due = (name, (5).to_bytes(8))
+    stamp = decode_headers(stamp_header(1)) if is_stamped else ()
+    packed = encode_headers((*stamp, due))
+    assert is_only_due(packed, may_be_stamped=True)
+    assert is_only_due(packed, may_be_stamped=False) == (not is_stamped)
+    assert not is_only_due(encode_headers((*stamp, ("a", b""), due)), may_be_stamped=True)
+    assert not is_only_due(encode_headers((*stamp, due, due)), may_be_stamped=True)

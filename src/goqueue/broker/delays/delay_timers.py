@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,50 +12,16 @@ from goqueue.broker.runtime.timer_service import Owner, TimerService
 from goqueue.delivery.wheel import Entries
 from goqueue.model.errors import TooManyDelayed
 
-_LOOKED_AT = 500
-
-
-@dataclass(eq=False, slots=True)
-class Waiting:
-    """One partition with delayed messages."""
-
-    partition: Partition
-    owner: int = -1
-    """Number of the partition's timers."""
-    due: deque[Entries] = field(default_factory=deque)
-    """Taken from the timer wheel and not visible yet: one piece for each time that the wheel returned some."""
-    trouble: str = ""
-    """Why the last attempt to make some visible failed."""
-
-    def wants(self, entries: Entries) -> NDArray[np.bool_]:
-        """Which entries still wait: neither cancelled, nor rescheduled, nor visible."""
-        return self.partition.delays.pending.is_due(entries[:, 2], entries[:, 0])
-
-    def take(self, most: int) -> Entries:
-        """Remove and return the first entries that are due, without touching the rest of a large backlog."""
-        taken: list[Entries] = []
-        while self.due and most > 0:
-            piece = self.due.popleft()
-            if len(piece) > most:
-                self.due.appendleft(piece[most:])
-            taken.append(piece[:most])
-            most -= len(taken[-1])
-        return taken[0] if len(taken) == 1 else np.concatenate(taken)
-
-    def is_late(self, before_ns: int) -> bool:
-        """Whether the first of what is due was due before that instant and was not cancelled since."""
-        first = self.due[0][:_LOOKED_AT] if self.due else np.empty((0, 3), np.int64)
-        return bool((first[self.wants(first), 0] < before_ns).any())
-
 
 class DelayTimers:
     """Follows the appends of all partitions; implements the port of the same name in ``append_listeners``."""
 
-    def __init__(self, timers: TimerService, max_delayed: int, on_due: Callable[[Waiting, Entries], None]) -> None:
+    def __init__(self, timers: TimerService, max_delayed: int, on_due: Callable[[Partition, Entries], None]) -> None:
         self._timers = timers
         self._max_delayed = max_delayed
         self._on_due = on_due
-        self._waiting: dict[Partition, Waiting] = {}
+        self._owners: dict[Partition, int] = {}
+        """Number of the timers of each partition in which messages wait, or did."""
         self._at_most = 0
         """Upper bound of the messages that wait: those at the last count, and all that were added since."""
 
@@ -65,17 +29,17 @@ class DelayTimers:
         """Watch the partitions in which messages wait."""
         for partition in partitions:
             # Dead letters whose move a start resumes may have been delayed messages, and watch their partition.
-            if len(partition.delays) and partition not in self._waiting:
+            if len(partition.delays) and partition not in self._owners:
                 self.watch(partition)
 
     @property
     def pending(self) -> int:
         """How many messages wait, those of open transactions included."""
-        return sum(len(each.delays) for each in self._waiting)
+        return sum(len(each.delays) for each in self._owners)
 
     def next_due_ns(self) -> int | None:
         """When the first message is due."""
-        dues = [each.delays.pending.next_due_ns() for each in self._waiting]
+        dues = [each.delays.pending.next_due_ns() for each in self._owners]
         return min((due for due in dues if due is not None), default=None)
 
     def check_room(self, more: int, pending: int | None = None) -> None:
@@ -90,47 +54,51 @@ class DelayTimers:
 
     def added(self, partition: Partition, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
         """New delayed messages wait."""
-        waiting = self._waiting.get(partition)
-        if waiting is None:
+        if partition not in self._owners:
             self.watch(partition)
         else:
             self._at_most += len(offsets)
-            self.schedule(waiting, offsets, dues)
+            self.schedule(partition, offsets, dues)
 
     def held(self, partition: Partition, count: int) -> None:
         """New delayed messages belong to an open transaction."""
-        if partition not in self._waiting:
+        if partition not in self._owners:
             self.watch(partition)
         else:
             self._at_most += count
 
     def set_due(self, partition: Partition, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
         """Due times of messages that waited before count from now on."""
-        waiting = self._waiting.get(partition)
-        if waiting is None:
+        if partition not in self._owners:
             self.watch(partition)
         else:
-            self.schedule(waiting, offsets, dues)
+            self.schedule(partition, offsets, dues)
 
     def watch(self, partition: Partition) -> None:
         """Count everything that waits in a partition, and set its timers."""
-        waiting, delays = Waiting(partition), partition.delays
-        owner = Owner(lambda due: self._on_due(waiting, due), waiting.wants, lambda: len(delays.pending))
-        waiting.owner = self._timers.register(owner)
-        self.schedule(waiting, *delays.pending.entries())
-        self._waiting[partition] = waiting
+        delays = partition.delays
+
+        def is_pending(entries: Entries) -> NDArray[np.bool_]:
+            return delays.pending.is_due(entries[:, 2], entries[:, 0])
+
+        owner = Owner(lambda due: self._on_due(partition, due), is_pending, lambda: len(delays.pending))
+        self._owners[partition] = self._timers.register(owner)
+        self.schedule(partition, *delays.pending.entries())
         self._at_most += len(delays)
 
-    def unwatch(self, partition: Partition) -> Waiting | None:
+    def forget(self, partition: Partition) -> None:
         """Drop the timers of a partition whose topic was deleted."""
-        waiting = self._waiting.pop(partition, None)
-        if waiting is not None:
-            self._timers.unregister(waiting.owner)
-        return waiting
+        owner = self._owners.pop(partition, None)
+        if owner is not None:
+            self._timers.unregister(owner)
 
-    def schedule(self, waiting: Waiting, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
+    def schedule(self, partition: Partition, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
+        owner = self._owners.get(partition)
+        if owner is None:
+            # Its topic was deleted.
+            return
         if len(offsets) == 1:
-            self._timers.set(int(dues[0]), waiting.owner, int(offsets[0]))
+            self._timers.set(int(dues[0]), owner, int(offsets[0]))
         elif len(offsets):
-            owners = np.full(len(offsets), waiting.owner, np.int64)
+            owners = np.full(len(offsets), owner, np.int64)
             self._timers.set_many(np.stack((dues, owners, offsets), axis=1))

@@ -11,8 +11,7 @@ from itertools import islice
 
 import numpy as np
 
-from goqueue.broker.delays.delay_timers import Waiting
-from goqueue.broker.delays.firing import DelayTally, Firing
+from goqueue.broker.delays.firing import DelayTally, Firing, Waiting
 from goqueue.broker.partitions.delayed_records import read_delayed_records
 from goqueue.broker.partitions.derived_files import SAVE_BEHIND
 from goqueue.broker.partitions.partition import LATEST_DUE_NS, Partition

@@ -7,6 +7,7 @@ that is cancelled or rescheduled meanwhile is left out at the last moment: nothi
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.broker.delays.delay_timers import DelayTimers, Waiting
+from goqueue.broker.delays.delay_timers import DelayTimers
 from goqueue.broker.partitions.delayed_records import read_delayed_records
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.runtime.timer_service import TimerService
@@ -52,6 +53,36 @@ class DelayTally:
     """From when they were due until readers saw them."""
 
 
+@dataclass(eq=False, slots=True)
+class Waiting:
+    """What is due in one partition."""
+
+    partition: Partition
+    due: deque[Entries] = field(default_factory=deque)
+    """Taken from the timer wheel and not visible yet: one piece for each time that the wheel returned some."""
+    trouble: str = ""
+    """Why the last attempt to make some visible failed."""
+
+    def still_pending(self, due: Entries) -> Entries:
+        """The entries that still wait: neither cancelled, nor rescheduled, nor visible."""
+        return due[self.partition.delays.pending.is_due(due[:, 2], due[:, 0])]
+
+    def take(self, most: int) -> Entries:
+        """Remove and return the first entries that are due, without touching the rest of a large backlog."""
+        taken: list[Entries] = []
+        while self.due and most > 0:
+            piece = self.due.popleft()
+            if len(piece) > most:
+                self.due.appendleft(piece[most:])
+            taken.append(piece[:most])
+            most -= len(taken[-1])
+        return taken[0] if len(taken) == 1 else np.concatenate(taken)
+
+    def is_late(self, before_ns: int) -> bool:
+        """Whether the first of what is due was due before that instant and was not cancelled since."""
+        return bool(self.due and (self.still_pending(self.due[0][:_AT_A_STRETCH])[:, 0] < before_ns).any())
+
+
 class Firing:
     """Owns the task that makes messages visible."""
 
@@ -59,6 +90,7 @@ class Firing:
         self.timers = DelayTimers(timers, max_delayed, self._on_due)
         self._clock = clock
         self._check_disk = check_disk
+        self._waiting: dict[Partition, Waiting] = {}
         self._due: dict[Waiting, None] = {}
         self._put_off: dict[Waiting, None] = {}
         """Partitions that could not be written, to be tried again later; the others continue."""
@@ -69,7 +101,8 @@ class Firing:
 
     def forget(self, partition: Partition) -> None:
         """Drop what is due in a partition whose topic was deleted, and its timers."""
-        waiting = self.timers.unwatch(partition)
+        self.timers.forget(partition)
+        waiting = self._waiting.pop(partition, None)
         if waiting is not None:
             self._due.pop(waiting, None)
             self._put_off.pop(waiting, None)
@@ -86,7 +119,10 @@ class Firing:
         if self._task is not None:
             await self._task
 
-    def _on_due(self, waiting: Waiting, due: Entries) -> None:
+    def _on_due(self, partition: Partition, due: Entries) -> None:
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            waiting = self._waiting[partition] = Waiting(partition)
         waiting.due.append(due)
         if waiting not in self._put_off:
             self._due[waiting] = None
@@ -126,7 +162,7 @@ class Firing:
         if not waiting.due:
             # Given up since, because the partition cannot be written.
             return True
-        now = _once(_still_waiting(waiting, waiting.take(_AT_A_STRETCH)))
+        now = _once(waiting.still_pending(waiting.take(_AT_A_STRETCH)))
         if not len(now) or waiting.partition.closed:
             return True
         try:
@@ -164,7 +200,7 @@ class Firing:
         due, frames, left = await _read_first(partition, due)
         # From here to the append nothing else runs: who was cancelled or rescheduled until now is left out.
         now_ns = self._clock.now_ns()
-        due = self._without_early(waiting, _still_waiting(waiting, due), now_ns)
+        due = self._without_early(waiting, waiting.still_pending(due), now_ns)
         lost = [offset for offset in due[:, 2].tolist() if offset not in frames]
         if lost:
             self._give_up(waiting, lost)
@@ -196,7 +232,7 @@ class Firing:
         early = due[:, 0] > now_ns
         if not early.any():
             return due
-        self.timers.schedule(waiting, due[early, 2], due[early, 0])
+        self.timers.schedule(waiting.partition, due[early, 2], due[early, 0])
         return due[~early]
 
     def _give_up(self, waiting: Waiting, lost: list[int]) -> None:
@@ -221,10 +257,6 @@ async def _read_first(partition: Partition, due: Entries) -> tuple[Entries, dict
             return due[:most], frames, due[most:]
         # They lie in another order than they are due in, and those with the lowest offsets were read.
         most = looked
-
-
-def _still_waiting(waiting: Waiting, due: Entries) -> Entries:
-    return due[waiting.partition.delays.pending.is_due(due[:, 2], due[:, 0])]
 
 
 def _place(waiting: Waiting) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def as_placed(run: FrameRun, known: Known) -> FrameRun:
     if isinstance(known, Within):
         expected = _fitting(said.byteswap(), known)
     else:
-        expected = np.arange(known, known + len(run)) if isinstance(known, int) else known
+        expected = np.arange(known, known + len(said)) if isinstance(known, int) else known
     # Both as they lie in the file: turning the one round costs less than turning both.
     wrong = said != expected.byteswap()
     return _marked(run, np.flatnonzero(wrong), expected) if wrong.any() else run

@@ -300,7 +300,7 @@ async def test_a_clock_that_jumps_is_noticed_by_looking_at_it_now_and_then(monke
 
 def test_of_a_large_backlog_only_what_is_taken_is_touched() -> None:
     pieces = [np.full((size, 3), number, np.int64) for number, size in enumerate((3, 300, 4_000, 5, 6))]
-    waiting = Waiting(None, None)  # type: ignore[arg-type]
+    waiting = Waiting(None)  # type: ignore[arg-type]
     waiting.due.extend(pieces)
     taken = waiting.take(500)
     assert taken[:, 0].tolist() == [0] * 3 + [1] * 300 + [2] * 197
