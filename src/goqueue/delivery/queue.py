@@ -269,8 +269,9 @@ class Queue:
             if event.skipped is None:
                 lane.acked.add_others(lane.cursor, event.upto, event.runs)
             self.leases.add(event.runs, 1, event.member, event.until_ns, event.lane)
-        for first, end in pairs(event.skipped or []):
-            self._add(event.lane, lane, first, end)
+        if event.skipped:
+            for first, end in pairs(event.skipped):
+                self._add(event.lane, lane, first, end)
         self.cursors.advance(event.lane, lane, event.upto, event.left)
 
     def _move(self, event: Moving) -> None:
@@ -303,7 +304,7 @@ class Queue:
         self.keys = None
 
     def _done(self, number: int, taken: InFlightBatch) -> None:
-        lane = self.cursors.open(number)
+        lane = self.lanes.get(number) or self.cursors.open(number)
         lane.acked.add_bits(taken.first, taken.bits)
         if self.keys is not None:
             for first, end in pairs(taken.runs):

@@ -21,13 +21,21 @@ class Settled(NamedTuple):
     messages: int
 
 
+def decide_ack(queue: Queue, claimed: Claimed) -> Settled:
+    """Messages are done. It depends on no settings, and is what most requests ask for."""
+    parts = to_parts(claimed)
+    # Of several, some may be the same.
+    messages = claimed[0][1].bit_count() if len(claimed) == 1 else total(parts)
+    return Settled([Acked(queue.key, parts)], messages)
+
+
 def decide_settlement(queue: Queue, claimed: Claimed, request: SettlementRequest, terms: Terms) -> Settled:
     """Settle messages of one queue as a request asks."""
     key, parts = queue.key, to_parts(claimed)
     events: list[AnyQueueEvent]
     match request.verb:
         case Verb.ACK:
-            events = [Acked(key, parts)]
+            return decide_ack(queue, claimed)
         case Verb.EXTEND:
             more_ns = terms.retry.visibility_ns if request.delay_ms is None else request.delay_ms * NANOS_PER_MS
             events = [Extended(key, parts, terms.now_ns + more_ns)]

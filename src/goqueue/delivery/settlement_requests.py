@@ -59,7 +59,7 @@ class SettlementRequest:
     holder: str = ""
     """Which transaction a message is frozen for."""
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if self.delay_ms is not None and not 0 <= self.delay_ms <= MAX_VISIBILITY_MS:
             raise InvalidRequest(f"the time is {shown(self.delay_ms)} ms; 0 to {MAX_VISIBILITY_MS} are allowed")
         if len(self.reason) > MAX_REASON_LENGTH:

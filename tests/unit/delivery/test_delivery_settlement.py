@@ -196,7 +196,7 @@ def test_a_claim_names_ascending_offsets_of_one_lease(runs: Runs) -> None:
 
 def test_a_request_has_bounds() -> None:
     with pytest.raises(InvalidRequest, match="the time is"):
-        SettlementRequest(Verb.NACK, -1).check()
+        SettlementRequest(Verb.NACK, -1)
     with pytest.raises(InvalidRequest, match="the reason has 1001 characters"):
-        SettlementRequest(Verb.NACK, reason="x" * 1_001).check()
-    SettlementRequest(Verb.NACK, 0, "x" * 1_000).check()
+        SettlementRequest(Verb.NACK, reason="x" * 1_001)
+    SettlementRequest(Verb.NACK, 0, "x" * 1_000)

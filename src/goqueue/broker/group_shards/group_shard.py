@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from goqueue.broker.events.event_recorder import INTERNAL
 from goqueue.broker.events.range_effects import foreseen
 from goqueue.broker.group_shards.backlog import is_plain, may_scan
 from goqueue.broker.group_shards.dead_letter_topics import target_for
@@ -24,7 +23,7 @@ from goqueue.broker.runtime.named_timers import NamedTimers
 from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.coordination.group import AnyGroupEvent, Group, HandedOver, Rebalanced
 from goqueue.coordination.groups import Groups, GroupsEvent
-from goqueue.delivery.events import Committed, CutTo, Dropped, QueueClosed, QueueEvent, ResetTo
+from goqueue.delivery.events import Acked, Committed, CutTo, Dropped, QueueClosed, QueueEvent, ResetTo
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal
 from goqueue.delivery.retry import Terms
@@ -99,6 +98,11 @@ class ActiveGroup:
             seal = seals[queue.key] = Seal(key, topic.name, queue.partition, self.name, queue.key)
         return seal
 
+    def sealed_queue(self, topic: Topic, partition: int) -> tuple[Queue, Seal] | None:
+        """A queue, and what proves its receipts."""
+        queue = self.queue(topic.record.topic_id, partition)
+        return None if queue is None else (queue, self.seal(queue, topic))
+
     def terms(self, queue: Queue, topic: Topic) -> Terms:
         """What a decision about a queue's messages goes by, as of now."""
         host = self.shard.host
@@ -111,7 +115,8 @@ class ActiveGroup:
         self.shard.change(self.name, events, cause)
         for member in freed:
             self.release(member)
-            self.runtime.wake_member(member)
+            if self.runtime.waiters:
+                self.runtime.wake_member(member)
 
     def release(self, member_id: str) -> None:
         """Complete handovers of partitions of which the member that gives them up has nothing in flight any more."""
@@ -287,7 +292,9 @@ class GroupShard:
                 notes.swept(queue, effects.get(index, ()))
             else:
                 notes.changed(queue, event, cause)
-            self.rearm(queue)
+            if not isinstance(event, Acked):
+                # An ack makes nothing due earlier.
+                self.rearm(queue)
             if isinstance(event, ResetTo):
                 self._forget_positions(name, event.q)
             if queue.moving:
@@ -377,8 +384,3 @@ class GroupShard:
         for name in names:
             if self._work is not None:
                 self._work.group_due(name)
-
-
-def is_internal(name: str) -> bool:
-    """Whether a group is the broker's own."""
-    return name.startswith(INTERNAL)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from goqueue.broker.group_shards.group_shard import ActiveGroup, GroupShard, is_internal
+from goqueue.broker.events.event_recorder import INTERNAL
+from goqueue.broker.group_shards.group_shard import ActiveGroup, GroupShard
 from goqueue.broker.group_shards.host import Host
 from goqueue.broker.group_shards.partition_news import PartitionNews
 from goqueue.broker.partitions.topic import Topic
@@ -57,7 +58,7 @@ class GroupShards:
     def find(self, name: str) -> ActiveGroup:
         """A user's group, not one of the broker's own."""
         found = self.of(name).get(name)
-        if found is None or is_internal(name):
+        if found is None or name.startswith(INTERNAL):
             check_group_name(name)
             raise GroupNotFound(f"group {shown(name)} does not exist")
         return found
@@ -69,14 +70,16 @@ class GroupShards:
     def names(self) -> list[str]:
         """Users' groups, not the broker's own."""
         found = [name for shard in self.leading for name in shard.journal.machine.names()]
-        return sorted(name for name in found if not is_internal(name))
+        return sorted(name for name in found if not name.startswith(INTERNAL))
 
     def count(self) -> int:
         return sum(len(shard.journal.machine.by_name) for shard in self.all)
 
     def groups_on(self, topic_id: TopicId, partition: int) -> set[str]:
         """The groups that read a partition, the broker's own not among them."""
-        return {name for name in self.news.groups_on(partition_key(topic_id, partition)) if not is_internal(name)}
+        return {
+            name for name in self.news.groups_on(partition_key(topic_id, partition)) if not name.startswith(INTERNAL)
+        }
 
     def forget_topic(self, topic: Topic) -> None:
         self.notes.topic_deleted(topic)

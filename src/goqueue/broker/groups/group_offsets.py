@@ -82,10 +82,7 @@ class GroupOffsets:
             for each in later:
                 self._commits.expect(each, holder)
             return later, []
-        places = [
-            (queue, place[0], offset) for queue, offset in checked if (place := group.shard.place(queue)) is not None
-        ]
-        return [], self._acks.freeze_below(group, places, holder)
+        return [], self._acks.freeze_below(group, checked, holder)
 
     def read_again(self, offsets: Sequence[GroupOffset]) -> None:
         """Members of a stream go back to what is committed: the transaction with which they went on was aborted."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from goqueue.broker.group_shards.group_shard import ActiveGroup, GroupShard, is_internal
+from goqueue.broker.events.event_recorder import INTERNAL
+from goqueue.broker.group_shards.group_shard import ActiveGroup, GroupShard
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.queues.returns import Returns
 from goqueue.coordination.group import GroupDeleted, Member
@@ -96,6 +97,6 @@ class MemberExpiry:
 def _idle_until_ns(group: ActiveGroup) -> int | None:
     """When a group that has no members is deleted."""
     state, idle_ms = group.group.state, group.settings.idle_expiry_ms
-    if state.members or idle_ms is None or is_internal(group.name):
+    if state.members or idle_ms is None or group.name.startswith(INTERNAL):
         return None
     return state.empty_since_ns + idle_ms * NANOS_PER_MS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goqueue.broker.group_shards.group_shard import ActiveGroup, GroupShard, is_internal
+from goqueue.broker.events.event_recorder import INTERNAL
+from goqueue.broker.group_shards.group_shard import ActiveGroup, GroupShard
 from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.topic import Topic
 from goqueue.coordination.group import Group, Member, Rules
@@ -120,7 +121,7 @@ class Subscriptions:
     def _rebalance(self, group: ActiveGroup) -> None:
         shard = group.shard
         events: list[GroupsEvent] = [QueueClosed(queue.key) for queue in group.queues() if shard.place(queue) is None]
-        if is_internal(group.name):
+        if group.name.startswith(INTERNAL):
             group.change(events)
             return
         members = list(group.group.state.members.values())

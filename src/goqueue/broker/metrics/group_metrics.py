@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from goqueue.broker.events.event_recorder import GroupCounts
+from goqueue.broker.events.event_recorder import INTERNAL, GroupCounts
 from goqueue.broker.group_shards.backlog import lag
 from goqueue.broker.group_shards.group_runtime import GroupRuntime
-from goqueue.broker.group_shards.group_shard import GroupShard, is_internal
+from goqueue.broker.group_shards.group_shard import GroupShard
 from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.metrics.topic_metrics import TopicMetrics
 from goqueue.broker.runtime.time_slices import TimeSlice
@@ -282,5 +282,5 @@ def _groups(shards: GroupShards) -> list[Group]:
         group
         for shard in shards.leading
         for name, group in sorted(shard.journal.machine.by_name.items())
-        if not is_internal(name)
+        if not name.startswith(INTERNAL)
     ]

@@ -10,7 +10,7 @@ from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.topic import Topic
 from goqueue.delivery.claims import Claimed, LeaseOutcome, claim_lease, claim_message
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.receipts import parse_receipt
+from goqueue.delivery.receipts import Seal, parse_receipt
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest
 from goqueue.model.errors import GoQueueError, GroupNotFound, InvalidReceipt, StaleReceipt, TopicNotFound
 from goqueue.model.runs import Runs
@@ -23,23 +23,22 @@ class QueueClaims:
     group: ActiveGroup
     queue: Queue
     topic: Topic
+    seal: Seal
     claimed: Claimed = field(default_factory=list)
     members: set[str] = field(default_factory=set)
 
 
+@dataclass(slots=True)
 class RequestClaims:
     """``by_queue`` has the queues that the request names, whether anything is left there to settle or not.
 
     ``refused`` has the topics, by name, whose messages cannot be settled as the request asks, and why.
     """
 
-    def __init__(
-        self, shards: GroupShards, request: SettlementRequest, refused: Mapping[str, GoQueueError] | None = None
-    ) -> None:
-        self._shards = shards
-        self._request = request
-        self._refused = refused or {}
-        self.by_queue: dict[str, QueueClaims] = {}
+    shards: GroupShards
+    request: SettlementRequest
+    refused: Mapping[str, GoQueueError] = field(default_factory=dict)
+    by_queue: dict[str, QueueClaims] = field(default_factory=dict)
 
     def add_receipts(self, receipts: Sequence[str]) -> list[GoQueueError | None]:
         """Claim the messages of receipts; for each an error if its message cannot be settled."""
@@ -67,8 +66,8 @@ class RequestClaims:
         """Claim the message of a receipt; an error is raised if that cannot be settled."""
         receipt = parse_receipt(text)
         found = self._queue_claims(receipt.group, receipt.topic, receipt.partition)
-        found.group.seal(found.queue, found.topic).check(receipt)
-        batch = claim_message(found.queue, receipt.lease, receipt.offset, self._request)
+        found.seal.check(receipt)
+        batch = claim_message(found.queue, receipt.lease, receipt.offset, self.request)
         if batch is not None:
             self._check_not_refused(found)
             found.claimed.append((batch, 1 << (receipt.offset - batch.first)))
@@ -78,28 +77,30 @@ class RequestClaims:
     def add_lease(self, claim: LeaseClaim) -> LeaseOutcome:
         """Claim messages of a lease, those that can be settled."""
         found = self._queue_claims(claim.group, claim.topic, claim.partition)
-        found.group.seal(found.queue, found.topic).check_token(claim.token, claim.count, claim.lease)
+        found.seal.check_token(claim.token, claim.count, claim.lease)
         claim.check()
         self._check_not_refused(found)
-        outcome = claim_lease(found.queue, claim.lease, claim.runs, self._request)
+        outcome = claim_lease(found.queue, claim.lease, claim.runs, self.request)
         found.claimed += outcome.claimed
         found.members.update(batch.member for batch, _ in outcome.claimed if batch.member is not None)
         return outcome
 
     def _check_not_refused(self, found: QueueClaims) -> None:
-        if self._refused and found.topic.name in self._refused:
-            raise self._refused[found.topic.name]
+        if self.refused and found.topic.name in self.refused:
+            raise self.refused[found.topic.name]
 
     def _queue_claims(self, name: str, topic_name: str, partition: int) -> QueueClaims:
         try:
-            group = self._shards.find(name)
-            topic = self._shards.host.topics.find(topic_name)
+            group = self.shards.find(name)
+            topics = self.shards.host.topics
+            topic = topics.by_name.get(topic_name) or topics.find(topic_name)
         except (GroupNotFound, TopicNotFound) as error:
             raise StaleReceipt(f"the receipt is void: {error}") from None
-        queue = group.queue(topic.record.topic_id, partition)
-        if queue is None:
+        sealed = group.sealed_queue(topic, partition)
+        if sealed is None:
             raise InvalidReceipt(f"group {name!r} has never had anything of partition {partition} of {topic_name!r}")
+        queue, seal = sealed
         claims = self.by_queue.get(queue.key)
         if claims is None:
-            claims = self.by_queue[queue.key] = QueueClaims(group, queue, topic)
+            claims = self.by_queue[queue.key] = QueueClaims(group, queue, topic, seal)
         return claims

@@ -10,7 +10,7 @@ from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.queues.receipt_claims import RequestClaims
 from goqueue.broker.queues.tally import Tally
-from goqueue.delivery.settlement import decide_settlement
+from goqueue.delivery.settlement import decide_ack, decide_settlement
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
 from goqueue.model.errors import GoQueueError
 from goqueue.model.runs import Runs
@@ -48,7 +48,6 @@ class SettlementService:
 
     async def settle_receipts(self, receipts: Sequence[str], request: SettlementRequest) -> list[GoQueueError | None]:
         """One outcome for each receipt; those that hold are carried out whatever becomes of the others."""
-        request.check()
         claims = RequestClaims(self._shards, request)
         outcomes = claims.add_receipts(receipts)
         if lacking := self._lacking_dead_letter_topics(claims, request):
@@ -62,7 +61,6 @@ class SettlementService:
         self, leases: Sequence[LeaseClaim], request: SettlementRequest
     ) -> list[tuple[Runs, GoQueueError | None]]:
         """One outcome for each lease: which of its messages could not be settled, and why."""
-        request.check()
         claims = RequestClaims(self._shards, request)
         outcomes = claims.add_leases(leases)
         if lacking := self._lacking_dead_letter_topics(claims, request):
@@ -89,8 +87,12 @@ class SettlementService:
         for each in claims.by_queue.values():
             journals[each.group.shard.number] = each.group.journal
             if each.claimed:
-                terms = each.group.terms(each.queue, each.topic)
-                settled = decide_settlement(each.queue, each.claimed, request, terms)
+                if request.verb is Verb.ACK:
+                    settled = decide_ack(each.queue, each.claimed)
+                else:
+                    settled = decide_settlement(
+                        each.queue, each.claimed, request, each.group.terms(each.queue, each.topic)
+                    )
                 self._count(request.verb, settled.messages)
                 each.group.change(settled.events, _CAUSES.get(request.verb, ""), each.members)
         # A request that repeats another one may change nothing, and yet what it asks for may not be durable.

@@ -6,12 +6,11 @@ from collections.abc import Collection, Sequence
 
 from goqueue.broker.group_shards.group_shard import ActiveGroup, GroupShard
 from goqueue.broker.group_shards.shard_directory import GroupShards
-from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.queues.receipt_claims import QueueClaims, RequestClaims
 from goqueue.broker.queues.tally import Tally
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
-from goqueue.delivery.claims import claim_below, members_of, to_parts
+from goqueue.delivery.claims import Claimed, claim_below, members_of, to_parts
 from goqueue.delivery.events import Acked, Frozen, total
 from goqueue.delivery.in_flight_batch import InFlightBatch
 from goqueue.delivery.queue import Queue
@@ -44,25 +43,12 @@ class TransactionalAcks:
             if each.claimed:
                 by_group.setdefault(each.group.name, []).append(each)
         for some in by_group.values():
-            frozen += self._freeze(some, holder)
+            frozen += _freeze(some[0].group, [(each.queue, each.claimed) for each in some], holder)
 
-    def freeze_below(
-        self, group: ActiveGroup, places: Sequence[tuple[Queue, Topic, int]], holder: str
-    ) -> list[GroupAcks]:
+    def freeze_below(self, group: ActiveGroup, places: Sequence[tuple[Queue, int]], holder: str) -> list[GroupAcks]:
         """The same for everything that a group was delivered below an offset, in each of its queues."""
-        claims = []
-        for queue, topic, offset in places:
-            claimed = claim_below(queue, offset)
-            if claimed:
-                claims.append(QueueClaims(group, queue, topic, claimed, members_of(claimed)))
-        return self._freeze(claims, holder) if claims else []
-
-    def _freeze(self, claims: Sequence[QueueClaims], holder: str) -> list[GroupAcks]:
-        """Of one group, so that it is one decision."""
-        acks = [GroupAcks(each.group.name, each.queue.key, to_parts(each.claimed)) for each in claims]
-        events = [Frozen(ack.queue, ack.parts, holder) for ack in acks]
-        claims[0].group.change(events, freed=set().union(*(each.members for each in claims)))
-        return acks
+        found = [(queue, claim_below(queue, offset)) for queue, offset in places]
+        return _freeze(group, [(queue, claimed) for queue, claimed in found if claimed], holder)
 
     def thaw(self, acks: Sequence[GroupAcks], holder: str, reason: str, *, backs_off: bool) -> None:
         """A transaction was aborted: what it held is delivered again, or becomes a dead letter.
@@ -120,3 +106,11 @@ def _thaw(
     if place is not None and group is not None and frozen:
         events = decide_thaw(queue, frozen, group.terms(queue, place[0]), reason, backs_off=backs_off)
         group.change(events, freed=members_of(whole(frozen)))
+
+
+def _freeze(group: ActiveGroup, claims: Sequence[tuple[Queue, Claimed]], holder: str) -> list[GroupAcks]:
+    """Of one group, so that it is one decision."""
+    acks = [GroupAcks(group.name, queue.key, to_parts(claimed)) for queue, claimed in claims]
+    events = [Frozen(ack.queue, ack.parts, holder) for ack in acks]
+    group.change(events, freed=set().union(*(members_of(claimed) for _, claimed in claims)))
+    return acks

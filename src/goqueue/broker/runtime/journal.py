@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from goqueue.broker.runtime.journal_tail import EventsMissing, corrupt, cut_torn_tail, durable_mark
+from goqueue.broker.runtime.journal_tail import DURABLE_MARK, EventsMissing, corrupt, cut_torn_tail
 from goqueue.model.errors import CorruptData, GoQueueError, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.storage.files.atomic import read_checked, write_atomically
@@ -127,7 +127,8 @@ class Journal(Generic[Machine]):
             return
         now_ns = self.log.now_ns()
         # One record for a decision: after a crash all of its events are there, or none.
-        frame = encode_frame(durable_mark(self._durability.end(self.log)), self._encode(events), b"", now_ns)
+        durable_mark = DURABLE_MARK.pack(self._durability.end(self.log))
+        frame = encode_frame(durable_mark, self._encode(events), b"", now_ns)
         self.log.append(join_frames([frame], now_ns))
         self._grown_bytes += len(frame)
         for event in events:

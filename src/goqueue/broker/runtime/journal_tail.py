@@ -21,7 +21,8 @@ from goqueue.wire.decoding import decode_run
 log = get_logger(__name__)
 
 _READ_BYTES = 1 << 20
-_DURABLE = Struct(">Q")
+DURABLE_MARK = Struct(">Q")
+"""The key of a record: up to where the log was durable when it was written."""
 
 
 class EventsMissing(Exception):
@@ -30,11 +31,6 @@ class EventsMissing(Exception):
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
         self.offset = offset
-
-
-def durable_mark(durable_offset: int) -> bytes:
-    """What a record carries as its key."""
-    return _DURABLE.pack(durable_offset)
 
 
 def corrupt(journal: Log, offset: int) -> CorruptData:
@@ -62,7 +58,7 @@ def _known_durable(journal: Log, offset: int) -> int:
     known = 0
     while (found := journal.locate(offset, _READ_BYTES)) is not None:
         for message in decode_run(found.load())[0]:
-            if message.key is not None and len(message.key) == _DURABLE.size:
-                known = max(known, *_DURABLE.unpack(message.key))
+            if message.key is not None and len(message.key) == DURABLE_MARK.size:
+                known = max(known, *DURABLE_MARK.unpack(message.key))
         offset = found.next_offset
     return known
