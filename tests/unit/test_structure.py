@@ -19,7 +19,6 @@ TABLES = {"model/errors.py"}
 TOO_LONG = {
     "broker/registry/schema_registry.py",
     "broker/tracing/message_traces.py",
-    "schemas/protobuf/protobuf_compatibility.py",
     "storage/log/compaction.py",
     "storage/log/segment.py",
 }

@@ -11,100 +11,21 @@ a label may become ``repeated``, and an optional string or message of proto2 may
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
-from google.protobuf.descriptor import Descriptor
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-)
-from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 from goqueue.schemas.base import Incompatibility
+from goqueue.schemas.protobuf.protobuf_types import (
+    TYPES_OF_KIND,
+    FieldsOfMessage,
+    MessageType,
+    TypeIndex,
+    described,
+    is_scalar,
+    kind_of,
+    label_of,
+)
 
 MAX_REASONS = 100
-
-_SCALAR_KINDS = {
-    FieldDescriptorProto.TYPE_INT32: "whole number",
-    FieldDescriptorProto.TYPE_INT64: "whole number",
-    FieldDescriptorProto.TYPE_UINT32: "whole number",
-    FieldDescriptorProto.TYPE_UINT64: "whole number",
-    FieldDescriptorProto.TYPE_BOOL: "whole number",
-    FieldDescriptorProto.TYPE_ENUM: "whole number",
-    FieldDescriptorProto.TYPE_SINT32: "sint",
-    FieldDescriptorProto.TYPE_SINT64: "sint",
-    FieldDescriptorProto.TYPE_STRING: "string",
-    FieldDescriptorProto.TYPE_BYTES: "string",
-    FieldDescriptorProto.TYPE_FIXED32: "fixed32",
-    FieldDescriptorProto.TYPE_SFIXED32: "fixed32",
-    FieldDescriptorProto.TYPE_FIXED64: "fixed64",
-    FieldDescriptorProto.TYPE_SFIXED64: "fixed64",
-    FieldDescriptorProto.TYPE_FLOAT: "float",
-    FieldDescriptorProto.TYPE_DOUBLE: "double",
-}
-_SAME_KIND = {
-    "whole number": "int32, int64, uint32, uint64, bool or an enum",
-    "sint": "sint32 or sint64",
-    "string": "string or bytes",
-    "fixed32": "fixed32 or sfixed32",
-    "fixed64": "fixed64 or sfixed64",
-    "float": "float",
-    "double": "double",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class MessageType:
-    """A message, and where it is declared."""
-
-    message: DescriptorProto
-    local_name: str
-    """Full name without the package."""
-    implicit_labels: bool
-    """Whether fields of the file may omit the label, so that a missing label is no statement."""
-    is_own: bool
-    """Whether the schema's own file declares the message, as opposed to an imported file."""
-    resolved: Descriptor | None
-    """The descriptor with its edition's features applied; ``None`` without an edition, where fields are explicit."""
-
-    def is_required(self, field: FieldDescriptorProto) -> bool:
-        """Whether a message without this field cannot be read."""
-        if self.resolved is None:
-            return field.label == FieldDescriptorProto.LABEL_REQUIRED
-        return bool(self.resolved.fields_by_number[field.number].is_required)
-
-    def is_delimited(self, field: FieldDescriptorProto) -> bool:
-        """Whether the field is a message encoded between start and end tags, as groups are, not length-prefixed."""
-        if self.resolved is None:
-            return field.type == FieldDescriptorProto.TYPE_GROUP
-        return self.resolved.fields_by_number[field.number].type == FieldDescriptorProto.TYPE_GROUP
-
-
-class TypeIndex:
-    """Messages and enums that a schema declares and imports, indexed for comparison."""
-
-    def __init__(
-        self, file: FileDescriptorProto, imported: Iterable[FileDescriptorProto], pool: DescriptorPool
-    ) -> None:
-        self.file = file
-        self._pool = pool
-        self.messages: dict[str, MessageType] = {}
-        for other in imported:
-            self._collect_file(other, is_own=False)
-        self._collect_file(file, is_own=True)
-        self.own = {name: found for name, found in self.messages.items() if found.is_own}
-
-    def _collect_file(self, file: FileDescriptorProto, *, is_own: bool) -> None:
-        pending = [(message, message.name) for message in file.message_type]
-        implicit = file.syntax in ("proto3", "editions")
-        while pending:
-            message, local = pending.pop()
-            full = f".{file.package}.{local}" if file.package else f".{local}"
-            resolved = self._pool.FindMessageTypeByName(full[1:]) if file.syntax == "editions" else None
-            self.messages[full] = MessageType(message, local, implicit, is_own, resolved)
-            pending.extend((nested, f"{local}.{nested.name}") for nested in message.nested_type)
 
 
 def cannot_read(reader: TypeIndex, writer: TypeIndex) -> list[Incompatibility]:
@@ -196,7 +117,7 @@ class _Comparison:
 
     def _compare_messages(self, pair: _Pair) -> None:
         old, new = self._writer.messages[pair[0]], self._reader.messages[pair[1]]
-        before, after = _Fields(old), _Fields(new)
+        before, after = FieldsOfMessage(old), FieldsOfMessage(new)
         path = _path(new.local_name)
         self._compare_oneofs(before, after, path)
         for number in sorted(before.by_number.keys() | after.by_number.keys()):
@@ -216,7 +137,7 @@ class _Comparison:
                 self._compare_fields(pair, old, was, new, now, where)
 
     def _removed(
-        self, old: MessageType, was: FieldDescriptorProto, before: _Fields, after: _Fields, where: str
+        self, old: MessageType, was: FieldDescriptorProto, before: FieldsOfMessage, after: FieldsOfMessage, where: str
     ) -> None:
         oneof = before.oneof_of.get(was.number)
         if oneof is not None:
@@ -234,7 +155,7 @@ class _Comparison:
                 f"the required field {was.name} is gone; keep it, or make it optional first",
             )
 
-    def _compare_oneofs(self, before: _Fields, after: _Fields, path: str) -> None:
+    def _compare_oneofs(self, before: FieldsOfMessage, after: FieldsOfMessage, path: str) -> None:
         """Refuse fields that could be set together in the writer's schema and exclude one another in the reader's."""
         for name, numbers in after.oneofs.items():
             origins = set()
@@ -272,17 +193,17 @@ class _Comparison:
         where: str,
     ) -> None:
         old_entry, new_entry = self._map_entry(self._writer, was), self._map_entry(self._reader, now)
-        if old_entry is None and new_entry is None and not _is_scalar(was) and not _is_scalar(now):
+        if old_entry is None and new_entry is None and not is_scalar(was) and not is_scalar(now):
             before, after = old.is_delimited(was), new.is_delimited(now)
             if before != after:
                 self._encoding_changed(now, where, was_delimited=before)
                 return
         if old_entry is None and new_entry is None:
             self._compare_types(pair, was, now, where, now.name)
-            if _is_scalar(was) and _is_scalar(now) and _kind(was) == _kind(now):
-                self._compare_labels(_label(old, was), _label(new, now), was, now, where)
+            if is_scalar(was) and is_scalar(now) and kind_of(was) == kind_of(now):
+                self._compare_labels(label_of(old, was), label_of(new, now), was, now, where)
         elif old_entry is None or new_entry is None:
-            self._kind_changed(now, where, "a map" if old_entry else _described(was), "a map" if new_entry else None)
+            self._kind_changed(now, where, "a map" if old_entry else described(was), "a map" if new_entry else None)
         else:
             self._compare_types(pair, old_entry.field[0], new_entry.field[0], where, f"{now.name} (its keys)")
             self._compare_types(pair, old_entry.field[1], new_entry.field[1], where, f"{now.name} (its values)")
@@ -298,7 +219,7 @@ class _Comparison:
         self._add(
             "FIELD_KIND_CHANGED",
             where,
-            f"the field {now.name} was {before} and is {after or _described(now)}; a field stays a plain value, a "
+            f"the field {now.name} was {before} and is {after or described(now)}; a field stays a plain value, a "
             "message or a map: use another number for the new field",
         )
 
@@ -314,16 +235,16 @@ class _Comparison:
     def _compare_types(
         self, pair: _Pair, was: FieldDescriptorProto, now: FieldDescriptorProto, where: str, shown: str
     ) -> None:
-        if _is_scalar(was) != _is_scalar(now):
-            self._kind_changed(now, where, _described(was), None)
-        elif not _is_scalar(was):
+        if is_scalar(was) != is_scalar(now):
+            self._kind_changed(now, where, described(was), None)
+        elif not is_scalar(was):
             self._compare_named(pair, was, now, where, shown)
-        elif _kind(was) != _kind(now):
+        elif kind_of(was) != kind_of(now):
             self._add(
                 "FIELD_SCALAR_KIND_CHANGED",
                 where,
-                f"the field {shown} was {_described(was)} and is {_described(now)}; "
-                f"{_SAME_KIND[_kind(was)]} would be read",
+                f"the field {shown} was {described(was)} and is {described(now)}; "
+                f"{TYPES_OF_KIND[kind_of(was)]} would be read",
             )
 
     def _compare_named(
@@ -346,7 +267,7 @@ class _Comparison:
     def _compare_labels(
         self, old: str | None, new: str | None, was: FieldDescriptorProto, now: FieldDescriptorProto, where: str
     ) -> None:
-        if old is None or new is None or old == new or _kind(was) == "string":
+        if old is None or new is None or old == new or kind_of(was) == "string":
             return
         self._add(
             "FIELD_NUMERIC_LABEL_CHANGED",
@@ -356,48 +277,5 @@ class _Comparison:
         )
 
 
-class _Fields:
-    """Fields of a message by number, and which of them are in a oneof that is not synthetic."""
-
-    def __init__(self, found: MessageType) -> None:
-        message = found.message
-        self.by_number = {field.number: field for field in message.field}
-        self.oneof_of: dict[int, str] = {}
-        self.oneofs: dict[str, list[int]] = {}
-        for field in message.field:
-            if field.HasField("oneof_index") and not field.proto3_optional:
-                name = message.oneof_decl[field.oneof_index].name
-                self.oneof_of[field.number] = name
-                self.oneofs.setdefault(name, []).append(field.number)
-
-
 def _path(local_name: str) -> str:
     return "#/" + local_name.replace(".", "/")
-
-
-def _is_scalar(field: FieldDescriptorProto) -> bool:
-    return field.type in _SCALAR_KINDS
-
-
-def _kind(field: FieldDescriptorProto) -> str:
-    return _SCALAR_KINDS[field.type]
-
-
-def _label(owner: MessageType, field: FieldDescriptorProto) -> str | None:
-    """The label that the field states; ``None`` if it states none."""
-    if field.label == FieldDescriptorProto.LABEL_REPEATED:
-        return "repeated"
-    if owner.is_required(field):
-        return "required"
-    if field.proto3_optional:
-        return "optional"
-    if owner.implicit_labels or field.HasField("oneof_index"):
-        return None
-    return "optional"
-
-
-def _described(field: FieldDescriptorProto) -> str:
-    if field.type_name:
-        kind = "the enum" if field.type == FieldDescriptorProto.TYPE_ENUM else "the message"
-        return f"{kind} {field.type_name.lstrip('.')}"
-    return FieldDescriptorProto.Type.Name(field.type)[5:].lower()

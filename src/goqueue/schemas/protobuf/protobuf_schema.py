@@ -32,7 +32,8 @@ from goqueue.schemas.protobuf.proto_parser import parse_proto
 from goqueue.schemas.protobuf.proto_text import proto_text
 from goqueue.schemas.protobuf.proto_tokens import shortened
 from goqueue.schemas.protobuf.protobuf_builtins import builtin_files
-from goqueue.schemas.protobuf.protobuf_compatibility import TypeIndex, cannot_read
+from goqueue.schemas.protobuf.protobuf_compatibility import cannot_read
+from goqueue.schemas.protobuf.protobuf_types import TypeIndex
 from goqueue.schemas.protobuf.protobuf_validator import ProtobufValidator
 
 if TYPE_CHECKING:
