@@ -523,7 +523,7 @@ class RequestTimeout(GoQueueError, code="request_timeout", http=408, grpc="DEADL
 class Overloaded(GoQueueError, code="overloaded", http=503, grpc="RESOURCE_EXHAUSTED", retriable=True):
     """The limit on concurrent requests, connections or memory is reached."""
 
-    remedy = "Send again after Retry-After. If it keeps happening, raise the limit that the message names."
+    remedy = "Wait for Retry-After, then send again. If it keeps happening, raise the limit that the message names."
 
 
 class ShuttingDown(GoQueueError, code="shutting_down", http=503, grpc="UNAVAILABLE", retriable=True):
@@ -650,7 +650,7 @@ class ClientClosed(ClientError, code="client_closed", grpc="CANCELLED"):
 class UnknownError(GoQueueError, code="unknown", http=500, grpc="UNKNOWN"):
     """The broker returned an error code that this version does not know."""
 
-    remedy = "Use a client of the same version as the broker, or a newer one."
+    remedy = "Use a client that is as new as the broker."
 
 
 def error_from(code: str, message: str, retry_after_s: float | None = None) -> GoQueueError:

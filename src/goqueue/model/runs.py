@@ -157,14 +157,8 @@ def lowest(bits: int, count: int) -> int:
     """The ``count`` lowest of the bits that are set."""
     if bits.bit_count() <= count:
         return bits
-    low, high = 0, bits.bit_length()
-    while low < high:
-        middle = (low + high) // 2
-        if (bits & ((1 << middle) - 1)).bit_count() < count:
-            low = middle + 1
-        else:
-            high = middle
-    return bits & ((1 << low) - 1)
+    width = bisect_left(range(bits.bit_length()), count, key=lambda each: (bits & ((1 << each) - 1)).bit_count())
+    return bits & ((1 << width) - 1)
 
 
 def add_run(runs: Runs, first: int, end: int) -> None:

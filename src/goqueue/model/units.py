@@ -1,4 +1,4 @@
-"""Durations, sizes and instants as people write them: ``1h30m``, ``64MiB``, RFC 3339."""
+"""Durations, sizes, instants and counts as people write them: ``1h30m``, ``64MiB``, RFC 3339, ``3 files``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST_INSTANT = 100
 
 
 def parse_duration_ms(text: str) -> int:
-    """``"1h30m"`` -> 5_400_000, to the nearest millisecond. Bare numbers are refused: nobody knows their unit."""
+    """``"1h30m"`` -> 5_400_000, to the nearest millisecond. Bare numbers are refused, since they have no unit."""
     position, total = 0, Fraction(0)
     # A text of a megabyte would take seconds to add up.
     stripped = text.strip() if len(text) <= _MAX_DURATION_LENGTH else ""
@@ -91,3 +91,8 @@ def format_instant_ns(instant_ns: int) -> str:
     seconds, nanos = divmod(instant_ns, NANOS_PER_SECOND)
     text = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
     return f"{text}.{nanos:09d}".rstrip("0") + "Z" if nanos else text + "Z"
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """``1 trace file``, ``6,000 trace files``; ``many`` is the plural if it is not formed by adding an s."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

@@ -37,17 +37,17 @@ Way = Literal["here", "member", "item", "also", "apart"]
 """Scope of a subschema: the same value (``here``); one member of it, disjoint from the other ``member`` subschemas;
 one item, likewise (``item``); members or items in addition to others (``also``); or nothing, if it is only a
 definition (``apart``)."""
-_ONE: Mapping[str, Way] = {
+ONE_SCHEMA: Mapping[str, Way] = {
     "not": "here", "if": "here", "then": "here", "else": "here", "additionalProperties": "member",
     "additionalItems": "item", "contains": "also", "propertyNames": "also", "unevaluatedProperties": "also",
     "unevaluatedItems": "also", "items": "item",
 }  # fmt: skip
-_LISTS: Mapping[str, Way] = {"allOf": "here", "anyOf": "here", "oneOf": "here", "prefixItems": "item"}
-_MAPS: Mapping[str, Way] = {
+SCHEMA_LISTS: Mapping[str, Way] = {"allOf": "here", "anyOf": "here", "oneOf": "here", "prefixItems": "item"}
+SCHEMA_MAPS: Mapping[str, Way] = {
     "properties": "member", "patternProperties": "also", "dependentSchemas": "here", "dependencies": "here",
     "definitions": "apart", "$defs": "apart",
 }  # fmt: skip
-_WAYS: Mapping[str, Way] = {**_ONE, **_LISTS, **_MAPS}
+_WAYS: Mapping[str, Way] = {**ONE_SCHEMA, **SCHEMA_LISTS, **SCHEMA_MAPS}
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -116,13 +116,13 @@ class Node:
             way = _WAYS.get(keyword)
             if way is None:
                 continue
-            if keyword in _MAPS:
+            if keyword in SCHEMA_MAPS:
                 for part in self.named(keyword).values():
                     yield way, part
             else:
                 for part in self.many(keyword):
                     yield way, part
-                if keyword not in _LISTS and (one := self.one(keyword)) is not None:
+                if keyword not in SCHEMA_LISTS and (one := self.one(keyword)) is not None:
                     yield way, one
 
     def _part(self, raw: dict[str, object] | bool, *steps: str | int) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from goqueue.schemas.json.json_nodes import DRAFT_URIS, Node
+from goqueue.schemas.json.json_nodes import DRAFT_URIS, ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS, Node
 from goqueue.schemas.json.json_text import same_text
 
 _SETS = ("required", "enum", "type")
@@ -13,12 +13,6 @@ NO_LIMITS: Mapping[str, object] = {
     "properties": {}, "patternProperties": {},
 }  # fmt: skip
 """Keywords that have no effect with these values."""
-_PARTS = (
-    "not", "if", "then", "else", "additionalProperties", "additionalItems", "items", "contains", "propertyNames",
-    "unevaluatedProperties", "unevaluatedItems",
-)  # fmt: skip
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_MAPS = ("properties", "patternProperties", "dependentSchemas", "dependencies", "definitions", "$defs")
 
 
 def normal(root: Node) -> object:
@@ -37,16 +31,14 @@ def _normal(raw: object) -> object:
     for key, value in raw.items():
         if key in NO_LIMITS and same_text(value) == same_text(NO_LIMITS[key]):
             continue
-        if key in _PARTS and isinstance(value, dict):
+        if key in ONE_SCHEMA and isinstance(value, dict):
             made[key] = _normal(value)
-        elif key in _LISTS and isinstance(value, list):
+        elif (key in SCHEMA_LISTS or key == "items") and isinstance(value, list):
             made[key] = [_normal(each) for each in value]
-        elif key in _MAPS and isinstance(value, dict):
+        elif (key in SCHEMA_MAPS or key == "dependentRequired") and isinstance(value, dict):
             made[key] = {name: _in_map(each) for name, each in value.items()}
         elif key in _SETS and isinstance(value, list):
             made[key] = _in_order(value)
-        elif key == "dependentRequired" and isinstance(value, dict):
-            made[key] = {name: _in_map(each) for name, each in value.items()}
         else:
             made[key] = value
     if isinstance(types := made.get("type"), list) and len(types) == 1:

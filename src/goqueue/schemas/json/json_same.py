@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from goqueue.schemas.json.json_nodes import Node
+from goqueue.schemas.json.json_nodes import ONE_SCHEMA, SCHEMA_LISTS, Node
 from goqueue.schemas.json.json_normal import NO_LIMITS
 from goqueue.schemas.json.json_text import same_text
 from goqueue.schemas.json.json_written import list_size
@@ -15,11 +15,6 @@ _PLAIN = frozenset({
     "contentEncoding", "contentMediaType",
 })  # fmt: skip
 _UNORDERED = frozenset({"type", "enum", "required"})
-_ONE = (
-    "not", "if", "then", "else", "additionalProperties", "additionalItems", "items", "contains", "propertyNames",
-    "unevaluatedProperties", "unevaluatedItems",
-)  # fmt: skip
-_MANY = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies", "dependentRequired")
 
 
@@ -64,8 +59,8 @@ def _parts(one: Node, other: Node) -> list[tuple[Node, Node]] | None:
     if any(_sorted(one.get(key)) != _sorted(other.get(key)) for key in there & _UNORDERED):
         return None
     pairs: list[tuple[list[Node], list[Node]]] = [(one.referred(), other.referred())]
-    pairs += ((_as_list(one.one(key)), _as_list(other.one(key))) for key in _ONE if key in there)
-    pairs += ((one.many(key), other.many(key)) for key in _MANY if key in there)
+    pairs += ((_as_list(one.one(key)), _as_list(other.one(key))) for key in ONE_SCHEMA if key in there)
+    pairs += ((one.many(key), other.many(key)) for key in (*SCHEMA_LISTS, "items") if key in there)
     for key in _NAMED:
         if key not in there:
             continue

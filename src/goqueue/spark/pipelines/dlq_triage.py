@@ -12,12 +12,11 @@ from goqueue.client.admin.groups import RedriveReport
 from goqueue.client.connection.instants import from_nanoseconds
 from goqueue.model.fields import did_you_mean
 from goqueue.model.names import check_group_name, check_topic_name
-from goqueue.model.units import parse_instant_ns
+from goqueue.model.units import counted, parse_instant_ns
 from goqueue.spark.pipelines.analysis.dead_letter_table import dead_letter_topic, parse_letters
 from goqueue.spark.pipelines.analysis.error_kinds import kind_column
 from goqueue.spark.pipelines.definitions.checks import name_problems, time_problems
 from goqueue.spark.pipelines.definitions.definition import Pipeline
-from goqueue.spark.pipelines.definitions.plurals import counted
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
 from goqueue.spark.pipelines.running.context import Context

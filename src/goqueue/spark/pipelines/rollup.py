@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from goqueue.model.units import format_duration_ms
+from goqueue.model.units import counted, format_duration_ms
 from goqueue.spark.pipelines.definitions.checks import check_names
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.flow import trigger_problem
-from goqueue.spark.pipelines.definitions.plurals import counted
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
 from goqueue.spark.pipelines.running.context import Context

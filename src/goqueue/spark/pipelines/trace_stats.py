@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from goqueue.model.names import check_group_name, check_topic_name
-from goqueue.model.units import parse_instant_ns
+from goqueue.model.units import counted, parse_instant_ns
 from goqueue.observe.trace_event import ACK, COMMITTED, PUBLISH
 from goqueue.spark.pipelines.analysis.latencies import Ranges, latencies, round_to_digits
 from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK_BITS
 from goqueue.spark.pipelines.analysis.trace_runs import COPIED, read_traces, trace_files
 from goqueue.spark.pipelines.definitions.checks import file_problems, name_problems, time_problems
 from goqueue.spark.pipelines.definitions.definition import Pipeline
-from goqueue.spark.pipelines.definitions.plurals import counted
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
 from goqueue.spark.pipelines.running.context import Context

@@ -6,7 +6,7 @@ that the frames were read into. Only compressed values are decompressed one by o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -98,7 +98,7 @@ class Decoder:
     def _to_batch(self, run: FrameRun, columns: Columns) -> pa.RecordBatch:
         built = _Table(run, columns, self._topic, self._partition)
         # Spark expects exactly this type, names and nullability of nested fields included.
-        arrays = [_as_type(built.column(field.name), field.type) for field in self._schema]
+        arrays = [built.column(field.name).cast(field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
@@ -112,10 +112,6 @@ class _DecompressionError(Exception):
     def __init__(self, rows: list[int], reason: str) -> None:
         super().__init__(reason)
         self.rows = rows
-
-
-def _as_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return array if array.type == wanted else array.cast(wanted)
 
 
 def _offset_before(columns: Columns, row: int) -> int:
@@ -133,8 +129,26 @@ class _Table:
         self._buffer = pa.py_buffer(run.frames)
 
     def column(self, name: str) -> pa.Array:
-        built: Callable[[_Table], pa.Array] = _COLUMN_BUILDERS[name]
-        return built(self)
+        columns, count = self._columns, len(self._run)
+        match name:
+            case "key":
+                return self._pieces_from(0, columns["key_length"] == 0)
+            case "value":
+                return self._value()
+            case "headers":
+                return self._header_table.lists()
+            case "topic":
+                return pa.repeat(pa.scalar(self._topic, pa.string()), count)
+            case "partition":
+                return pa.array(np.full(count, self._partition, np.int32))
+            case "offset":
+                return pa.array(columns["offset"].astype(np.int64))
+            case "timestamp":
+                microseconds = columns["timestamp"].astype(np.int64) // _NS_PER_US
+                return pa.Array.from_buffers(TYPES["timestamp"], count, [None, pa.py_buffer(microseconds)])
+            case "priority":
+                return pa.array(columns["priority"].astype(np.int32))
+        return trace_ids(self._topic, self._partition, columns["offset"].astype(np.int64), self._header_table)
 
     @cached_property
     def _bounds(self) -> NDArray[np.int32]:
@@ -159,9 +173,6 @@ class _Table:
             return pa.nulls(len(missing), pa.binary())
         indices = np.arange(first, self._bounds.size, 4, dtype=np.int32)
         return self._pieces.take(pa.array(indices, mask=missing if missing.any() else None))
-
-    def _key(self) -> pa.Array:
-        return self._pieces_from(0, self._columns["key_length"] == 0)
 
     def _value(self) -> pa.Array:
         flags = self._columns["flags"]
@@ -190,39 +201,3 @@ class _Table:
     @cached_property
     def _header_table(self) -> HeaderTable:
         return HeaderTable(self._run, self._bounds, self._columns["headers_length"], self._buffer)
-
-    def _headers(self) -> pa.Array:
-        return self._header_table.lists()
-
-    def _topics(self) -> pa.Array:
-        return pa.repeat(pa.scalar(self._topic, pa.string()), len(self._run))
-
-    def _partitions(self) -> pa.Array:
-        return pa.array(np.full(len(self._run), self._partition, np.int32))
-
-    def _offset(self) -> pa.Array:
-        return pa.array(self._columns["offset"].astype(np.int64))
-
-    def _timestamp(self) -> pa.Array:
-        microseconds = self._columns["timestamp"].astype(np.int64) // _NS_PER_US
-        return pa.Array.from_buffers(TYPES["timestamp"], len(self._run), [None, pa.py_buffer(microseconds)])
-
-    def _priority(self) -> pa.Array:
-        return pa.array(self._columns["priority"].astype(np.int32))
-
-    def _trace_id(self) -> pa.Array:
-        offsets = self._columns["offset"].astype(np.int64)
-        return trace_ids(self._topic, self._partition, offsets, self._header_table)
-
-
-_COLUMN_BUILDERS = {
-    "key": _Table._key,
-    "value": _Table._value,
-    "headers": _Table._headers,
-    "topic": _Table._topics,
-    "partition": _Table._partitions,
-    "offset": _Table._offset,
-    "timestamp": _Table._timestamp,
-    "priority": _Table._priority,
-    "trace_id": _Table._trace_id,
-}

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -45,23 +44,10 @@ class ReadOnlyFiles(OsFiles):
     def make_dirs(self, path: Path) -> None:
         self._refuse(path)
 
-    def rename(self, source: Path, target: Path) -> None:
-        self._refuse(source)
+    def _refuse(self, *arguments: Any, **_: Any) -> NoReturn:
+        raise PermissionError(f"{arguments[0]} is only looked at and must not be changed")
 
-    def remove(self, path: Path) -> None:
-        self._refuse(path)
-
-    def remove_tree(self, path: Path) -> None:
-        self._refuse(path)
-
-    def close_to_others(self, root: Path, is_ours: Callable[[str], bool]) -> int | None:
-        self._refuse(root)
-
-    def lock(self, path: Path) -> object:
-        self._refuse(path)
-
-    def _refuse(self, path: Path) -> NoReturn:
-        raise PermissionError(f"{path} is only looked at and must not be changed")
+    rename = remove = remove_tree = close_to_others = lock = _refuse
 
 
 DISK = ReadOnlyFiles()

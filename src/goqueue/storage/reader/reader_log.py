@@ -165,36 +165,28 @@ class LogReader:
 
     def _load_initial_state(self, producers: Signature | None, end: int) -> None:
         """Initialize transaction state from the producer file, unless newer state is known."""
-        kept = self._load() if producers is not None else None
+        kept, state = self._load() if producers is not None else (None, Producers())
         self._file = producers
         if kept is not None and kept.as_of > end:
-            log.warning(
-                "the file of producers tells of more than the log holds; reading the log", folder=str(self.folder)
-            )
-            kept = None
+            log.warning("the file of producers is ahead of the log; reading the log instead", folder=str(self.folder))
+            kept, state = None, Producers()
         if self._replayed_to is not None and (kept is None or kept.as_of <= self._replayed_to):
             return
-        state = Producers()
-        try:
-            if kept is not None:
-                state = kept.state()
-        except ValueError as error:
-            log.warning(
-                "the file of producers is of no use; reading the log", folder=str(self.folder), reason=str(error)
-            )
-            kept = None
         self._replay = ProducerReplay(state, self.start_offset)
         self._replayed_to = first_stamp(self._point) if kept is None else kept.as_of
 
-    def _load(self) -> ProducersFile | None:
+    def _load(self) -> tuple[ProducersFile | None, Producers]:
+        """The producer file and the state in it; ``None`` and an empty state if it is missing or damaged."""
         try:
             payload = read_whole(self.folder / FILE_NAME)
-            return None if payload is None else msgspec.msgpack.decode(payload, type=ProducersFile)
-        except (CorruptData, msgspec.MsgspecError) as error:
+            if payload is not None:
+                kept = msgspec.msgpack.decode(payload, type=ProducersFile)
+                return kept, kept.state()
+        except (CorruptData, ValueError) as error:
             log.warning(
-                "the file of producers is of no use; reading the log", folder=str(self.folder), reason=str(error)
+                "the file of producers is damaged; reading the log instead", folder=str(self.folder), reason=str(error)
             )
-            return None
+        return None, Producers()
 
     def aborted(self, low: int, high: int) -> list[tuple[int, int]]:
         """Runs of aborted offsets from ``low`` up to, but not including, ``high``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -221,17 +222,11 @@ class SegmentView:
 
     def place_of(self, offset: int) -> int:
         """Index of the first frame at or after ``offset``; the frame count if there is none."""
-        low, high = 0, min(self.count, max(0, offset - self.base))
+        high = min(self.count, max(0, offset - self.base))
         # Usually no offset is missing.
         if high == 0 or self.offset_of(high - 1) == offset - 1:
             return high
-        while low < high:
-            middle = (low + high) // 2
-            if self.offset_of(middle) < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(high), offset, key=self.offset_of)
 
     def positions(self, first: int, until: int) -> NDArray[np.uint32]:
         """Positions of frames; all of them must be in the index, or none."""

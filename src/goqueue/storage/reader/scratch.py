@@ -7,9 +7,8 @@ folder, which is discarded. Recovery code can thus run as a dry run.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
 from goqueue.storage.files.files import Buffer, OsFile, OsFiles
@@ -83,16 +82,10 @@ class ScratchFiles:
         self.remove(target)
         self._changed[target] = moved
 
-    def link(self, source: Path, target: Path) -> None:
-        self._refuse(target)
-
     def remove(self, path: Path) -> None:
         self._changed.pop(path, None)
         self._looked_at.pop(path, None)
         self._gone.add(path)
-
-    def remove_tree(self, path: Path) -> None:
-        self._refuse(path)
 
     def sync_dir(self, path: Path) -> None:
         pass
@@ -103,14 +96,10 @@ class ScratchFiles:
     def free_bytes(self, path: Path) -> int:
         return DISK.free_bytes(self._scratch)
 
-    def close_to_others(self, root: Path, is_ours: Callable[[str], bool]) -> int | None:
-        self._refuse(root)
+    def _refuse(self, *arguments: Any, **_: Any) -> NoReturn:
+        raise PermissionError(f"{arguments[0]} is only looked at and must not be changed")
 
-    def lock(self, path: Path) -> object:
-        self._refuse(path)
-
-    def _refuse(self, path: Path) -> NoReturn:
-        raise PermissionError(f"{path} is only looked at and must not be changed")
+    link = remove_tree = close_to_others = lock = _refuse
 
 
 class ScratchFile:

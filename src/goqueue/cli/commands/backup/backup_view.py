@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from goqueue.cli.commands.topic.topic_view import at_most_messages
 from goqueue.cli.terminal.figure_words import size
 from goqueue.model.names import INTERNAL_PREFIX
+from goqueue.model.units import counted
 from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
@@ -30,12 +31,8 @@ def summary_json(manifest: Manifest) -> dict[str, object]:
 def summary_text(manifest: Manifest) -> str:
     users = _user_partitions(manifest)
     topics, messages = len({each.topic for each in users}), sum(each.records for each in users)
-    held = f"{_counted(topics, 'topic')} with {at_most_messages(messages)} in {_counted(len(users), 'partition')}"
+    held = f"{counted(topics, 'topic')} with {at_most_messages(messages)} in {counted(len(users), 'partition')}"
     return f"{held}, {size(manifest.head.size_bytes)}, as of {escape(manifest.head.instant)}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _user_partitions(manifest: Manifest) -> list[PartitionEntry]:

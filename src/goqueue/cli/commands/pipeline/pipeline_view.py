@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from goqueue.cli.terminal import tables
 from goqueue.cli.terminal.styled_lines import Line
+from goqueue.model.units import counted
 from goqueue.observe.logs import escape
 from goqueue.spark.pipelines.definitions.definition import Pipeline
-from goqueue.spark.pipelines.definitions.plurals import counted
 from goqueue.spark.pipelines.definitions.settings import Settings
 from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.running.progress import Progress

@@ -23,6 +23,7 @@ from goqueue.cli.settings.settings_view import SetOption, parse_assignments
 from goqueue.cli.terminal.failures import EXIT_FAILED
 from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import TopicExists, TopicNotFound
+from goqueue.model.units import counted
 from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
@@ -134,7 +135,6 @@ def create(
     ] = False,
 ) -> int:
     """Create a topic. Settings that are not given follow the broker's configuration."""
-    from goqueue.cli.commands.topic.topic_view import counted
 
     wanted: dict[str, Any] = dict(parse_assignments(settings))
     if partitions is not None:
@@ -258,7 +258,7 @@ def purge(
         return 0
     print_lines(topic_view.purged_table(answer))
     if answer["delayed_messages"]:
-        typer.echo(f"{topic_view.counted(answer['delayed_messages'], 'delayed message')} will still come", err=True)
+        typer.echo(f"{counted(answer['delayed_messages'], 'delayed message')} will still come", err=True)
     return 0
 
 

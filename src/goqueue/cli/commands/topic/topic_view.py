@@ -12,11 +12,8 @@ from goqueue.cli.terminal.styled_lines import Line
 from goqueue.cli.terminal.time_words import Times
 from goqueue.model.fields import specs
 from goqueue.model.topic_settings import TopicSettings
+from goqueue.model.units import counted
 from goqueue.observe.logs import escape
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def at_most_messages(offsets: int) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from goqueue.spark.pipelines.definitions.plurals import counted
+from goqueue.model.units import counted
 from goqueue.spark.pipelines.definitions.problems import PipelineFailed
 
 _MAX_PANELS = 6
