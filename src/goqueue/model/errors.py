@@ -435,7 +435,7 @@ class TransactionNotFound(GoQueueError, code="transaction_not_found", http=404, 
     """There is no such transaction."""
 
     remedy = (
-        "'goqueue txn list' shows the open ones. A transaction that ended long ago, or was open when its broker "
+        "See 'goqueue txn list' for the open ones. A transaction that ended long ago, or was open when its broker "
         "stopped, is no longer known."
     )
 
