@@ -153,7 +153,7 @@ def test_a_small_body_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
     answer = send_packed(host, bomb, coding)
     assert (answer.status, answer.json["code"]) == (413, "body_too_large")
     admission: Any = host.server.config.app
-    assert (stored(host), admission.body_bytes) == (before, 0)
+    assert (stored(host), admission.load.body_bytes) == (before, 0)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])

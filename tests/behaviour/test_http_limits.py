@@ -252,11 +252,11 @@ def test_bodies_together_are_bounded_by_memory(begin: Begin) -> None:
     admission: Any = host.server.config.app
     with RawConnection(host.port) as first, RawConnection(host.port) as second:
         first.send(announced + b"x" * 699_999)
-        until(lambda: admission.body_bytes == 699_999)
+        until(lambda: admission.load.body_bytes == 699_999)
         second.send(announced + b"x" * 699_999)
         retry_later(second.answer())
     until(lambda: not host.server.server_state.tasks)
-    assert admission.body_bytes == 0
+    assert admission.load.body_bytes == 0
     assert ask(host.port, request("POST", "/topics/t/messages", ONE)).status == 200
 
 

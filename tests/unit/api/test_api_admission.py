@@ -8,27 +8,29 @@ from typing import Any
 
 import pytest
 
+from goqueue.api.http.bodies.answer import Answer
 from goqueue.api.http.server.admission import Admission
+from goqueue.api.http.server.request import Request
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, Overloaded
 from goqueue.observe.exposition import Figures
 from goqueue.observe.requests import Requests
 
-Handler = Callable[[Any, Any], Awaitable[None]]
+Handler = Callable[[Request], Awaitable[None]]
 SMALL = replace(
     HttpConfig(), max_body_bytes=100, max_request_memory_bytes=150, max_concurrent_requests=2, max_waiting_reads=1
 )
 
 
-class Request:
+class Client:
     """One request through the admission, by hand: chunks go in, the answer comes out."""
 
     def __init__(self, admission: Admission, *, length: int | None = None) -> None:
         self._chunks: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.sent: list[dict[str, Any]] = []
         headers = [] if length is None else [(b"content-length", str(length).encode())]
-        scope: Any = {"type": "http", "method": "POST", "path": "/", "headers": headers}
-        self.task = asyncio.ensure_future(admission(scope, self._chunks.get, self._send))  # type: ignore[arg-type]
+        scope = {"type": "http", "method": "POST", "path": "/", "raw_path": b"/", "query_string": b"", "client": None}
+        self.task = asyncio.ensure_future(admission({**scope, "headers": headers}, self._chunks.get, self._send))
 
     async def _send(self, message: Any) -> None:
         self.sent.append(message)
@@ -58,24 +60,17 @@ async def settle() -> None:
 
 
 def admission_for(handler: Handler, config: HttpConfig = SMALL) -> Admission:
-    admission = Admission(config)
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await handler(receive, send)
-
-    admission.wrap(app)
-    return admission
+    return Admission(config, handler)
 
 
-async def read_all(receive: Any, send: Any) -> None:
+async def read_all(request: Request) -> None:
     """A handler that reads its body and answers, like ours."""
     try:
-        while (await receive()).get("more_body"):
-            pass
+        await request.body()
         status = 200
     except GoQueueError as error:
         status = error.http_status
-    await send({"type": "http.response.start", "status": status, "headers": []})
+    await request.send(Answer(b"", status))
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -86,19 +81,19 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def idle(admission: Admission) -> bool:
-    return (admission.active, admission.waiting, admission.body_bytes) == (0, 0, 0)
+    return (admission.load.active, admission.load.waiting, admission.load.body_bytes) == (0, 0, 0)
 
 
 def test_a_request_is_counted_while_it_is_served() -> None:
     async def work() -> None:
         admission = admission_for(read_all)
-        request = Request(admission, length=60)
+        request = Client(admission, length=60)
         await settle()
         # Anyone can announce a body.
-        assert (admission.active, admission.body_bytes) == (1, 0)
+        assert (admission.load.active, admission.load.body_bytes) == (1, 0)
         request.chunk(40)
         await settle()
-        assert admission.body_bytes == 40
+        assert admission.load.body_bytes == 40
         request.chunk(20, more=False)
         await request.task
         assert request.status == 200
@@ -108,13 +103,13 @@ def test_a_request_is_counted_while_it_is_served() -> None:
 
 
 def test_a_handler_that_fails_gives_its_place_back() -> None:
-    async def fail(receive: Any, send: Any) -> None:
+    async def fail(request: Request) -> None:
         raise RuntimeError("a defect")
 
     async def work() -> None:
         admission = admission_for(fail)
         with pytest.raises(RuntimeError):
-            await Request(admission, length=60).task
+            await Client(admission, length=60).task
         assert idle(admission)
 
     run(work)
@@ -123,9 +118,9 @@ def test_a_handler_that_fails_gives_its_place_back() -> None:
 def test_one_request_too_many_is_refused_before_any_work() -> None:
     async def work() -> None:
         admission = admission_for(read_all)
-        served = [Request(admission) for _ in range(2)]
+        served = [Client(admission) for _ in range(2)]
         await settle()
-        extra = Request(admission)
+        extra = Client(admission)
         await extra.task
         assert (extra.status, extra.code) == (503, "overloaded")
         assert extra.headers[b"retry-after"] == b"1"
@@ -140,7 +135,7 @@ def test_one_request_too_many_is_refused_before_any_work() -> None:
 def test_an_announced_body_that_is_too_large_is_refused_and_the_connection_closed() -> None:
     async def work() -> None:
         admission = admission_for(read_all)
-        request = Request(admission, length=101)
+        request = Client(admission, length=101)
         await request.task
         assert (request.status, request.code) == (413, "body_too_large")
         assert request.headers[b"connection"] == b"close"
@@ -152,10 +147,10 @@ def test_an_announced_body_that_is_too_large_is_refused_and_the_connection_close
 def test_a_body_that_was_not_announced_is_counted_as_it_comes() -> None:
     async def work() -> None:
         admission = admission_for(read_all)
-        request = Request(admission)
+        request = Client(admission)
         request.chunk(60)
         await settle()
-        assert admission.body_bytes == 60
+        assert admission.load.body_bytes == 60
         request.chunk(60)
         await request.task
         assert request.status == 413
@@ -167,16 +162,16 @@ def test_a_body_that_was_not_announced_is_counted_as_it_comes() -> None:
 def test_bodies_are_bounded_together() -> None:
     async def work() -> None:
         admission = admission_for(read_all)
-        first = Request(admission, length=100)
+        first = Client(admission, length=100)
         first.chunk(99)
-        second = Request(admission, length=52)
+        second = Client(admission, length=52)
         await settle()
         second.chunk(52, more=False)
         await second.task
         assert second.status == 503
         first.chunk(1, more=False)
         await first.task
-        third = Request(admission, length=51)
+        third = Client(admission, length=51)
         third.chunk(51, more=False)
         await third.task
         assert third.status == 200
@@ -188,7 +183,7 @@ def test_bodies_are_bounded_together() -> None:
 def test_a_client_that_leaves_in_the_middle_is_an_error_of_the_client() -> None:
     async def work() -> None:
         admission = admission_for(read_all)
-        request = Request(admission, length=60)
+        request = Client(admission, length=60)
         request.chunk(10)
         request.leave()
         await request.task
@@ -200,47 +195,53 @@ def test_a_client_that_leaves_in_the_middle_is_an_error_of_the_client() -> None:
 
 def test_a_read_that_waits_gives_its_place_to_others_and_takes_one_of_those_who_wait() -> None:
     async def work() -> None:
-        admission = admission_for(read_all)
-        admission.active = 1
         arrived = asyncio.Event()
-        waiting = asyncio.create_task(admission.waiting_read(stays, arrived.wait()))
-        await asyncio.sleep(0)
-        assert (admission.active, admission.waiting) == (0, 1)
-        with pytest.raises(Overloaded):
-            await admission.waiting_read(stays, arrived.wait())
-        assert (admission.active, admission.waiting) == (0, 1)
+
+        async def wait(request: Request) -> None:
+            await request.body()
+            try:
+                status = 200 if await request.waiting_read(arrived.wait()) else 500
+            except Overloaded as error:
+                status = error.http_status
+            await request.send(Answer(b"", status))
+
+        admission = admission_for(wait)
+        load = admission.load
+        first = Client(admission)
+        first.chunk(1, more=False)
+        await settle()
+        assert (load.active, load.waiting) == (0, 1)
+        second = Client(admission)
+        second.chunk(1, more=False)
+        await second.task
+        assert second.status == 503
+        assert (load.active, load.waiting) == (0, 1)
         arrived.set()
-        assert await waiting
-        assert (admission.active, admission.waiting) == (1, 0)
+        await first.task
+        assert first.status == 200
+        assert idle(admission)
 
     run(work)
-
-
-async def stays() -> Any:
-    """A client that does not leave."""
-    await asyncio.Event().wait()
 
 
 def test_who_leaves_before_the_answer_has_none() -> None:
     async def work() -> None:
         requests = Requests("http")
-        admission = Admission(SMALL, requests)
 
-        async def wait(scope: Any, receive: Any, send: Any) -> None:
-            while (await receive()).get("more_body"):
-                pass
+        async def wait(request: Request) -> None:
+            await request.body()
             try:
-                await admission.waiting_read(receive, asyncio.sleep(3_600))
+                await request.waiting_read(asyncio.sleep(3_600))
             except GoQueueError as error:
-                await send({"type": "http.response.start", "status": error.http_status, "headers": []})
+                await request.send(Answer(b"", error.http_status))
 
-        admission.wrap(wait)
-        request = Request(admission)
-        request.chunk(1, more=False)
+        admission = Admission(SMALL, wait, requests)
+        client = Client(admission)
+        client.chunk(1, more=False)
         await settle()
-        assert admission.waiting == 1
-        request.leave()
-        await request.task
+        assert admission.load.waiting == 1
+        client.leave()
+        await client.task
         assert idle(admission)
         figures = Figures()
         requests.add_to(figures)

@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from goqueue.api.grpc import caller as grpc_caller
-from goqueue.api.http import caller as http_caller
 from goqueue.api.http.app import create_app
+from goqueue.api.http.server.admission import Admission
+from goqueue.api.http.server.request import Request
 from goqueue.broker.broker import Broker
 from goqueue.broker.operations import ANONYMOUS, Caller, CallerProtocol
 from goqueue.model.config import Config, HttpConfig, StorageConfig
@@ -30,9 +31,23 @@ class Call:
 @pytest.mark.parametrize(
     ("client", "address"), [(("127.0.0.1", 5000), "127.0.0.1:5000"), (["::1", 5000], "[::1]:5000"), (None, "")]
 )
-def test_an_http_request_tells_where_it_came_from(client: object, address: str) -> None:
-    scope: Any = {"client": client}
-    assert http_caller.caller_in(scope) == Caller(ANONYMOUS, address, CallerProtocol.HTTP)
+def test_an_http_request_tells_where_it_came_from(client: Any, address: str) -> None:
+    seen: list[Caller] = []
+
+    async def serve(request: Request) -> None:
+        seen.append(request.caller)
+
+    asyncio.run(ask_for(Admission(HttpConfig(), serve), client))
+    assert seen == [Caller(ANONYMOUS, address, CallerProtocol.HTTP)]
+
+
+async def ask_for(app: Admission, client: Any) -> None:
+    scope = {"type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": []}
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    await app({**scope, "client": client}, nothing, nothing)
 
 
 @pytest.mark.parametrize(

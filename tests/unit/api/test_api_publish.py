@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from goqueue.api.http.bodies.message_schemas import PublishRequest
-from goqueue.api.http.routes.publish import MAX_ESCAPES, Decoder, topic_in
+from goqueue.api.http.routes.publish import MAX_ESCAPES, Decoder
 from goqueue.model.errors import InvalidRequest, MessageTooLarge
 
 LONG = "x" * 100
@@ -64,23 +64,6 @@ def test_a_mistake_in_headers_is_named_with_its_place(value: str) -> None:
 def test_more_headers_than_fit_are_refused_before_they_are_read() -> None:
     with pytest.raises(MessageTooLarge, match=r"\$.messages\[1\].headers has 600010 bytes of JSON"):
         decoded(2, body({"value": "x"}, {"value": "x", "headers": {"many": [""] * 150_000}}))
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("/topics/t/messages", "t"),
-        ("/v1/topics/t/messages", "t"),
-        ("/topics/t/messages/", "t"),
-        ("//v1//topics/t//messages//", "t"),
-        ("/topics/t", None),
-        ("/topics//messages", None),
-        ("/topics/t/partitions/0/messages", None),
-        ("/v1/v1/topics/t/messages", None),
-    ],
-)
-def test_the_path_that_publishes_is_known_however_it_is_spelt(path: str, name: str | None) -> None:
-    assert topic_in(path) == name
 
 
 def test_more_escapes_than_can_be_read_quickly_are_refused() -> None:

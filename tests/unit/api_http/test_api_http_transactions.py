@@ -10,12 +10,12 @@ import pytest
 from behaviour.host import Host, config_for
 from behaviour.http_member import answered, refused
 
-from goqueue.api.http.bodies.encoded_path import decoded_parts, encoded, has_encoded_slash
 from goqueue.api.http.bodies.transaction_schemas import (
     MAX_FROZEN_RECEIPTS,
     MAX_NAMED_PARTITIONS,
     MAX_TRANSACTION_ID_LENGTH,
 )
+from goqueue.api.http.routing.paths import decoded_parts, has_encoded_slash
 from goqueue.broker.transactions.commit_keys import MAX_AT_ONCE, MAX_KEY_LENGTH
 from goqueue.broker.transactions.producer_fencing import MAX_NAME_LENGTH
 
@@ -189,9 +189,7 @@ def test_what_is_asked_of_a_list_or_a_key_is_bounded(client: httpx.Client) -> No
 
 
 def test_parts_of_a_path_keep_what_was_encoded() -> None:
-    scope: Any = {"raw_path": b"/v1/transactions/keys/a%2Fb%25%20c?x=%2F"}
-    assert has_encoded_slash(scope)
-    parts = decoded_parts(scope)
-    assert parts == ["", "v1", "transactions", "keys", "a/b% c"]
-    assert encoded(parts) == "/v1/transactions/keys/a%2Fb%25 c"
-    assert not has_encoded_slash({"raw_path": b"/transactions/keys/a%20b"})  # type: ignore[arg-type]
+    raw_path = b"/v1/transactions/keys/a%2Fb%25%20c?x=%2F"
+    assert has_encoded_slash(raw_path)
+    assert decoded_parts(raw_path) == ["", "v1", "transactions", "keys", "a/b% c"]
+    assert not has_encoded_slash(b"/transactions/keys/a%20b")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import UNSET
 
-from goqueue.api.http.bodies.query import LENIENT
 from goqueue.api.http.bodies.registry_parameters import MOST_IN_A_PAGE
 from goqueue.api.http.bodies.registry_schemas import (
     REGISTRY_JSON,
@@ -15,31 +14,45 @@ from goqueue.api.http.bodies.registry_schemas import (
     described,
     references_of,
 )
-from goqueue.api.http.caller import AnyRequest
-from goqueue.api.http.registry.registry_path import decoded
-from goqueue.broker.operations import Caller, Operations, Registered, SchemaDraft, SchemaRecord, quoted
+from goqueue.api.http.registry.convention import RegistryConvention
+from goqueue.api.http.routing.declaration import Controller
+from goqueue.api.http.server.request import Request
+from goqueue.broker.operations import (
+    Caller,
+    Operations,
+    Registered,
+    SchemaDraft,
+    SchemaOperations,
+    SchemaRecord,
+    quoted,
+)
 from goqueue.model.errors import InvalidSchema, InvalidVersion, NotFound
 from goqueue.model.fields import shown
 
-TAGS = ["Schema registry"]
 MAX_BODY = 8 << 20
 """A schema of the largest size with every character escaped, and what may be sent beside it."""
-DEFAULTS: dict[str, Any] = {
-    "tags": TAGS,
-    "media_type": REGISTRY_JSON,
-    "opt": {LENIENT: True},
-    "before_request": decoded,
-}
-
 _OWN_ROOT = "/schemas"
 Item = TypeVar("Item")
 
 
-def both(path: str) -> list[str]:
-    return [path, f"{_OWN_ROOT}{path}"]
+class RegistryController(Controller):
+    """Routes of the schema registry."""
+
+    tag = "Schema registry"
+    media_type = REGISTRY_JSON
+    errors = (406,)
+    convention = RegistryConvention()
+
+    def __init__(self, operations: Operations) -> None:
+        self._schemas = operations.schemas
 
 
-def draft_of(request: AnyRequest, body: RegisterSchemaRequest) -> SchemaDraft:
+def both(path: str) -> tuple[str, str]:
+    """Of paths that are there twice: as registries have them, and with ``/schemas`` before them."""
+    return path, f"{_OWN_ROOT}{path}"
+
+
+def draft_of(request: Request, body: RegisterSchemaRequest) -> SchemaDraft:
     if body.schema is UNSET:
         raise InvalidSchema("Invalid schema: the body has no field 'schema'")
     return SchemaDraft(
@@ -53,9 +66,9 @@ def draft_of(request: AnyRequest, body: RegisterSchemaRequest) -> SchemaDraft:
     )
 
 
-def _usual_kind(request: AnyRequest) -> str | None:
+def _usual_kind(request: Request) -> str | None:
     """Under ``/schemas`` come clients of the earlier server, which knew JSON Schema alone; registries mean Avro."""
-    return "JSON" if request.scope["path"].startswith(_OWN_ROOT) else None
+    return "JSON" if request.path.removeprefix("/v1").startswith(_OWN_ROOT) else None
 
 
 def version_number(text: str) -> int | None:
@@ -95,19 +108,19 @@ def begins(name: str, prefix: str) -> bool:
     return name.startswith(prefix)
 
 
-async def text_of(operations: Operations, caller: Caller, record: SchemaRecord, format: str) -> str:
+async def text_of(schemas: SchemaOperations, caller: Caller, record: SchemaRecord, format: str) -> str:
     if not format:
         return record.text
-    return await operations.schemas.formatted_text(caller, record, format)
+    return await schemas.formatted_text(caller, record, format)
 
 
 async def version_told(
-    operations: Operations, caller: Caller, subject: str, found: Registered, format: str
+    schemas: SchemaOperations, caller: Caller, subject: str, found: Registered, format: str
 ) -> SchemaVersion:
     """A version in the format that was asked for."""
     told = version_as_registered(subject, found)
     if format:
-        told.schema = await text_of(operations, caller, found.record, format)
+        told.schema = await text_of(schemas, caller, found.record, format)
     return told
 
 

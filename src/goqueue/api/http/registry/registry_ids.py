@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Response, get
-from litestar.handlers import HTTPRouteHandler
 from msgspec import UNSET, UnsetType
 
-from goqueue.api.http.bodies.errors import documented
+from goqueue.api.http.bodies.answer import Answer
 from goqueue.api.http.bodies.registry_parameters import (
     MOST_LISTED,
     Deleted,
@@ -24,10 +22,9 @@ from goqueue.api.http.bodies.registry_parameters import (
     SchemaIdPath,
     Skip,
 )
-from goqueue.api.http.bodies.registry_schemas import REGISTRY_JSON, SchemaBody, SchemaVersion, SubjectVersion, described
-from goqueue.api.http.caller import AnyRequest, caller_of
+from goqueue.api.http.bodies.registry_schemas import SchemaBody, SchemaVersion, SubjectVersion, described
 from goqueue.api.http.registry.registry_common import (
-    DEFAULTS,
+    RegistryController,
     begins,
     id_number,
     page_size,
@@ -35,61 +32,55 @@ from goqueue.api.http.registry.registry_common import (
     version_as_registered,
     version_told,
 )
-from goqueue.broker.operations import SCHEMA_KINDS, Operations
+from goqueue.api.http.routing.declaration import Documented, get
+from goqueue.broker.operations import SCHEMA_KINDS, Caller
 
 
-def registry_id_routes(operations: Operations) -> list[HTTPRouteHandler]:
-    schemas = operations.schemas
+class SchemaIdRoutes(RegistryController):
+    """Schemas by their ids."""
 
-    @get("/schemas/types", **DEFAULTS, responses=documented(406), summary="Which kinds of schemas there are")
-    async def schema_types() -> list[str]:
+    @get("/schemas/types", summary="Which kinds of schemas there are")
+    async def schema_types(self) -> list[str]:
         """The names that schemaType may have."""
         return list(SCHEMA_KINDS)
 
-    @get("/schemas/ids/{schema_id:str}", **DEFAULTS, responses=documented(406, 404, 422), summary="A schema by its id")
+    @get("/schemas/ids/{schema_id}", errors=(404, 422), summary="A schema by its id")
     async def get_schema(
-        request: AnyRequest,
+        self,
+        caller: Caller,
         schema_id: SchemaIdPath,
         subject: PassedOver = "",
         format: Format = "",
         fetchMaxId: FetchMaxId = False,  # noqa: N803
     ) -> SchemaBody:
         """Also one whose versions are all softly deleted."""
-        caller, number = caller_of(request), id_number(schema_id)
+        number = id_number(schema_id)
         biggest: int | UnsetType = UNSET
         if fetchMaxId:
-            record, biggest = await schemas.get_with_last_id(caller, number)
+            record, biggest = await self._schemas.get_with_last_id(caller, number)
         else:
-            record = await schemas.get(caller, number)
-        told = described(record) | {"schema": await text_of(operations, caller, record, format)}
+            record = await self._schemas.get(caller, number)
+        told = described(record) | {"schema": await text_of(self._schemas, caller, record, format)}
         return SchemaBody(**told, guid=record.guid, maxId=biggest)
 
-    @get("/schemas/guids/{guid:str}", **DEFAULTS, responses=documented(406, 404), summary="A schema by its guid")
-    async def get_schema_by_guid(request: AnyRequest, guid: GuidPath, format: Format = "") -> SchemaVersion:
+    @get("/schemas/guids/{guid}", errors=(404,), summary="A schema by its guid")
+    async def get_schema_by_guid(self, caller: Caller, guid: GuidPath, format: Format = "") -> SchemaVersion:
         """As a version of one of the subjects that use it."""
-        caller = caller_of(request)
-        subject, found = await schemas.get_by_guid(caller, guid)
-        return await version_told(operations, caller, subject, found, format)
+        subject, found = await self._schemas.get_by_guid(caller, guid)
+        return await version_told(self._schemas, caller, subject, found, format)
 
-    @get(
-        "/schemas/ids/{schema_id:str}/schema", **DEFAULTS, responses=documented(406, 404, 422), summary="Its text alone"
-    )
+    @get("/schemas/ids/{schema_id}/schema", answer=Documented(kind=Any), errors=(404, 422), summary="Its text alone")
     async def get_schema_text(
-        request: AnyRequest, schema_id: SchemaIdPath, subject: PassedOver = "", format: Format = ""
-    ) -> Response[Any]:
+        self, caller: Caller, schema_id: SchemaIdPath, subject: PassedOver = "", format: Format = ""
+    ) -> Answer:
         """As it was registered first, unless another format is asked for."""
-        caller = caller_of(request)
-        record = await schemas.get(caller, id_number(schema_id))
-        return Response((await text_of(operations, caller, record, format)).encode(), media_type=REGISTRY_JSON)
+        record = await self._schemas.get(caller, id_number(schema_id))
+        return Answer((await text_of(self._schemas, caller, record, format)).encode())
 
-    @get(
-        "/schemas/ids/{schema_id:str}/subjects",
-        **DEFAULTS,
-        responses=documented(406, 404, 422),
-        summary="Where it is used",
-    )
+    @get("/schemas/ids/{schema_id}/subjects", errors=(404, 422), summary="Where it is used")
     async def subjects_of_schema(
-        request: AnyRequest,
+        self,
+        caller: Caller,
         schema_id: SchemaIdPath,
         subject: OnlySubject = "",
         deleted: Deleted = False,
@@ -97,8 +88,8 @@ def registry_id_routes(operations: Operations) -> list[HTTPRouteHandler]:
         limit: LimitOfUses = -1,
     ) -> list[str]:
         """The names of the subjects that have it as a version."""
-        return await schemas.subjects_using(
-            caller_of(request),
+        return await self._schemas.subjects_using(
+            caller,
             id_number(schema_id),
             subject=subject,
             deleted=deleted,
@@ -106,14 +97,10 @@ def registry_id_routes(operations: Operations) -> list[HTTPRouteHandler]:
             count=page_size(limit),
         )
 
-    @get(
-        "/schemas/ids/{schema_id:str}/versions",
-        **DEFAULTS,
-        responses=documented(406, 404, 422),
-        summary="The versions that it is",
-    )
+    @get("/schemas/ids/{schema_id}/versions", errors=(404, 422), summary="The versions that it is")
     async def versions_of_schema(
-        request: AnyRequest,
+        self,
+        caller: Caller,
         schema_id: SchemaIdPath,
         subject: OnlySubject = "",
         deleted: Deleted = False,
@@ -121,8 +108,8 @@ def registry_id_routes(operations: Operations) -> list[HTTPRouteHandler]:
         limit: LimitOfUses = -1,
     ) -> list[SubjectVersion]:
         """Subjects, and the numbers that it has in them."""
-        found = await schemas.versions_using(
-            caller_of(request),
+        found = await self._schemas.versions_using(
+            caller,
             id_number(schema_id),
             subject=subject,
             deleted=deleted,
@@ -131,9 +118,10 @@ def registry_id_routes(operations: Operations) -> list[HTTPRouteHandler]:
         )
         return [SubjectVersion(name, version) for name, version in found]
 
-    @get("/schemas", **DEFAULTS, responses=documented(406), summary="List versions of all subjects")
+    @get("/schemas", summary="List versions of all subjects")
     async def list_schemas(
-        request: AnyRequest,
+        self,
+        caller: Caller,
         subjectPrefix: Prefix = "",  # noqa: N803
         deleted: Deleted = False,
         latestOnly: LatestOnly = False,  # noqa: N803
@@ -141,8 +129,8 @@ def registry_id_routes(operations: Operations) -> list[HTTPRouteHandler]:
         limit: LimitOfSchemas = 1_000,
     ) -> list[SchemaVersion]:
         """By subject and version, page by page."""
-        found = await schemas.all_versions(
-            caller_of(request),
+        found = await self._schemas.all_versions(
+            caller,
             lambda name: begins(name, subjectPrefix),
             deleted=deleted,
             latest_only=latestOnly,
@@ -150,13 +138,3 @@ def registry_id_routes(operations: Operations) -> list[HTTPRouteHandler]:
             count=page_size(limit, MOST_LISTED),
         )
         return [version_as_registered(name, each) for name, each in found]
-
-    return [
-        schema_types,
-        get_schema,
-        get_schema_by_guid,
-        get_schema_text,
-        subjects_of_schema,
-        versions_of_schema,
-        list_schemas,
-    ]

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from litestar import get, post
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.fields import PartitionField, TopicField
 from goqueue.api.http.bodies.message_schemas import Request
 from goqueue.api.http.bodies.parameters import TopicPath
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.broker.operations import Loss, Operations
+from goqueue.api.http.routing.declaration import Controller, get, post
+from goqueue.broker.operations import Caller, Loss, Operations
 from goqueue.model.topic_settings import MAX_PARTITIONS
 from goqueue.model.units import format_instant_ns
 
@@ -49,32 +45,36 @@ class AcknowledgeRequest(Request):
     ) = None
 
 
-def damage_routes(operations: Operations) -> list[HTTPRouteHandler]:
-    @get("/admin/damage", tags=["Broker"], responses=documented(404), summary="What messages were lost to damage")
+class DamageRoutes(Controller):
+    """Messages that were lost to damage."""
+
+    tag = "Topics"
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    @get("/admin/damage", tag="Broker", errors=(404,), summary="What messages were lost to damage")
     async def list_damage(
-        request: AnyRequest,
-        topic: Annotated[str | None, QueryParameter(description="Only of this topic.")] = None,
-        all_of_it: Annotated[bool, QueryParameter(name="all", description="Also what was acknowledged.")] = False,
+        self,
+        caller: Caller,
+        topic: Annotated[str | None, Meta(description="Only of this topic.")] = None,
+        all: Annotated[bool, Meta(description="Also what was acknowledged.")] = False,
     ) -> DamageResponse:
         """What a start, or an index made anew, has found damaged or gone. Reads list these offsets under damaged."""
-        found = operations.maintenance.losses(caller_of(request), topic)
-        return _told([each for each in found if all_of_it or not each.range.acknowledged_ns])
+        found = self._operations.maintenance.losses(caller, topic)
+        return _told([each for each in found if all or not each.range.acknowledged_ns])
 
     @post(
-        "/admin/topics/{topic_name:str}/damage/acknowledge",
-        tags=["Topics"],
-        status_code=200,
-        responses=documented(404, 507),
+        "/admin/topics/{topic_name}/damage/acknowledge",
+        errors=(404, 507),
         summary="Accept that messages of a topic are lost",
     )
     async def acknowledge_damage(
-        request: AnyRequest, topic_name: TopicPath, data: JSONBody[AcknowledgeRequest]
+        self, caller: Caller, topic_name: TopicPath, data: AcknowledgeRequest
     ) -> DamageResponse:
         """From then on readers step over what is lost, and the broker is not degraded by it. Answers with what was
         accepted by this."""
-        return _told(await operations.maintenance.acknowledge_losses(caller_of(request), topic_name, data.partition))
-
-    return [list_damage, acknowledge_damage]
+        return _told(await self._operations.maintenance.acknowledge_losses(caller, topic_name, data.partition))
 
 
 def _told(found: list[Loss]) -> DamageResponse:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from litestar import get, post
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody, QueryParameter
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 from msgspec.structs import replace
 
 from goqueue.api.http.bodies.convert import PageOfMessages
 from goqueue.api.http.bodies.durations import due
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.parameters import TopicPath
 from goqueue.api.http.bodies.queue_schemas import (
     MAX_OFFSET,
@@ -23,8 +19,8 @@ from goqueue.api.http.bodies.queue_schemas import (
     RedriveRequest,
     RedriveResponse,
 )
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.api.http.server.admission import Admission
+from goqueue.api.http.routing.declaration import Controller, get, post
+from goqueue.api.http.server.request import Request
 from goqueue.broker.operations import DeadLetter, Filter, Operations
 from goqueue.broker.operations.limits import MAX_REDRIVEN
 from goqueue.model.config import HttpConfig
@@ -36,45 +32,46 @@ from goqueue.wire.internal_headers import ORIGIN_TIMESTAMP, RESERVED_PREFIX
 
 Page = PageOfMessages[DeadLetterMessage]
 
-_TAGS = ["Dead letters"]
 _MAX_TEXT = 1_000
 
 
-def dead_letter_routes(operations: Operations, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
-    @get(
-        "/topics/{topic_name:str}/dead-letters",
-        tags=_TAGS,
-        responses=documented(404, 416),
-        summary="Look at a topic's dead letters",
-    )
+class DeadLetterRoutes(Controller):
+    """Dead letters of topics."""
+
+    tag = "Dead letters"
+
+    def __init__(self, operations: Operations, config: HttpConfig) -> None:
+        self._operations = operations
+        self._config = config
+
+    @get("/topics/{topic_name}/dead-letters", errors=(404, 416), summary="Look at a topic's dead letters")
     async def browse(
-        request: AnyRequest,
+        self,
+        request: Request,
         topic_name: TopicPath,
         limit: Annotated[
             int,
-            QueryParameter(ge=1, description="The most dead letters to answer with; at most http.max_read_messages."),
+            Meta(ge=1, description="The most dead letters to answer with; at most http.max_read_messages."),
         ] = 100,
-        group: Annotated[str | None, QueryParameter(description="Only those of this group.")] = None,
-        error: Annotated[str | None, QueryParameter(description="Only those whose error has this text in it.")] = None,
+        group: Annotated[str | None, Meta(description="Only those of this group.")] = None,
+        error: Annotated[str | None, Meta(description="Only those whose error has this text in it.")] = None,
         since: Annotated[
-            str | None, QueryParameter(description="Only those that became one at this instant or later (RFC 3339).")
+            str | None, Meta(description="Only those that became one at this instant or later (RFC 3339).")
         ] = None,
         until: Annotated[
-            str | None, QueryParameter(description="Only those that became one before this instant (RFC 3339).")
+            str | None, Meta(description="Only those that became one before this instant (RFC 3339).")
         ] = None,
         from_partition: Annotated[
-            int, QueryParameter(ge=0, le=MAX_OFFSET, description="Where to begin: next of the answer before.")
+            int, Meta(ge=0, le=MAX_OFFSET, description="Where to begin: next of the answer before.")
         ] = 0,
-        from_offset: Annotated[
-            int, QueryParameter(ge=0, le=MAX_OFFSET, description="Where to begin in that partition.")
-        ] = 0,
+        from_offset: Annotated[int, Meta(ge=0, le=MAX_OFFSET, description="Where to begin in that partition.")] = 0,
     ) -> DeadLettersResponse:
         """With where each came from, which group could not use it, and why."""
+        caller, config = request.caller, self._config
         if limit > config.max_read_messages:
             raise InvalidRequest(f"limit is {shown(limit)}; at most {config.max_read_messages} is allowed")
-        caller = caller_of(request)
-        dead_letter_topic = operations.dead_letters.topic_of(caller, topic_name)
-        browsing = operations.dead_letters.browse(
+        dead_letter_topic = self._operations.dead_letters.topic_of(caller, topic_name)
+        browsing = self._operations.dead_letters.browse(
             caller,
             topic_name,
             _filter(group, error, since, until),
@@ -82,11 +79,11 @@ def dead_letter_routes(operations: Operations, admission: Admission, config: Htt
             (from_partition, from_offset),
             config.max_read_bytes,
         )
-        # A search may take long: when its client leaves, it ends.
-        found = await admission.waiting_read(request.receive, browsing)
+        # A search may take long. It ends when its client leaves.
+        found = await request.waiting_read(browsing)
         page = Page(None, config.max_read_bytes)
         answer = DeadLettersResponse(dead_letter_topic, page.messages)
-        max_message_bytes = operations.max_message_bytes(dead_letter_topic)
+        max_message_bytes = self._operations.max_message_bytes(dead_letter_topic)
         for letter in found:
             if not page.add(_own(letter.message), max_message_bytes, _maker(letter)):
                 answer.next = LetterPlace(letter.partition, letter.message.offset)
@@ -95,27 +92,21 @@ def dead_letter_routes(operations: Operations, admission: Admission, config: Htt
             answer.next = LetterPlace(found[-1].partition, found[-1].message.offset + 1)
         return answer
 
-    @post(
-        "/topics/{topic_name:str}/redrive",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 413),
-        summary="Send dead letters back to where they came from",
-    )
-    async def redrive(request: AnyRequest, topic_name: TopicPath, data: JSONBody[RedriveRequest]) -> RedriveResponse:
+    @post("/topics/{topic_name}/redrive", errors=(404, 413), summary="Send dead letters back to where they came from")
+    async def redrive(self, request: Request, topic_name: TopicPath, data: RedriveRequest) -> RedriveResponse:
         """They go to the end of their topic, for the group that could not use them; each is sent back once."""
         named = None if data.messages is None else frozenset((each.partition, each.offset) for each in data.messages)
-        redriving = operations.dead_letters.redrive(
-            caller_of(request),
+        redriving = self._operations.dead_letters.redrive(
+            request.caller,
             topic_name,
             _filter(data.group, data.error, data.since, data.until, named),
             MAX_REDRIVEN if data.limit is None else data.limit,
             data.rate,
             (data.from_partition, data.from_offset),
             dry_run=data.dry_run,
-            delay_ms=due(data.delay, None, operations.clock.now_ns())[0],
+            delay_ms=due(data.delay, None, self._operations.clock.now_ns())[0],
         )
-        report = await admission.waiting_read(request.receive, redriving)
+        report = await request.waiting_read(redriving)
         return RedriveResponse(
             report.matched,
             report.redriven,
@@ -125,8 +116,6 @@ def dead_letter_routes(operations: Operations, admission: Admission, config: Htt
             report.next is not None,
             UNSET if report.next is None else LetterPlace(*report.next),
         )
-
-    return [browse, redrive]
 
 
 def _filter(

@@ -6,10 +6,7 @@ import asyncio
 from functools import partial
 from typing import Annotated
 
-from litestar import delete, get, patch
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody, QueryParameter
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 from msgspec.structs import replace
 
 from goqueue.api.http.bodies.convert import PageOfMessages
@@ -21,7 +18,6 @@ from goqueue.api.http.bodies.delay_schemas import (
     RescheduleRequest,
 )
 from goqueue.api.http.bodies.durations import due
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.fields import Encoding
 from goqueue.api.http.bodies.parameters import (
     AfterParameter,
@@ -30,10 +26,9 @@ from goqueue.api.http.bodies.parameters import (
     PartitionPath,
     TopicPath,
 )
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.api.http.server.openapi import answer
+from goqueue.api.http.routing.declaration import Controller, Documented, delete, get, patch
+from goqueue.broker.operations import Caller, Operations
 from goqueue.broker.operations import DelayedMessage as FoundMessage
-from goqueue.broker.operations import Operations
 from goqueue.broker.operations.limits import MAX_DELAYED_PAGE
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.config import HttpConfig
@@ -43,7 +38,6 @@ from goqueue.model.units import format_duration_ms, format_instant_ns
 
 Page = PageOfMessages[DelayedMessage]
 
-_TAGS = ["Delayed messages"]
 _MAX_AFTER_LENGTH = 100
 _AT_A_STRETCH = 200
 """Messages: a millisecond or two to describe."""
@@ -71,33 +65,33 @@ _STATS = {
 }
 
 
-def delay_routes(operations: Operations, config: HttpConfig) -> list[HTTPRouteHandler]:
-    def shown_whole(found: FoundMessage, encoding: Encoding | None) -> DelayedMessage:
-        if found.message is None:
-            return _place(found)
-        page = Page(encoding, config.max_read_bytes)
-        page.add(found.message, operations.max_message_bytes(found.topic), _maker(found))
-        return page.messages[0]
+class DelayRoutes(Controller):
+    """Messages that are not due yet."""
+
+    tag = "Delayed messages"
+
+    def __init__(self, operations: Operations, config: HttpConfig) -> None:
+        self._operations = operations
+        self._config = config
 
     @get(
-        "/topics/{topic_name:str}/delayed",
-        tags=_TAGS,
-        responses={**documented(404), 200: answer(DelayedMessagesResponse, "The next due first.", _PAGE)},
+        "/topics/{topic_name}/delayed",
+        errors=(404,),
+        answer=Documented("The next due first.", _PAGE),
         summary="List what waits in a topic",
     )
     async def list_delayed(
-        request: AnyRequest,
+        self,
+        caller: Caller,
         topic_name: TopicPath,
-        limit: Annotated[
-            int, QueryParameter(ge=1, le=MAX_DELAYED_PAGE, description="The most messages to answer with.")
-        ] = 100,
+        limit: Annotated[int, Meta(ge=1, le=MAX_DELAYED_PAGE, description="The most messages to answer with.")] = 100,
         after: AfterParameter = None,
         encoding: EncodingParameter = None,
     ) -> DelayedMessagesResponse:
         """Without their values, page by page."""
         if after is not None and len(after) > _MAX_AFTER_LENGTH:
             raise InvalidRequest(f"after has {len(after)} characters; take it from 'next' of the page before")
-        found = await operations.delays.page(caller_of(request), topic_name, limit, after)
+        found = await self._operations.delays.page(caller, topic_name, limit, after)
         messages: list[DelayedMessage] = []
         for start in range(0, len(found.messages), _AT_A_STRETCH):
             messages += [_listed(each, encoding) for each in found.messages[start : start + _AT_A_STRETCH]]
@@ -105,72 +99,77 @@ def delay_routes(operations: Operations, config: HttpConfig) -> list[HTTPRouteHa
         return DelayedMessagesResponse(messages, len(messages), found.total, found.next or UNSET)
 
     @get(
-        "/topics/{topic_name:str}/delayed/{offset:int}",
-        tags=_TAGS,
-        responses={**documented(404, 409), 200: answer(DelayedMessage, "With its value.", _SHOWN)},
+        "/topics/{topic_name}/delayed/{offset}",
+        errors=(404, 409),
+        answer=Documented("With its value.", _SHOWN),
         summary="Look at a message that waits",
     )
     async def get_delayed(
-        request: AnyRequest,
+        self,
+        caller: Caller,
         topic_name: TopicPath,
         offset: DelayedOffsetPath,
-        partition: Annotated[
-            int | None, QueryParameter(ge=0, description="Needed if several partitions have one at that offset.")
-        ] = None,
+        partition: Annotated[int, Meta(ge=0, description="Needed if several partitions have one at that offset.")]
+        | None = None,
         encoding: EncodingParameter = None,
     ) -> DelayedMessage:
         """With its value."""
-        caller = caller_of(request)
         number = partition
         if number is None:
-            number = _only_partition(operations.delays.partitions_of(caller, topic_name, offset), topic_name, offset)
-        return shown_whole(await operations.delays.get(caller, topic_name, number, offset), encoding)
+            number = _only_partition(
+                self._operations.delays.partitions_of(caller, topic_name, offset), topic_name, offset
+            )
+        found = await self._operations.delays.get(caller, topic_name, number, offset)
+        if found.message is None:
+            return _place(found)
+        page = Page(encoding, self._config.max_read_bytes)
+        page.add(found.message, self._operations.max_message_bytes(found.topic), _maker(found))
+        return page.messages[0]
 
     @delete(
-        "/topics/{topic_name:str}/delayed/{partition_id:int}/{offset:int}",
-        tags=_TAGS,
-        status_code=200,
-        responses={**documented(404, 507), 200: answer(CancelDelayedResponse, "It is gone.", {"cancelled": True})},
+        "/topics/{topic_name}/delayed/{partition_id}/{offset}",
+        errors=(404, 507),
+        answer=Documented("It is gone.", {"cancelled": True}),
         summary="Take back a message that waits",
     )
     async def cancel_delayed(
-        request: AnyRequest, topic_name: TopicPath, partition_id: PartitionPath, offset: DelayedOffsetPath
+        self, caller: Caller, topic_name: TopicPath, partition_id: PartitionPath, offset: DelayedOffsetPath
     ) -> CancelDelayedResponse:
         """Nobody will ever see it, not even after a crash."""
-        await operations.delays.cancel(caller_of(request), topic_name, partition_id, offset)
+        await self._operations.delays.cancel(caller, topic_name, partition_id, offset)
         return CancelDelayedResponse(cancelled=True)
 
     @patch(
-        "/topics/{topic_name:str}/delayed/{partition_id:int}/{offset:int}",
-        tags=_TAGS,
-        responses={**documented(404, 413, 507), 200: answer(DelayedMessage, "With its new time.", _LISTED)},
+        "/topics/{topic_name}/delayed/{partition_id}/{offset}",
+        errors=(404, 413, 507),
+        answer=Documented("With its new time.", _LISTED),
         summary="Give a message that waits another time",
     )
     async def reschedule_delayed(
-        request: AnyRequest,
+        self,
+        caller: Caller,
         topic_name: TopicPath,
         partition_id: PartitionPath,
         offset: DelayedOffsetPath,
-        data: JSONBody[RescheduleRequest],
+        data: RescheduleRequest,
     ) -> DelayedMessage:
         """It keeps the offset that names it while it waits."""
         if (data.delay is None) == (data.deliverAt is None):
             raise InvalidRequest("say when: give either delay or deliverAt")
-        delay_ms, deliver_at_ns = due(data.delay, data.deliverAt, operations.clock.now_ns())
-        found = await operations.delays.reschedule(
-            caller_of(request), topic_name, partition_id, offset, delay_ms=delay_ms, deliver_at_ns=deliver_at_ns
+        delay_ms, deliver_at_ns = due(data.delay, data.deliverAt, self._operations.clock.now_ns())
+        found = await self._operations.delays.reschedule(
+            caller, topic_name, partition_id, offset, delay_ms=delay_ms, deliver_at_ns=deliver_at_ns
         )
         return _listed(found, None)
 
     @get(
         "/delay/stats",
-        tags=_TAGS,
-        responses={**documented(), 200: answer(DelayStats, "Over all topics.", _STATS)},
+        answer=Documented("Over all topics.", _STATS),
         summary="How many messages wait, and what became of others",
     )
-    async def delay_stats(request: AnyRequest) -> DelayStats:
+    async def delay_stats(self, caller: Caller) -> DelayStats:
         """Over all topics."""
-        stats = operations.delays.stats(caller_of(request))
+        stats = self._operations.delays.stats(caller)
         tally = stats.tally
         # A timestamp may lie ahead of the time at which the message became visible.
         average_ns = max(0, tally.delay_ns // tally.delivered) if tally.delivered else 0
@@ -183,8 +182,6 @@ def delay_routes(operations: Operations, config: HttpConfig) -> list[HTTPRouteHa
             avg_delay=format_duration_ms(average_ns // NANOS_PER_MS),
             next_due=UNSET if stats.next_due_ns is None else format_instant_ns(stats.next_due_ns),
         )
-
-    return [list_delayed, get_delayed, cancel_delayed, reschedule_delayed, delay_stats]
 
 
 def _only_partition(numbers: list[int], topic_name: str, offset: int) -> int:

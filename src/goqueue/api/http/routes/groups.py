@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from litestar import delete, get, post, put
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody, QueryParameter
+from msgspec import Meta
 
 from goqueue.api.http.bodies.durations import bounded_ms
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.group_details import details, names_of, state_name
 from goqueue.api.http.bodies.group_schemas import (
     CommitOffsetsRequest,
@@ -30,78 +27,50 @@ from goqueue.api.http.bodies.group_schemas import (
 )
 from goqueue.api.http.bodies.parameters import GroupPath
 from goqueue.api.http.bodies.settings import with_fields
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.broker.operations import Join, Operations, StartAt
+from goqueue.api.http.routing.declaration import Controller, delete, get, post, put
+from goqueue.broker.operations import Caller, Join, Operations, StartAt
 from goqueue.broker.operations.limits import heartbeat_interval_ms
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import specs
 from goqueue.model.group_settings import GroupSettings
 from goqueue.model.units import format_duration_ms, parse_instant_ns
 
-_TAGS = ["Groups"]
 _SESSION = specs(GroupSettings)["session_timeout_ms"]
 
 
-def group_routes(operations: Operations) -> list[HTTPRouteHandler]:
-    return [*_routes_of_groups(operations), *_routes_of_members(operations), *_routes_of_offsets(operations)]
+class GroupRoutes(Controller):
+    """Groups, their members and their offsets."""
 
+    tag = "Groups"
 
-def _routes_of_groups(operations: Operations) -> list[HTTPRouteHandler]:
-    groups = operations.groups
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
 
-    @get("/groups", tags=_TAGS, responses=documented(), summary="List groups")
-    async def list_groups(request: AnyRequest) -> GroupListResponse:
+    @get("/groups", summary="List groups")
+    async def list_groups(self, caller: Caller) -> GroupListResponse:
         """Their names, all of them."""
-        return GroupListResponse(groups.names(caller_of(request)))
+        return GroupListResponse(self._operations.groups.names(caller))
 
-    @get("/groups/{group_id:str}", tags=_TAGS, responses=documented(404), summary="Look at a group and its lag")
-    async def describe_group(request: AnyRequest, group_id: GroupPath) -> GroupDetails:
+    @get("/groups/{group_id}", errors=(404,), summary="Look at a group and its lag")
+    async def describe_group(self, caller: Caller, group_id: GroupPath) -> GroupDetails:
         """Its settings in effect, who works for it, and how far it is in each partition."""
-        return details(await groups.describe(caller_of(request), group_id))
+        return details(await self._operations.groups.describe(caller, group_id))
 
-    @put(
-        "/groups/{group_id:str}",
-        tags=_TAGS,
-        responses=documented(409, 413),
-        summary="Make a group, or change its settings",
-    )
-    async def configure_group(
-        request: AnyRequest, group_id: GroupPath, data: JSONBody[ConfigureGroupRequest]
-    ) -> GroupDetails:
+    @put("/groups/{group_id}", errors=(409, 413), summary="Make a group, or change its settings")
+    async def configure_group(self, caller: Caller, group_id: GroupPath, data: ConfigureGroupRequest) -> GroupDetails:
         """Settings that are not named stay; mode and ordering never change, kind only while nobody is in the group."""
-        return details(await groups.configure(caller_of(request), group_id, data.settings))
+        return details(await self._operations.groups.configure(caller, group_id, data.settings))
 
-    @delete(
-        "/groups/{group_id:str}",
-        tags=_TAGS,
-        responses=documented(404, 409),
-        status_code=200,
-        summary="Delete a group that has no members",
-    )
-    async def delete_group(request: AnyRequest, group_id: GroupPath) -> DeleteGroupResponse:
+    @delete("/groups/{group_id}", errors=(404, 409), summary="Delete a group that has no members")
+    async def delete_group(self, caller: Caller, group_id: GroupPath) -> DeleteGroupResponse:
         """It is forgotten with its offsets; a new group of that name inherits nothing."""
-        await groups.delete(caller_of(request), group_id)
+        await self._operations.groups.delete(caller, group_id)
         return DeleteGroupResponse(deleted=True)
 
-    return [list_groups, describe_group, configure_group, delete_group]
-
-
-def _routes_of_members(operations: Operations) -> list[HTTPRouteHandler]:
-    groups = operations.groups
-
-    @post(
-        "/groups/{group_id:str}/join",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 409, 413),
-        summary="Become a member of a group",
-    )
-    async def join_group(
-        request: AnyRequest, group_id: GroupPath, data: JSONBody[JoinGroupRequest]
-    ) -> JoinGroupResponse:
+    @post("/groups/{group_id}/join", errors=(404, 409, 413), summary="Become a member of a group")
+    async def join_group(self, caller: Caller, group_id: GroupPath, data: JoinGroupRequest) -> JoinGroupResponse:
         """The first join makes the group."""
-        caller = caller_of(request)
-        joined = await groups.join(caller, group_id, _join(data))
+        joined = await self._operations.groups.join(caller, group_id, _join(data))
         session_ms = joined.session_timeout_ms
         return JoinGroupResponse(
             member_id=joined.member_id,
@@ -109,101 +78,59 @@ def _routes_of_members(operations: Operations) -> list[HTTPRouteHandler]:
             leader_id=joined.leader_id,
             assigned_partitions=names_of(joined.assigned),
             partitions=[number for _, number in joined.assigned],
-            members=groups.member_ids(caller, group_id),
+            members=self._operations.groups.member_ids(caller, group_id),
             rebalance_required=False,
             revoking_partitions=names_of(joined.revoking),
             heartbeat_interval=format_duration_ms(heartbeat_interval_ms(session_ms)),
             session_timeout=format_duration_ms(session_ms),
         )
 
-    @post(
-        "/groups/{group_id:str}/heartbeat",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 409, 413),
-        summary="Stay in a group, and hear what is assigned",
-    )
-    async def heartbeat(
-        request: AnyRequest, group_id: GroupPath, data: JSONBody[HeartbeatRequest]
-    ) -> HeartbeatResponse:
+    @post("/groups/{group_id}/heartbeat", errors=(404, 409, 413), summary="Stay in a group, and hear what is assigned")
+    async def heartbeat(self, caller: Caller, group_id: GroupPath, data: HeartbeatRequest) -> HeartbeatResponse:
         """A member that neither polls nor sends a heartbeat for its session timeout is taken out of its group."""
-        caller = caller_of(request)
-        present = await groups.heartbeat(caller, group_id, data.member_id, data.generation)
+        present = await self._operations.groups.heartbeat(caller, group_id, data.member_id, data.generation)
         return HeartbeatResponse(
             rebalance_required=data.generation != present.generation,
-            state=state_name(groups.state(caller, group_id)),
+            state=state_name(self._operations.groups.state(caller, group_id)),
             generation=present.generation,
             assigned_partitions=names_of(present.assigned),
             revoking_partitions=names_of(present.revoking),
         )
 
-    @post(
-        "/groups/{group_id:str}/leave",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 409, 413),
-        summary="Leave a group",
-    )
-    async def leave_group(
-        request: AnyRequest, group_id: GroupPath, data: JSONBody[LeaveGroupRequest]
-    ) -> LeaveGroupResponse:
+    @post("/groups/{group_id}/leave", errors=(404, 409, 413), summary="Leave a group")
+    async def leave_group(self, caller: Caller, group_id: GroupPath, data: LeaveGroupRequest) -> LeaveGroupResponse:
         """What the member has in flight goes to others at once."""
         return LeaveGroupResponse(
-            left=await groups.leave(caller_of(request), group_id, data.member_id, if_idle=data.if_idle)
+            left=await self._operations.groups.leave(caller, group_id, data.member_id, if_idle=data.if_idle)
         )
 
-    return [join_group, heartbeat, leave_group]
-
-
-def _routes_of_offsets(operations: Operations) -> list[HTTPRouteHandler]:
-    offsets = operations.offsets
-
-    @get(
-        "/groups/{group_id:str}/offsets",
-        tags=_TAGS,
-        responses=documented(404),
-        summary="Committed offsets of a group",
-    )
+    @get("/groups/{group_id}/offsets", errors=(404,), summary="Committed offsets of a group")
     async def read_offsets(
-        request: AnyRequest,
+        self,
+        caller: Caller,
         group_id: GroupPath,
-        topic: Annotated[str | None, QueryParameter(description="Only this topic's.")] = None,
+        topic: Annotated[str | None, Meta(description="Only this topic's.")] = None,
     ) -> OffsetsResponse:
         """Where what the group is done with ends, by topic and partition."""
-        caller = caller_of(request)
         if topic is not None:
-            operations.topics.locate(caller, topic)
-        return OffsetsResponse(_in_text(await offsets.committed(caller, group_id, topic)))
+            self._operations.topics.locate(caller, topic)
+        return OffsetsResponse(_in_text(await self._operations.offsets.committed(caller, group_id, topic)))
 
-    @post(
-        "/groups/{group_id:str}/offsets",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 409, 413, 416),
-        summary="Commit offsets",
-    )
+    @post("/groups/{group_id}/offsets", errors=(404, 409, 413, 416), summary="Commit offsets")
     async def commit_offsets(
-        request: AnyRequest, group_id: GroupPath, data: JSONBody[CommitOffsetsRequest]
+        self, caller: Caller, group_id: GroupPath, data: CommitOffsetsRequest
     ) -> CommitOffsetsResponse:
         """In a stream everything below these offsets is done; in a queue only what was delivered below them."""
-        await offsets.commit(caller_of(request), group_id, data.member_id, data.offsets, data.generation)
+        await self._operations.offsets.commit(caller, group_id, data.member_id, data.offsets, data.generation)
         return CommitOffsetsResponse(committed=True)
 
-    @post(
-        "/groups/{group_id:str}/reset",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 413, 416),
-        summary="Begin again at an offset or an instant",
-    )
+    @post("/groups/{group_id}/reset", errors=(404, 413, 416), summary="Begin again at an offset or an instant")
     async def reset_offsets(
-        request: AnyRequest, group_id: GroupPath, data: JSONBody[ResetOffsetsRequest]
+        self, caller: Caller, group_id: GroupPath, data: ResetOffsetsRequest
     ) -> ResetOffsetsResponse:
         """Back or ahead; receipts from before are void."""
-        places = await offsets.reset(caller_of(request), group_id, data.topic, data.partitions, _beginning(data))
+        places = await self._operations.offsets.reset(caller, group_id, data.topic, data.partitions, _beginning(data))
         return ResetOffsetsResponse(reset=True, offsets=_in_text(places))
-
-    return [read_offsets, commit_offsets, reset_offsets]
 
 
 def _join(data: JoinGroupRequest) -> Join:

@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated, Any
 
-from litestar import get
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import QueryParameter
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.lane_schemas import (
     GroupLane,
     GroupOfPartition,
@@ -21,22 +17,20 @@ from goqueue.api.http.bodies.lane_schemas import (
     PriorityStats,
 )
 from goqueue.api.http.bodies.parameters import AfterParameter
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.api.http.server.openapi import answer
-from goqueue.broker.operations import GroupLanes, LaneOfGroup, Operations, PartitionLanes, average_waits_ns
+from goqueue.api.http.routing.declaration import Controller, Documented, get
+from goqueue.broker.operations import Caller, GroupLanes, LaneOfGroup, Operations, PartitionLanes, average_waits_ns
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.model.units import format_duration_ms, format_instant_ns
 
-_TAGS = ["Priority lanes"]
 _MAX_PARTITIONS = 1_000
 _MAX_GROUPS = 1_000
 """In one answer, over all of its partitions: each takes about a kilobyte."""
 _MAX_AFTER_LENGTH = 300
-_IDLE = {"messages": 0, "published": 0, "published_per_second": 0.0}
-_UNSERVED = {"ready": 0, "in_flight": 0, "delivered": 0, "delivered_per_second": 0.0}
+_IDLE = {"messages": 0, "published": 0, "published_per_second": 0}
+_UNSERVED = {"ready": 0, "in_flight": 0, "delivered": 0, "delivered_per_second": 0}
 _EXAMPLE: dict[str, Any] = {
     "messages_by_priority": {"critical": 3, "high": 0, "normal": 0, "low": 0, "background": 0},
     "avg_wait_time_by_priority": {"critical": "12ms"},
@@ -71,28 +65,32 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-def lane_routes(operations: Operations) -> list[HTTPRouteHandler]:
+class LaneRoutes(Controller):
+    """Statistics of priority lanes."""
+
+    tag = "Priority lanes"
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
     @get(
         "/priority/stats",
-        tags=_TAGS,
-        responses={**documented(404), 200: answer(PriorityStats, "Lane by lane.", _EXAMPLE)},
+        errors=(404,),
+        answer=Documented("Lane by lane.", _EXAMPLE),
         summary="What waits in each priority lane, and for how long",
     )
     async def priority_stats(
-        request: AnyRequest,
-        topic: Annotated[str | None, QueryParameter(description="Only partitions of this topic.")] = None,
-        limit: Annotated[
-            int, QueryParameter(ge=1, le=_MAX_PARTITIONS, description="The most partitions to answer with.")
-        ] = 100,
+        self,
+        caller: Caller,
+        topic: Annotated[str | None, Meta(description="Only partitions of this topic.")] = None,
+        limit: Annotated[int, Meta(ge=1, le=_MAX_PARTITIONS, description="The most partitions to answer with.")] = 100,
         after: AfterParameter = None,
     ) -> PriorityStats:
         """Of one topic or of all, with a page of their partitions and of the groups that work on these."""
         begin = None if after is None else _parse_place(after)
-        stats = await operations.queues.lane_stats(caller_of(request), topic)
+        stats = await self._operations.queues.lane_stats(caller, topic)
         # With many thousands of partitions this takes tens of milliseconds; nothing changes what it looks at.
         return await asyncio.to_thread(_summary, stats, begin, limit)
-
-    return [priority_stats]
 
 
 def _parse_place(text: str) -> tuple[str, int]:

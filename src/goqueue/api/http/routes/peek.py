@@ -5,19 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from litestar import get
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from goqueue.api.http.bodies.convert import PageOfMessages
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.fields import DeliveriesField, Encoding, NextPageField, TopicField
 from goqueue.api.http.bodies.message_schemas import ConsumeMessage
 from goqueue.api.http.bodies.parameters import EncodingParameter, GroupPath
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.api.http.server.admission import Admission
-from goqueue.api.http.server.openapi import answer
+from goqueue.api.http.routing.declaration import Controller, Documented, get
+from goqueue.api.http.server.request import Request
 from goqueue.broker.operations import Operations, Peek, Peeked, PeekPage, PeekState, Place
 from goqueue.broker.operations.limits import MAX_PEEKED
 from goqueue.model.config import HttpConfig
@@ -69,40 +64,43 @@ class PeekResponse(Struct, omit_defaults=True):
     next: NextPageField | UnsetType = UNSET
 
 
-def peek_routes(operations: Operations, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
+class PeekRoutes(Controller):
+    """Looking into a group."""
+
+    tag = "Groups"
+
+    def __init__(self, operations: Operations, config: HttpConfig) -> None:
+        self._operations = operations
+        self._config = config
+
     @get(
-        "/groups/{group_id:str}/messages",
-        tags=["Groups"],
-        responses={**documented(404), 200: answer(PeekResponse, "Nothing is changed by it.", _PAGE)},
+        "/groups/{group_id}/messages",
+        errors=(404,),
+        answer=Documented("Nothing is changed by it.", _PAGE),
         summary="What a group still has to do",
     )
     async def peek(
-        request: AnyRequest,
+        self,
+        request: Request,
         group_id: GroupPath,
-        topic: Annotated[str | None, QueryParameter(description="Only messages of this topic.")] = None,
+        topic: Annotated[str | None, Meta(description="Only messages of this topic.")] = None,
         partition: Annotated[
-            int | None,
-            QueryParameter(ge=0, le=_MAX_PARTITION, description="Only messages of this partition of the topic."),
-        ] = None,
-        with_state: Annotated[
-            PeekState | None, QueryParameter(name="state", description="Only messages that the group is so with.")
-        ] = None,
-        limit: Annotated[
-            int, QueryParameter(ge=1, le=MAX_PEEKED, description="The most messages to answer with.")
-        ] = 100,
-        after: Annotated[
-            str | None, QueryParameter(max_length=_MAX_AFTER, description="Where to go on: next of the page before.")
-        ] = None,
+            int,
+            Meta(ge=0, le=_MAX_PARTITION, description="Only messages of this partition of the topic."),
+        ]
+        | None = None,
+        state: Annotated[PeekState | None, Meta(description="Only messages that the group is so with.")] = None,
+        limit: Annotated[int, Meta(ge=1, le=MAX_PEEKED, description="The most messages to answer with.")] = 100,
+        after: Annotated[str, Meta(max_length=_MAX_AFTER, description="Where to go on: next of the page before.")]
+        | None = None,
         encoding: EncodingParameter = None,
     ) -> PeekResponse:
         """Messages that the group is not done with. Nothing is taken or changed by it."""
-        wanted = Peek(topic, partition, with_state, limit, after, config.max_read_bytes)
-        # A search may take long: when its client leaves, it ends.
-        peeking = operations.queues.peek(caller_of(request), group_id, wanted)
-        found = await admission.waiting_read(request.receive, peeking)
-        return _written(operations, found, encoding, config.max_read_bytes)
-
-    return [peek]
+        wanted = Peek(topic, partition, state, limit, after, self._config.max_read_bytes)
+        # A search may take long. It ends when its client leaves.
+        peeking = self._operations.queues.peek(request.caller, group_id, wanted)
+        found = await request.waiting_read(peeking)
+        return _written(self._operations, found, encoding, self._config.max_read_bytes)
 
 
 def _written(operations: Operations, found: PeekPage, encoding: Encoding | None, max_bytes: int) -> PeekResponse:

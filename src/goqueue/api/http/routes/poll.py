@@ -5,18 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from litestar import get
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import QueryParameter
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from goqueue.api.http.bodies.convert import PageOfMessages
 from goqueue.api.http.bodies.durations import bounded_ms
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.group_schemas import PollMessage, PollResponse
 from goqueue.api.http.bodies.parameters import EncodingParameter, GroupPath
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.api.http.server.admission import Admission
+from goqueue.api.http.routing.declaration import Controller, get
+from goqueue.api.http.server.request import Request
 from goqueue.broker.operations import Delivery, Operations, PollBounds, TimeSlice, decoded
 from goqueue.model.config import HttpConfig
 
@@ -24,45 +20,51 @@ Page = PageOfMessages[PollMessage]
 _DEFAULT_WAIT_MS = 30_000
 
 
-def poll_routes(operations: Operations, admission: Admission, config: HttpConfig) -> list[HTTPRouteHandler]:
-    def bounds(max_messages: int, timeout: str | None) -> PollBounds:
-        if timeout is None:
-            return PollBounds(max_messages, config.max_read_bytes, min(_DEFAULT_WAIT_MS, config.max_wait_ms))
-        return PollBounds(max_messages, config.max_read_bytes, bounded_ms("timeout", timeout, config.max_wait_ms))
+class PollRoutes(Controller):
+    """Polling."""
+
+    tag = "Groups"
+
+    def __init__(self, operations: Operations, config: HttpConfig) -> None:
+        self._operations = operations
+        self._config = config
 
     @get(
-        "/groups/{group_id:str}/poll",
-        tags=["Groups"],
-        responses=documented(404, 409),
+        "/groups/{group_id}/poll",
+        errors=(404, 409),
+        has_effects=True,
         summary="Get the next messages, waiting for them if there are none",
     )
     async def poll(
-        request: AnyRequest,
+        self,
+        request: Request,
         group_id: GroupPath,
-        member_id: Annotated[str, QueryParameter(description="As the join answered it.")],
+        member_id: Annotated[str, Meta(description="As the join answered it.")],
         max_messages: Annotated[
-            int, QueryParameter(ge=1, description="The most messages to answer with; at most limits.max_poll_messages.")
+            int, Meta(ge=1, description="The most messages to answer with; at most limits.max_poll_messages.")
         ] = 100,
         timeout: Annotated[
             str | None,
-            QueryParameter(description="How long to wait for a message, at most http.max_wait_ms; 30s if left out."),
+            Meta(description="How long to wait for a message, at most http.max_wait_ms; 30s if left out."),
         ] = None,
         encoding: EncodingParameter = None,
     ) -> PollResponse:
         """In a queue other members do not get them until they are given back or their visibility timeout is over."""
-        limits = bounds(max_messages, timeout)
-        caller = caller_of(request)
-        polling = operations.queues.poll(caller, group_id, member_id, limits)
-        found = await (admission.waiting_read(request.receive, polling) if limits.wait_ms else polling)
+        caller, config = request.caller, self._config
+        if timeout is None:
+            wait_ms = min(_DEFAULT_WAIT_MS, config.max_wait_ms)
+        else:
+            wait_ms = bounded_ms("timeout", timeout, config.max_wait_ms)
+        limits = PollBounds(max_messages, config.max_read_bytes, wait_ms)
+        polling = self._operations.queues.poll(caller, group_id, member_id, limits)
+        found = await (request.waiting_read(polling) if wait_ms else polling)
         page = Page(encoding, config.max_read_bytes)
         damaged: dict[str, dict[str, list[int]]] = {}
         for delivery in found:
-            if hurt := await _write(operations, page, delivery):
-                operations.queues.report_damage(caller, group_id, delivery, hurt)
+            if hurt := await _write(self._operations, page, delivery):
+                self._operations.queues.report_damage(caller, group_id, delivery, hurt)
                 damaged.setdefault(delivery.topic, {}).setdefault(str(delivery.partition), []).extend(hurt)
         return PollResponse(page.messages, _next_offsets(found), damaged or UNSET)
-
-    return [poll]
 
 
 async def _write(operations: Operations, page: Page, delivery: Delivery) -> list[int]:

@@ -4,52 +4,48 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from litestar import post
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody, PathParameter
+from msgspec import Meta
 
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.transaction_schemas import (
     InitProducerRequest,
     InitProducerResponse,
     ProducerHeartbeatRequest,
     ProducerHeartbeatResponse,
 )
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.api.http.server.openapi import answer
-from goqueue.broker.operations import Operations
+from goqueue.api.http.routing.declaration import Controller, Documented, post
+from goqueue.broker.operations import Caller, Operations
 
-_TAGS = ["Transactions"]
 _PRODUCER = {"producer_id": 4_514_783_002_117_349, "epoch": 0, "timeout_ms": 60_000}
 
 
-def producer_routes(operations: Operations) -> list[HTTPRouteHandler]:
+class ProducerRoutes(Controller):
+    """Producers with ids."""
+
+    tag = "Transactions"
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
     @post(
         "/producers/init",
-        tags=_TAGS,
-        status_code=200,
-        responses={**documented(413), 200: answer(InitProducerResponse, "Its id and epoch.", _PRODUCER)},
-        summary="Get a producer's id, taking over from whoever had its transactional id",
+        errors=(413,),
+        answer=Documented("Its id and epoch.", _PRODUCER),
+        summary="Get a producer's id, taking over from the producer that had its transactional id",
     )
-    async def init_producer(request: AnyRequest, data: JSONBody[InitProducerRequest]) -> InitProducerResponse:
+    async def init_producer(self, caller: Caller, data: InitProducerRequest) -> InitProducerResponse:
         """The one before is fenced, and what it left open is aborted, or finished if its commit was decided."""
-        found = await operations.producers.init(caller_of(request), data.transactional_id or None, data.timeout_ms)
+        found = await self._operations.producers.init(caller, data.transactional_id or None, data.timeout_ms)
         return InitProducerResponse(found.producer_id, found.epoch, found.timeout_ms)
 
     @post(
-        "/producers/{producer_id:int}/heartbeat",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 409, 413),
-        summary="Ask whether a producer is still the one",
+        "/producers/{producer_id}/heartbeat", errors=(404, 409, 413), summary="Ask whether a producer is still the one"
     )
     async def heartbeat_producer(
-        request: AnyRequest,
-        producer_id: Annotated[int, PathParameter(description="As init answered it.")],
-        data: JSONBody[ProducerHeartbeatRequest],
+        self,
+        caller: Caller,
+        producer_id: Annotated[int, Meta(description="As init answered it.")],
+        data: ProducerHeartbeatRequest,
     ) -> ProducerHeartbeatResponse:
         """It is an error if someone has taken over. The end of a transaction is not put off by it."""
-        operations.producers.heartbeat(caller_of(request), producer_id, data.epoch)
+        self._operations.producers.heartbeat(caller, producer_id, data.epoch)
         return ProducerHeartbeatResponse(success=True)
-
-    return [init_producer, heartbeat_producer]

@@ -1,31 +1,24 @@
-"""Publishing in JSON, which runs before the framework.
-
-Publishing is what a broker does most, and the framework's own work for a request, about 100 µs, is more than all else
-that a publish of one message costs. So ``PublishPath`` answers this one path before the framework sees it. Looking up a
-schema by its id (``registry_path``) is the only other exception. Nothing but the framework is left out: ``Admission``
-comes first, and the publish is the same operation as by any other way, with its caller and through the gate. The
-framework has the same path as a route, by the same ``publish_json``, for OpenAPI.
-"""
+"""Publishing in JSON."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Annotated, cast
 
 import msgspec
-from litestar.types import ASGIApp, Receive, Scope, Send
-from litestar.utils.path import normalize_path
 from msgspec.structs import replace
 
+from goqueue.api.http.bodies.answer import Answer, json_answer
 from goqueue.api.http.bodies.convert import to_new_message, to_result
-from goqueue.api.http.bodies.errors import error_body, error_headers, unexpected
+from goqueue.api.http.bodies.errors import error_headers
 from goqueue.api.http.bodies.fields import HeaderValues
 from goqueue.api.http.bodies.message_schemas import PublishMessage, PublishRequest, PublishResponse, PublishResult
-from goqueue.api.http.caller import caller_in
-from goqueue.broker.operations import Caller, Operations, TimeSlice
+from goqueue.api.http.bodies.parameters import TopicPath
+from goqueue.api.http.routing.declaration import Controller, Documented, post
+from goqueue.api.http.server.request import Request
+from goqueue.broker.operations import Operations, TimeSlice
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, MessageTooLarge
 from goqueue.model.message import NO_HEADERS, Headers
@@ -46,22 +39,47 @@ MAX_ESCAPES = 4 << 20
 """Backslashes in a body: they take several times as long to read as plain text."""
 _NULL = b"null"
 _SHORTEST_MESSAGE = len('{"value":""},')
-_ENCODER = msgspec.json.Encoder()
-_JSON = (b"content-type", b"application/json")
-_TEMPLATE = "/topics/{topic_name}/messages"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A response before it is bytes."""
+class PublishRoutes(Controller):
+    """Publishing messages in JSON."""
 
-    body: PublishResponse
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
+    tag = "Messages"
 
+    def __init__(self, operations: Operations, config: HttpConfig) -> None:
+        self._operations = operations
+        self._max_messages = config.max_publish_messages
+        self._decode = Decoder(config.max_publish_messages).decode
 
-Publish = Callable[[Caller, str, PublishRequest, Headers], Awaitable[Answer]]
-"""Takes the caller, the topic, the request, and the headers of the trace that the request belongs to."""
+    @post(
+        "/topics/{topic_name}/messages",
+        errors=(404, 413, 415, 429, 507),
+        body=PublishRequest,
+        answer=Documented(kind=PublishResponse),
+        ignores_query=True,
+        summary="Publish one message or many",
+    )
+    async def publish(self, request: Request, topic_name: TopicPath) -> Answer:
+        """Answers when they are as durable as the topic promises. One that is refused does not hold up the others."""
+        body = await request.body()
+        if len(body) > _SMALL_BODY_BYTES:
+            # Putting it together took a while already.
+            await asyncio.sleep(0)
+        messages = (await self._decode(body)).messages
+        if len(messages) > self._max_messages:
+            raise InvalidRequest(
+                f"the request has {len(messages)} messages; http.max_publish_messages allows {self._max_messages}"
+            )
+        now_ns, trace = self._operations.clock.now_ns(), trace_of(request.raw_headers)
+        given: list[NewMessage | GoQueueError] = []
+        stretch = TimeSlice()
+        for message in messages:
+            given.append(_converted(message, now_ns, trace))
+            if stretch.is_over:
+                await stretch.rest()
+        accepted = [each for each in given if isinstance(each, NewMessage)]
+        stored = iter(await self._operations.publishing.publish(request.caller, topic_name, accepted))
+        return await _answer([each if isinstance(each, GoQueueError) else next(stored) for each in given])
 
 
 class Decoder:
@@ -143,29 +161,6 @@ def _headers(place: int, written: msgspec.Raw) -> dict[str, HeaderValues] | None
         return _HEADERS.decode(written)
 
 
-def publish_json(operations: Operations, config: HttpConfig) -> Publish:
-    """What happens to a decoded request, whoever decoded it."""
-
-    async def publish(caller: Caller, topic_name: str, request: PublishRequest, trace: Headers) -> Answer:
-        if len(request.messages) > config.max_publish_messages:
-            raise InvalidRequest(
-                f"the request has {len(request.messages)} messages; http.max_publish_messages allows "
-                f"{config.max_publish_messages}"
-            )
-        now_ns = operations.clock.now_ns()
-        given: list[NewMessage | GoQueueError] = []
-        stretch = TimeSlice()
-        for message in request.messages:
-            given.append(_converted(message, now_ns, trace))
-            if stretch.is_over:
-                await stretch.rest()
-        accepted = [each for each in given if isinstance(each, NewMessage)]
-        stored = iter(await operations.publishing.publish(caller, topic_name, accepted))
-        return await _answer([each if isinstance(each, GoQueueError) else next(stored) for each in given])
-
-    return publish
-
-
 def _converted(message: PublishMessage, now_ns: int, trace: Headers) -> NewMessage | GoQueueError:
     try:
         return in_trace_of(to_new_message(message, now_ns), trace)
@@ -196,66 +191,7 @@ async def _answer(outcomes: list[Outcome]) -> Answer:
         if stretch.is_over:
             await stretch.rest()
     if any(isinstance(outcome, Published) for outcome in outcomes):
-        return Answer(PublishResponse(results))
+        return json_answer(PublishResponse(results))
     first = next(outcome for outcome in outcomes if isinstance(outcome, GoQueueError))
     body = PublishResponse(results, str(first), first.code, first.retriable)
-    return Answer(body, first.http_status, error_headers(first))
-
-
-class PublishPath:
-    """``POST /topics/{name}/messages``, at the root and under ``/v1``; everything else goes on to ``rest``."""
-
-    def __init__(self, publish: Publish, max_messages: int, rest: ASGIApp) -> None:
-        self._publish = publish
-        self._decode = Decoder(max_messages).decode
-        self._rest = rest
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = topic_in(scope["path"]) if scope.get("method") == "POST" else None
-        if name is None:
-            await self._rest(scope, receive, send)
-            return
-        # As the framework does when it has found a route.
-        scope["path_template"] = _TEMPLATE
-        try:
-            body = await _whole_body(receive)
-            if body is None:
-                return
-            if len(body) > _SMALL_BODY_BYTES:
-                # Putting it together took a while already.
-                await asyncio.sleep(0)
-            request = await self._decode(body)
-            answer = await self._publish(caller_in(scope), name, request, trace_of(scope["headers"]))
-            status, headers, content = answer.status, answer.headers, _ENCODER.encode(answer.body)
-        except GoQueueError as error:
-            status, headers, content = error.http_status, error_headers(error), error_body(error)
-        except Exception as error:
-            failed = unexpected(error, "POST", scope["path"], scope["headers"])
-            status, headers, content = failed.http_status, error_headers(failed), error_body(failed)
-        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        raw += [_JSON, (b"content-length", str(len(content)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": raw})
-        await send({"type": "http.response.body", "body": content, "more_body": False})
-
-
-def topic_in(path: str) -> str | None:
-    """The topic's name if the path is the one that publishes."""
-    if path.endswith("/") or "//" in path:
-        path = normalize_path(path)
-    if not path.endswith("/messages"):
-        return None
-    inner = path.removeprefix("/v1")
-    name = inner[len("/topics/") : -len("/messages")]
-    return name if inner.startswith("/topics/") and name and "/" not in name else None
-
-
-async def _whole_body(receive: Receive) -> bytes | None:
-    """All of it, or ``None`` if the client went away."""
-    parts = []
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        parts.append(message["body"])
-        if not message["more_body"]:
-            return b"".join(parts)
+    return json_answer(body, first.http_status, error_headers(first))

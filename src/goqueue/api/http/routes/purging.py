@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from litestar import post
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody
 from msgspec import Meta, Struct
 
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.fields import PartitionField, TopicField
 from goqueue.api.http.bodies.message_schemas import Request
 from goqueue.api.http.bodies.parameters import TopicPath
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.broker.operations import Operations
+from goqueue.api.http.routing.declaration import Controller, post
+from goqueue.broker.operations import Caller, Operations
 from goqueue.model.topic_settings import MAX_PARTITIONS
 from goqueue.model.units import parse_instant_ns
 
@@ -52,18 +48,23 @@ class PurgeResponse(Struct):
     partitions: Annotated[list[PurgedPartition], Meta(description="The same, partition by partition.")]
 
 
-def purge_routes(operations: Operations) -> list[HTTPRouteHandler]:
+class PurgeRoutes(Controller):
+    """Purging topics."""
+
+    tag = "Topics"
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
     @post(
-        "/admin/topics/{topic_name:str}/purge",
-        tags=["Topics"],
-        status_code=200,
-        responses=documented(404, 413),
+        "/admin/topics/{topic_name}/purge",
+        errors=(404, 413),
         summary="Remove the messages of a topic that are there now",
     )
-    async def purge_topic(request: AnyRequest, topic_name: TopicPath, data: JSONBody[PurgeRequest]) -> PurgeResponse:
+    async def purge_topic(self, caller: Caller, topic_name: TopicPath, data: PurgeRequest) -> PurgeResponse:
         """What is removed does not come back. What is delayed or part of an open transaction stays."""
         before_ns = None if data.before is None else parse_instant_ns(data.before)
-        purged = await operations.topics.purge(caller_of(request), topic_name, data.partition, before_ns)
+        purged = await self._operations.topics.purge(caller, topic_name, data.partition, before_ns)
         return PurgeResponse(
             topic=topic_name,
             removed_messages=sum(each.removed for each in purged),
@@ -73,5 +74,3 @@ def purge_routes(operations: Operations) -> list[HTTPRouteHandler]:
                 for each in purged
             ],
         )
-
-    return [purge_topic]

@@ -5,12 +5,9 @@ from __future__ import annotations
 import platform
 from typing import Annotated
 
-from litestar import Response, get
-from litestar.handlers import HTTPRouteHandler
-from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import QueryParameter
+from msgspec import Meta
 
-from goqueue.api.http.bodies.errors import documented
+from goqueue.api.http.bodies.answer import Answer, json_answer
 from goqueue.api.http.bodies.system_schemas import (
     BrokerFacts,
     HealthCheckResult,
@@ -22,116 +19,98 @@ from goqueue.api.http.bodies.system_schemas import (
     TopicStats,
     VersionResponse,
 )
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.broker.operations import Check, Operations
+from goqueue.api.http.routing.declaration import Controller, Documented, get
+from goqueue.api.http.server.request import Request
+from goqueue.broker.operations import Caller, Check, Operations
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.units import format_duration_ms, format_instant_ns
 from goqueue.version import __version__
 
-_TAGS = ["Broker"]
-_LIVENESS_503 = ResponseSpec(
-    LivenessResponse, generate_examples=False, description="Something is wrong that a restart cures."
-)
+_LIVENESS = Documented(kind=LivenessResponse)
+_LIVENESS_503 = Documented("Something is wrong that a restart cures.", kind=LivenessResponse)
 
 
-def system_routes(operations: Operations, grpc_port: int) -> list[HTTPRouteHandler]:
-    def now() -> str:
-        return format_instant_ns(operations.clock.now_ns())
+class SystemRoutes(Controller):
+    """The broker itself: health, version, statistics."""
 
-    def uptime() -> str:
-        return format_duration_ms(operations.uptime_ms())
+    tag = "Broker"
+
+    def __init__(self, operations: Operations, grpc_port: int) -> None:
+        self._operations = operations
+        self._grpc_port = grpc_port
 
     @get(
         "/",
-        tags=_TAGS,
-        responses={
-            **documented(),
-            303: ResponseSpec(None, generate_examples=False, description="To the page, for those who accept HTML."),
-        },
+        answer=Documented(kind=RootResponse),
+        others={303: Documented("To the page, for those who accept HTML.")},
         summary="What this is, and where to go on",
     )
-    async def root(request: AnyRequest) -> Response[RootResponse | None]:
+    async def root(self, request: Request) -> Answer:
         """A browser is led to the page; clients of registries see that there is one by any answer."""
-        if "text/html" in request.headers.get("accept", ""):
-            return Response(None, status_code=303, headers={"Location": "/docs"})
-        return Response(RootResponse("goqueue", __version__, "/docs", "/openapi.json", "/readyz"))
+        if "text/html" in request.header(b"accept"):
+            return Answer(b"", 303, headers={"Location": "/docs"})
+        return json_answer(RootResponse("goqueue", __version__, "/docs", "/openapi.json", "/readyz"))
 
-    @get("/health", tags=_TAGS, responses=documented(), summary="How the broker is")
-    async def health(request: AnyRequest) -> HealthResponse:
+    @get("/health", summary="How the broker is")
+    async def health(self, caller: Caller) -> HealthResponse:
         """What keeps it from doing all of its work, and what stored data was found damaged or gone."""
-        caller = caller_of(request)
-        problems = [*operations.system.problems(caller).values(), *operations.system.damage(caller)]
-        return HealthResponse("degraded" if problems else "ok", now(), problems[:100])
+        problems = [*self._operations.system.problems(caller).values(), *self._operations.system.damage(caller)]
+        return HealthResponse("degraded" if problems else "ok", self._now(), problems[:100])
 
-    def liveness(checks: dict[str, Check]) -> Response[LivenessResponse]:
-        needs_restart = any(check.needs_restart for check in checks.values())
-        body = LivenessResponse("fail" if needs_restart else "pass", now(), uptime(), _told(checks))
-        return Response(body, status_code=503 if needs_restart else 200)
-
-    @get(
-        "/livez",
-        tags=_TAGS,
-        responses={**documented(), 503: _LIVENESS_503},
-        summary="Whether the process works",
-    )
-    async def live(request: AnyRequest) -> Response[LivenessResponse]:
+    @get("/livez", answer=_LIVENESS, others={503: _LIVENESS_503}, summary="Whether the process works")
+    async def live(self, caller: Caller) -> Answer:
         """Answers 503 while something is wrong that a restart cures, and tells what."""
-        checks = operations.system.readiness(caller_of(request))
-        return liveness({name: check for name, check in checks.items() if check.needs_restart})
+        checks = self._operations.system.readiness(caller)
+        return self._liveness({name: check for name, check in checks.items() if check.needs_restart})
 
     @get(
         "/healthz",
-        tags=_TAGS,
-        responses={**documented(), 503: _LIVENESS_503},
+        answer=_LIVENESS,
+        others={503: _LIVENESS_503},
         summary="Whether the process works, and whatever is not as it should be",
     )
-    async def healthy(request: AnyRequest) -> Response[LivenessResponse]:
+    async def healthy(self, caller: Caller) -> Answer:
         """Answers 503 as /livez does; its message tells of all that is wrong."""
-        return liveness(operations.system.checks(caller_of(request)))
+        return self._liveness(self._operations.system.checks(caller))
 
     @get(
         "/readyz",
-        tags=_TAGS,
-        responses={
-            **documented(),
-            503: ResponseSpec(ReadinessResponse, generate_examples=False, description="Not ready."),
-        },
+        answer=Documented(kind=ReadinessResponse),
+        others={503: Documented("Not ready.", kind=ReadinessResponse)},
         summary="Whether the broker takes messages",
     )
     async def ready(
-        request: AnyRequest,
-        verbose: Annotated[bool, QueryParameter(description="Tell of each part, too.")] = False,
-    ) -> Response[ReadinessResponse]:
+        self, caller: Caller, verbose: Annotated[bool, Meta(description="Tell of each part, too.")] = False
+    ) -> Answer:
         """Answers 503 while some part that writing needs does not work, or while the broker is stopping."""
-        caller = caller_of(request)
-        checks = operations.system.checks(caller) if verbose else operations.system.readiness(caller)
+        checks = self._operations.system.checks(caller) if verbose else self._operations.system.readiness(caller)
         is_ready = all(check.status != "fail" for check in checks.values())
-        body = ReadinessResponse("pass" if is_ready else "fail", now(), uptime(), _told(checks))
+        body = ReadinessResponse("pass" if is_ready else "fail", self._now(), self._uptime(), _explained(checks))
         if verbose:
             body.checks = {
                 name: HealthCheckResult(check.status, check.message, format_duration_ms(check.took_ns // NANOS_PER_MS))
                 for name, check in checks.items()
             }
-            size = operations.system.size(caller)
-            body.broker = BrokerFacts(operations.node_id, size.topics, size.size_bytes)
-        return Response(body, status_code=200 if is_ready else 503)
+            size = self._operations.system.size(caller)
+            body.broker = BrokerFacts(self._operations.node_id, size.topics, size.size_bytes)
+        return json_answer(body, 200 if is_ready else 503)
 
-    @get("/version", tags=_TAGS, responses=documented(), summary="Which version this is")
-    async def version() -> VersionResponse:
+    @get("/version", summary="Which version this is")
+    async def version(self) -> VersionResponse:
         """Also that of its Python, and where it serves gRPC."""
-        return VersionResponse(__version__, platform.python_version(), grpc_port)
+        return VersionResponse(__version__, platform.python_version(), self._grpc_port)
 
-    @get("/stats", tags=_TAGS, responses=documented(), summary="How much the broker holds")
-    async def stats(request: AnyRequest) -> StatsResponse:
+    @get("/stats", summary="How much the broker holds")
+    async def stats(self, caller: Caller) -> StatsResponse:
         """Topic by topic and in all, and how much room the disk has."""
-        found = operations.system.stats(caller_of(request))
+        found = self._operations.system.stats(caller)
         topics = {
             each.name: TopicStats(each.partitions, each.messages, each.size_bytes, each.segments, each.damaged_messages)
             for each in found.topics
         }
         return StatsResponse(
-            node_id=operations.node_id,
-            uptime=uptime(),
+            node_id=self._operations.node_id,
+            uptime=self._uptime(),
             topics=len(topics),
             total_size_bytes=sum(each.size_bytes for each in topics.values()),
             topic_stats=topics,
@@ -139,10 +118,19 @@ def system_routes(operations: Operations, grpc_port: int) -> list[HTTPRouteHandl
             disk_free_bytes=found.disk_free_bytes,
         )
 
-    return [root, health, live, healthy, ready, version, stats]
+    def _liveness(self, checks: dict[str, Check]) -> Answer:
+        needs_restart = any(check.needs_restart for check in checks.values())
+        body = LivenessResponse("fail" if needs_restart else "pass", self._now(), self._uptime(), _explained(checks))
+        return json_answer(body, 503 if needs_restart else 200)
+
+    def _now(self) -> str:
+        return format_instant_ns(self._operations.clock.now_ns())
+
+    def _uptime(self) -> str:
+        return format_duration_ms(self._operations.uptime_ms())
 
 
-def _told(checks: dict[str, Check]) -> str:
+def _explained(checks: dict[str, Check]) -> str:
     """What is wrong, the worst first."""
     wrong = sorted((each.status, f"{name}: {each.message}") for name, each in checks.items() if each.status != "pass")
     return "; ".join(told for _, told in wrong)

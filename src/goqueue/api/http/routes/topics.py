@@ -5,11 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from litestar import delete, get, patch, post
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody
-
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.message_schemas import ErrorResponse
 from goqueue.api.http.bodies.parameters import TopicPath
 from goqueue.api.http.bodies.settings import with_fields
@@ -23,69 +18,56 @@ from goqueue.api.http.bodies.topic_schemas import (
     TopicDetails,
     TopicListResponse,
 )
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.broker.operations import Operations, TopicDescription, described
+from goqueue.api.http.routing.declaration import Controller, delete, get, patch, post
+from goqueue.broker.operations import Caller, Operations, TopicDescription, described
 from goqueue.model.errors import UnsupportedFeature
 from goqueue.model.units import format_instant_ns
 
-_TAGS = ["Topics"]
 
+class TopicRoutes(Controller):
+    """Topics and their settings."""
 
-def topic_routes(operations: Operations) -> list[HTTPRouteHandler]:
-    @get("/topics", tags=_TAGS, responses=documented(), summary="List topics")
-    async def list_topics(request: AnyRequest) -> TopicListResponse:
+    tag = "Topics"
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    @get("/topics", summary="List topics")
+    async def list_topics(self, caller: Caller) -> TopicListResponse:
         """Their names, all of them."""
-        return TopicListResponse(operations.topics.names(caller_of(request)))
+        return TopicListResponse(self._operations.topics.names(caller))
 
-    @post("/topics", tags=_TAGS, responses=documented(409, 413, 507), summary="Create a topic")
-    async def create_topic(request: AnyRequest, data: JSONBody[CreateTopicRequest]) -> CreateTopicResponse:
+    @post("/topics", status=201, errors=(409, 413, 507), summary="Create a topic")
+    async def create_topic(self, caller: Caller, data: CreateTopicRequest) -> CreateTopicResponse:
         """Answers when it exists and survives a crash; there must be none of that name yet."""
-        topic = await operations.topics.create(caller_of(request), data.name, _all_settings(data))
+        topic = await self._operations.topics.create(caller, data.name, _all_settings(data))
         return CreateTopicResponse(topic.name, len(topic.partitions), created=True)
 
-    @get("/topics/{topic_name:str}", tags=_TAGS, responses=documented(404), summary="Look at a topic")
-    async def describe_topic(request: AnyRequest, topic_name: TopicPath) -> TopicDetails:
+    @get("/topics/{topic_name}", errors=(404,), summary="Look at a topic")
+    async def describe_topic(self, caller: Caller, topic_name: TopicPath) -> TopicDetails:
         """Its settings in effect, the offsets of each partition, and how much it holds."""
-        return _details(operations.topics.describe(caller_of(request), topic_name))
+        return _details(self._operations.topics.describe(caller, topic_name))
 
-    @patch("/topics/{topic_name:str}", tags=_TAGS, responses=documented(404, 413), summary="Change a topic's settings")
-    async def change_topic(
-        request: AnyRequest, topic_name: TopicPath, data: JSONBody[ChangeTopicRequest]
-    ) -> TopicDetails:
+    @patch("/topics/{topic_name}", errors=(404, 413), summary="Change a topic's settings")
+    async def change_topic(self, caller: Caller, topic_name: TopicPath, data: ChangeTopicRequest) -> TopicDetails:
         """Settings that are not named stay; the number of partitions cannot be changed."""
-        topic = await operations.topics.change(caller_of(request), topic_name, data.settings, data.unset)
+        topic = await self._operations.topics.change(caller, topic_name, data.settings, data.unset)
         return _details(described(topic))
 
-    @delete(
-        "/topics/{topic_name:str}",
-        tags=_TAGS,
-        responses=documented(404),
-        status_code=200,
-        summary="Delete a topic and its messages",
-    )
-    async def delete_topic(request: AnyRequest, topic_name: TopicPath) -> DeleteTopicResponse:
+    @delete("/topics/{topic_name}", errors=(404,), summary="Delete a topic and its messages")
+    async def delete_topic(self, caller: Caller, topic_name: TopicPath) -> DeleteTopicResponse:
         """Nothing of it comes back; a new topic of that name inherits nothing."""
-        await operations.topics.delete(caller_of(request), topic_name)
+        await self._operations.topics.delete(caller, topic_name)
         return DeleteTopicResponse(deleted=True, name=topic_name)
 
-    @post(
-        "/admin/topics/{topic_name:str}/partitions",
-        tags=_TAGS,
-        responses=documented(404),
-        status_code=501,
-        summary="Give a topic more partitions",
-    )
-    async def add_partitions(
-        request: AnyRequest, topic_name: TopicPath, data: JSONBody[AddPartitionsRequest]
-    ) -> ErrorResponse:
+    @post("/admin/topics/{topic_name}/partitions", errors=(404,), status=501, summary="Give a topic more partitions")
+    async def add_partitions(self, caller: Caller, topic_name: TopicPath, data: AddPartitionsRequest) -> ErrorResponse:
         """This version cannot: it answers 501 with the code unsupported_feature, and changes nothing."""
-        topic = operations.topics.locate(caller_of(request), topic_name)
+        topic = self._operations.topics.locate(caller, topic_name)
         raise UnsupportedFeature(
             f"topic {topic.name!r} has {topic.partitions} partitions and cannot have {data.count}: this version "
             "cannot change how many there are; make another topic with as many as you need, and copy the messages"
         )
-
-    return [list_topics, create_topic, describe_topic, change_topic, delete_topic, add_partitions]
 
 
 def _all_settings(data: CreateTopicRequest) -> dict[str, Any]:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from litestar import get
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import PathParameter, QueryParameter
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from goqueue.api.http.bodies.durations import bounded_ms, instant_ns
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.trace_schemas import (
     EventAttributes,
     GroupOfTrace,
@@ -23,16 +19,14 @@ from goqueue.api.http.bodies.trace_schemas import (
     TraceListResponse,
     TracerStats,
 )
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.api.http.server.openapi import answer
-from goqueue.broker.operations import Criteria, Operations, TracesFound, TransactionsByProducer
+from goqueue.api.http.routing.declaration import Controller, Documented, get
+from goqueue.broker.operations import Caller, Criteria, Operations, TracesFound, TransactionsByProducer
 from goqueue.broker.operations import traces as told
 from goqueue.broker.operations.limits import MAX_SLOWER_MS, MAX_TRACES
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.units import format_instant_ns
 
-_TAGS = ["Traces"]
 _MAX_NAME = 1_000
 _MAX_KEY = 65_535
 _TRACE = {
@@ -67,46 +61,43 @@ _TRACE = {
 }
 _PAGE = {"traces": [_TRACE], "count": 1, "complete": True}
 
-LimitParameter = Annotated[int, QueryParameter(ge=1, le=MAX_TRACES, description="The most messages to answer with.")]
+LimitParameter = Annotated[int, Meta(ge=1, le=MAX_TRACES, description="The most messages to answer with.")]
 
 
-def trace_routes(operations: Operations) -> list[HTTPRouteHandler]:
-    @get(
-        "/traces",
-        tags=_TAGS,
-        responses={**documented(), 200: answer(TraceListResponse, "The latest first.", _PAGE)},
-        summary="What happened lately",
-    )
-    async def list_traces(request: AnyRequest, limit: LimitParameter = 100) -> TraceListResponse:
+class TraceRoutes(Controller):
+    """What happened to messages."""
+
+    tag = "Traces"
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    @get("/traces", answer=Documented("The latest first.", _PAGE), summary="What happened lately")
+    async def list_traces(self, caller: Caller, limit: LimitParameter = 100) -> TraceListResponse:
         """The messages that something happened to last."""
-        found = await operations.traces.search(caller_of(request), Criteria(limit=limit))
+        found = await self._operations.traces.search(caller, Criteria(limit=limit))
         return await asyncio.to_thread(_page, found)
 
     @get(
         "/traces/search",
-        tags=_TAGS,
-        responses={**documented(404), 200: answer(TraceListResponse, "The latest first.", _PAGE)},
+        errors=(404,),
+        answer=Documented("The latest first.", _PAGE),
         summary="Find messages by what happened to them",
     )
     async def search_traces(
-        request: AnyRequest,
-        topic: Annotated[str | None, QueryParameter(description="Only messages of this topic.")] = None,
-        partition: Annotated[int | None, QueryParameter(ge=0, description="Only messages of this partition.")] = None,
-        offset: Annotated[int | None, QueryParameter(ge=0, description="Only messages at this offset.")] = None,
-        key: Annotated[str | None, QueryParameter(description="Only messages with this key.")] = None,
-        consumer_group: Annotated[
-            str | None, QueryParameter(description="Only messages that this group had to do with.")
-        ] = None,
-        start: Annotated[
-            str | None, QueryParameter(description="Something happened to it then or later (RFC 3339).")
-        ] = None,
-        end: Annotated[
-            str | None, QueryParameter(description="Something happened to it before then (RFC 3339).")
-        ] = None,
-        status: Annotated[Status | None, QueryParameter(description="Only messages that fared so.")] = None,
+        self,
+        caller: Caller,
+        topic: Annotated[str | None, Meta(description="Only messages of this topic.")] = None,
+        partition: Annotated[int, Meta(ge=0, description="Only messages of this partition.")] | None = None,
+        offset: Annotated[int, Meta(ge=0, description="Only messages at this offset.")] | None = None,
+        key: Annotated[str | None, Meta(description="Only messages with this key.")] = None,
+        consumer_group: Annotated[str | None, Meta(description="Only messages that this group had to do with.")] = None,
+        start: Annotated[str | None, Meta(description="Something happened to it then or later (RFC 3339).")] = None,
+        end: Annotated[str | None, Meta(description="Something happened to it before then (RFC 3339).")] = None,
+        status: Annotated[Status | None, Meta(description="Only messages that fared so.")] = None,
         slower_than: Annotated[
             str | None,
-            QueryParameter(description="It took longer than this, such as 2s, until the first group was done with it."),
+            Meta(description="It took longer than this, such as 2s, until the first group was done with it."),
         ] = None,
         limit: LimitParameter = 100,
     ) -> TraceListResponse:
@@ -126,18 +117,13 @@ def trace_routes(operations: Operations) -> list[HTTPRouteHandler]:
             slower_than_ms=None if slower_than is None else bounded_ms("slower_than", slower_than, MAX_SLOWER_MS),
             limit=limit,
         )
-        found = await operations.traces.search(caller_of(request), criteria)
+        found = await self._operations.traces.search(caller, criteria)
         return await asyncio.to_thread(_page, found)
 
-    @get(
-        "/traces/stats",
-        tags=_TAGS,
-        responses=documented(),
-        summary="How messages fare, and what tracing does",
-    )
-    async def trace_stats(request: AnyRequest) -> TracerStats:
+    @get("/traces/stats", summary="How messages fare, and what tracing does")
+    async def trace_stats(self, caller: Caller) -> TracerStats:
         """How long messages take until a group is done with them, and how many events are kept."""
-        stats = await operations.traces.stats(caller_of(request))
+        stats = await self._operations.traces.stats(caller)
         figures = stats.latency
         return TracerStats(
             traces_total=figures.messages,
@@ -156,20 +142,17 @@ def trace_routes(operations: Operations) -> list[HTTPRouteHandler]:
         )
 
     @get(
-        "/traces/{trace_id:str}",
-        tags=_TAGS,
-        responses={**documented(404), 200: answer(Trace, "From its publishing on.", _TRACE)},
+        "/traces/{trace_id}",
+        errors=(404,),
+        answer=Documented("From its publishing on.", _TRACE),
         summary="The story of one message",
     )
     async def get_trace(
-        request: AnyRequest,
-        trace_id: Annotated[str, PathParameter(description="The trace's id: 32 hexadecimal digits.")],
+        self, caller: Caller, trace_id: Annotated[str, Meta(description="The trace's id: 32 hexadecimal digits.")]
     ) -> Trace:
         """All that is known of a message and of its copies, and where each group is with it now."""
-        found = await operations.traces.get(caller_of(request), trace_id)
+        found = await self._operations.traces.get(caller, trace_id)
         return _trace(found.page.traces[0], found.open_transactions)
-
-    return [list_traces, search_traces, trace_stats, get_trace]
 
 
 def _bounded(field: str, text: str | None, most: int) -> None:

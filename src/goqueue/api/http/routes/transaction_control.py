@@ -1,18 +1,12 @@
-"""Transactions seen from outside: by operators, and by whoever commits what several writers have prepared."""
+"""Transactions seen from outside: by operators, and by coordinators that commit what several writers have prepared."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from litestar import get, post
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody, PathParameter, QueryParameter
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 
-from goqueue.api.http.bodies.encoded_path import decode_parameters
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.parameters import TransactionPath
-from goqueue.api.http.bodies.query import refuse_unknown_parameters
 from goqueue.api.http.bodies.transaction_control_schemas import (
     CommitManyRequest,
     CommittedKey,
@@ -25,18 +19,14 @@ from goqueue.api.http.bodies.transaction_control_schemas import (
     TransactionStats,
 )
 from goqueue.api.http.bodies.transaction_schemas import AbortTransactionResponse
-from goqueue.api.http.caller import AnyRequest, caller_of
-from goqueue.api.http.server.openapi import answer
-from goqueue.broker.operations import ManyCommitted, OpenTransaction, Operations, TimeSlice, acks_in
+from goqueue.api.http.routing.declaration import Controller, Documented, get, post
+from goqueue.broker.operations import Caller, ManyCommitted, OpenTransaction, Operations, TimeSlice, acks_in
 from goqueue.broker.operations.limits import MAX_COMMIT_KEY_LENGTH, MAX_COMMITTED_TOGETHER
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest, TransactionAborted, TransactionConflict, TransactionNotFound
 from goqueue.model.fields import shown
 from goqueue.model.units import format_duration_ms, format_instant_ns
 
-KEYS = "/transactions/keys/"
-
-_TAGS = ["Transactions"]
 _ID = "4514783002117349-0-5f5e1a2b3c4d5e6f"
 _INFO = {
     "transaction_id": _ID,
@@ -68,30 +58,28 @@ _STATS = {
 }
 
 
-def transaction_control_routes(operations: Operations) -> list[HTTPRouteHandler]:
-    return [*_routes_of_looking(operations), *_routes_of_keys(operations)]
+class TransactionControlRoutes(Controller):
+    """Transactions as operators see them, and commits under a key."""
 
+    tag = "Transactions"
 
-def _routes_of_looking(operations: Operations) -> list[HTTPRouteHandler]:
-    transactions = operations.transactions
+    def __init__(self, operations: Operations) -> None:
+        self._transactions = operations.transactions
 
     @get(
         "/transactions",
-        tags=_TAGS,
-        responses={
-            **documented(),
-            200: answer(TransactionListResponse, "The oldest first.", {"transactions": [_LISTED], "total": 1}),
-        },
+        answer=Documented("The oldest first.", {"transactions": [_LISTED], "total": 1}),
         summary="List transactions that have not ended",
     )
     async def list_transactions(
-        request: AnyRequest,
+        self,
+        caller: Caller,
         limit: Annotated[
-            int, QueryParameter(ge=1, le=MAX_COMMITTED_TOGETHER, description="The most transactions to answer with.")
+            int, Meta(ge=1, le=MAX_COMMITTED_TOGETHER, description="The most transactions to answer with.")
         ] = 1_000,
     ) -> TransactionListResponse:
         """Readers of the partitions that the oldest has written to wait for it."""
-        found = transactions.all_open(caller_of(request))
+        found = self._transactions.all_open(caller)
         listed: list[TransactionInfo] = []
         stretch = TimeSlice()
         for each in found[:limit]:
@@ -102,13 +90,12 @@ def _routes_of_looking(operations: Operations) -> list[HTTPRouteHandler]:
 
     @get(
         "/transactions/stats",
-        tags=_TAGS,
-        responses={**documented(), 200: answer(TransactionStats, "Since the broker started.", _STATS)},
+        answer=Documented("Since the broker started.", _STATS),
         summary="How many transactions there are and were",
     )
-    async def transaction_stats(request: AnyRequest) -> TransactionStats:
+    async def transaction_stats(self, caller: Caller) -> TransactionStats:
         """How many are open or prepared now, and what became of others since the broker started."""
-        stats = transactions.stats(caller_of(request))
+        stats = self._transactions.stats(caller)
         tally, states = stats.tally, stats.by_state
         average_ns = tally.duration_ns // tally.committed if tally.committed else 0
         return TransactionStats(
@@ -123,84 +110,61 @@ def _routes_of_looking(operations: Operations) -> list[HTTPRouteHandler]:
         )
 
     @get(
-        "/transactions/{transaction_id:str}",
-        tags=_TAGS,
-        responses={
-            **documented(404),
-            200: answer(TransactionDetails, "What it did so far, or how it ended.", _DETAILS),
-        },
+        "/transactions/{transaction_id}",
+        errors=(404,),
+        answer=Documented("What it did so far, or how it ended.", _DETAILS),
         summary="Look at a transaction",
     )
-    async def describe_transaction(request: AnyRequest, transaction_id: TransactionPath) -> TransactionDetails:
+    async def describe_transaction(self, caller: Caller, transaction_id: TransactionPath) -> TransactionDetails:
         """What it did so far; of one that has ended, how."""
         try:
-            return _details(transactions.describe(caller_of(request), transaction_id))
+            return _details(self._transactions.describe(caller, transaction_id))
         except TransactionAborted as error:
             return _ended(transaction_id, "completed_abort", str(error).partition(": ")[2])
         except TransactionConflict:
             return _ended(transaction_id, "completed_commit")
 
     @post(
-        "/transactions/{transaction_id:str}/abort",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 409, 413),
+        "/transactions/{transaction_id}/abort",
+        errors=(404, 409, 413),
         summary="Abort anyone's transaction (for operators)",
     )
     async def abort_any(
-        request: AnyRequest, transaction_id: TransactionPath, data: JSONBody[OperatorAbortRequest | None] = None
+        self, caller: Caller, transaction_id: TransactionPath, data: OperatorAbortRequest | None = None
     ) -> AbortTransactionResponse:
         """Its producer is told so when it comes back to it."""
-        await transactions.abort(caller_of(request), transaction_id, None if data is None else data.reason)
+        await self._transactions.abort(caller, transaction_id, None if data is None else data.reason)
         return AbortTransactionResponse("aborted", transaction_id)
-
-    return [list_transactions, transaction_stats, describe_transaction, abort_any]
-
-
-def _routes_of_keys(operations: Operations) -> list[HTTPRouteHandler]:
-    transactions = operations.transactions
 
     @post(
         "/transactions/commit-many",
-        tags=_TAGS,
-        status_code=200,
-        responses={
-            **documented(404, 409, 413, 507),
-            200: answer(CommittedKey, "What is committed under the key, be it by this request or before.", _KEY),
-        },
+        errors=(404, 409, 413, 507),
+        answer=Documented("What is committed under the key, be it by this request or before.", _KEY),
         summary="Commit prepared transactions under a key, all or none",
     )
-    async def commit_many(request: AnyRequest, data: JSONBody[CommitManyRequest]) -> CommittedKey:
+    async def commit_many(self, caller: Caller, data: CommitManyRequest) -> CommittedKey:
         """The first request with a key decides; every later one is told what that has committed."""
-        return _key(await transactions.commit_many(caller_of(request), data.key, data.transactions))
+        return _key(await self._transactions.commit_many(caller, data.key, data.transactions))
 
     @get(
-        f"{KEYS}{{key:str}}",
-        tags=_TAGS,
-        before_request=_before_keys,
-        responses={**documented(404), 200: answer(CommittedKey, "What was committed.", {**_KEY, "is_new": False})},
+        "/transactions/keys/{key}",
+        keeps_slashes=True,
+        errors=(404,),
+        answer=Documented("What was committed.", {**_KEY, "is_new": False}),
         summary="Ask what was committed under a key",
     )
     async def find_key(
-        request: AnyRequest,
-        key: Annotated[str, PathParameter(description="The application's own; a / in it is written %2F.")],
+        self, caller: Caller, key: Annotated[str, Meta(description="The application's own; a / in it is written %2F.")]
     ) -> CommittedKey:
         """It is an error if nothing was, or so long ago that it is forgotten."""
         if len(key) > MAX_COMMIT_KEY_LENGTH:
             raise InvalidRequest(f"the key has {len(key)} characters; 1 to {MAX_COMMIT_KEY_LENGTH} are allowed")
-        found = await transactions.committed_under(caller_of(request), key)
+        found = await self._transactions.committed_under(caller, key)
         if found is None:
             raise TransactionNotFound(
                 f"nothing was committed under key {shown(key)}, or so long ago that it is forgotten"
             )
         return _key(found)
-
-    return [commit_many, find_key]
-
-
-async def _before_keys(request: AnyRequest) -> None:
-    await refuse_unknown_parameters(request)
-    decode_parameters(request)
 
 
 def _key(found: ManyCommitted) -> CommittedKey:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from litestar import post
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody
 from msgspec import UNSET
 
 from goqueue.api.http.bodies.convert import to_new_message
-from goqueue.api.http.bodies.errors import documented
 from goqueue.api.http.bodies.transaction_schemas import (
     MAX_FROZEN_RECEIPTS,
     AbortTransactionRequest,
@@ -27,16 +23,15 @@ from goqueue.api.http.bodies.transaction_schemas import (
     TransactionalPublishRequest,
     TransactionalPublishResponse,
 )
-from goqueue.api.http.caller import AnyRequest, caller_of
 from goqueue.api.http.routes.publish import in_trace_of, trace_of
-from goqueue.api.http.server.openapi import answer
-from goqueue.broker.operations import Operations, TransactionRef
+from goqueue.api.http.routing.declaration import Controller, Documented, post
+from goqueue.api.http.server.request import Request
+from goqueue.broker.operations import Caller, Operations, TransactionRef
 from goqueue.broker.operations.limits import MAX_NAMED_PARTITIONS, MAX_RECEIPT_LENGTH
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.model.units import format_instant_ns
 
-_TAGS = ["Transactions"]
 _MAX_ACKS_BYTES = MAX_FROZEN_RECEIPTS * (MAX_RECEIPT_LENGTH + len('"",')) + (64 << 10)
 _ID = "4514783002117349-0-5f5e1a2b3c4d5e6f"
 _BEGUN = {"transaction_id": _ID, "deadline": "2030-01-01T09:01:00Z"}
@@ -44,29 +39,24 @@ _STORED = {"partition": 0, "offset": 17, "priority": "normal", "delayed": False}
 _PREPARED = {"status": "prepared", "transaction_id": _ID, "deadline": "2030-01-02T09:00:00Z"}
 
 
-def transaction_routes(operations: Operations) -> list[HTTPRouteHandler]:
-    return [*_routes_of_work(operations), *_routes_of_groups(operations), *_routes_of_ends(operations)]
+class TransactionRoutes(Controller):
+    """What a producer does in a transaction."""
 
+    tag = "Transactions"
 
-def _routes_of_work(operations: Operations) -> list[HTTPRouteHandler]:
-    transactions = operations.transactions
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
 
     @post(
         "/transactions/begin",
-        tags=_TAGS,
-        status_code=200,
-        responses={
-            **documented(404, 409, 413, 429),
-            200: answer(BeginTransactionResponse, "It is open.", _BEGUN),
-        },
+        errors=(404, 409, 413, 429),
+        answer=Documented("It is open.", _BEGUN),
         summary="Begin a transaction",
     )
-    async def begin_transaction(
-        request: AnyRequest, data: JSONBody[BeginTransactionRequest]
-    ) -> BeginTransactionResponse:
+    async def begin_transaction(self, caller: Caller, data: BeginTransactionRequest) -> BeginTransactionResponse:
         """A producer has one at a time; one in which nothing was done yet is the same when asked for again."""
-        begun = transactions.begin(
-            caller_of(request),
+        begun = self._operations.transactions.begin(
+            caller,
             data.producer_id,
             data.epoch,
             data.timeout_ms,
@@ -77,27 +67,24 @@ def _routes_of_work(operations: Operations) -> list[HTTPRouteHandler]:
 
     @post(
         "/transactions/publish",
-        tags=_TAGS,
-        status_code=200,
-        responses={
-            **documented(404, 409, 413, 415, 422, 429, 507),
-            200: answer(TransactionalPublishResponse, "It is part of the transaction.", _STORED),
-        },
-        request_max_body_size=None,
+        errors=(404, 409, 413, 415, 422, 429, 507),
+        answer=Documented("It is part of the transaction.", _STORED),
+        max_body_bytes=None,
         summary="Publish a message in a transaction",
     )
     async def publish_in_transaction(
-        request: AnyRequest, data: JSONBody[TransactionalPublishRequest]
+        self, request: Request, data: TransactionalPublishRequest
     ) -> TransactionalPublishResponse:
         """Readers see it when the transaction is committed."""
-        caller = caller_of(request)
         named = TransactionRef(
             data.producer_id, data.epoch, data.transaction_id, transactional_id=data.transactional_id
         )
-        transaction = transactions.ongoing(caller, named)
-        message = to_new_message(data, operations.clock.now_ns())
-        message = in_trace_of(message, trace_of(request.scope["headers"]))
-        (stored,) = await operations.publishing.publish(caller, data.topic, [message], transaction, data.sequence)
+        transaction = self._operations.transactions.ongoing(request.caller, named)
+        message = to_new_message(data, self._operations.clock.now_ns())
+        message = in_trace_of(message, trace_of(request.raw_headers))
+        (stored,) = await self._operations.publishing.publish(
+            request.caller, data.topic, [message], transaction, data.sequence
+        )
         if isinstance(stored, GoQueueError):
             raise stored
         due_ns = stored.deliver_at_ns
@@ -111,12 +98,10 @@ def _routes_of_work(operations: Operations) -> list[HTTPRouteHandler]:
 
     @post(
         "/transactions/add-partition",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 409, 413),
+        errors=(404, 409, 413),
         summary="Ask whether a transaction may write to partitions",
     )
-    async def add_partition(request: AnyRequest, data: JSONBody[AddPartitionRequest]) -> AddedResponse:
+    async def add_partition(self, caller: Caller, data: AddPartitionRequest) -> AddedResponse:
         """It is an error if one of them is not there. Publishing adds them by itself."""
         if (data.partition is None) == (data.partitions is None):
             raise InvalidRequest("give either partition or partitions")
@@ -124,100 +109,56 @@ def _routes_of_work(operations: Operations) -> list[HTTPRouteHandler]:
             data.producer_id, data.epoch, data.transaction_id, transactional_id=data.transactional_id
         )
         partitions = (data.partitions or []) if data.partition is None else [data.partition]
-        transaction = transactions.add_partitions(caller_of(request), named, data.topic, partitions)
+        transaction = self._operations.transactions.add_partitions(caller, named, data.topic, partitions)
         return AddedResponse(added=True, transaction_id=transaction.transaction_id)
-
-    return [begin_transaction, publish_in_transaction, add_partition]
-
-
-def _routes_of_groups(operations: Operations) -> list[HTTPRouteHandler]:
-    transactions = operations.transactions
 
     @post(
         "/transactions/acks",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 409, 410, 413),
-        request_max_body_size=_MAX_ACKS_BYTES,
+        errors=(404, 409, 410, 413),
+        max_body_bytes=_MAX_ACKS_BYTES,
         summary="Ack messages with a transaction, all of them or none",
     )
-    async def add_acks(request: AnyRequest, data: JSONBody[AddAcksRequest]) -> AddedResponse:
+    async def add_acks(self, caller: Caller, data: AddAcksRequest) -> AddedResponse:
         """They are done when it is committed; until it ends nobody else gets them."""
         named = TransactionRef(data.producer_id, data.epoch, data.transaction_id)
-        transaction = await transactions.add_acks(caller_of(request), named, data.receipts)
+        transaction = await self._operations.transactions.add_acks(caller, named, data.receipts)
         return AddedResponse(added=True, transaction_id=transaction.transaction_id)
 
-    @post(
-        "/transactions/offsets",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 409, 413, 416),
-        summary="Commit a group's offsets with a transaction",
-    )
-    async def add_offsets(request: AnyRequest, data: JSONBody[AddOffsetsRequest]) -> AddedResponse:
+    @post("/transactions/offsets", errors=(404, 409, 413, 416), summary="Commit a group's offsets with a transaction")
+    async def add_offsets(self, caller: Caller, data: AddOffsetsRequest) -> AddedResponse:
         """The group goes on there when it is committed."""
         count = sum(map(len, data.offsets.values()))
         if not 1 <= count <= MAX_NAMED_PARTITIONS:
             raise InvalidRequest(f"offsets: there are {count}; 1 to {MAX_NAMED_PARTITIONS} are allowed")
         named = TransactionRef(data.producer_id, data.epoch, data.transaction_id)
-        transaction = await transactions.add_offsets(
-            caller_of(request), named, data.group, data.member_id, data.offsets, data.generation
+        transaction = await self._operations.transactions.add_offsets(
+            caller, named, data.group, data.member_id, data.offsets, data.generation
         )
         return AddedResponse(added=True, transaction_id=transaction.transaction_id)
 
-    return [add_acks, add_offsets]
-
-
-def _routes_of_ends(operations: Operations) -> list[HTTPRouteHandler]:
-    transactions = operations.transactions
-
     @post(
         "/transactions/prepare",
-        tags=_TAGS,
-        status_code=200,
-        responses={
-            **documented(404, 409, 413, 507),
-            200: answer(PrepareTransactionResponse, "It is safe, and can only be ended.", _PREPARED),
-        },
+        errors=(404, 409, 413, 507),
+        answer=Documented("It is safe, and can only be ended.", _PREPARED),
         summary="Make safe what a transaction did, and leave it to someone else how it ends",
     )
-    async def prepare_transaction(
-        request: AnyRequest, data: JSONBody[PrepareTransactionRequest]
-    ) -> PrepareTransactionResponse:
+    async def prepare_transaction(self, caller: Caller, data: PrepareTransactionRequest) -> PrepareTransactionResponse:
         """What it did survives a crash, and nothing can be added."""
-        transaction = await transactions.prepare_own(caller_of(request), _named(data))
+        transaction = await self._operations.transactions.prepare_own(caller, _named(data))
         deadline = format_instant_ns(transaction.deadline_ns)
         return PrepareTransactionResponse("prepared", transaction.transaction_id, deadline)
 
-    @post(
-        "/transactions/commit",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 409, 413, 507),
-        summary="Commit a transaction",
-    )
-    async def commit_transaction(
-        request: AnyRequest, data: JSONBody[CommitTransactionRequest]
-    ) -> CommitTransactionResponse:
+    @post("/transactions/commit", errors=(404, 409, 413, 507), summary="Commit a transaction")
+    async def commit_transaction(self, caller: Caller, data: CommitTransactionRequest) -> CommitTransactionResponse:
         """Readers see all of it from now on, and that survives a crash."""
-        transaction_id = await transactions.commit_own(caller_of(request), _named(data))
+        transaction_id = await self._operations.transactions.commit_own(caller, _named(data))
         return CommitTransactionResponse("committed", transaction_id)
 
-    @post(
-        "/transactions/abort",
-        tags=_TAGS,
-        status_code=200,
-        responses=documented(404, 409, 413),
-        summary="Abort a transaction",
-    )
-    async def abort_transaction(
-        request: AnyRequest, data: JSONBody[AbortTransactionRequest]
-    ) -> AbortTransactionResponse:
+    @post("/transactions/abort", errors=(404, 409, 413), summary="Abort a transaction")
+    async def abort_transaction(self, caller: Caller, data: AbortTransactionRequest) -> AbortTransactionResponse:
         """Nobody will ever see anything of it; what was acked in it comes again."""
-        transaction_id = await transactions.abort_own(caller_of(request), _named(data))
+        transaction_id = await self._operations.transactions.abort_own(caller, _named(data))
         return AbortTransactionResponse("aborted", transaction_id)
-
-    return [prepare_transaction, commit_transaction, abort_transaction]
 
 
 def _named(data: EndTransactionRequest) -> TransactionRef:

@@ -1,1 +1,1 @@
-"""Serving HTTP: connections, admission, content coding, origin checks, and the OpenAPI document."""
+"""Serving HTTP: connections, admission, requests within limits, content coding, and origin checks."""

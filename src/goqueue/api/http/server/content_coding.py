@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
 import zstandard
-from litestar.types import Send
 
 from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
 
@@ -26,7 +24,6 @@ _QUICKLY = 1
 _SMALLEST_BYTES = 1_024
 _AT_ONCE_BYTES = 32 << 10
 """More than this is packed in a thread."""
-_WORTH_IT = (b"json", b"text/")
 
 
 def coding_of(value: bytes) -> str | None:
@@ -106,47 +103,16 @@ def takes_gzip(accept: bytes) -> bool:
     return wanted.get("gzip", wanted.get("x-gzip", wanted.get("*", False)))
 
 
-def packing(send: Send) -> Callable[[Any], Awaitable[None]]:
-    """Sends an answer on, as gzip if that saves something worth having: not what is small, and no batches of frames."""
-    held: Any = None
-
-    async def send_on(message: Any) -> None:
-        nonlocal held
-        if message["type"] == "http.response.start":
-            if message["status"] == 200 and _is_worth_it(message["headers"]):
-                held = message
-                return
-        elif held is not None:
-            start, held = held, None
-            body = message.get("body", b"")
-            vary: list[tuple[bytes, bytes]] = [(b"vary", b"accept-encoding")]
-            if not message.get("more_body") and len(body) >= _SMALLEST_BYTES:
-                body = await _packed(body)
-                vary += [(b"content-encoding", b"gzip"), (b"content-length", str(len(body)).encode())]
-                start["headers"] = [each for each in start["headers"] if each[0] != b"content-length"]
-                message = {**message, "body": body}
-            start["headers"] = [*start["headers"], *vary]
-            await send(start)
-        await send(message)
-
-    return send_on
+def is_worth_packing(media_type: str) -> bool:
+    """Text and JSON. Frames are packed by their producers, and a backup by the command that takes it."""
+    return "json" in media_type or media_type.startswith("text/")
 
 
-def _is_worth_it(headers: Any) -> bool:
-    """By kind; frames are packed by their producers, and a backup by the command that takes it."""
-    kind = b""
-    for name, value in headers:
-        if name == b"content-encoding":
-            return False
-        if name == b"content-type":
-            kind = value
-    return any(each in kind for each in _WORTH_IT)
-
-
-async def _packed(body: bytes) -> bytes:
-    if len(body) <= _AT_ONCE_BYTES:
-        return _gzip(body)
-    return await asyncio.to_thread(_gzip, body)
+async def packed(content: bytes) -> bytes | None:
+    """An answer's content as gzip, or ``None`` if it is too small for that."""
+    if len(content) < _SMALLEST_BYTES:
+        return None
+    return await asyncio.to_thread(_gzip, content) if len(content) > _AT_ONCE_BYTES else _gzip(content)
 
 
 def _gzip(body: bytes) -> bytes:

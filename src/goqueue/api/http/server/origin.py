@@ -25,8 +25,8 @@ _PAGES = {"/", "/docs", "/v1", "/v1/", "/v1/docs"}
 """Where another site may send people: these do no work, and show nothing of what the broker holds."""
 
 
-class Hosts:
-    """The names under which the broker may be reached over HTTP."""
+class Origins:
+    """Which hosts a request may be for, and which pages it may come from."""
 
     def __init__(self, config: HttpConfig) -> None:
         names = [name.strip().lower().removesuffix(".") for name in config.allowed_hosts.split(",")]
@@ -35,8 +35,12 @@ class Hosts:
         self._below = (".localhost", *(name for name in names if name.startswith(".") and len(name) > 1))
         self._known: set[bytes] = set()
 
-    def refusal(self, host: bytes | None) -> GoQueueError | None:
-        """Why a request for this ``Host`` is refused. HTTP/1.0 knows requests without one; no browser sends these."""
+    def refusal(self, method: str, path: str, headers: Headers) -> GoQueueError | None:
+        """Why a request is refused for where it goes to or comes from, if it is."""
+        return self._wrong_host(headers.get(b"host")) or _foreign_page(method, path, headers)
+
+    def _wrong_host(self, host: bytes | None) -> GoQueueError | None:
+        """HTTP/1.0 knows requests without a host; no browser sends these."""
         if host is None or host in self._known:
             return None
         if not self._is_allowed(host.decode("latin-1")):
@@ -64,7 +68,7 @@ class Hosts:
         return True
 
 
-def foreign_page(method: str, path: str, headers: Headers) -> GoQueueError | None:
+def _foreign_page(method: str, path: str, headers: Headers) -> GoQueueError | None:
     """Why a request is refused that a browser sends for another site's page, if it does.
 
     Reading is refused as well: such a page does not see the answer, but a backup is begun and messages are handed out.

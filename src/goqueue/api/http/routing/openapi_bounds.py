@@ -54,7 +54,6 @@ _REGISTRY = ("/subjects", "/schemas", "/config", "/mode", "/compatibility", "/co
 
 def bound(document: Schema, config: Config) -> Schema:
     """Add to a document what the broker asks for."""
-    _whole_numbers(document)
     http = config.http
     for path, methods in document["paths"].items():
         if path.startswith(_REGISTRY):
@@ -127,12 +126,3 @@ def _setting(spec: FieldSpec) -> Schema:
     if spec.unlimited or spec.inherits:
         kinds.append("null")
     return {**schema, "type": kinds, "minimum": spec.minimum, "maximum": spec.maximum}
-
-
-def _whole_numbers(part: Any) -> None:
-    """The framework writes bounds of integers as floats: they look odd, and the largest is off by one."""
-    for key, value in part.items() if isinstance(part, dict) else enumerate(part):
-        if isinstance(value, dict | list):
-            _whole_numbers(value)
-        elif isinstance(value, float) and value.is_integer():
-            part[key] = min(int(value), _INT64)
