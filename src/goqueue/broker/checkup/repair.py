@@ -16,6 +16,7 @@ import msgspec
 from goqueue.storage.checkup.findings import Finding, PartitionReport, Repair, Report, Severity
 from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint
 from goqueue.storage.files.files import Files, OsFiles
+from goqueue.storage.log import lanes
 from goqueue.storage.log.log import LogOptions
 from goqueue.storage.log.open_files import SUFFIXES, OpenFiles
 from goqueue.storage.log.recovery import open_log
@@ -106,7 +107,7 @@ def _recover(files: Files, partition: PartitionReport, point: RecoveryPoint | No
     for segment in opened.segments:
         if segment.base in wrong and segment.sealed:
             segment.summary()
-            segment.lane_totals()
+            lanes.totals_in(segment)
         if segment.base in wrong or point is None or segment.base >= point.base:
             for file in segment.files():
                 file.sync()

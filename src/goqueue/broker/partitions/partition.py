@@ -25,10 +25,10 @@ from goqueue.model.topic_settings import FsyncPolicy
 from goqueue.observe.rates import Rate
 from goqueue.storage.log import lanes
 from goqueue.storage.log.durability import Durability
+from goqueue.storage.log.frame_slice import Slice
 from goqueue.storage.log.lanes import LaneSlice
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.lost import lost_frames
-from goqueue.storage.log.segment import Slice
 from goqueue.wire.batch import CheckedBatch, FrameRun, join_frames, keep_frames
 from goqueue.wire.delayed import cancel_frame, reschedule_frame, set_due_times
 from goqueue.wire.delayed_single import set_single_due_time

@@ -286,6 +286,6 @@ def _sizes(active: Segment) -> tuple[int, int, int, int]:
     return (
         active.size,
         active.count * POSITION.itemsize,
-        active.time_entries * TIME_ENTRY.itemsize,
+        active.times.entries * TIME_ENTRY.itemsize,
         active.lanes.entries * LANE_ENTRY.itemsize,
     )

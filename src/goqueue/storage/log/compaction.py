@@ -408,7 +408,7 @@ class _Group:
         made = []
         for path, content in (
             (first.index_path, whole_index(positions, offsets, first.base, self.size)),
-            (first.time_path, with_footer(TIME_MAGIC, times, self.size)),
+            (first.times.path, with_footer(TIME_MAGIC, times, self.size)),
             (first.lanes.path, with_footer(LANE_MAGIC, lanes, self.size)),
         ):
             file = self._disk.open(path.with_name(path.name + COMPACTED), create=True)

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
 from goqueue.model.runs import Runs, add_run
+from goqueue.storage.log.frame_slice import Slice
 from goqueue.storage.log.index_file import read_positions
+from goqueue.storage.log.lane_index import LaneMap, lane_column
 from goqueue.storage.log.log import Log
-from goqueue.storage.log.segment import Segment, Slice
+from goqueue.storage.log.segment import Segment
 from goqueue.wire.batch import FrameRun, gather_frames
 from goqueue.wire.frame import HEADER_SIZE
 
@@ -26,6 +29,9 @@ _WIDEST_GAP = 128 << 10
 """Bytes of log between two messages of a lane that are cheaper to read along than to read around."""
 _MOST_PASSED_OVER = 1 << 20
 """Bytes that one read may take along in all."""
+_REBUILD_BYTES = 4 << 20
+
+log_lines = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +58,42 @@ class LaneSlice:
         return run if self.places is None else gather_frames(run, self.places)
 
 
+def totals_in(segment: Segment) -> list[int]:
+    """How many frames of each lane a segment has. Costs no more than the one index file."""
+    if not segment.lanes.load(segment.size):
+        rebuild(segment)
+    return segment.lanes.totals(segment.count)
+
+
+def map_of(segment: Segment) -> LaneMap:
+    """Where the frames of each lane are. It may be evicted from memory after this call, so callers do not keep it."""
+    segment.load_indexes()
+    totals_in(segment)
+    found = segment.lanes.map(segment.files().lanes, segment.count)
+    return rebuild(segment) if found is None else found
+
+
+def rebuild(segment: Segment) -> LaneMap:
+    """Write a segment's index of lanes anew, by the headers of its frames."""
+    log_lines.warning("index of lanes missing or damaged, rebuilding it from the log", segment=str(segment.log_path))
+    segment.load_indexes()
+    lanes = np.empty(segment.count, np.uint8)
+    place = 0
+    while place < segment.count:
+        columns = segment.locate(place, _REBUILD_BYTES, segment.count, segment.count).load().columns()
+        lanes[place : place + len(columns)] = lane_column(columns)
+        place += len(columns)
+    return segment.lanes.rebuild(segment.files().lanes, lanes, segment.size if segment.sealed else None)
+
+
 def count(log: Log, lane: int, offset: int, limit: int) -> int:
     """How many messages of the lane there are."""
     found = 0
     for segment in _segments(log, offset, limit):
         if _is_whole(log, segment, offset, limit):
-            found += segment.lane_totals()[lane]
-        elif segment.lane_totals()[lane]:
-            found += segment.lane_map().count(lane, *_places(log, segment, offset, limit))
+            found += totals_in(segment)[lane]
+        elif totals_in(segment)[lane]:
+            found += map_of(segment).count(lane, *_places(log, segment, offset, limit))
     return found
 
 
@@ -67,7 +101,7 @@ def counts(log: Log, offsets: Sequence[int], limit: int, most: int) -> list[int]
     """How many messages each lane has from its own offset on; ``most`` stands for more."""
     found = [0] * len(offsets)
     for segment in _segments(log, min(offsets), limit):
-        totals = segment.lane_totals()
+        totals = totals_in(segment)
         is_whole = min(segment.below, log.end_offset) <= limit
         end_place = segment.count if is_whole else segment.place_of(limit)
         for lane, offset in enumerate(offsets):
@@ -77,7 +111,7 @@ def counts(log: Log, offsets: Sequence[int], limit: int, most: int) -> list[int]
             if offset <= segment.base and is_whole:
                 found[lane] += totals[lane]
             else:
-                found[lane] += segment.lane_map().count(lane, segment.place_of(offset), end_place)
+                found[lane] += map_of(segment).count(lane, segment.place_of(offset), end_place)
     return [min(count, most) for count in found]
 
 
@@ -85,22 +119,22 @@ def visible(log: Log, offset: int, limit: int) -> int:
     """How many messages there are that a reader sees."""
     found = 0
     for segment in _segments(log, offset, limit):
-        totals = segment.lane_totals()
+        totals = totals_in(segment)
         if _is_whole(log, segment, offset, limit):
             found += sum(totals) - totals[HIDDEN]
         else:
             first, end = _places(log, segment, offset, limit)
             found += max(0, end - first)
             if totals[HIDDEN]:
-                found -= segment.lane_map().count(HIDDEN, first, end)
+                found -= map_of(segment).count(HIDDEN, first, end)
     return found
 
 
 def first(log: Log, lane: int, offset: int, limit: int) -> int | None:
     """The offset of the first message of the lane."""
     for segment in _segments(log, offset, limit):
-        if segment.lane_totals()[lane]:
-            place = segment.lane_map().next(lane, *_places(log, segment, offset, limit))
+        if totals_in(segment)[lane]:
+            place = map_of(segment).next(lane, *_places(log, segment, offset, limit))
             if place is not None:
                 return segment.offset_of(place)
     return None
@@ -110,8 +144,8 @@ def runs(log: Log, lane: int, offset: int, limit: int) -> Runs:
     """All messages of the lane, as flat half-open runs of offsets."""
     found: Runs = []
     for segment in _segments(log, offset, limit):
-        if segment.lane_totals()[lane]:
-            begins, ends = segment.lane_map().runs(lane, *_places(log, segment, offset, limit), most=limit - offset)
+        if totals_in(segment)[lane]:
+            begins, ends = map_of(segment).runs(lane, *_places(log, segment, offset, limit), most=limit - offset)
             for place in _places_of_runs(begins, ends - begins).tolist():
                 at = segment.offset_of(place)
                 add_run(found, at, at + 1)
@@ -124,8 +158,8 @@ def next_visible(log: Log, offset: int, limit: int) -> int:
         return min(offset, limit)
     for segment in _segments(log, offset, limit):
         place, end = _places(log, segment, offset, limit)
-        if place < end and segment.lane_totals()[HIDDEN]:
-            place = segment.lane_map().first_other(HIDDEN, place)
+        if place < end and totals_in(segment)[HIDDEN]:
+            place = map_of(segment).first_other(HIDDEN, place)
         if place < end:
             return segment.offset_of(place)
     return limit
@@ -138,9 +172,9 @@ def locate(log: Log, lane: int, offset: int, max_bytes: int, max_messages: int, 
     """
     most = max(1, min(max_messages, max_bytes // HEADER_SIZE))
     for segment in _segments(log, offset, limit):
-        if segment.lane_totals()[lane]:
+        if totals_in(segment)[lane]:
             places = _places(log, segment, offset, limit)
-            begins, ends = segment.lane_map().runs(lane, *places, most, _WIDEST_GAP // HEADER_SIZE)
+            begins, ends = map_of(segment).runs(lane, *places, most, _WIDEST_GAP // HEADER_SIZE)
             if len(begins):
                 return _cluster(segment, begins, ends, max_bytes)
     return None

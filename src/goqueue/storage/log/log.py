@@ -19,9 +19,10 @@ from goqueue.model.logging import get_logger
 from goqueue.model.message import Priority
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.disk_errors import told
+from goqueue.storage.log.frame_slice import Slice
 from goqueue.storage.log.lost import Lost
 from goqueue.storage.log.open_files import OpenFiles
-from goqueue.storage.log.segment import Segment, Slice
+from goqueue.storage.log.segment import Segment
 from goqueue.storage.log.swap import revoke_swaps
 from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch, FrameRun
 from goqueue.wire.internal_headers import producer_stamp
@@ -188,10 +189,10 @@ class Log:
             size=active.size,
             count=active.count,
             index_checksum=active.index_checksum,
-            time_entries=active.time_entries,
-            time_checksum=active.time_checksum,
-            max_timestamp_ns=active.max_timestamp_ns,
-            last_append_ns=active.last_append_ns,
+            time_entries=active.times.entries,
+            time_checksum=active.times.checksum,
+            max_timestamp_ns=active.times.max_timestamp_ns,
+            last_append_ns=active.times.last_append_ns,
             cleaned_to=self.cleaned_to,
             segments=len(self.segments) - at - (not active.count),
             lane_entries=active.lanes.entries,
@@ -340,7 +341,7 @@ class Log:
     def expired(self, retention_ms: int | None, retention_bytes: int | None) -> int:
         """The offset at which the log should start by age and size. Rolls an active segment that is too old."""
         oldest_ns = None if retention_ms is None else self.now_ns() - retention_ms * NANOS_PER_MS
-        if oldest_ns is not None and self.active.count and self.active.last_append_ns < oldest_ns:
+        if oldest_ns is not None and self.active.count and self.active.times.last_append_ns < oldest_ns:
             self.roll()
         # Files that are kept below the start have had their time.
         segments = [segment for segment in self.segments if segment.below > self.start_offset]

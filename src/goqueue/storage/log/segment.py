@@ -6,9 +6,8 @@ consecutive in the active segment. A sealed segment never changes; compaction re
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,11 @@ from numpy.typing import NDArray
 from goqueue.model.errors import StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.storage.files.checkpoint import RecoveryPoint
-from goqueue.storage.files.files import File
+from goqueue.storage.log.frame_slice import Slice
 from goqueue.storage.log.index_file import (
     GAPS_MAGIC,
     INDEX_MAGIC,
     POSITION,
-    TIME_ENTRY,
-    TIME_MAGIC,
     end_with,
     footer,
     has_gaps,
@@ -36,42 +33,21 @@ from goqueue.storage.log.index_file import (
     read_positions,
     read_times,
     tells_offsets,
-    time_entries,
-    time_entry,
-    verified_count,
 )
-from goqueue.storage.log.known_offsets import Known, Offsets, Within, as_placed
-from goqueue.storage.log.lane_index import LaneMap, lane_column
+from goqueue.storage.log.known_offsets import Known, Offsets, Within
+from goqueue.storage.log.lane_index import lane_column
 from goqueue.storage.log.lost import Lost, record_lost
 from goqueue.storage.log.open_files import SUFFIXES, OpenFiles, SegmentFiles
 from goqueue.storage.log.repair import make_whole
 from goqueue.storage.log.scan import MOST_OFFSETS, FrameScanner, Scan
 from goqueue.storage.log.segment_lanes import SegmentLanes
-from goqueue.wire.batch import CheckedBatch, FrameRun, header_columns
+from goqueue.storage.log.segment_times import SegmentTimes
+from goqueue.wire.batch import CheckedBatch, header_columns
 from goqueue.wire.frame import HEADER_SIZE
 
 log = get_logger(__name__)
 
 _OFFSET_FIELD = (8, 8)
-NO_TIMESTAMP = -1
-_REBUILD_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Where a run of frames lies. ``load`` may be called in a thread; it touches nothing but the file."""
-
-    file: File
-    position: int
-    size: int
-    positions: NDArray[np.uint32]
-    offsets: Known
-    next_offset: int
-    """The offset to go on from behind this run."""
-
-    def load(self) -> FrameRun:
-        run = FrameRun(memoryview(self.file.read(self.position, self.size)), self.positions)
-        return as_placed(run, self.offsets)
 
 
 class Segment:
@@ -83,9 +59,10 @@ class Segment:
         self._open_files = open_files
         self._now_ns = now_ns
         self._handles: SegmentFiles | None = None
-        self._summarised = not sealed
+        self._is_loaded = not sealed
         name = folder / f"{base:020d}"
-        self.log_path, self.index_path, self.time_path, lanes_path = (name.with_suffix(each) for each in SUFFIXES)
+        self.log_path, self.index_path, times_path, lanes_path = (name.with_suffix(each) for each in SUFFIXES)
+        self.times = SegmentTimes(times_path)
         self.lanes = SegmentLanes(open_files, lanes_path, known=not sealed)
         self.base = base
         self.below = MOST_OFFSETS
@@ -95,12 +72,7 @@ class Segment:
         self.sealed = sealed
         self.size = open_files.disk.size(self.log_path) if sealed else 0
         self.count = 0
-        self.max_timestamp_ns = NO_TIMESTAMP
-        self.last_append_ns = 0
         self.index_checksum = 0
-        self.time_entries = 0
-        self.time_checksum = 0
-        self._since_time_entry = 0
         self._is_dense = not sealed
         """Whether no offset is left out before its last frame."""
         self._offsets: Offsets | None = None
@@ -115,7 +87,7 @@ class Segment:
             self._handles = SegmentFiles(
                 disk.open(self.log_path, create=not self.sealed),
                 disk.open(self.index_path, create=True),
-                disk.open(self.time_path, create=True),
+                disk.open(self.times.path, create=True),
                 disk.open(self.lanes.path, create=True),
             )
             self._open_files.opened(self)
@@ -131,7 +103,7 @@ class Segment:
         self._open_files.lanes_dropped(self.lanes)
 
     def paths(self) -> tuple[Path, ...]:
-        return self.log_path, self.index_path, self.time_path, self.lanes.path
+        return self.log_path, self.index_path, self.times.path, self.lanes.path
 
     # Writing
 
@@ -156,13 +128,10 @@ class Segment:
         self.size += len(batch.frames)
         self.count += count
         self.index_checksum = crc32c(positions, self.index_checksum)
-        self.max_timestamp_ns = max(self.max_timestamp_ns, batch.max_timestamp_ns)
-        self.last_append_ns = append_time_ns
-        self._since_time_entry += len(batch.frames)
-        if self._since_time_entry >= index_interval_bytes:
-            # The frames are in the log: a full disk may delay this entry, it must not undo them.
-            with suppress(OSError):
-                self._add_time_entry(files.times)
+        last_offset = self.base + self.count - 1
+        self.times.appended(
+            files.times, batch.max_timestamp_ns, append_time_ns, len(batch.frames), last_offset, index_interval_bytes
+        )
 
     def _undo(self, files: SegmentFiles, error: OSError) -> None:
         try:
@@ -179,18 +148,10 @@ class Segment:
         """No more appends. The footers make the index files trusted; losing them costs a scan, no data."""
         self.sealed = True
         try:
-            if self._since_time_entry or not self.time_entries:
-                self._add_time_entry(self.files().times)
+            self.times.complete(self.files().times, self.base + self.count - 1)
             self._write_footers()
         except OSError as error:
             log.warning("index footers not written, they will be rebuilt", segment=str(self.log_path), error=str(error))
-
-    def _add_time_entry(self, times: File) -> None:
-        entry = time_entry(self.max_timestamp_ns, self.last_append_ns, self.base + self.count - 1)
-        times.write(self.time_entries * TIME_ENTRY.itemsize, entry)
-        self.time_entries += 1
-        self.time_checksum = crc32c(entry, self.time_checksum)
-        self._since_time_entry = 0
 
     def _write_footers(self) -> None:
         files = self.files()
@@ -203,11 +164,7 @@ class Segment:
             self.count * POSITION.itemsize,
             offsets + footer(magic, self.count, self.size, checksum),
         )
-        end_with(
-            files.times,
-            self.time_entries * TIME_ENTRY.itemsize,
-            footer(TIME_MAGIC, self.time_entries, self.size, self.time_checksum),
-        )
+        self.times.write_footer(files.times, self.size)
         self.lanes.seal(files.lanes, self.count, self.size)
 
     # Indexes
@@ -216,12 +173,9 @@ class Segment:
         """Be as the segment was when ``point`` was taken."""
         self.size, self.count = point.size, point.count
         self.index_checksum = point.index_checksum
-        self.time_entries, self.time_checksum = point.time_entries, point.time_checksum
-        self.max_timestamp_ns, self.last_append_ns = point.max_timestamp_ns, point.last_append_ns
+        self.times.restore(point)
         self._is_dense, self._offsets = True, None
         self.lanes.restore(self.files().lanes, point.lane_entries)
-        # How much follows the last time entry is not known; at worst the next one covers nothing new.
-        self._since_time_entry = point.size
 
     def install(self, scan: Scan, *, after: int = 0) -> None:
         """Take over what a scan found behind the first ``after`` frames, and write the indexes anew from there."""
@@ -237,51 +191,27 @@ class Segment:
         offsets = np.append(np.arange(self.base, self.base + after), np.array(scan.offsets, np.int64))
         self._is_dense = not has_gaps(offsets, self.base)
         self._offsets = None if self._is_dense else offsets
-        if not after:
-            self.max_timestamp_ns, self.time_entries, self.time_checksum = NO_TIMESTAMP, 0, 0
-        files.times.truncate(self.time_entries * TIME_ENTRY.itemsize)
-        if len(scan.timestamps):
-            # When these were appended is not known any more. The present errs on the side of keeping them.
-            self.last_append_ns = self._now_ns()
-            self._install_times(scan)
-
-    def _install_times(self, scan: Scan) -> None:
-        entries = time_entries(
-            np.frombuffer(scan.timestamps, np.int64),
-            np.frombuffer(scan.offsets, np.int64),
-            self.max_timestamp_ns,
-            self.last_append_ns,
-            self.size,
-        )
-        packed = entries.tobytes()
-        self.files().times.write(self.time_entries * TIME_ENTRY.itemsize, packed)
-        self.time_entries += len(entries)
-        self.time_checksum = crc32c(packed, self.time_checksum)
-        self.max_timestamp_ns = int(entries["max_timestamp"][-1])
-        self._since_time_entry = 0
+        self.times.install(files.times, scan, self.size, self._now_ns(), anew=not after)
 
     def has_footer(self, log_size: int) -> bool:
         """Whether the index says that the segment was sealed when its log had this size."""
         return indexed_count(self.files().positions, log_size) is not None
 
-    def _summarise(self) -> None:
+    def load_indexes(self) -> None:
         """Learn what a sealed segment holds from its index files; rebuild them if they cannot be believed."""
-        if self._summarised:
+        if self._is_loaded:
             return
         files = self.files()
         count = indexed_count(files.positions, self.size)
-        times = verified_count(files.times, TIME_MAGIC, TIME_ENTRY.itemsize, self.size)
-        if count is None or not times:
+        if count is None or not self.times.load(files.times, self.size):
             self._rebuild()
         else:
-            self.count, self.time_entries = count, times
-            last = read_times(files.times, times)[-1]
-            self.max_timestamp_ns, self.last_append_ns = int(last["max_timestamp"]), int(last["append_time"])
+            self.count = count
             # A footer of an earlier version says nothing of gaps, so the last frame is asked.
             self._is_dense = not tells_offsets(files.positions, count) and (
                 not count or count in (self.below - self.base, self.said_offset(count - 1) - self.base + 1)
             )
-        self._summarised = True
+        self._is_loaded = True
 
     def _rebuild(self) -> None:
         log.warning("index files missing or damaged, rebuilding them from the log", segment=str(self.log_path))
@@ -292,48 +222,21 @@ class Segment:
         found = make_whole(self._open_files.disk, self.log_path, found, self.base, self.below)
         self.close()
         self.install(found)
-        if not self.time_entries:
-            self.last_append_ns = self._now_ns()
-            self._add_time_entry(self.files().times)
+        if not self.times.entries:
+            self.times.last_append_ns = self._now_ns()
+        self.times.complete(self.files().times, self.base + self.count - 1)
         self._write_footers()
-
-    # Lanes
-
-    def lane_totals(self) -> list[int]:
-        """How many frames of each lane there are. Costs no more than the one index file."""
-        if not self.lanes.load(self.size):
-            self.rebuild_lanes()
-        return self.lanes.totals(self.count)
-
-    def lane_map(self) -> LaneMap:
-        """Where the frames of each lane are; not to be kept, for it may be in memory no longer than this call."""
-        self._summarise()
-        self.lane_totals()
-        found = self.lanes.map(self.files().lanes, self.count)
-        return self.rebuild_lanes() if found is None else found
-
-    def rebuild_lanes(self) -> LaneMap:
-        """Make the index of lanes anew from the frames' headers."""
-        log.warning("index of lanes missing or damaged, rebuilding it from the log", segment=str(self.log_path))
-        self._summarise()
-        lanes = np.empty(self.count, np.uint8)
-        place = 0
-        while place < self.count:
-            columns = self.locate(place, _REBUILD_BYTES, self.count, self.count).load().columns()
-            lanes[place : place + len(columns)] = lane_column(columns)
-            place += len(columns)
-        return self.lanes.rebuild(self.files().lanes, lanes, self.size if self.sealed else None)
 
     # Reading
 
     def summary(self) -> tuple[int, int]:
         """(largest timestamp, time of the last append), both in nanoseconds."""
-        self._summarise()
-        return self.max_timestamp_ns, self.last_append_ns
+        self.load_indexes()
+        return self.times.max_timestamp_ns, self.times.last_append_ns
 
     def place_of(self, offset: int) -> int:
         """The place (0, 1, …) of the first frame at or after ``offset``; the count if there is none."""
-        self._summarise()
+        self.load_indexes()
         guess = offset - self.base
         if guess <= 0 or not self.count:
             return 0
@@ -341,14 +244,7 @@ class Segment:
             return min(guess, self.count)
         if guess < self.count and self.offset_of(guess) == offset:
             return guess
-        low, high = 0, min(guess, self.count)
-        while low < high:
-            middle = (low + high) // 2
-            if self.offset_of(middle) < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(min(guess, self.count)), offset, key=self.offset_of)
 
     def offset_of(self, place: int) -> int:
         """The offset of the frame at ``place``."""
@@ -365,7 +261,7 @@ class Segment:
 
     def _known_offsets(self, place: int, count: int) -> Known:
         """What is known of the offsets of some frames without asking them."""
-        self._summarise()
+        self.load_indexes()
         if self._is_dense:
             return self.base + place
         if self._offsets is not None:
@@ -375,7 +271,7 @@ class Segment:
         return Within(self.base + place, self.below - (self.count - place - count))
 
     def last_offset(self) -> int | None:
-        self._summarise()
+        self.load_indexes()
         return self.offset_of(self.count - 1) if self.count else None
 
     def locate(self, place: int, max_bytes: int, max_messages: int, end_place: int, end_offset: int = 0) -> Slice:
@@ -410,10 +306,10 @@ class Segment:
 
     def place_at_time(self, timestamp_ns: int, from_offset: int) -> int | None:
         """The place of the first frame from ``from_offset`` on whose timestamp is at or after ``timestamp_ns``."""
-        self._summarise()
-        if self.max_timestamp_ns < timestamp_ns:
+        self.load_indexes()
+        if self.times.max_timestamp_ns < timestamp_ns:
             return None
-        entries = read_times(self.files().times, self.time_entries)
+        entries = read_times(self.files().times, self.times.entries)
         at = int(np.searchsorted(entries["max_timestamp"], timestamp_ns, side="left"))
         first = self.place_of(int(entries[at - 1]["last_offset"]) + 1) if at else 0
         first = max(first, self.place_of(from_offset))
@@ -433,7 +329,7 @@ class Segment:
 
     def cut(self, place: int) -> None:
         """Become active again with only the first ``place`` frames; the cut is on the disk when this returns."""
-        self._summarise()
+        self.load_indexes()
         files = self.files()
         positions = read_positions(files.positions, 0, min(place + 1, self.count))
         size = int(positions[place]) if place < self.count else self.size
@@ -447,9 +343,9 @@ class Segment:
             kept.offsets.extend(columns["offset"].tolist())
             kept.positions.extend(positions[:place].tolist())
             kept.lanes.extend(lane_column(columns).tolist())
-        appended_ns = self.last_append_ns
+        appended_ns = self.times.last_append_ns
         self.install(kept)
-        self.last_append_ns = appended_ns
+        self.times.last_append_ns = appended_ns
         for file in files:
             # Else a crash may keep what is written next and lose the cut: new frames would be followed by old ones,
             # or found by the footer of an index that happens to tell of a log of the same size.

@@ -435,7 +435,7 @@ def test_dedup_ids_are_found_behind_the_file_with_the_time_at_which_they_came_at
     disk.log.roll()
     disk.clock.now_ns += 2 * DAY_NS
     disk.plain(dedup_id=b"a")
-    appended_ns = disk.log.active.last_append_ns
+    appended_ns = disk.log.active.times.last_append_ns
     disk.note_point()
     disk.clock.now_ns += 1_000_000
     disk.start()

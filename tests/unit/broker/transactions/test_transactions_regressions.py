@@ -17,8 +17,8 @@ from goqueue.broker.transactions.producer_fencing import ProducerIdentity
 from goqueue.model.errors import DiskFull, DuplicateSequence, InvalidMessage, InvalidRequest, TransactionConflict
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
+from goqueue.storage.log.frame_slice import Slice
 from goqueue.storage.log.lanes import LaneSlice
-from goqueue.storage.log.segment import Slice
 from goqueue.wire.batch import FrameRun, join_frames, parse_batch
 from goqueue.wire.frame import encode_frame
 from goqueue.wire.internal_headers import ProducerStamp

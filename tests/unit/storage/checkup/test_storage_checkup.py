@@ -122,7 +122,7 @@ def test_what_the_index_of_times_says_behind_the_recovery_point_is_never_believe
         path.write_bytes(right[:place] + bytes([right[place] ^ 0x10]) + right[place + 1 :])
         started = reopen(point, segment_bytes=1 << 20)
         assert [started.offset_at(each) for each in times] == list(range(MESSAGES)), place
-        assert read_times(OsFiles().open(path), started.active.time_entries)["last_offset"][-1] == MESSAGES - 1
+        assert read_times(OsFiles().open(path), started.active.times.entries)["last_offset"][-1] == MESSAGES - 1
         assert looked_at(folder, started.recovery_point()) == [], place
         started.close()
 

@@ -114,7 +114,7 @@ def test_a_damaged_index_of_the_active_segment_is_not_believed(
     whole.append(batch_of([b"x" * 200]))
     whole.append(batch_of([b"y" * 20]))
     point = whole.recovery_point()
-    path = whole.active.index_path if suffix == ".index" else whole.active.time_path
+    path = whole.active.index_path if suffix == ".index" else whole.active.times.path
     right = path.read_bytes()
     assert right
     for content in damages(path):  # type: ignore[operator]
