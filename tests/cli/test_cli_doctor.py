@@ -26,7 +26,8 @@ from goqueue.cli.app import app
 from goqueue.model.errors import DataFolderLocked
 from goqueue.storage.files.checkpoint import CheckpointFile
 from goqueue.storage.files.files import OsFiles
-from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.compaction import compact
+from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.log import LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log

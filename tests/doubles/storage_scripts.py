@@ -13,7 +13,8 @@ from doubles.messages import Ticking, batch_of
 from doubles.power_loss import PowerLoss, PowerLossDisk
 from doubles.storage_workload import KEYED, Process
 from goqueue.model.errors import DiskFull
-from goqueue.storage.log.compaction import CompactionRules, Step, compact
+from goqueue.storage.log.compaction import compact
+from goqueue.storage.log.compaction_choice import CompactionRules, Step
 from goqueue.storage.log.log import Log
 
 

@@ -15,7 +15,8 @@ from doubles.messages import Ticking, batch_of
 from doubles.power_loss import PowerLoss, PowerLossDisk
 from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint
 from goqueue.storage.files.folder import DataFolder
-from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.compaction import compact
+from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles

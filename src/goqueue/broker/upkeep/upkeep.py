@@ -20,7 +20,8 @@ from goqueue.broker.upkeep.producer_files import ProducerFiles
 from goqueue.model.config import StorageConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
-from goqueue.storage.log.compaction import CompactionRules, Step, abandon, compact, dirty_ratio
+from goqueue.storage.log.compaction import abandon, compact, dirty_ratio
+from goqueue.storage.log.compaction_choice import CompactionRules, Step
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.recoverable import Recoverable
 

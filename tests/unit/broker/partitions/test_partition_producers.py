@@ -23,7 +23,8 @@ from goqueue.model.producers import Producers, SentBatch
 from goqueue.storage.files.atomic import write_atomically
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import OsFiles
-from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.compaction import compact
+from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.producer_replay import ProducersFile

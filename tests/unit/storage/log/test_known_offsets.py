@@ -11,7 +11,8 @@ from doubles.messages import START_NS, Ticking, batch_of
 from doubles.unsynced_files import UnsyncedFiles
 
 from goqueue.storage.log import lanes
-from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.compaction import compact
+from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.index_file import INDEX_MAGIC, POSITION, footer, indexed_count, read_positions
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles

@@ -8,7 +8,8 @@ import pytest
 from doubles.messages import START_NS, OpenLog, batch_of, values_of
 
 from goqueue.model.offset_runs import OffsetRuns
-from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.compaction import compact
+from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.log import Log
 from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import Flag, encode_frame

@@ -10,7 +10,8 @@ from doubles.messages import START_NS, OpenLog, Ticking
 from doubles.pinned import Pinned
 
 from goqueue.model.message import HIDDEN, Priority
-from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.compaction import compact
+from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.log import Log
 from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import Flag, encode_frame

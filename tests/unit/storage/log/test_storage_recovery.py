@@ -9,7 +9,8 @@ import pytest
 from doubles.counting import CountingFiles
 from doubles.messages import OpenLog, batch_of, read_all, values_of
 
-from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.compaction import compact
+from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.log import Log
 from goqueue.wire.frame import HEADER_SIZE, encode_frame
 

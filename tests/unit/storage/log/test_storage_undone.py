@@ -12,7 +12,8 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.model.errors import DiskFull
 from goqueue.storage.files.checkpoint import RecoveryPoint
-from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.compaction import compact
+from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log

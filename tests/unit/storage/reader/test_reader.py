@@ -14,7 +14,8 @@ from doubles.unsynced_files import UnsyncedFiles
 
 from goqueue.model.errors import OffsetOutOfRange, TopicNotFound
 from goqueue.storage.files.checkpoint import CheckpointFile
-from goqueue.storage.log.compaction import CompactionRules, compact
+from goqueue.storage.log.compaction import compact
+from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
