@@ -13,7 +13,7 @@ import uvloop
 from bench.harness import Measured, note, rounded, scratch_folder
 from bench.in_process_broker import TOPIC, broker_over
 from goqueue.broker.broker import Broker
-from goqueue.broker.registry.schema_registry import SchemaDraft
+from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.wire.batch import FrameRun, join_frames
 from goqueue.wire.frame import encode_frame
 

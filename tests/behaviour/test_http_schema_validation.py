@@ -12,7 +12,7 @@ from behaviour.http_member import Member, answered, refused
 from behaviour.load import FRAMES
 from behaviour.traced import SECOND_MS, Traced, kinds, states, traced
 from behaviour.waiting import until
-from goqueue.broker.registry.schema_registry import SchemaDraft
+from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import Flag, encode_frame
 from goqueue.wire.trace_context import derived_trace_id

@@ -12,7 +12,7 @@ import pytest
 from doubles.loop import on_a_loop
 
 from goqueue.broker.broker import Broker
-from goqueue.broker.registry.schema_registry import SchemaDraft
+from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage

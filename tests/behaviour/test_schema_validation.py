@@ -10,7 +10,7 @@ import pytest
 from behaviour.driver import Driver, Got, Refused, Result, Stored
 from behaviour.groups import ALL
 from behaviour.waiting import until
-from goqueue.broker.registry.schema_registry import SchemaDraft
+from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.model.publishing import NewMessage
 
 Start = Callable[..., Driver]

@@ -22,7 +22,7 @@ from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
 from goqueue.broker.dead_letters.redrive import Filter
 from goqueue.broker.partitions.read import Bounds
-from goqueue.broker.registry.schema_registry import SchemaDraft
+from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.model.errors import TopicNotFound
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage

@@ -22,7 +22,8 @@ from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
 from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
-from goqueue.broker.registry.schema_registry import Registered, SchemaDraft, SchemaRegistry
+from goqueue.broker.registry.schema_draft import SchemaDraft
+from goqueue.broker.registry.schema_registry import Registered, SchemaRegistry
 from goqueue.coordination.schema_records import Reference
 from goqueue.model.errors import SchemaNotFound, SubjectNotFound
 

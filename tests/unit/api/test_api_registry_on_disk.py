@@ -14,7 +14,7 @@ from doubles.loop import on_a_loop
 
 from goqueue.api.http.app import create_app
 from goqueue.broker.broker import Broker
-from goqueue.broker.registry.schema_registry import SchemaDraft
+from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.model.config import Config, HttpConfig, StorageConfig
 
 PATHS = (

@@ -29,7 +29,9 @@ from goqueue.broker.queues.lane_stats import GroupLanes, LaneOfGroup, LaneOfPart
 from goqueue.broker.queues.peek import Peek, Peeked, PeekPage, PeekState
 from goqueue.broker.queues.polling import Delivery, PollBounds
 from goqueue.broker.queues.tally import Tally
-from goqueue.broker.registry.schema_registry import Registered, SchemaDraft, Verdict, check_subject
+from goqueue.broker.registry.compatibility_check import Verdict
+from goqueue.broker.registry.schema_draft import SchemaDraft, check_subject
+from goqueue.broker.registry.schema_registry import Registered
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.broker.tracing.trace_search import Criteria
 from goqueue.broker.transactions.commit_abort import Known

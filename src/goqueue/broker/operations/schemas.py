@@ -10,7 +10,9 @@ from typing import Any
 
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
-from goqueue.broker.registry.schema_registry import Registered, SchemaDraft, Verdict
+from goqueue.broker.registry.compatibility_check import Verdict
+from goqueue.broker.registry.schema_draft import SchemaDraft
+from goqueue.broker.registry.schema_registry import Registered
 from goqueue.coordination.schema_records import GLOBAL, SchemaRecord, Version
 from goqueue.schemas.formats import formatted
 

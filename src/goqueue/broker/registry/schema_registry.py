@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from goqueue.broker.registry.compatibility_check import CompatibilityCheck, Verdict, incompatible
 from goqueue.broker.registry.parsed_schemas import CachedSchema, Parameters, ParsedSchemas, Result
+from goqueue.broker.registry.schema_draft import MAX_EXTRA_BYTES, MAX_REFERENCES, SchemaDraft, check_subject
 from goqueue.broker.runtime.journal import Journal
 from goqueue.coordination.schema_records import (
     COMPATIBILITIES,
@@ -29,44 +31,18 @@ from goqueue.coordination.schemas import Schemas
 from goqueue.model.config import SchemasConfig
 from goqueue.model.errors import (
     GoQueueError,
-    IncompatibleSchema,
     InvalidCompatibility,
     InvalidMode,
     InvalidRequest,
     InvalidSchema,
-    InvalidSubject,
     SchemaNotFound,
-    SubjectNotFound,
-    VersionNotFound,
 )
 from goqueue.model.fields import shown
-from goqueue.schemas.base import MAX_DEPTH, TOO_COMPLEX, Incompatibility, ParsedSchema
+from goqueue.schemas.base import MAX_DEPTH, ParsedSchema
 from goqueue.schemas.parsing import schema_kind
 
-MAX_SUBJECT_LENGTH = 1_000
-MAX_REFERENCES = 1_000
-_MAX_EXTRA_BYTES = 256 << 10
-_SHOWN_REASONS = 10
-_MOST_REASONS = 1_000
-MOST_COMPARED = 8 << 20
-"""How many characters all versions may have that one schema is compared with."""
-_COMPARED_AT_ONCE = 20
 _AT_ONCE = 4
 """How many requests with a schema are looked at; their schemas take memory, and others wait for their turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaDraft:
-    """A schema that someone would like to register, or asks about."""
-
-    text: str
-    kind: str | None = None
-    references: Sequence[Reference] = ()
-    metadata: dict[str, Any] | None = None
-    rule_set: dict[str, Any] | None = None
-    schema_id: int = 0
-    version: int | None = None
-    """In mode IMPORT these two can be given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +51,12 @@ class Registered:
     version: Version
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether a schema fits. ``problems`` are by version."""
-
-    problems: dict[int, list[Incompatibility]] = field(default_factory=dict)
-
-    @property
-    def is_compatible(self) -> bool:
-        return not self.problems
-
-    def messages(self) -> list[str]:
-        return [
-            f"{each.rule} at {each.path} (version {version}): {each.message}"
-            for version, found in self.problems.items()
-            for each in found
-        ]
-
-
 class SchemaRegistry:
     def __init__(self, journal: Journal[Schemas], config: SchemasConfig) -> None:
         self._journal = journal
         self._config = config
         self._parsed = ParsedSchemas(lambda schema_id: self.state.records[schema_id], config.parsed_bytes)
+        self._compatibility = CompatibilityCheck(lambda: self.state, self._parsed)
         self._levels: dict[int, int] = {}
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._not_on_disk: set[int] = set()
@@ -146,9 +105,11 @@ class SchemaRegistry:
                 if known is not None:
                     return record, known
             if self.state.mode(subject) != "IMPORT":
-                verdict = await self._judge(subject, understood.parsed, self._relevant(subject))
+                verdict = await self._compatibility.verdict(
+                    subject, understood.parsed, self._compatibility.relevant_versions(subject)
+                )
                 if not verdict.is_compatible:
-                    raise _incompatible(subject, self.state.compatibility(subject), verdict)
+                    raise incompatible(subject, self.state.compatibility(subject), verdict)
             if seen == self._seen(subject, draft):
                 # Nothing has changed meanwhile that it had to fit to.
                 return record, None
@@ -187,7 +148,7 @@ class SchemaRegistry:
 
     def _seen(self, subject: str, draft: SchemaDraft) -> tuple[object, ...]:
         """What a decision on a schema rests on. Numbers of versions alone would not do: they may begin again."""
-        live = tuple((each.version, each.schema_id) for each in self._live(subject))
+        live = tuple((each.version, each.schema_id) for each in self._compatibility.live_versions(subject))
         referred = tuple(self._pinned(each) for each in draft.references[:MAX_REFERENCES])
         return live, referred, self.state.config(subject), self.state.mode(subject)
 
@@ -224,7 +185,7 @@ class SchemaRegistry:
 
     async def _understood(self, draft: SchemaDraft, *, normalize: bool) -> tuple[SchemaRecord, CachedSchema]:
         kind = schema_kind(draft.kind)
-        _check_draft(draft)
+        draft.check()
         pinned = [self._pinned(each) for each in draft.references]
         referred = [self.state.records[each.schema_id] for each in pinned]
         if any(self._level(each) >= MAX_DEPTH for each in referred):
@@ -269,52 +230,13 @@ class SchemaRegistry:
             with _in_words_of_registries():
                 _, understood = await self._understood(draft, normalize=normalize)
             if against_all:
-                versions = self._relevant(subject)
-            elif version is None and not self._live(subject):
+                versions = self._compatibility.relevant_versions(subject)
+            elif version is None and not self._compatibility.live_versions(subject):
                 # The first one fits, as registries have it.
                 versions = []
             else:
-                versions = [self._compared_with(subject, version)]
-            return await self._judge(subject, understood.parsed, versions)
-
-    def _compared_with(self, subject: str, version: int | None) -> Version:
-        """Registries miss the version here, also of a subject that is not there."""
-        try:
-            return self.state.version(subject, version)
-        except SubjectNotFound as error:
-            raise VersionNotFound(f"Version {version} not found. {error}") from None
-
-    def _live(self, subject: str) -> list[Version]:
-        known = self.state.subjects.get(subject)
-        return [] if known is None else known.live()
-
-    def _relevant(self, subject: str) -> list[Version]:
-        """The versions that a new one must fit to, the latest first."""
-        live = sorted(self._live(subject), key=lambda each: -each.version)
-        level = self.state.compatibility(subject)
-        if level == "NONE":
-            return []
-        return live if level.endswith("_TRANSITIVE") else live[:1]
-
-    async def _judge(self, subject: str, parsed: ParsedSchema, versions: Sequence[Version]) -> Verdict:
-        level = self.state.compatibility(subject)
-        size = sum(len(self.state.records[each.schema_id].text) for each in versions)
-        if len(versions) > 1 and size > MOST_COMPARED:
-            raise InvalidSchema(
-                f"subject {subject[:300]!r} has {len(versions)} versions with {size} characters in all to compare "
-                f"with; {MOST_COMPARED} are allowed. Delete versions that nobody needs, or set a compatibility level "
-                "that is not transitive"
-            )
-        problems: dict[int, list[Incompatibility]] = {}
-        for start in range(0, len(versions), _COMPARED_AT_ONCE):
-            some = versions[start : start + _COMPARED_AT_ONCE]
-            older = {each.version: await self._parsed.get(each.schema_id) for each in some}
-            problems |= await self.in_thread(_all_differences, level, parsed, older)
-            reasons = [reason for found in problems.values() for reason in found]
-            if len(reasons) >= _MOST_REASONS or any(reason.rule == TOO_COMPLEX for reason in reasons):
-                # It does not fit, whatever the others say.
-                break
-        return Verdict(problems)
+                versions = [self._compatibility.find_version(subject, version)]
+            return await self._compatibility.verdict(subject, understood.parsed, versions)
 
     # Using
 
@@ -356,8 +278,8 @@ class SchemaRegistry:
         if subject:
             check_subject(subject)
         if config is not None:
-            if len(msgspec.json.encode(config)) > _MAX_EXTRA_BYTES:
-                raise InvalidRequest(f"the configuration has more than {_MAX_EXTRA_BYTES} bytes")
+            if len(msgspec.json.encode(config)) > MAX_EXTRA_BYTES:
+                raise InvalidRequest(f"the configuration has more than {MAX_EXTRA_BYTES} bytes")
             level = config.get("compatibilityLevel")
             if level is not None and level not in COMPATIBILITIES:
                 raise InvalidCompatibility(
@@ -383,27 +305,6 @@ def _in_words_of_registries() -> Iterator[None]:
         raise InvalidSchema(f"Invalid schema: {error}") from error
 
 
-def check_subject(name: str) -> None:
-    if not 1 <= len(name) <= MAX_SUBJECT_LENGTH or not name.isprintable():
-        raise InvalidSubject(
-            f"The specified subject {quoted(name)} is not a valid subject; that has 1 to {MAX_SUBJECT_LENGTH} "
-            "printable characters"
-        )
-
-
-def _check_draft(draft: SchemaDraft) -> None:
-    if len(draft.references) > MAX_REFERENCES:
-        raise InvalidSchema(f"the schema has {len(draft.references)} references; {MAX_REFERENCES} are allowed")
-    names: set[str] = set()
-    for each in draft.references:
-        if each.name in names:
-            raise InvalidSchema(f"two references have the name {each.name[:300]!r}; each needs one of its own")
-        names.add(each.name)
-    for extra, name in ((draft.metadata, "metadata"), (draft.rule_set, "ruleSet")):
-        if extra is not None and len(msgspec.json.encode(extra)) > _MAX_EXTRA_BYTES:
-            raise InvalidSchema(f"{name} has more than {_MAX_EXTRA_BYTES} bytes")
-
-
 def _may_be(record: SchemaRecord, other: SchemaRecord, *, normalize: bool) -> bool:
     """Whether another may be the same but for its text. Metadata that is not asked for makes no difference."""
     if record.kind != other.kind or sorted(record.references, key=_by_name) != sorted(other.references, key=_by_name):
@@ -415,37 +316,3 @@ def _may_be(record: SchemaRecord, other: SchemaRecord, *, normalize: bool) -> bo
 
 def _by_name(reference: Reference) -> str:
     return reference.name
-
-
-def _all_differences(
-    level: str, new: ParsedSchema, versions: dict[int, ParsedSchema]
-) -> dict[int, list[Incompatibility]]:
-    """By version, of those that differ."""
-    return {version: found for version, old in versions.items() if (found := _differences(level, new, old))}
-
-
-def _differences(level: str, new: ParsedSchema, old: ParsedSchema) -> list[Incompatibility]:
-    if level == "NONE":
-        return []
-    if new.kind != old.kind:
-        return [
-            Incompatibility(
-                "SCHEMA_TYPE_CHANGED", "/", f"the subject has {old.kind} schemas; no {new.kind} schema can follow them"
-            )
-        ]
-    found: list[Incompatibility] = []
-    if level.startswith(("BACKWARD", "FULL")):
-        found += new.cannot_read(old)
-    if level.startswith(("FORWARD", "FULL")):
-        found += old.cannot_read(new)
-    return found
-
-
-def _incompatible(subject: str, level: str, verdict: Verdict) -> IncompatibleSchema:
-    messages = verdict.messages()
-    more = "" if len(messages) <= _SHOWN_REASONS else f"; and {len(messages) - _SHOWN_REASONS} more"
-    listed = "; ".join(messages[:_SHOWN_REASONS])
-    return IncompatibleSchema(
-        f'Schema being registered is incompatible with an earlier schema for subject "{subject[:300]}": it is not '
-        f"{level} compatible: {listed}{more}"
-    )

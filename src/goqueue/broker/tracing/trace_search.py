@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from goqueue.broker.tracing.message_search import MessageSearch
-from goqueue.broker.tracing.message_traces import MOST_COPIES, MessageTraces, put_together
+from goqueue.broker.tracing.message_traces import MOST_COPIES, MessageTraces
+from goqueue.broker.tracing.trace_assembly import assemble
 from goqueue.broker.tracing.transaction_outcomes import Fate
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest
@@ -196,24 +197,25 @@ class _Found:
             return
         self._looked_at += len(stretches)
         topic, number = split_place(self._place)
-        messages = await self._traces.messages(topic, number, stretches)
+        records = self._traces.records
+        messages = await records.messages(topic, number, stretches)
         standings = await self._traces.standings(topic, number, messages)
-        fates = self._traces.fates(topic, number, stretches)
+        outcomes = records.outcomes(topic, number, stretches)
         for offset, stretch in stretches.items():
             place = Place(topic, number, offset)
             root, message = place, messages.get(offset)
-            fate: Fate = "" if fates is None else fates.of(offset)
+            fate: Fate = "" if outcomes is None else outcomes.of(offset)
             steps = list(_steps(place, stretch.events, self._atlas))
             standing = list(standings.get(offset, ()))
             if message is not None and _has_no_beginning(stretch):
-                if await self._traces.marker(place, message) is not None:
+                if await records.marker(place, message) is not None:
                     # What a group commits covers a range, and so also what is no message.
                     continue
                 root = await self._traces.origin_of(place, message)
                 if root != place:
                     known = list(_steps(root, self._atlas.events_at(root.name, root.offset), self._atlas))
                     steps = known if any(step.to == place for step in known) else known + steps
-                    message, fate = await self._traces.message(root), self._traces.fate(root)
+                    message, fate = await records.message(root), records.fate(root)
             await asyncio.sleep(0)
             if root in self._told or self._steps >= MOST_TOLD:
                 continue
@@ -221,7 +223,7 @@ class _Found:
                 standing += (await self._traces.standings(copy.topic, copy.partition, [copy.offset])).get(
                     copy.offset, []
                 )
-            trace = self._traces.with_wait(put_together(root, message, steps, standing, fate))
+            trace = records.with_wait(assemble(root, message, steps, standing, fate))
             if self._criteria.status in (None, trace.status):
                 self._told[root] = trace
                 self._steps += len(trace.steps)

@@ -20,7 +20,7 @@ from doubles.loop import on_a_loop
 from goqueue.broker.broker import Broker
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.registry import validator_cache
-from goqueue.broker.registry.schema_registry import SchemaDraft
+from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.broker.registry.validator_cache import ValidatorCache
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import GoQueueError, SchemaViolation, StorageFailed, TopicNotFound

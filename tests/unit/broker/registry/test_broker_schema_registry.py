@@ -16,8 +16,10 @@ import pytest
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.operations import IN_PROCESS
-from goqueue.broker.registry import schema_registry
-from goqueue.broker.registry.schema_registry import SchemaDraft, SchemaRegistry
+from goqueue.broker.registry import compatibility_check
+from goqueue.broker.registry.parsed_schemas import ParsedSchemas
+from goqueue.broker.registry.schema_draft import SchemaDraft
+from goqueue.broker.registry.schema_registry import SchemaRegistry
 from goqueue.coordination.schema_records import Reference
 from goqueue.model.config import Config, SchemasConfig, StorageConfig, TraceConfig
 from goqueue.model.errors import (
@@ -74,7 +76,7 @@ async def _registered(registry: SchemaRegistry, count: int, doc: str) -> None:
 
 def test_a_schema_is_compared_with_no_more_than_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def use() -> None:
-        monkeypatch.setattr(schema_registry, "MOST_COMPARED", 1_000)
+        monkeypatch.setattr(compatibility_check, "MOST_COMPARED", 1_000)
         async with running(tmp_path) as broker:
             # One version is always compared with, however large it is.
             await _registered(broker.schemas, 2, "x" * 1_000)
@@ -93,14 +95,14 @@ def test_many_versions_are_compared_in_few_steps(tmp_path: Path, monkeypatch: py
         async with running(tmp_path) as broker:
             await _registered(broker.schemas, 40, "")
             steps = 0
-            in_thread = SchemaRegistry.in_thread
+            in_thread = ParsedSchemas.in_thread
 
-            async def counted(self: SchemaRegistry, work: Any, *arguments: Any) -> Any:
+            async def counted(self: ParsedSchemas, work: Any, *arguments: Any, **named: Any) -> Any:
                 nonlocal steps
-                steps += 1
-                return await in_thread(self, work, *arguments)
+                steps += work is compatibility_check._all_differences
+                return await in_thread(self, work, *arguments, **named)
 
-            monkeypatch.setattr(SchemaRegistry, "in_thread", counted)
+            monkeypatch.setattr(ParsedSchemas, "in_thread", counted)
             await broker.schemas.register("s", draft("a", "c="))
             assert 0 < steps <= 3
 
@@ -381,15 +383,16 @@ def test_a_guid_is_the_same_in_another_registry_where_ids_are_others(tmp_path: P
 
 def meanwhile(registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch, happens: Any) -> None:
     """Let something happen after the next schema was compared, before it is registered."""
-    judge = registry._judge
+    compatibility = registry._compatibility
+    judge = compatibility.verdict
 
     async def judged(*arguments: Any) -> Any:
         verdict = await judge(*arguments)
-        monkeypatch.setattr(registry, "_judge", judge)
+        monkeypatch.setattr(compatibility, "verdict", judge)
         await happens()
         return verdict
 
-    monkeypatch.setattr(registry, "_judge", judged)
+    monkeypatch.setattr(compatibility, "verdict", judged)
 
 
 def test_a_version_that_was_replaced_by_another_of_its_number_counts(

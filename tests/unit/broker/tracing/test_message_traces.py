@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from goqueue.broker.tracing.message_traces import put_together
+from goqueue.broker.tracing.trace_assembly import assemble
 from goqueue.model.message import Message
 from goqueue.observe import trace_event as kinds
 from goqueue.observe.trace import GroupStanding, Place, Step
@@ -19,11 +19,11 @@ def test_a_settled_message_whose_last_known_event_is_a_timeout_was_done_after_it
     published, timed_out = step(1, kinds.PUBLISH, ""), step(3, kinds.EXPIRED, reason="its visibility timed out")
     # The delivery itself may have been lost with a kill before.
     for steps in ([published, step(2, kinds.CONSUME), timed_out], [published, timed_out]):
-        trace = put_together(PLACE, MESSAGE, steps, [GroupStanding("g", PLACE, "settled")])
+        trace = assemble(PLACE, MESSAGE, steps, [GroupStanding("g", PLACE, "settled")])
         assert (trace.status, trace.groups[0].standing) == ("completed", "settled")
 
 
 def test_a_settled_message_that_expired_before_anyone_got_it_is_an_error() -> None:
     steps = [step(1, kinds.PUBLISH, ""), step(3, kinds.EXPIRED, reason=kinds.OVER_AGE)]
-    trace = put_together(PLACE, MESSAGE, steps, [GroupStanding("g", PLACE, "settled")])
+    trace = assemble(PLACE, MESSAGE, steps, [GroupStanding("g", PLACE, "settled")])
     assert (trace.status, trace.groups[0].standing) == ("error", "expired")

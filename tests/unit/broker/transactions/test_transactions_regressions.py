@@ -12,7 +12,7 @@ from doubles.transaction_bench import GROUP, OTHER, TOPIC, Bench, bench
 
 from goqueue.broker.groups.group_service import Join
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.registry.schema_registry import SchemaDraft
+from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.broker.transactions.producer_fencing import ProducerIdentity
 from goqueue.model.errors import DiskFull, DuplicateSequence, InvalidMessage, InvalidRequest, TransactionConflict
 from goqueue.model.publish_result import Published

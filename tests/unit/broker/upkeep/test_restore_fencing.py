@@ -10,7 +10,7 @@ import pytest
 from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.broker import Broker
-from goqueue.broker.registry.schema_registry import SchemaDraft
+from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.coordination.schemas import Schemas
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import CorruptData, ProducerFenced, UnknownProducer
