@@ -43,7 +43,7 @@ check: $(READY) ## Format, lint, types, layers, generated files, places of fsync
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m goqueue.cli.reference --check
+	@$(BIN)/python tools/make_settings_pages.py --check
 	@$(BIN)/python tools/make_reference.py --check
 	@$(BIN)/python tools/generate_proto.py --check
 	@$(BIN)/python tools/make_dashboards.py --check
@@ -54,7 +54,7 @@ format: $(READY) ## Put the code into its format
 	@$(BIN)/ruff check --fix .
 
 docs: $(READY) ## Write the generated pages
-	@$(BIN)/python -m goqueue.cli.reference
+	@$(BIN)/python tools/make_settings_pages.py
 	@$(BIN)/python tools/make_reference.py
 
 # The theme would tell of its successor at every build.

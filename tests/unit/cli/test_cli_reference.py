@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from goqueue.cli.reference import PAGES, _row, configuration_page, errors_page, main, stale_pages
 from goqueue.cli.settings.config_loader import env_name, setting_specs
 from goqueue.client.connection.config import ClientConfig, ConsumerConfig, ProducerConfig
 from goqueue.model.errors import error_table
 from goqueue.model.fields import specs
+from make_settings_pages import PAGES, _row, configuration_page, errors_page, main, stale_pages
 
 REPOSITORY = Path(__file__).parents[3]
 
 
 def test_the_pages_in_the_repository_are_fresh() -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "goqueue.cli.reference", "--check"], cwd=REPOSITORY, capture_output=True, text=True
+        [sys.executable, "tools/make_settings_pages.py", "--check"], cwd=REPOSITORY, capture_output=True, text=True
     )
     assert (result.returncode, result.stderr) == (0, "")
 
@@ -34,7 +34,7 @@ def test_a_stale_page_is_named_and_left_alone(tmp_path: Path, name: str, capsys:
     main([], tmp_path)
     (tmp_path / name).write_text("old")
     assert main(["--check"], tmp_path) == 1
-    assert capsys.readouterr().err == f"{tmp_path / name} is stale; run: python -m goqueue.cli.reference\n"
+    assert capsys.readouterr().err == f"{tmp_path / name} is stale; run: python tools/make_settings_pages.py\n"
     assert (tmp_path / name).read_text() == "old"
 
 
