@@ -7,27 +7,17 @@ schemas, and only of these, are walked before they are encoded or decoded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from goqueue.schemas.avro.avro_types import Array, AvroType, Enum, Fixed, Map, Primitive, Record, Union, takes_no_bytes
-from goqueue.schemas.avro.avro_walk import first_problem
+from goqueue.schemas.avro.avro_types import Array, AvroType, Map, Record, Union, takes_no_bytes
 
 MAX_VALUE_DEPTH = 500
 """Largest nesting depth of records in a value."""
-_WIDTHS = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 def needs_bounds_check(root: AvroType) -> bool:
     """Whether values of this schema have to be checked before use."""
     return _SchemaWalk().is_unbounded(root)
-
-
-def bounds_problem(root: AvroType, value: bytes) -> str | None:
-    """Why such a value must not be decoded; ``None`` if it can be."""
-    if _ValueWalk(value).is_too_deep(root):
-        return f"records lie in one another more than {MAX_VALUE_DEPTH} deep"
-    return first_problem(root, value)
 
 
 def is_too_deep_to_encode(value: Any) -> bool:
@@ -69,95 +59,3 @@ class _SchemaWalk:
         found = any(self.is_unbounded(each.type) for each in record.fields)
         self._enclosing.discard(id(record))
         return found
-
-
-@dataclass(slots=True)
-class _RemainingItems:
-    """Remaining items of an array or a map."""
-
-    item: AvroType
-    has_keys: bool
-    left: int = 0
-
-
-class _ValueWalk:
-    """Walks an encoded value, up to where it is damaged."""
-
-    def __init__(self, value: bytes) -> None:
-        self._value = value
-        self._at = 0
-        self._pending: list[tuple[AvroType | _RemainingItems, int]] = []
-
-    def is_too_deep(self, root: AvroType) -> bool:
-        self._pending.append((root, 0))
-        try:
-            while self._pending:
-                part, depth = self._pending.pop()
-                if depth > MAX_VALUE_DEPTH:
-                    return True
-                self._enter(part, depth)
-        except IndexError:
-            # The value is damaged here; a decoder gets no further either.
-            pass
-        return False
-
-    def _enter(self, part: AvroType | _RemainingItems, depth: int) -> None:
-        match part:
-            case Primitive("int" | "long"):
-                self._read_number()
-            case Primitive("bytes" | "string"):
-                self._skip(self._read_number())
-            case Primitive(kind):
-                self._skip(_WIDTHS[kind])
-            case Fixed():
-                self._skip(part.size)
-            case Enum():
-                self._read_number()
-            case Union(branches):
-                self._pending.append((branches[self._read_index()], depth))
-            case Record():
-                self._pending += ((each.type, depth + 1) for each in reversed(part.fields))
-            case Array(items):
-                self._pending.append((_RemainingItems(items, has_keys=False), depth))
-            case Map(values):
-                self._pending.append((_RemainingItems(values, has_keys=True), depth))
-            case _RemainingItems():
-                self._enter_item(part, depth)
-
-    def _enter_item(self, items: _RemainingItems, depth: int) -> None:
-        if not items.left:
-            items.left = self._read_number()
-            if items.left < 0:
-                items.left = -items.left
-                self._read_number()
-            if not items.left:
-                return
-        self._pending.append((items, depth))
-        if takes_no_bytes(items.item) and not items.has_keys:
-            items.left = 0
-            return
-        items.left -= 1
-        if items.has_keys:
-            self._skip(self._read_number())
-        self._pending.append((items.item, depth))
-
-    def _skip(self, size: int) -> None:
-        if not 0 <= size <= len(self._value) - self._at:
-            raise IndexError(size)
-        self._at += size
-
-    def _read_index(self) -> int:
-        number = self._read_number()
-        if number < 0:
-            raise IndexError(number)
-        return number
-
-    def _read_number(self) -> int:
-        number = shift = 0
-        while True:
-            byte = self._value[self._at]
-            self._at += 1
-            number |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return (number >> 1) ^ -(number & 1)

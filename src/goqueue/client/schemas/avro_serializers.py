@@ -10,12 +10,7 @@ import fastavro
 from fastavro.validation import ValidationError, validate
 
 from goqueue.client.messages.serializers import Deserializer, Serializer
-from goqueue.client.schemas.avro_bounds import (
-    MAX_VALUE_DEPTH,
-    bounds_problem,
-    is_too_deep_to_encode,
-    needs_bounds_check,
-)
+from goqueue.client.schemas.avro_bounds import MAX_VALUE_DEPTH, is_too_deep_to_encode, needs_bounds_check
 from goqueue.client.schemas.schema_deserializer import SchemaDeserializer
 from goqueue.client.schemas.schema_serializer import SchemaSerializer, WhichSchema
 from goqueue.client.schemas.schemas import AsyncSchemas, Schema, SchemaGiven
@@ -116,7 +111,7 @@ class AvroDeserializer(SchemaDeserializer):
             return InvalidMessage(f"the value cannot be read with schema {schema.id}: {problem or error}")
 
         def deserialize(value: bytes) -> Any:
-            if checks_bounds and (problem := bounds_problem(root, value[HEADER_BYTES:])):
+            if checks_bounds and (problem := first_problem(root, value[HEADER_BYTES:], MAX_VALUE_DEPTH)):
                 raise InvalidMessage(f"the value cannot be read with schema {schema.id}: {problem}")
             source = BytesIO(value)
             source.seek(HEADER_BYTES)

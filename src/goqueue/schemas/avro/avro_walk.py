@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import inf
 
 from goqueue.schemas.avro.avro_types import (
     Array,
@@ -42,6 +43,10 @@ class _Invalid(Exception):
     """The problem, as text."""
 
 
+class _TooDeep(Exception):
+    """Records are nested more deeply than the caller allows."""
+
+
 @dataclass(slots=True)
 class _Blocks:
     """An array or a map that is being walked."""
@@ -52,11 +57,14 @@ class _Blocks:
     place: int = 0
 
 
-def first_problem(root: AvroType, value: bytes) -> str | None:
-    """Description of the first problem in a value, with its path; ``None`` if the value is valid."""
-    walk = _Walk(value)
+def first_problem(root: AvroType, value: bytes, max_depth: float = inf) -> str | None:
+    """Description of the first problem in a value, with its path; ``None`` if the value is valid. ``max_depth``:
+    largest nesting depth of records."""
+    walk = _Walk(value, max_depth)
     try:
         walk.through(root)
+    except _TooDeep:
+        return f"records lie in one another more than {max_depth} deep"
     except _Invalid as wrong:
         return f"{_shown_path(walk.path)}: {wrong}"
     left = len(value) - walk.at
@@ -64,20 +72,25 @@ def first_problem(root: AvroType, value: bytes) -> str | None:
 
 
 class _Walk:
-    def __init__(self, value: bytes) -> None:
+    def __init__(self, value: bytes, max_depth: float) -> None:
         self.at = 0
         self.path: _Path | None = None
         self._value = value
-        self._waiting: list[tuple[AvroType | _Blocks, _Path | None]] = []
+        self._max_depth = max_depth
+        self._depth = 0
+        """Number of records around the current part."""
+        self._waiting: list[tuple[AvroType | _Blocks, _Path | None, int]] = []
         self._fields: dict[int, list[Field]] = {}
 
     def through(self, root: AvroType) -> None:
         waiting = self._waiting
-        waiting.append((root, None))
+        waiting.append((root, None, 0))
         steps = moved = before = 0
         while waiting:
-            part, self.path = waiting.pop()
+            part, self.path, self._depth = waiting.pop()
             steps += 1
+            if self._depth > self._max_depth:
+                raise _TooDeep
             if self.at != before:
                 moved, before = steps, self.at
             if steps - moved > _MOST_STEPS_IN_PLACE:
@@ -90,7 +103,7 @@ class _Walk:
                 self._part(part)
 
     def _part(self, part: AvroType) -> None:
-        path = self.path
+        path, depth = self.path, self._depth
         match part:
             case Primitive(kind, logical):
                 self._primitive(kind, logical)
@@ -99,13 +112,13 @@ class _Walk:
             case Enum():
                 self._choice(len(part.symbols), f"a symbol of {shown(part)}")
             case Union(branches):
-                self._waiting.append((branches[self._choice(len(branches), "a branch of the union")], path))
+                self._waiting.append((branches[self._choice(len(branches), "a branch of the union")], path, depth))
             case Record():
-                self._waiting += ((each.type, (path, each.name)) for each in self._fields_of(part))
+                self._waiting += ((each.type, (path, each.name), depth + 1) for each in self._fields_of(part))
             case Array(items):
-                self._waiting.append((_Blocks(items, has_keys=False), path))
+                self._waiting.append((_Blocks(items, has_keys=False), path, depth))
             case Map(values):
-                self._waiting.append((_Blocks(values, has_keys=True), path))
+                self._waiting.append((_Blocks(values, has_keys=True), path, depth))
 
     def _fields_of(self, record: Record) -> list[Field]:
         """Fields in reverse order, for the stack. Fields that take no bytes are skipped, since they would only cost
@@ -139,7 +152,7 @@ class _Walk:
                 return
             blocks.left = count
         path = self.path
-        self._waiting.append((blocks, path))
+        self._waiting.append((blocks, path, self._depth))
         if takes_no_bytes(blocks.item) and not blocks.has_keys:
             blocks.place, blocks.left = blocks.place + blocks.left, 0
             if blocks.place > MOST_EMPTY_ITEMS:
@@ -148,7 +161,7 @@ class _Walk:
         self.path = (path, blocks.place)
         if blocks.has_keys:
             self._text("string")
-        self._waiting.append((blocks.item, self.path))
+        self._waiting.append((blocks.item, self.path, self._depth))
         blocks.left -= 1
         blocks.place += 1
 
