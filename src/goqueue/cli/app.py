@@ -12,35 +12,22 @@ from typing import Annotated
 
 import typer
 
-from goqueue.cli.commands.backup.backup import EXAMPLES as _BACKUP_EXAMPLES
-from goqueue.cli.commands.backup.backup import backup
-from goqueue.cli.commands.backup.restore import EXAMPLES as _RESTORE_EXAMPLES
-from goqueue.cli.commands.backup.restore import restore
-from goqueue.cli.commands.bench.bench import EXAMPLES as _BENCH_EXAMPLES
-from goqueue.cli.commands.bench.bench import bench
-from goqueue.cli.commands.consume.consume import EXAMPLES as _CONSUME_EXAMPLES
-from goqueue.cli.commands.consume.consume import consume
+from goqueue.cli.commands.backup import backup, restore
+from goqueue.cli.commands.bench import bench
+from goqueue.cli.commands.consume import consume
 from goqueue.cli.commands.context import app as context_app
 from goqueue.cli.commands.damage import app as damage_app
 from goqueue.cli.commands.delay.delay import app as delay_app
 from goqueue.cli.commands.dlq.dlq import app as dlq_app
-from goqueue.cli.commands.folder.doctor import EXAMPLES as _DOCTOR_EXAMPLES
-from goqueue.cli.commands.folder.doctor import doctor
-from goqueue.cli.commands.folder.dump import EXAMPLES as _DUMP_EXAMPLES
-from goqueue.cli.commands.folder.dump import dump
+from goqueue.cli.commands.folder import doctor, dump
 from goqueue.cli.commands.group.group import app as group_app
 from goqueue.cli.commands.pipeline.pipeline import app as pipeline_app
-from goqueue.cli.commands.produce.produce import EXAMPLES as _PRODUCE_EXAMPLES
-from goqueue.cli.commands.produce.produce import produce
+from goqueue.cli.commands.produce import produce
 from goqueue.cli.commands.queue.queue import app as queue_app
 from goqueue.cli.commands.schema.schema import app as schema_app
-from goqueue.cli.commands.stats.stats import EXAMPLES as _STATS_EXAMPLES
-from goqueue.cli.commands.stats.stats import stats
-from goqueue.cli.commands.stats.top import EXAMPLES as _TOP_EXAMPLES
-from goqueue.cli.commands.stats.top import top
+from goqueue.cli.commands.stats import stats, top
 from goqueue.cli.commands.topic.topic import app as topic_app
-from goqueue.cli.commands.trace.trace import EXAMPLES as _TRACE_EXAMPLES
-from goqueue.cli.commands.trace.trace import trace
+from goqueue.cli.commands.trace import trace
 from goqueue.cli.commands.transactions import app as transactions_app
 from goqueue.cli.connection.target import JsonOption
 from goqueue.cli.settings.config_options import (
@@ -176,24 +163,28 @@ def config_command(
 
 app.add_typer(context_app, name="context")
 app.add_typer(topic_app, name="topic")
-app.command(epilog=_PRODUCE_EXAMPLES, short_help="Publish messages: from arguments, lines, files or JSONL.")(produce)
-app.command(epilog=_CONSUME_EXAMPLES, short_help="Read messages: all, as they come, or as a group member.")(consume)
+app.command(epilog=produce.EXAMPLES, short_help="Publish messages: from arguments, lines, files or JSONL.")(
+    produce.produce
+)
+app.command(epilog=consume.EXAMPLES, short_help="Read messages: all, as they come, or as a group member.")(
+    consume.consume
+)
 app.add_typer(group_app, name="group")
 app.add_typer(queue_app, name="queue")
 app.add_typer(dlq_app, name="dlq")
 app.add_typer(delay_app, name="delay", short_help="List, reschedule or cancel delayed messages.")
 app.add_typer(schema_app, name="schema")
 app.add_typer(transactions_app, name="txn")
-app.command(epilog=_TRACE_EXAMPLES, short_help="Show what happened to a message, or recent messages.")(trace)
-app.command(epilog=_STATS_EXAMPLES, short_help="Show a broker's health and contents.")(stats)
-app.command(epilog=_TOP_EXAMPLES, short_help="Watch a broker live.")(top)
-app.command(epilog=_BENCH_EXAMPLES, short_help="Measure throughput and latency of a running broker.")(bench)
+app.command(epilog=trace.EXAMPLES, short_help="Show what happened to a message, or recent messages.")(trace.trace)
+app.command(epilog=stats.EXAMPLES, short_help="Show a broker's health and contents.")(stats.stats)
+app.command(epilog=top.EXAMPLES, short_help="Watch a broker live.")(top.top)
+app.command(epilog=bench.EXAMPLES, short_help="Measure throughput and latency of a running broker.")(bench.bench)
 app.add_typer(pipeline_app, name="pipeline")
-app.command(epilog=_BACKUP_EXAMPLES)(backup)
-app.command(epilog=_RESTORE_EXAMPLES)(restore)
-app.command(epilog=_DOCTOR_EXAMPLES)(doctor)
+app.command(epilog=backup.EXAMPLES)(backup.backup)
+app.command(epilog=restore.EXAMPLES)(restore.restore)
+app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 app.add_typer(damage_app, name="damage")
-app.command(epilog=_DUMP_EXAMPLES)(dump)
+app.command(epilog=dump.EXAMPLES)(dump.dump)
 
 
 @app.command(short_help="Print the version of this command.")

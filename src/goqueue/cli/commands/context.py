@@ -9,6 +9,7 @@ import typer
 
 from goqueue.cli.connection.target import SERVER_VARIABLE, JsonOption, in_words, resolve_broker
 from goqueue.cli.terminal.failures import reported
+from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.addresses import is_host_and_port
 from goqueue.model.fields import shown
@@ -32,12 +33,7 @@ GrpcOption = Annotated[
     str, typer.Option("--grpc", metavar="HOST:PORT", help="Its gRPC address, if not the one that the broker reports.")
 ]
 
-app = typer.Typer(
-    help="Name brokers, and choose the one that commands talk to.",
-    epilog=_EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Name brokers, and choose the one that commands talk to.", _EXAMPLES)
 
 
 @app.command()

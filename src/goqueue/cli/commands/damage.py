@@ -12,6 +12,7 @@ import typer
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS
+from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.observe.logs import escape
 
@@ -27,12 +28,7 @@ Examples:
 AllOption = Annotated[bool, typer.Option("--all", help="Include acknowledged losses.")]
 PartitionOption = Annotated[int | None, typer.Option("--partition", min=0, metavar="N", help="Only of this partition.")]
 
-app = typer.Typer(
-    help="See which messages were lost to damage, and accept that.",
-    epilog=_EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("See which messages were lost to damage, and accept that.", _EXAMPLES)
 
 
 @app.command("list", short_help="List messages that were lost to damage.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from goqueue.cli.connection.target import BrokerOptions, on_broker
+from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
@@ -55,12 +56,7 @@ ReasonOption = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="The reason reported to its producer.")
 ]
 
-app = typer.Typer(
-    help="See the transactions that are open, and abort those that hang.",
-    epilog=_EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("See the transactions that are open, and abort those that hang.", _EXAMPLES)
 
 
 class NoTransactionId(InvalidRequest):

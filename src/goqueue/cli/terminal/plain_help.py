@@ -44,6 +44,11 @@ class PlainCommand(TyperCommand):
                     formatter.write_dl(rows)
 
 
+def command_group(help: str, examples: str) -> typer.Typer:
+    """A command whose subcommands are to be added."""
+    return typer.Typer(help=help, epilog=examples, no_args_is_help=True, rich_markup_mode=None)
+
+
 def plain_refusal(refusal: str) -> str:
     """Rewrite a validation error of the argument parser in plain English."""
     for pattern, plain in _IN_PLAIN_WORDS:

@@ -16,6 +16,7 @@ from goqueue.cli.commands.delay.delay_positions import Position, check_partition
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
+from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.cli.terminal.times import duration_ms, instant_ns
 from goqueue.model.errors import GoQueueError
@@ -67,12 +68,7 @@ AtOption = Annotated[
     str | None, typer.Option("--at", metavar="INSTANT", help="or at 2026-01-31T12:00:00 (local time, or with a zone).")
 ]
 
-app = typer.Typer(
-    help="List delayed messages, reschedule or cancel them.",
-    epilog=_EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("List delayed messages, reschedule or cancel them.", _EXAMPLES)
 
 
 @app.command("list")

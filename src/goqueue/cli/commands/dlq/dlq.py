@@ -22,6 +22,7 @@ from goqueue.cli.commands.dlq.dlq_filter import (
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker, topic_argument
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
+from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.cli.terminal.times import duration_ms
 from goqueue.model.errors import GoQueueError
@@ -77,12 +78,7 @@ DelayOption = Annotated[
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show how many there are.")]
 
-app = typer.Typer(
-    help="List dead letters, and redrive them.",
-    epilog=_EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("List dead letters, and redrive them.", _EXAMPLES)
 
 
 @app.command("list", epilog=_LIST_EXAMPLES, short_help="List a topic's dead letters, or the topics that have any.")

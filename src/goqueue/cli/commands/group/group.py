@@ -22,6 +22,7 @@ from goqueue.cli.connection.target import (
     require_topic_name,
 )
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS
+from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import GroupConflict, GroupNotFound, NotFound
 from goqueue.observe.logs import escape
@@ -78,12 +79,7 @@ TopicOption = Annotated[
     ),
 ]
 
-app = typer.Typer(
-    help="See groups and their lag, and reset their offsets.",
-    epilog=_EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("See groups and their lag, and reset their offsets.", _EXAMPLES)
 
 
 class GroupInUse(GroupConflict):

@@ -16,6 +16,7 @@ import typer
 
 from goqueue.cli.connection.target import JsonOption, grpc_address
 from goqueue.cli.terminal.failures import EXIT_PROBLEMS, reported
+from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import BrokerUnavailable
 
@@ -78,12 +79,7 @@ ConfOption = Annotated[
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show Spark's log, stack traces included.")]
 
-app = typer.Typer(
-    help="Run bulk work on messages on Spark: built in, or your own.",
-    epilog=_EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Run bulk work on messages on Spark: built in, or your own.", _EXAMPLES)
 
 
 @app.command("list", short_help="List the pipelines that come with GoQueue.")

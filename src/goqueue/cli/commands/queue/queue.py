@@ -12,6 +12,7 @@ import typer
 
 from goqueue.cli.connection.target import BrokerOptions, GroupArgument, complete_topics, on_broker
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
+from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.cli.terminal.times import duration_ms
 from goqueue.model.errors import GoQueueError, UnknownMember
@@ -97,12 +98,7 @@ ReasonOption = Annotated[
 ]
 ForOption = Annotated[str, typer.Option("--for", metavar="TIME", help="How long from now, at most 12h.")]
 
-app = typer.Typer(
-    help="Peek into a queue, poll messages from it and settle them.",
-    epilog=_EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Peek into a queue, poll messages from it and settle them.", _EXAMPLES)
 
 
 @app.command(epilog=_PEEK_EXAMPLES, short_help="Show what a group still has to process, without taking it.")

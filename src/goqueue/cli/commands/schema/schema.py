@@ -16,6 +16,7 @@ from goqueue.cli.commands.schema.schema_options import read_draft, registry_at, 
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import BrokerOptions, YesOption, on_broker
 from goqueue.cli.terminal.failures import EXIT_FAILED, tell_error
+from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.styled_lines import Line, plain_text, print_json, print_lines
 from goqueue.model.errors import IncompatibleSchema, InvalidSchema, SubjectNotConfigured, SubjectNotFound
 from goqueue.observe.logs import escape
@@ -28,12 +29,7 @@ _REMEDY = (
     "Change the schema as each line says, or what is asked of it: goqueue schema config SUBJECT --compatibility LEVEL."
 )
 
-app = typer.Typer(
-    help="Register, list, check and compare the schemas of a broker.",
-    epilog=declared.EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Register, list, check and compare the schemas of a broker.", declared.EXAMPLES)
 
 
 @app.command("list", epilog=declared.LIST_EXAMPLES)

@@ -21,6 +21,7 @@ from goqueue.cli.connection.target import (
 )
 from goqueue.cli.settings.settings_view import SetOption, parse_assignments
 from goqueue.cli.terminal.failures import EXIT_FAILED
+from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import TopicExists, TopicNotFound
 from goqueue.model.units import counted
@@ -76,12 +77,7 @@ NewNameArgument = Annotated[
     typer.Argument(metavar="TOPIC", help="The new topic's name.", show_default=False, callback=require_topic_name),
 ]
 
-app = typer.Typer(
-    help="Create, list, describe, alter, purge and delete topics.",
-    epilog=_EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Create, list, describe, alter, purge and delete topics.", _EXAMPLES)
 
 
 class TopicIsThere(TopicExists):
