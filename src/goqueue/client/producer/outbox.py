@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from collections.abc import Sequence as Pieces
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +17,6 @@ from goqueue.client.producer.accumulator import PartitionQueue
 from goqueue.client.producer.pending_batches import PendingBatch, Stored
 from goqueue.client.producer.send_buffer import SendBuffer
 from goqueue.client.producer.send_futures import SendFuture
-from goqueue.client.producer.send_input import SendInput
-from goqueue.client.producer.send_many import SendMany
 from goqueue.client.producer.sequences import Sequence
 from goqueue.model.errors import BrokerUnavailable, GoQueueError
 from goqueue.model.logging import get_logger
@@ -75,11 +73,11 @@ class Outbox:
     ) -> None:
         self._directory = terms.directory
         self._config = terms.config
-        self._encoder = terms.encoder
+        self.encoder = terms.encoder
         self._buffer = terms.buffer
         self._sticky = terms.sticky
         self._sequence = sequence
-        self._check_open = check_open
+        self.check_open = check_open
         self._transaction = transaction
         self.flags = 0 if transaction is None else int(Flag.TRANSACTIONAL)
         """Flags set on every frame."""
@@ -97,11 +95,11 @@ class Outbox:
         return sum(queue.unsettled_messages for queue in self._queues.values())
 
     async def send(self, topic: str, message: Outgoing) -> asyncio.Future[Sent]:
-        self._check_open()
-        encoder = self._encoder if self._encoder.is_topic_independent else await self._encoder.for_topic(topic)
-        message, trace = with_trace_headers(encoder.with_key_bytes(message), self._trace())
+        self.check_open()
+        encoder = self.encoder if self.encoder.is_topic_independent else await self.encoder.for_topic(topic)
+        message, trace = with_trace_headers(encoder.with_key_bytes(message), self.trace())
         frame, lane = encoder.encode(message, self.flags, leave_room=self.is_numbered)
-        number = self.route(topic, message, await self._directory.partitions(topic, self._config.delivery_timeout_ms))
+        number = self.route(topic, message, await self.partitions(topic))
         future = SendFuture(loop=asyncio.get_running_loop())
 
         def settle(done: asyncio.Future[Stored]) -> None:
@@ -128,21 +126,14 @@ class Outbox:
             # Failures in a transaction are raised at its end.
             log.warning("message not delivered", topic=topic, partition=number, messages=messages, error=str(error))
 
-    async def send_many(self, topic: str, messages: SendInput) -> list[Sent]:
-        self._check_open()
-        encoder = self._encoder if self._encoder.is_topic_independent else await self._encoder.for_topic(topic)
-        partitions = await self._directory.partitions(topic, self._config.delivery_timeout_ms)
-        sending = SendMany(self, encoder, topic, partitions, self._trace())
-        try:
-            await sending.encode_all(messages)
-            for (name, _), queue in self._queues.items():
-                if name == topic:
-                    queue.send_now()
-            await sending.settled()
-        except BaseException:
-            sending.log_failures_when_settled()
-            raise
-        return sending.results()
+    def partitions(self, topic: str) -> Awaitable[int]:
+        return self._directory.partitions(topic, self._config.delivery_timeout_ms)
+
+    def send_now(self, topic: str) -> None:
+        """Send what is enqueued for a topic, without waiting for ``linger_ms``."""
+        for (name, _), queue in self._queues.items():
+            if name == topic:
+                queue.send_now()
 
     async def flush(self) -> None:
         """Send everything now; return when all messages enqueued so far are stored or have failed."""
@@ -164,7 +155,7 @@ class Outbox:
         for queue in self._queues.values():
             queue.stop_timer()
 
-    def _trace(self) -> Headers:
+    def trace(self) -> Headers:
         """Trace headers of the current span, if messages are to carry them."""
         return current_trace() if self._config.inject_trace_context else NO_HEADERS
 
@@ -200,7 +191,7 @@ class Outbox:
         deadline = loop.time() + self._config.delivery_timeout_ms / 1_000
         await self._buffer.reserve(size, deadline)
         try:
-            self._check_open()
+            self.check_open()
         except GoQueueError:
             self._buffer.release(size)
             raise

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, repeat
 from time import time_ns
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from goqueue.client.messages.outgoing_message import Encoder, Outgoing, Sent, with_trace_headers
+from goqueue.client.producer.outbox import Outbox
 from goqueue.client.producer.pending_batches import Stored
-from goqueue.client.producer.send_input import MAX_CHUNK_MESSAGES, PENDING_BATCH_BYTES, FailedItem
+from goqueue.client.producer.send_input import MAX_CHUNK_MESSAGES, PENDING_BATCH_BYTES, FailedItem, SendInput
 from goqueue.model.errors import GoQueueError, InternalError, InvalidMessage, NotAllStored
 from goqueue.model.message import Headers, Priority
 from goqueue.wire.batch import FrameRun, join_frames
@@ -53,39 +54,25 @@ class _PartitionFrames:
         return dedup_id not in self.dedup_ids
 
 
-class PartitionSender(Protocol):
-    """Routing and batching of one producer or transaction: where ``SendMany`` hands over what it has encoded."""
-
-    @property
-    def flags(self) -> int:
-        """Of every frame."""
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether batches carry sequence numbers, for which frames leave room."""
-
-    @property
-    def buffer_bytes(self) -> int: ...
-
-    def route(self, topic: str, message: Outgoing, partitions: int) -> int:
-        """The partition of a message."""
-
-    def next_keyless(self, topic: str, partitions: int) -> int:
-        """The next partition for messages without a key."""
-
-    async def enqueue(
-        self, topic: str, number: int, run: FrameRun, dedup_ids: frozenset[str] | None = None
-    ) -> asyncio.Future[Stored]:
-        """Put frames into a partition's queue; the future is done when they are stored or given up."""
-
-    def warn(self, topic: str, number: int, error: BaseException, messages: int = 1) -> None:
-        """Log that messages were not delivered."""
+async def send_many(outbox: Outbox, topic: str, messages: SendInput) -> list[Sent]:
+    """Send all messages, and wait until each is stored or has failed."""
+    outbox.check_open()
+    encoder = outbox.encoder if outbox.encoder.is_topic_independent else await outbox.encoder.for_topic(topic)
+    sending = _SendMany(outbox, encoder, topic, await outbox.partitions(topic), outbox.trace())
+    try:
+        await sending.encode_all(messages)
+        outbox.send_now(topic)
+        await sending.settled()
+    except BaseException:
+        sending.log_failures_when_settled()
+        raise
+    return sending.results()
 
 
-class SendMany:
+class _SendMany:
     """One call of ``send_many``: gathers messages by partition, and enqueues them while the rest is being encoded."""
 
-    def __init__(self, outbox: PartitionSender, encoder: Encoder, topic: str, partitions: int, trace: Headers) -> None:
+    def __init__(self, outbox: Outbox, encoder: Encoder, topic: str, partitions: int, trace: Headers) -> None:
         self._outbox = outbox
         self._encoder = encoder
         self._topic = topic

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from goqueue.client.messages.outgoing_message import Outgoing, SendOptions, Sent
 from goqueue.client.producer.outbox import Outbox
 from goqueue.client.producer.send_input import LoopInput, SendInput
+from goqueue.client.producer.send_many import send_many
 
 
 class AsyncSender:
@@ -47,4 +48,4 @@ class AsyncSender:
         return await self._send_many(topic, messages)
 
     async def _send_many(self, topic: str, messages: SendInput) -> list[Sent]:
-        return await self._outbox.send_many(topic, messages)
+        return await send_many(self._outbox, topic, messages)

@@ -16,6 +16,7 @@ from goqueue.client.producer.outbox import Outbox, TransactionHooks
 from goqueue.client.producer.pending_batches import Stored
 from goqueue.client.producer.producer_session import ProducerSession
 from goqueue.client.producer.send_input import SendInput
+from goqueue.client.producer.send_many import send_many
 from goqueue.client.producer.sender import AsyncSender
 from goqueue.client.producer.sequences import ProducerIdentity
 from goqueue.client.producer.transaction_acks import add_each, take_messages
@@ -135,7 +136,7 @@ class AsyncTransaction(AsyncSender):
 
     async def _send_many(self, topic: str, messages: SendInput) -> list[Sent]:
         with self._work:
-            return await self._outbox.send_many(topic, messages)
+            return await send_many(self._outbox, topic, messages)
 
     async def send_frames(self, topic: str, partition: int, run: FrameRun) -> None:
         """Send frames encoded by the caller: of one partition, flagged as transactional, and fitting one batch with a

@@ -20,6 +20,7 @@ from goqueue.client.producer.outbox import Outbox, OutboxTerms
 from goqueue.client.producer.pending_batches import Stored
 from goqueue.client.producer.send_buffer import SendBuffer
 from goqueue.client.producer.send_input import LoopInput
+from goqueue.client.producer.send_many import send_many
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.wire.batch import FrameRun, parse_batch
 from goqueue.wire.batch_envelope import Piece
@@ -79,7 +80,7 @@ class Sender(Outbox):
         return await super().enqueue(topic, number, run, dedup_ids)
 
     def sending(self, messages: Any) -> asyncio.Task[list[Sent]]:
-        return asyncio.create_task(self.send_many("t", LoopInput(messages)))
+        return asyncio.create_task(send_many(self, "t", LoopInput(messages)))
 
 
 @pytest.mark.parametrize("partitions", [1, 8, 100])
@@ -143,7 +144,7 @@ async def test_a_list_that_is_changed_meanwhile_is_sent_as_it_was() -> None:
     values = [b"%d" % number for number in range(6_000)]
     given = LoopInput(values)
     values.clear()
-    assert [each.offset for each in await Sender().send_many("t", given)] == list(range(6_000))
+    assert [each.offset for each in await send_many(Sender(), "t", given)] == list(range(6_000))
 
 
 async def test_what_fails_when_nobody_asks_any_more_is_told_by_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -180,6 +181,6 @@ async def test_what_has_failed_before_the_messages_broke_off_is_told_by_the_log(
         raise BrokenOff
 
     with pytest.raises(BrokenOff):
-        await sender.send_many("t", LoopInput(values()))
+        await send_many(sender, "t", LoopInput(values()))
     await until(lambda: not sender.buffer.used_bytes)
     assert "message not delivered" in caplog.text
