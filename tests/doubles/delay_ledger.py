@@ -104,7 +104,8 @@ class Told:
 
 async def at_rest(broker: Broker) -> None:
     """Return when nothing is on its way to the disk or to readers, but for what waits for its time or for room."""
-    while broker.delays._firing._task is not None or broker._commits._running is not None:  # noqa: ASYNC110
+    firing = broker.delays._firing
+    while firing._task is not None or firing.not_durable or broker._commits._running is not None:  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 

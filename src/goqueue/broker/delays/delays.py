@@ -90,8 +90,12 @@ class Delays:
 
     @property
     def pending(self) -> int:
-        """How many messages wait, those of open transactions included."""
-        return self._firing.timers.pending
+        """How many messages wait, those of open transactions included.
+
+        A message that was due waits until its append is durable. Before that it counts in no group's lag, so it would
+        be missing from both numbers.
+        """
+        return self._firing.timers.pending + self._firing.not_durable
 
     def overdue(self, before_ns: int) -> list[Waiting]:
         """Partitions where something was due before that instant and still waits."""

@@ -98,6 +98,8 @@ class Firing:
         self._again: asyncio.TimerHandle | None = None
         self._stopped = False
         self.tally = DelayTally()
+        self.not_durable = 0
+        """Messages that were appended when they were due, and whose append is not durable yet: no reader sees them."""
 
     def forget(self, partition: Partition) -> None:
         """Drop what is due in a partition whose topic was deleted, and its timers."""
@@ -212,6 +214,7 @@ class Firing:
         for first, end in _batches(made):
             part = chosen[first:end]
             partition.append_fired(join_frames(made[first:end], now_ns), part, now_ns)
+            self.not_durable += len(part)
             partition.acknowledge(partition.log.end_offset).add_done_callback(partial(self._seen, due[first:end, 0]))
             self.tally.delivered += len(part)
             self.tally.delay_ns += len(part) * now_ns - sum(since_ns[first:end])
@@ -219,6 +222,7 @@ class Firing:
 
     def _seen(self, due_ns: NDArray[np.int64], acknowledged: asyncio.Future[None]) -> None:
         """A log that cannot be synced has said so, and takes no more writes."""
+        self.not_durable -= len(due_ns)
         if not acknowledged.cancelled() and acknowledged.exception() is None:
             late_s = (self._clock.now_ns() - due_ns) / NANOS_PER_SECOND
             if len(late_s) > _FEW:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 from behaviour.clock import MS
+from behaviour.faulty_files import FaultyFiles, of_topic
 from doubles.async_tests import until
 from doubles.delay_ledger import TOPIC, at_rest
 from doubles.delay_scripts import HOUR_MS, SECOND_MS, TICK_MS, Stage
+from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
 from goqueue.broker.delays import firing as firing_module
@@ -21,6 +24,7 @@ from goqueue.broker.partitions.partition_delays import FILE_NAME
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.runtime import timer_service as clockwork_module
 from goqueue.delivery.delay_index import PendingDelays
+from goqueue.model.config import Config, StorageConfig
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
 from goqueue.storage.files.atomic import write_atomically
@@ -80,6 +84,23 @@ async def test_what_is_due_while_the_disk_is_full_waits_and_comes_once_there_is_
     await until(lambda: stage.broker.delays.pending == 0)
     assert (await stage.look()).values == [b"v001", b"v002"]
     await stage.broker.close()
+
+
+@on_a_loop
+async def test_a_message_is_pending_until_it_is_durable_so_that_it_always_counts_somewhere(tmp_path: Path) -> None:
+    """Its append waits for the disk: it is not behind any group's lag yet."""
+    disk = FaultyFiles()
+    async with GroupBench(Config(storage=StorageConfig(path=str(tmp_path))), files=disk) as it:
+        await it.topic(partitions=1)
+        member = await it.join()
+        await it.broker.publish("t", [NewMessage(b"later", delay_ms=SECOND_MS)])
+        with disk.hanging(of_topic("t")) as syncing:
+            it.pass_time(SECOND_MS + TICK_MS)
+            await until(syncing.is_set)
+            assert (it.broker.delays.pending, it.lag()) == (1, 0)
+        await until(lambda: it.lag() == 1)
+        await until(lambda: it.broker.delays.pending == 0)
+        await it.ack(*await it.poll(member))
 
 
 @on_a_loop
