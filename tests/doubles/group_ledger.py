@@ -65,14 +65,14 @@ class Told:
             return
         if stream:
             self._check_committed(broker)
-        elif broker.groups.shards.of(GROUP).journal.machine.get(GROUP) is not None:
+        elif broker.groups.shards.get(GROUP) is not None:
             await self._check_late_acks(broker)
             received = await self._drain(broker)
             await settled(broker)
             self._check_messages(received, await self._dead_letters(broker))
 
     def _check_members(self, broker: Broker) -> None:
-        group = broker.groups.shards.of(GROUP).journal.machine.get(GROUP)
+        group = broker.groups.shards.of(GROUP).journal.machine.by_name.get(GROUP)
         if group is None:
             if self.exists:
                 raise Broken("a group is gone that was told of")

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from goqueue.coordination.assignment import assign_range, assign_sticky
-from goqueue.model.errors import MemberFenced, StaleGeneration, UnknownMember
+from goqueue.model.clock import NANOS_PER_MS
+from goqueue.model.errors import GroupConflict, MemberFenced, StaleGeneration, UnknownMember
 from goqueue.model.fields import shown
 from goqueue.model.ids import GroupId, PartitionKey
 
@@ -203,6 +204,28 @@ class Group:
     def decide_handovers(self, released: Sequence[PartitionKey]) -> list[AnyGroupEvent]:
         done = [partition for partition in released if partition in self.state.handovers]
         return [HandedOver(self.name, done)] if done else []
+
+    def decide_deletion(self, *, is_moving: bool) -> list[AnyGroupEvent]:
+        """``is_moving``: messages are on their way to the dead letters, which only the group knows of."""
+        if self.state.members:
+            raise GroupConflict(f"group {self.name!r} has {len(self.state.members)} members; they must leave first")
+        if is_moving:
+            raise GroupConflict(f"group {self.name!r} has messages on their way to the dead letters; try again")
+        return [GroupDeleted(self.name)]
+
+    def expired_members(self, heard_ns: Mapping[str, int], now_ns: int) -> list[str]:
+        """Members whose session timeout is over, by when each was last heard of."""
+        return [
+            name
+            for name, member in self.state.members.items()
+            if heard_ns[name] + member.session_timeout_ms * NANOS_PER_MS <= now_ns
+        ]
+
+    def idle_until_ns(self, idle_expiry_ms: int | None) -> int | None:
+        """When the group is deleted for having no members; ``None``: it has some, or stays without."""
+        if self.state.members or idle_expiry_ms is None:
+            return None
+        return self.state.empty_since_ns + idle_expiry_ms * NANOS_PER_MS
 
     def overdue(self, now_ns: int) -> list[PartitionKey]:
         """Partitions whose old owner has had its time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,9 +18,8 @@ from goqueue.coordination.group import (
 from goqueue.delivery.events import AnyQueueEvent, QueueClosed, QueueEvent, QueueOpened
 from goqueue.delivery.lease_acks import Recent
 from goqueue.delivery.queue import Queue, QueueDump
-from goqueue.model.errors import GroupNotFound
-from goqueue.model.fields import shown
-from goqueue.model.ids import GroupId, QueueKey, split_queue_key
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.ids import GroupId, QueueKey, TopicId, queue_key, split_queue_key
 
 GroupsEvent = AnyGroupEvent | AnyQueueEvent
 
@@ -45,30 +45,41 @@ class Groups:
     def names(self) -> list[str]:
         return sorted(self.by_name)
 
-    def __len__(self) -> int:
-        return len(self.by_name)
-
-    def get(self, name: str) -> Group | None:
-        return self.by_name.get(name)
-
-    def find(self, name: str) -> Group:
-        found = self.by_name.get(name)
-        if found is None:
-            raise GroupNotFound(f"group {shown(name)} does not exist")
-        return found
-
-    def queue(self, key: QueueKey) -> Queue | None:
-        return self.by_key.get(key)
-
-    def queue_at(self, key: QueueKey) -> Queue:
-        """One that there is."""
-        return self.by_key[key]
-
     def queues(self) -> list[Queue]:
         return list(self.by_key.values())
 
     def queues_of(self, group: Group) -> list[Queue]:
         return list(self._queues_of.get(group.state.identity, {}).values())
+
+    # Deciding
+
+    def decide_opening(
+        self, group: Group, starts: Mapping[tuple[TopicId, int], int], max_partitions: int
+    ) -> list[QueueOpened]:
+        """Queues for those partitions that are new to the group; ``starts`` has where it begins in each."""
+        opened = [
+            QueueOpened(key, group.name, topic_id, number, start)
+            for (topic_id, number), start in starts.items()
+            if (key := queue_key(group.state.identity, topic_id, number)) not in self.by_key
+        ]
+        if opened and len(opened) + len(self.queues_of(group)) > max_partitions:
+            raise InvalidRequest(
+                f"group {group.name!r} would have more than {max_partitions} partitions (limits.max_group_partitions)"
+            )
+        return opened
+
+    def decide_own_queue(
+        self, name: str, new_id: GroupId, topic_id: TopicId, partition: int, now_ns: int
+    ) -> list[GroupsEvent]:
+        """The queue of one of the broker's own groups, from the beginning of a partition, if it has none there yet.
+
+        The group is created with ``new_id`` when it is first needed.
+        """
+        group = self.by_name.get(name)
+        if group is not None:
+            return [*self.decide_opening(group, {(topic_id, partition): 0}, len(self.by_key) + 1)]
+        key = queue_key(new_id, topic_id, partition)
+        return [GroupMade(name, new_id, {}, now_ns), QueueOpened(key, name, topic_id, partition, 0)]
 
     # Changing
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from goqueue.delivery.events import Acked, AnyQueueEvent, Moved, Moving, Parts, Target
 from goqueue.delivery.queue import Queue
@@ -31,6 +31,12 @@ def decide_dead_letters(
     if target is None:
         return [Acked(key, parts, reason), Moved(key, fresh, lane)]
     return [Moving(key, parts, fresh, reason, target, lane)]
+
+
+def decide_moved(queue: Queue, offsets: Iterable[int]) -> list[Moved]:
+    """Copies of these messages are durable in their target: they are done."""
+    moved = sorted(set(offsets) & queue.moving.keys())
+    return [Moved(queue.key, to_runs(moved))] if moved else []
 
 
 def decide_redrive(queue: Queue, targets: Mapping[int, Target]) -> list[Moving]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from goqueue.delivery.claims import Claimed, to_parts
 from goqueue.delivery.dead_letters import decide_dead_letters
-from goqueue.delivery.events import Acked, AnyQueueEvent, Committed, Extended, Frozen, Released, total
+from goqueue.delivery.events import Acked, AnyQueueEvent, Extended, Frozen, Released, total
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.retry import Terms, decide_return
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
@@ -44,25 +44,19 @@ def decide_settlement(queue: Queue, claimed: Claimed, request: SettlementRequest
         case Verb.REJECT:
             events = decide_dead_letters(key, parts, [], request.reason or "rejected", terms.find_target())
         case Verb.FREEZE:
-            events = [Frozen(key, parts, request.holder)]
+            events = [decide_freeze(queue, claimed, request.holder)]
         case Verb.NACK:
             reason = request.reason or "nacked"
             events = decide_return(queue, claimed, reason, terms, delay_ms=request.delay_ms, backs_off=True)
     return Settled(events, total(parts))
 
 
+def decide_freeze(queue: Queue, claimed: Claimed, holder: str) -> Frozen:
+    """Messages are acked in a transaction, which holds them until it ends."""
+    return Frozen(queue.key, to_parts(claimed), holder)
+
+
 def decide_release_unseen(queue: Queue, member: str, unseen: Collection[int]) -> list[AnyQueueEvent]:
     """Leases that their member never received are ready for the next poll, and the delivery does not count."""
     held = [(batch, batch.bits) for batch in queue.batches() if batch.member == member and batch.lease in unseen]
     return [Released(queue.key, to_parts(held))] if held else []
-
-
-def decide_acks_below(queue: Queue, offset: int) -> list[AnyQueueEvent]:
-    """A member of a queue commits ``offset``: what was delivered below it is done, and nothing else."""
-    parts = queue.delivered_below(offset)
-    return [Acked(queue.key, parts)] if parts else []
-
-
-def decide_commit(queue: Queue, offset: int, since: int = 0) -> list[AnyQueueEvent]:
-    """A stream group goes on at ``offset``, unless it is there or further, or was set back behind ``since``."""
-    return [Committed(queue.key, offset)] if since <= queue.committed < offset else []

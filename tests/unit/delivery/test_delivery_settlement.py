@@ -6,10 +6,11 @@ import pytest
 from doubles.decided_queue import FIRST, MEMBER, NOW_NS, SECOND, TARGET, Q, a_queue, apply, held, terms
 
 from goqueue.delivery.claims import claim_below, claim_lease, claim_message, to_parts
+from goqueue.delivery.committed_offsets import decide_acks_below, decide_commit
 from goqueue.delivery.events import Acked, Committed, Extended, Frozen, Moving, Redelivered, Released, Returned
 from goqueue.delivery.in_flight_batch import READY, SPAN
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.settlement import decide_acks_below, decide_commit, decide_release_unseen, decide_settlement
+from goqueue.delivery.settlement import decide_release_unseen, decide_settlement
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest, StaleReceipt

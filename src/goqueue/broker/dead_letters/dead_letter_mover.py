@@ -24,7 +24,8 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import UNBOUNDED, Bounds, read_messages
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.queues.tally import Tally
-from goqueue.delivery.events import Moved, Target
+from goqueue.delivery.dead_letters import decide_moved
+from goqueue.delivery.events import Target
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.ids import TopicId
@@ -234,10 +235,9 @@ class DeadLetterMover:
 
     def _done(self, queue: Queue, offsets: Iterable[int]) -> None:
         progress = self._progress[queue.key]
-        moved = sorted(set(offsets) & queue.moving.keys())
-        if moved and self._is_current(queue):
+        if self._is_current(queue):
             # Not waited for: if it is lost, the copies are found again.
-            self._shard.change(queue.group, [Moved(queue.key, to_runs(moved))])
+            self._shard.change(queue.group, decide_moved(queue, offsets))
         progress.copied.difference_update(list(offsets))
 
     def _count(self, queue: Queue, carried: int) -> None:

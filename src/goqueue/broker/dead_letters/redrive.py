@@ -15,9 +15,8 @@ from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic, ta
 from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.read import Bounds, read_messages
 from goqueue.broker.partitions.topic import Topic
-from goqueue.coordination.group import GroupMade
 from goqueue.delivery.dead_letters import decide_redrive
-from goqueue.delivery.events import QueueOpened, Target
+from goqueue.delivery.events import Target
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import GroupNotFound, InvalidRequest, TopicNotFound
 from goqueue.model.ids import GroupId, TopicId, queue_key
@@ -256,14 +255,12 @@ class DeadLetters:
     def _queue(self, topic: Topic, partition: int) -> Queue:
         """Where it is kept what was redriven of a partition; made when it is first needed."""
         shard = self._shards.of(REDRIVE)
-        machine = shard.journal.machine
-        if REDRIVE not in machine.by_name:
-            identity = GroupId(self._shards.host.randomness.random_bytes(8).hex())
-            shard.change(REDRIVE, [GroupMade(REDRIVE, identity, {}, self._shards.clock.now_ns())])
-        key = queue_key(machine.by_name[REDRIVE].state.identity, topic.record.topic_id, partition)
-        if key not in machine.by_key:
-            shard.change(REDRIVE, [QueueOpened(key, REDRIVE, topic.record.topic_id, partition, 0)])
-        return machine.by_key[key]
+        machine, topic_id = shard.journal.machine, topic.record.topic_id
+        new_id = GroupId(self._shards.host.randomness.random_bytes(8).hex())
+        shard.change(
+            REDRIVE, machine.decide_own_queue(REDRIVE, new_id, topic_id, partition, self._shards.clock.now_ns())
+        )
+        return machine.by_key[queue_key(machine.by_name[REDRIVE].state.identity, topic_id, partition)]
 
 
 def _letter(partition: int, message: Message, queue: Queue | None) -> DeadLetter | None:

@@ -23,6 +23,7 @@ from goqueue.broker.runtime.named_timers import NamedTimers
 from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.coordination.group import AnyGroupEvent, Group, HandedOver, Rebalanced
 from goqueue.coordination.groups import Groups, GroupsEvent
+from goqueue.delivery.committed_offsets import decide_cut
 from goqueue.delivery.events import Acked, Committed, CutTo, Dropped, QueueClosed, QueueEvent, ResetTo
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal
@@ -197,19 +198,17 @@ class GroupShard:
         if place is None:
             return
         topic, partition = place
-        end = partition.log.end_offset
-        # What is done may lie beyond the front: the broker's own group is not polled, and others may have gone back.
-        known = queue.known_end
-        if known > end:
+        cut = decide_cut(queue, partition.log.end_offset)
+        if cut:
             log.warning(
                 "a group was ahead of its partition, which a crash cut short; it goes on at the end",
                 group=queue.group,
                 topic=topic.name,
                 partition=queue.partition,
-                group_at=known,
-                end_offset=end,
+                group_at=queue.known_end,
+                end_offset=partition.log.end_offset,
             )
-            self.change(queue.group, [CutTo(queue.key, end)])
+            self.change(queue.group, cut)
         self.watch(queue)
         self.rearm(queue)
         work.take_up_queue(queue)

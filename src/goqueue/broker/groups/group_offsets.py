@@ -16,9 +16,8 @@ from goqueue.broker.queues.transactional_acks import TransactionalAcks
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
-from goqueue.delivery.events import ResetTo
+from goqueue.delivery.committed_offsets import decide_acks_below, decide_commit, decide_reset
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.settlement import decide_acks_below, decide_commit
 from goqueue.model.errors import NotAssigned, OffsetOutOfRange
 from goqueue.model.fields import shown
 from goqueue.model.ids import partition_key, queue_key
@@ -145,10 +144,8 @@ class GroupOffsets:
         for topic in topics:
             for number, offset in offsets[topic.name].items():
                 partition = topic.partition(number)
-                start, end = partition.log.start_offset, partition.high_watermark
-                if not start <= offset <= end:
-                    raise OffsetOutOfRange(f"offset {shown(offset)} is not there; there are {start} to {end}")
-                events.append(ResetTo(queue_key(group.group.state.identity, topic.record.topic_id, number), offset))
+                key = queue_key(group.group.state.identity, topic.record.topic_id, number)
+                events.append(decide_reset(key, offset, partition.log.start_offset, partition.high_watermark))
                 if stretch.is_over:
                     await stretch.rest()
         # It may have been deleted meanwhile, or know other topics.

@@ -27,9 +27,10 @@ from goqueue.broker.queues.settlement_service import SettlementService
 from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.broker.queues.tally import Tally
 from goqueue.broker.queues.transactional_acks import TransactionalAcks
-from goqueue.coordination.group import Group, GroupDeleted
+from goqueue.coordination.group import Group
+from goqueue.coordination.group_configuration import decide_change
 from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
-from goqueue.model.errors import GoQueueError, GroupConflict
+from goqueue.model.errors import GoQueueError
 from goqueue.model.group_settings import parse_group_settings
 from goqueue.model.logging import get_logger
 from goqueue.model.names import check_group_name
@@ -177,10 +178,9 @@ class GroupService:
         shard = self.shards.of(name)
         group = shard.get(name)
         if group is None:
-            shard.change(name, [self._membership.made(name, settings)])
+            shard.change(name, [self._membership.decide_creation(name, settings)])
         else:
-            self._membership.check_fits(group, settings)
-            group.change(self._membership.changed(group.group, settings))
+            group.change(decide_change(group.group, group.settings, settings))
         group = self.shards.find(name)
         self._expiry.arm(group)
         group.runtime.wake_all()
@@ -190,12 +190,7 @@ class GroupService:
     async def delete(self, name: str) -> None:
         """Forget a group that has no members, and everything it knew."""
         group = self.shards.find(name)
-        members = len(group.group.state.members)
-        if members:
-            raise GroupConflict(f"group {name!r} has {members} members; they must leave first")
-        if any(queue.moving for queue in group.queues()):
-            raise GroupConflict(f"group {name!r} has messages on their way to the dead letters; try again")
-        group.change([GroupDeleted(name)])
+        group.change(group.group.decide_deletion(is_moving=any(queue.moving for queue in group.queues())))
         await group.journal.settled()
         log.info("group deleted", group=name)
 

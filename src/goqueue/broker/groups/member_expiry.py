@@ -6,7 +6,7 @@ from goqueue.broker.events.event_recorder import INTERNAL
 from goqueue.broker.group_shards.group_shard import ActiveGroup, GroupShard
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.queues.returns import Returns
-from goqueue.coordination.group import GroupDeleted, Member
+from goqueue.coordination.group import Member
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.model.clock import NANOS_PER_MS, Clock
 from goqueue.model.logging import get_logger
@@ -61,12 +61,10 @@ class MemberExpiry:
         if overdue:
             log.warning("partitions are taken from members that did not let go", group=name, partitions=len(overdue))
             group.change(group.group.decide_handovers(overdue))
-        silent = [
-            member.member_id
-            for member in group.group.state.members.values()
-            if not (session := group.runtime.session_or_new(member.member_id, heard_ns)).calls
-            and session.heard_ns + member.session_timeout_ms * NANOS_PER_MS <= heard_ns
-        ]
+        # A member that has a call open is heard of all the time.
+        sessions = {each: group.runtime.session_or_new(each, heard_ns) for each in group.group.state.members}
+        heard = {each: heard_ns if session.calls else session.heard_ns for each, session in sessions.items()}
+        silent = group.group.expired_members(heard, heard_ns)
         if silent:
             log.warning("members were not heard of and are taken out", group=name, members=silent[:10])
             self.remove(group, silent, orderly=False)
@@ -74,11 +72,10 @@ class MemberExpiry:
         if ends_at_ns is None or ends_at_ns > now_ns:
             self.arm(group)
         elif any(queue.moving for queue in group.queues()):
-            # What is on its way to the dead letters is known to the group alone.
             shard.group_times.set(name, now_ns + _LOOK_AGAIN_NS)
         else:
             log.info("a group without members is deleted", group=name)
-            group.change([GroupDeleted(name)])
+            group.change(group.group.decide_deletion(is_moving=False))
 
     def remove(self, group: ActiveGroup, gone: list[str], *, orderly: bool) -> None:
         """Take members out of the group, and return to the queues what they have in flight."""
@@ -95,8 +92,5 @@ class MemberExpiry:
 
 
 def _idle_until_ns(group: ActiveGroup) -> int | None:
-    """When a group that has no members is deleted."""
-    state, idle_ms = group.group.state, group.settings.idle_expiry_ms
-    if state.members or idle_ms is None or group.name.startswith(INTERNAL):
-        return None
-    return state.empty_since_ns + idle_ms * NANOS_PER_MS
+    """When a user's group is deleted for having no members."""
+    return None if group.name.startswith(INTERNAL) else group.group.idle_until_ns(group.settings.idle_expiry_ms)

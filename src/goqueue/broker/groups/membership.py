@@ -6,17 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from goqueue.broker.group_shards.group_shard import ActiveGroup
 from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.groups.member_expiry import MemberExpiry
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.queues.returns import Returns
 from goqueue.broker.queues.stream_commits import StreamCommits
-from goqueue.coordination.group import Group, GroupChanged, GroupMade, Member, new_state
+from goqueue.coordination.group import Group, GroupMade, Member, new_state
+from goqueue.coordination.group_configuration import decide_change, decide_creation, initial_overrides
 from goqueue.coordination.groups import GroupsEvent
-from goqueue.model.errors import GroupConflict, InvalidRequest, InvalidSettings
+from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown, specs
-from goqueue.model.group_settings import GroupSettings, check_together, parse_group_settings
+from goqueue.model.group_settings import GroupSettings, parse_group_settings
 from goqueue.model.ids import GroupId, PartitionKey, split_partition_key
 from goqueue.model.logging import get_logger
 from goqueue.model.names import check_group_name
@@ -88,13 +88,12 @@ class Membership:
         active = shard.get(name)
         events: list[GroupsEvent] = []
         if active is None:
-            made = self.made(name, self._begun_with(initial, settings))
-            events.append(made)
-            group = Group(new_state(made), {})
+            created = self.decide_creation(name, initial_overrides(initial, settings, self._host.config.group))
+            events.append(created)
+            group = Group(new_state(created), {})
         else:
-            self.check_fits(active, settings)
             group = active.group
-            events += self.changed(group, settings)
+            events += decide_change(group, active.settings, settings)
         effective = self._host.config.group.with_overrides(group.state.fixed | group.state.overrides | settings)
         replaced = group.instance(request.instance_id) if request.instance_id else None
         limit = self._host.config.limits.max_group_members
@@ -133,55 +132,13 @@ class Membership:
         await shard.journal.settled()
         return self.assignment(name, member.member_id)
 
-    def _begun_with(self, initial: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-        """What a group begins with, unless that does not go together with what was asked for, or with the defaults."""
-        both = initial | settings
-        chosen = self._host.config.group.with_overrides(both)
-        try:
-            check_together(chosen.kind, chosen.mode, chosen.ordering)
-        except InvalidSettings:
-            return settings
-        return both
-
-    def made(self, name: str, settings: dict[str, Any]) -> GroupMade:
+    def decide_creation(self, name: str, overrides: dict[str, Any]) -> GroupMade:
         """A new group, if there is room for one more."""
         limit = self._host.config.limits.max_groups
         if self._shards.count() >= limit:
             raise InvalidRequest(f"there are {limit} groups already, the most that limits.max_groups allows")
-        chosen = self._host.config.group.with_overrides(settings)
-        check_together(chosen.kind, chosen.mode, chosen.ordering)
-        # Another default tomorrow must not make another group of it.
-        fixed = {each: getattr(chosen, each) for each, spec in specs(GroupSettings).items() if spec.fixed}
-        return GroupMade(name, GroupId(self._new_id()), settings, self._clock.now_ns(), fixed)
-
-    def check_fits(self, group: ActiveGroup, settings: dict[str, Any]) -> None:
-        """Whoever joins an existing group may name its fixed settings, and change those that its members go by only
-        while there are none."""
-        effective = group.settings
-        for each, spec in specs(GroupSettings).items():
-            if each not in settings or not spec.fixed or getattr(effective, each) == settings[each]:
-                continue
-            if not spec.while_empty:
-                raise GroupConflict(
-                    f"group {group.name!r} has {each} {getattr(effective, each)!r}, which cannot be changed to "
-                    f"{settings[each]!r}"
-                )
-            members = len(group.group.state.members)
-            if members:
-                raise GroupConflict(
-                    f"group {group.name!r} has {each} {getattr(effective, each)!r}, which can be changed to "
-                    f"{settings[each]!r} only while it has no members; it has {members}"
-                )
-        wanted = effective.with_overrides(settings)
-        check_together(wanted.kind, wanted.mode, wanted.ordering)
-
-    def changed(self, group: Group, settings: dict[str, Any]) -> list[GroupChanged]:
-        """What is not fixed is as the last one who named it wants it."""
-        overrides = group.state.overrides | settings
-        if overrides == group.state.overrides:
-            return []
-        log.info("a group's settings change", group=group.name, settings=settings)
-        return [GroupChanged(group.name, overrides)]
+        group_id = GroupId(self._new_id())
+        return decide_creation(name, group_id, overrides, self._host.config.group, self._clock.now_ns())
 
     def _check_join(self, request: Join) -> None:
         if not 1 <= len(request.client_id) <= MAX_CLIENT_ID or not request.client_id.isprintable():

@@ -12,9 +12,9 @@ from goqueue.coordination.group import Group, Member, Rules
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.events import QueueClosed, QueueOpened
 from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND
-from goqueue.model.errors import GoQueueError, InvalidRequest, TopicNotFound
+from goqueue.model.errors import GoQueueError, TopicNotFound
 from goqueue.model.group_settings import GroupSettings
-from goqueue.model.ids import PartitionKey, partition_key, queue_key
+from goqueue.model.ids import PartitionKey, partition_key
 from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
@@ -54,20 +54,14 @@ class Subscriptions:
         self, shard: GroupShard, group: Group, topics: Sequence[Topic], settings: GroupSettings
     ) -> list[QueueOpened]:
         """Queues for partitions that are new to the group. They begin where the group begins, as of now."""
-        events = []
-        machine = shard.journal.machine
-        for topic in topics:
-            for number, partition in enumerate(topic.partitions):
-                key = queue_key(group.state.identity, topic.record.topic_id, number)
-                if key not in machine.by_key:
-                    start = partition.stable_end if settings.start == "latest" else partition.log.start_offset
-                    events.append(QueueOpened(key, group.name, topic.record.topic_id, number, start))
-        limit = self._host.config.limits.max_group_partitions
-        if events and len(events) + len(machine.queues_of(group)) > limit:
-            raise InvalidRequest(
-                f"group {group.name!r} would have more than {limit} partitions (limits.max_group_partitions)"
-            )
-        return events
+        starts = {
+            (topic.record.topic_id, number): partition.stable_end
+            if settings.start == "latest"
+            else partition.log.start_offset
+            for topic in topics
+            for number, partition in enumerate(topic.partitions)
+        }
+        return shard.journal.machine.decide_opening(group, starts, self._host.config.limits.max_group_partitions)
 
     def watch(self, group: ActiveGroup, topics: Sequence[Topic]) -> None:
         wanted = {topic.record.topic_id for topic in topics}

@@ -8,7 +8,7 @@ from goqueue.broker.group_shards.group_shard import ActiveGroup
 from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.transaction_records import GroupOffset
-from goqueue.delivery.settlement import decide_commit
+from goqueue.delivery.committed_offsets import decide_commit
 from goqueue.model.clock import NANOS_PER_MS
 
 

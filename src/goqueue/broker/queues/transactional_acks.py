@@ -10,12 +10,13 @@ from goqueue.broker.queues.receipt_claims import QueueClaims, RequestClaims
 from goqueue.broker.queues.tally import Tally
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
-from goqueue.delivery.claims import Claimed, claim_below, members_of, to_parts
-from goqueue.delivery.events import Acked, Frozen, total
+from goqueue.delivery.claims import Claimed, claim_below, members_of
+from goqueue.delivery.committed_offsets import decide_commit
+from goqueue.delivery.events import Acked, total
 from goqueue.delivery.in_flight_batch import InFlightBatch
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.retry import decide_thaw, whole
-from goqueue.delivery.settlement import decide_commit
+from goqueue.delivery.settlement import decide_freeze
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
 
 
@@ -110,7 +111,6 @@ def _thaw(
 
 def _freeze(group: ActiveGroup, claims: Sequence[tuple[Queue, Claimed]], holder: str) -> list[GroupAcks]:
     """Of one group, so that it is one decision."""
-    acks = [GroupAcks(group.name, queue.key, to_parts(claimed)) for queue, claimed in claims]
-    events = [Frozen(ack.queue, ack.parts, holder) for ack in acks]
+    events = [decide_freeze(queue, claimed, holder) for queue, claimed in claims]
     group.change(events, freed=set().union(*(members_of(claimed) for _, claimed in claims)))
-    return acks
+    return [GroupAcks(group.name, event.q, event.parts) for event in events]

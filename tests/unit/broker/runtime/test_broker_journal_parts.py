@@ -86,13 +86,13 @@ class Life:
         self.serial = 0
 
     def decide(self, groups: Groups, command: str, name: str, number: int) -> list[Any]:
-        group = groups.get(name)
+        group = groups.by_name.get(name)
         self.serial += 1
         if group is None:
             return [GroupMade(name, f"id{self.serial}", {}, self.serial)]
         topic = TOPICS[number % len(TOPICS)]
         key = queue_key(group.state.identity, topic, 0)
-        queue = groups.queue(key)
+        queue = groups.by_key.get(key)
         if command == "delete":
             return [GroupDeleted(name)]
         if command == "change":
@@ -179,7 +179,7 @@ def test_a_load_after_any_interleaving_of_events_and_a_snapshot_gives_the_live_s
         loaded = opened(disk, Groups, GroupsEvent)
         assert shape(loaded.machine) == shape(journal.machine)
         for name in journal.machine.names():
-            live, again = journal.machine.find(name), loaded.machine.find(name)
+            live, again = journal.machine.by_name[name], loaded.machine.by_name[name]
             assert again.in_flight == live.in_flight
             assert {q.key for q in loaded.machine.queues_of(again)} == {q.key for q in journal.machine.queues_of(live)}
 
@@ -202,7 +202,7 @@ def test_a_group_that_was_deleted_and_made_again_during_a_snapshot_is_kept() -> 
 
         journal.machine.dump = gone  # type: ignore[method-assign]
         await journal.snapshot()
-        assert opened(disk, Groups, GroupsEvent).machine.find("g").state.identity == "two"
+        assert opened(disk, Groups, GroupsEvent).machine.by_name["g"].state.identity == "two"
 
     asyncio.run(run())
 
