@@ -9,6 +9,8 @@ from uuid import UUID
 
 import msgspec
 
+from goqueue.model.ids import SchemaId
+
 COMPATIBILITIES = (
     "NONE",
     "BACKWARD",
@@ -36,13 +38,13 @@ class Reference(msgspec.Struct, frozen=True):
     name: str
     subject: str
     version: int
-    schema_id: int = 0
+    schema_id: SchemaId = SchemaId(0)
 
 
 class SchemaRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A schema as it was registered first. ``fingerprint`` decides whether another is the same."""
 
-    schema_id: int
+    schema_id: SchemaId
     kind: str
     text: str
     fingerprint: str
@@ -60,7 +62,7 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
     """``deleted``: softly, so that it can still be found by who asks for deleted ones, and be deleted for good."""
 
     version: int
-    schema_id: int
+    schema_id: SchemaId
     deleted: bool = False
 
 
@@ -88,7 +90,7 @@ class SchemaAdded(msgspec.Struct, frozen=True, tag="schema_added"):
 class VersionAdded(msgspec.Struct, frozen=True, tag="version_added"):
     subject: str
     version: int
-    schema_id: int
+    schema_id: SchemaId
 
 
 class VersionsDeleted(msgspec.Struct, frozen=True, tag="versions_deleted"):

@@ -34,6 +34,7 @@ from goqueue.model.errors import (
     SubjectNotFound,
     VersionNotFound,
 )
+from goqueue.model.ids import SchemaId
 
 _SETTINGS = "settings "
 _SCHEMA = "schema "
@@ -47,21 +48,21 @@ class SchemaState:
     """What the journal ``__schemas`` amounts to."""
 
     def __init__(self) -> None:
-        self.records: dict[int, SchemaRecord] = {}
+        self.records: dict[SchemaId, SchemaRecord] = {}
         self.subjects: dict[str, Subject] = {}
         self.configs: dict[str, dict[str, Any]] = {}
         self.modes: dict[str, str] = {}
         """By subject, as the configs; ``GLOBAL`` for the registry's own."""
         self.size = 0
         """How many bytes all schemas have, those included that no version refers to any more."""
-        self._ids: dict[str, int] = {}
+        self._ids: dict[str, SchemaId] = {}
         """By fingerprint."""
-        self._guids: dict[str, int] = {}
+        self._guids: dict[str, SchemaId] = {}
         self._last_id = 0
         self._skipped_to = 0
-        self._referrers: dict[tuple[str, int], set[int]] = {}
+        self._referrers: dict[tuple[str, int], set[SchemaId]] = {}
         """Which schemas refer to a version of a subject, in use or not."""
-        self._uses: dict[int, SortedSet[tuple[str, int]]] = {}
+        self._uses: dict[SchemaId, SortedSet[tuple[str, int]]] = {}
         """Which subjects and versions are a schema, deleted or not."""
         self._names: SortedSet[str] = SortedSet()
         self._live_names: SortedSet[str] = SortedSet()
@@ -100,7 +101,7 @@ class SchemaState:
         there = "" if deleted else " that is not deleted"
         raise VersionNotFound(f"Version {version} not found. Subject {quoted(name)} has no such version{there}")
 
-    def record(self, schema_id: int) -> SchemaRecord:
+    def record(self, schema_id: SchemaId) -> SchemaRecord:
         """A schema that some version refers to, be it softly deleted."""
         found = self.records.get(schema_id)
         if found is None or schema_id not in self._uses:
@@ -122,14 +123,14 @@ class SchemaState:
         """Subjects of the form ``:.context:subject`` have one; all others are in the one called ``.``."""
         return sorted({".", *(context_of(name) for name in self.names())})
 
-    def used_by(self, schema_id: int, *, deleted: bool = False) -> Iterator[tuple[str, int]]:
+    def used_by(self, schema_id: SchemaId, *, deleted: bool = False) -> Iterator[tuple[str, int]]:
         """Subjects and versions that are this schema, in order."""
         known = self._uses.get(schema_id)
         for name, version in () if known is None else known.ordered():
             if deleted or not self.subjects[name].versions[version].deleted:
                 yield name, version
 
-    def is_used(self, schema_id: int, *, deleted: bool = False) -> bool:
+    def is_used(self, schema_id: SchemaId, *, deleted: bool = False) -> bool:
         """Whether some version is this schema."""
         known = self._uses.get(schema_id)
         if known is None or deleted:
@@ -150,7 +151,7 @@ class SchemaState:
         ]
         return max(found, key=lambda each: each.version, default=None)
 
-    def referencing(self, name: str, version: int, *, deleted: bool = False) -> list[int]:
+    def referencing(self, name: str, version: int, *, deleted: bool = False) -> list[SchemaId]:
         """Ids of schemas, used by some version, that refer to this one."""
         found = self._referrers.get((name, version), ())
         return sorted(each for each in found if self.is_used(each, deleted=deleted))
@@ -230,13 +231,13 @@ class SchemaState:
             else:
                 names.discard(name)
 
-    def _note_use(self, schema_id: int, name: str, version: int) -> None:
+    def _note_use(self, schema_id: SchemaId, name: str, version: int) -> None:
         known = self._uses.get(schema_id)
         if known is None:
             known = self._uses[schema_id] = SortedSet()
         known.add((name, version))
 
-    def _forget_use(self, schema_id: int, name: str, version: int) -> None:
+    def _forget_use(self, schema_id: SchemaId, name: str, version: int) -> None:
         self._uses[schema_id].discard((name, version))
         if not self._uses[schema_id]:
             del self._uses[schema_id]
@@ -270,7 +271,7 @@ class SchemaState:
             setting = Setting(self.configs.get(name), self.modes.get(name))
             return None if setting == Setting() else msgspec.json.encode(setting)
         if part.startswith(_SCHEMA):
-            return msgspec.json.encode(self.records[int(part.removeprefix(_SCHEMA))])
+            return msgspec.json.encode(self.records[SchemaId(int(part.removeprefix(_SCHEMA)))])
         subject = self.subjects.get(part.removeprefix(_SUBJECT))
         return None if subject is None else msgspec.json.encode(subject)
 

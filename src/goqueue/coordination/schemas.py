@@ -39,6 +39,7 @@ from goqueue.model.errors import (
     VersionNotSoftDeleted,
     VersionSoftDeleted,
 )
+from goqueue.model.ids import SchemaId
 
 _SOFT_DELETED = "was soft deleted.Set permanent=true to delete permanently"
 """Word for word as registries say it, for clients that look for it."""
@@ -58,7 +59,7 @@ class Schemas(SchemaState):
         schema_id = self._ids.get(record.fingerprint)
         self._check_room(name, record, schema_id, limits)
         if schema_id is None:
-            schema_id = record.schema_id or self._last_id + 1
+            schema_id = record.schema_id or SchemaId(self._last_id + 1)
             if schema_id in self.records:
                 raise SchemaIdTaken(
                     f"Overwrite new schema with id {schema_id} is not permitted: the id stands for another one already"
@@ -145,7 +146,7 @@ class Schemas(SchemaState):
     def _has_schemas(self, name: str) -> bool:
         return bool(self._live_names) if name == GLOBAL else name in self._live_names
 
-    def _check_room(self, name: str, record: SchemaRecord, schema_id: int | None, limits: SchemasConfig) -> None:
+    def _check_room(self, name: str, record: SchemaRecord, schema_id: SchemaId | None, limits: SchemasConfig) -> None:
         """``schema_id`` is what the schema has already, if it is known."""
         if schema_id not in self._uses and len(self._uses) >= limits.max_schemas:
             raise InvalidRequest(

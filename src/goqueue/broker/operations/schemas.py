@@ -14,6 +14,7 @@ from goqueue.broker.registry.compatibility_check import Verdict
 from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.broker.registry.schema_registry import Registered
 from goqueue.coordination.schema_records import GLOBAL, SchemaRecord, Version
+from goqueue.model.ids import SchemaId
 from goqueue.schemas.formats import formatted
 
 
@@ -34,13 +35,13 @@ class SchemaOperations(ResourceOperations):
     @operation("schemas.get", Resource.SCHEMA)
     def get(self, caller: Caller, schema_id: int) -> Coroutine[Any, Any, SchemaRecord]:
         """A schema by its id, also one whose versions are all softly deleted."""
-        return self._host.schemas.record(schema_id)
+        return self._host.schemas.record(SchemaId(schema_id))
 
     @operation("schemas.get_with_last_id", Resource.SCHEMA)
     async def get_with_last_id(self, caller: Caller, schema_id: int) -> tuple[SchemaRecord, int]:
         """The same, and the largest id that was given."""
         registry = self._host.schemas
-        record = await registry.record(schema_id)
+        record = await registry.record(SchemaId(schema_id))
         last_id = registry.state.last_id
         await registry.on_disk()
         return record, last_id
@@ -66,7 +67,7 @@ class SchemaOperations(ResourceOperations):
     ) -> list[str]:
         """The names of subjects that have the schema as a version; only ``subject`` unless that is empty."""
         registry = self._host.schemas
-        record = await registry.record(schema_id)
+        record = await registry.record(SchemaId(schema_id))
         # They come in order, and a subject may be there with several versions.
         names = (name for name, _ in groupby(self._uses(record, subject, deleted), key=itemgetter(0)))
         found = list(islice(names, start, start + count))
@@ -79,7 +80,7 @@ class SchemaOperations(ResourceOperations):
     ) -> list[tuple[str, int]]:
         """The same with the version numbers."""
         registry = self._host.schemas
-        record = await registry.record(schema_id)
+        record = await registry.record(SchemaId(schema_id))
         found = list(islice(self._uses(record, subject, deleted), start, start + count))
         await registry.on_disk()
         return found
@@ -176,7 +177,7 @@ class SchemaOperations(ResourceOperations):
         return self._host.schemas.find(subject, draft, normalize=normalize, deleted=deleted)
 
     @operation("versions.list_referencing", Resource.SUBJECT)
-    async def referencing(self, caller: Caller, subject: str, version: int | None) -> list[int]:
+    async def referencing(self, caller: Caller, subject: str, version: int | None) -> list[SchemaId]:
         """Ids of the schemas that refer to a version."""
         registry = self._host.schemas
         found = await registry.version(subject, version)

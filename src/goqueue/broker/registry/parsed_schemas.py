@@ -17,6 +17,7 @@ from goqueue.broker.runtime.shared_tasks import SharedTasks
 from goqueue.coordination.schema_records import Reference, SchemaRecord
 from goqueue.model.bounded_cache import BoundedCache
 from goqueue.model.errors import ShuttingDown
+from goqueue.model.ids import SchemaId
 from goqueue.schemas.base import ParsedSchema, SchemaKind
 from goqueue.schemas.parsing import parse_schema, schema_kind
 
@@ -26,7 +27,7 @@ _LEAST_SIZE = 1_000
 _MAX_DIGESTS = 100_000
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-RecordOf = Callable[[int], SchemaRecord]
+RecordOf = Callable[[SchemaId], SchemaRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,8 @@ class ParsedSchemas:
         self._record_of = record_of
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="goqueue-registry")
         self._closed = False
-        self._kept: BoundedCache[int, ParsedSchema] = BoundedCache(max_bytes)
-        self._digests: BoundedCache[tuple[int, bool], bytes] = BoundedCache(_MAX_DIGESTS)
+        self._kept: BoundedCache[SchemaId, ParsedSchema] = BoundedCache(max_bytes)
+        self._digests: BoundedCache[tuple[SchemaId, bool], bytes] = BoundedCache(_MAX_DIGESTS)
         self._tasks: SharedTasks[Any] = SharedTasks()
 
     async def close(self) -> None:
@@ -74,11 +75,11 @@ class ParsedSchemas:
         )
         return found
 
-    async def get(self, schema_id: int) -> ParsedSchema:
+    async def get(self, schema_id: SchemaId) -> ParsedSchema:
         """A registered schema."""
         return await self._get(schema_id, {})
 
-    async def _get(self, schema_id: int, held: dict[int, ParsedSchema]) -> ParsedSchema:
+    async def _get(self, schema_id: SchemaId, held: dict[SchemaId, ParsedSchema]) -> ParsedSchema:
         """``held``: schemas parsed for the same request. They may be too large for the cache, and are parsed once."""
         if schema_id in held:
             return held[schema_id]
@@ -90,11 +91,11 @@ class ParsedSchemas:
         return found
 
     async def _referred(
-        self, references: Sequence[Reference], held: dict[int, ParsedSchema]
+        self, references: Sequence[Reference], held: dict[SchemaId, ParsedSchema]
     ) -> dict[str, ParsedSchema]:
         return {each.name: await self._get(each.schema_id, held) for each in references}
 
-    async def digest(self, schema_id: int, *, normalized: bool) -> bytes:
+    async def digest(self, schema_id: SchemaId, *, normalized: bool) -> bytes:
         """The digest of the canonical or normalized text."""
         key = schema_id, normalized
         found = self._digests.get(key)
@@ -104,14 +105,14 @@ class ParsedSchemas:
             self._digests.put(key, found)
         return found
 
-    async def _read(self, schema_id: int, held: dict[int, ParsedSchema]) -> ParsedSchema:
+    async def _read(self, schema_id: SchemaId, held: dict[SchemaId, ParsedSchema]) -> ParsedSchema:
         record = self._record_of(schema_id)
         used = await self._referred(record.references, held)
         parsed = await self.in_thread(parse_schema, schema_kind(record.kind), record.text, used, is_registered=True)
         self._kept.put(schema_id, parsed, self.size_of(schema_id))
         return parsed
 
-    def size_of(self, schema_id: int) -> int:
+    def size_of(self, schema_id: SchemaId) -> int:
         """The size of its text and of all schemas that it refers to, since it keeps them in memory."""
         size, seen, waiting = 0, {schema_id}, [schema_id]
         while waiting:

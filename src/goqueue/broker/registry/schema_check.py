@@ -15,6 +15,7 @@ from goqueue.broker.registry.schema_registry import SchemaRegistry
 from goqueue.broker.registry.validator_cache import Ready, ValidatorCache
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.model.errors import GoQueueError, SchemaViolation, ShuttingDown
+from goqueue.model.ids import SchemaId
 from goqueue.model.message import Message
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.compression import decompress, decompress_within
@@ -63,7 +64,7 @@ class SchemaCheck:
     async def problems(self, topic: Topic, values: Iterable[Value]) -> Problems:
         """What is wrong with each value that does not fit."""
         found: Problems = {}
-        waiting: dict[tuple[int, bool], _Work] = {}
+        waiting: dict[tuple[SchemaId, bool], _Work] = {}
         rules = _Rules(topic, self._registry.ids_of(subject_of(topic)))
         stretch = TimeSlice()
         for place, given in enumerate(values):
@@ -112,7 +113,7 @@ class SchemaCheck:
 class _Rules:
     """What a topic asks for, as long as one request is looked at."""
 
-    def __init__(self, topic: Topic, ids: Sequence[int]) -> None:
+    def __init__(self, topic: Topic, ids: Sequence[SchemaId]) -> None:
         self.max_bytes = topic.settings.max_message_bytes
         self._framing = topic.settings.schema_framing
         self._subject = subject_of(topic)
@@ -121,7 +122,7 @@ class _Rules:
         self._strangers: dict[int, int] = {}
         """By place: values that begin as if with the id of a schema, which is none of the subject's."""
 
-    def schema_of(self, place: int, value: bytes) -> tuple[int, bool]:
+    def schema_of(self, place: int, value: bytes) -> tuple[SchemaId, bool]:
         """The schema that a value must fit, and whether it begins with its id."""
         if self._latest is None:
             raise SchemaViolation(
@@ -131,7 +132,7 @@ class _Rules:
             return self._latest, False
         named = parse_schema_id(value)
         if named is not None and named in self._ids:
-            return named, True
+            return SchemaId(named), True
         if self._framing == "auto":
             if named is not None:
                 self._strangers[place] = named

@@ -10,6 +10,7 @@ import msgspec
 
 from goqueue.coordination.schema_records import Reference, quoted
 from goqueue.model.errors import InvalidSchema, InvalidSubject
+from goqueue.model.ids import SchemaId
 
 MAX_SUBJECT_LENGTH = 1_000
 MAX_REFERENCES = 1_000
@@ -26,7 +27,7 @@ class SchemaDraft:
     references: Sequence[Reference] = ()
     metadata: dict[str, Any] | None = None
     rule_set: dict[str, Any] | None = None
-    schema_id: int = 0
+    schema_id: SchemaId = SchemaId(0)
     version: int | None = None
 
     def check(self) -> None:

@@ -38,6 +38,7 @@ from goqueue.model.errors import (
     SchemaNotFound,
 )
 from goqueue.model.fields import shown
+from goqueue.model.ids import SchemaId
 from goqueue.schemas.base import MAX_DEPTH, ParsedSchema
 from goqueue.schemas.parsing import schema_kind
 
@@ -132,7 +133,7 @@ class SchemaRegistry:
         if not self._journal.is_taken_back:
             await self._journal.settled()
 
-    async def record(self, schema_id: int) -> SchemaRecord:
+    async def record(self, schema_id: SchemaId) -> SchemaRecord:
         """A schema that some version refers to, be it softly deleted; when its id is on the disk."""
         if schema_id in self._not_on_disk:
             await self.on_disk()
@@ -240,16 +241,16 @@ class SchemaRegistry:
 
     # Using
 
-    def ids_of(self, subject: str) -> list[int]:
+    def ids_of(self, subject: str) -> list[SchemaId]:
         """The schemas of a subject, by version; empty if it has none."""
         known = self.state.subjects.get(subject)
         return [] if known is None else [each.schema_id for each in sorted(known.live(), key=lambda each: each.version)]
 
-    async def ready(self, schema_id: int) -> ParsedSchema:
+    async def ready(self, schema_id: SchemaId) -> ParsedSchema:
         """A registered schema, understood."""
         return await self._parsed.get(self.state.record(schema_id).schema_id)
 
-    def size_of(self, schema_id: int) -> int:
+    def size_of(self, schema_id: SchemaId) -> int:
         """The bytes of its text, and of those that it refers to."""
         return self._parsed.size_of(schema_id)
 

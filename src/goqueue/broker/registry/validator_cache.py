@@ -8,6 +8,7 @@ from goqueue.broker.registry.schema_registry import SchemaRegistry
 from goqueue.broker.runtime.shared_tasks import SharedTasks
 from goqueue.model.bounded_cache import BoundedCache
 from goqueue.model.errors import GoQueueError, SchemaViolation, ShuttingDown
+from goqueue.model.ids import SchemaId
 from goqueue.schemas.base import ParsedSchema, Validator
 from goqueue.schemas.framed import framed_validator
 
@@ -30,15 +31,15 @@ class ValidatorCache:
     def __init__(self, registry: SchemaRegistry, max_kept: int = _MAX_KEPT, max_bytes: int = _MAX_BYTES) -> None:
         self._registry = registry
         self._least_size = max_bytes // max_kept
-        self._kept: BoundedCache[tuple[int, bool], Ready] = BoundedCache(max_bytes)
+        self._kept: BoundedCache[tuple[SchemaId, bool], Ready] = BoundedCache(max_bytes)
         self._tasks: SharedTasks[Ready] = SharedTasks()
 
-    async def get(self, schema_id: int, framed: bool) -> Ready:
+    async def get(self, schema_id: SchemaId, framed: bool) -> Ready:
         key = schema_id, framed
         known = self._kept.get(key)
         return known if known is not None else await self._tasks.run(key, lambda: self._make(schema_id, framed))
 
-    async def _make(self, schema_id: int, framed: bool) -> Ready:
+    async def _make(self, schema_id: SchemaId, framed: bool) -> Ready:
         try:
             schema = await self._registry.ready(schema_id)
             # A large schema takes a while.

@@ -28,6 +28,7 @@ from goqueue.broker.operations import (
 )
 from goqueue.model.errors import InvalidSchema, InvalidVersion, NotFound
 from goqueue.model.fields import shown
+from goqueue.model.ids import SchemaId
 
 MAX_BODY = 8 << 20
 """A schema of the largest size with every character escaped, and what may be sent beside it."""
@@ -61,7 +62,7 @@ def draft_of(request: Request, body: RegisterSchemaRequest) -> SchemaDraft:
         references_of(body),
         body.metadata or None,
         body.ruleSet or None,
-        max(0, body.id or 0),
+        SchemaId(max(0, body.id or 0)),
         body.version if body.version is not None and body.version > 0 else None,
     )
 

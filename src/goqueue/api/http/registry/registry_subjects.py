@@ -160,7 +160,8 @@ class SubjectVersionRoutes(RegistryController):
         self, caller: Caller, subject: SubjectPath, version: VersionPath, offset: Skip = 0, limit: Limit = -1
     ) -> list[int]:
         """Their ids."""
-        return paged(await self._schemas.referencing(caller, subject, version_number(version)), offset, limit)
+        found: list[int] = [*await self._schemas.referencing(caller, subject, version_number(version))]
+        return paged(found, offset, limit)
 
     @delete(*both("/subjects/{subject}/versions/{version}"), errors=(404, 422), summary="Delete a version")
     async def delete_version(
