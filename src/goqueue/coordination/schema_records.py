@@ -1,4 +1,4 @@
-"""What the schema registry keeps: schemas, versions of subjects, settings, and the events that change them."""
+"""Records of the schema registry: schemas, versions of subjects and settings; and the events that change them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ COMPATIBILITIES = (
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
 MAX_ID = (1 << 31) - 1
-"""Messages have four bytes for it."""
+"""The framing of messages has four bytes for the id."""
 GLOBAL = ""
-"""Stands for the whole registry where a subject could stand."""
+"""Used in place of a subject for settings of the whole registry."""
 
 
 class Reference(msgspec.Struct, frozen=True):
     """A version of a subject, under the name that a schema uses for it.
 
-    ``schema_id`` is what the version was when the schema was registered, 0 before: numbers of versions begin again when
-    a subject is deleted for good, and what a registered schema means must not change with that.
+    ``schema_id`` is the id of the version's schema when the referring schema was registered, and 0 before. It keeps a
+    registered schema unchanged when the subject is permanently deleted and its version numbers start again.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class SchemaRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A schema as it was registered first. ``fingerprint`` decides whether another is the same."""
+    """A registered schema. Two schemas with the same ``fingerprint`` are the same schema."""
 
     schema_id: SchemaId
     kind: str
@@ -54,12 +54,12 @@ class SchemaRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def guid(self) -> str:
-        """The same wherever the same schema is registered."""
+        """A global id: the same schema has the same one in every registry."""
         return str(UUID(self.fingerprint[:32]))
 
 
 class Version(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``deleted``: softly, so that it can still be found by who asks for deleted ones, and be deleted for good."""
+    """A version with ``deleted`` is soft-deleted: only requests for deleted versions find it."""
 
     version: int
     schema_id: SchemaId
@@ -67,7 +67,7 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Subject(msgspec.Struct):
-    """What a snapshot holds of a subject. Version numbers are not given twice, unless all were deleted for good."""
+    """A subject, as stored in a snapshot. Version numbers are reused only after all were permanently deleted."""
 
     versions: dict[int, Version] = {}
     last_version: int = 0
@@ -77,7 +77,7 @@ class Subject(msgspec.Struct):
 
 
 class Setting(msgspec.Struct, omit_defaults=True):
-    """What a snapshot holds of the settings of a subject, or, for ``GLOBAL``, of the registry's own."""
+    """The settings of a subject, or of the registry (``GLOBAL``), as stored in a snapshot."""
 
     config: dict[str, Any] | None = None
     mode: str | None = None
@@ -94,7 +94,7 @@ class VersionAdded(msgspec.Struct, frozen=True, tag="version_added"):
 
 
 class VersionsDeleted(msgspec.Struct, frozen=True, tag="versions_deleted"):
-    """Softly, or for good."""
+    """Versions were soft-deleted, or permanently deleted."""
 
     subject: str
     versions: list[int]
@@ -102,7 +102,7 @@ class VersionsDeleted(msgspec.Struct, frozen=True, tag="versions_deleted"):
 
 
 class ConfigSet(msgspec.Struct, frozen=True, tag="config_set"):
-    """``None``: nothing is set for the subject any more."""
+    """The settings of the subject; ``None`` removes them."""
 
     subject: str
     config: dict[str, Any] | None
@@ -114,7 +114,7 @@ class ModeSet(msgspec.Struct, frozen=True, tag="mode_set"):
 
 
 class IdsSkipped(msgspec.Struct, frozen=True, tag="ids_skipped"):
-    """Ids up to this one may stand for schemas that are not known here."""
+    """Ids up to this one are not assigned: they may belong to schemas that a restored backup does not have."""
 
     last_id: int
 
@@ -128,8 +128,8 @@ def fingerprint_of(
     *,
     referred: Sequence[str] = (),
 ) -> str:
-    """The same for schemas that are the same. ``referred`` has the fingerprint of what each reference refers to."""
-    # Not their ids: those of the same schemas are others elsewhere.
+    """Equal for equal schemas. ``referred`` has the fingerprint of the schema of each reference."""
+    # Fingerprints and not ids: another registry has other ids for the same schemas.
     uses = [(one.name, one.subject, one.version, means) for one, means in zip(references, referred, strict=True)]
     parts = [kind, canonical, sorted(uses), metadata, rule_set]
     return sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
@@ -139,13 +139,13 @@ SchemasEvent = SchemaAdded | VersionAdded | VersionsDeleted | ConfigSet | ModeSe
 
 
 def context_of(name: str) -> str:
-    """Of a subject."""
+    """The context of a subject."""
     context, colon, _ = name[1:].partition(":")
     return context if name.startswith(":.") and colon else "."
 
 
 def quoted(subject: str) -> str:
-    """A subject, or what stands in its place, as registries write it in an error."""
+    """A subject as other registries quote it in errors."""
     text = subject[:300]
     return f"'{text}'" if text.isprintable() else repr(text)
 

@@ -1,8 +1,9 @@
-"""Which schemas there are, under which subjects and versions.
+"""The state of the schema registry: schemas, subjects and their versions, compatibility levels and modes.
 
-Looking and applying only; what is allowed is decided in ``schemas``. What schemas mean is not known here.
+``SchemaState`` answers queries and applies events; ``schemas`` decides which events are allowed. Texts of schemas are
+not parsed here.
 
-An id stands for one schema for good. A schema that no version refers to any more keeps its id and cannot be found.
+The schema of an id never changes. A schema that no version uses any more keeps its id, but cannot be found.
 """
 
 from __future__ import annotations
@@ -41,36 +42,36 @@ _SCHEMA = "schema "
 _SUBJECT = "subject "
 _IDS = "ids"
 _RECORD_BYTES = 500
-"""What a schema takes beside its text."""
+"""The assumed size of a schema beside its text and its references."""
 
 
 class SchemaState:
-    """What the journal ``__schemas`` amounts to."""
+    """The state after all events of the journal ``__schemas``."""
 
     def __init__(self) -> None:
         self.records: dict[SchemaId, SchemaRecord] = {}
         self.subjects: dict[str, Subject] = {}
         self.configs: dict[str, dict[str, Any]] = {}
         self.modes: dict[str, str] = {}
-        """By subject, as the configs; ``GLOBAL`` for the registry's own."""
+        """By subject, like ``configs``; ``GLOBAL`` is the key of the registry's own."""
         self.size = 0
-        """How many bytes all schemas have, those included that no version refers to any more."""
+        """The total size of all schemas in bytes, including those that no version uses any more."""
         self._ids: dict[str, SchemaId] = {}
         """By fingerprint."""
         self._guids: dict[str, SchemaId] = {}
         self._last_id = 0
         self._skipped_to = 0
         self._referrers: dict[tuple[str, int], set[SchemaId]] = {}
-        """Which schemas refer to a version of a subject, in use or not."""
+        """By subject and version: the schemas that refer to it, in use or not."""
         self._uses: dict[SchemaId, SortedSet[tuple[str, int]]] = {}
-        """Which subjects and versions are a schema, deleted or not."""
+        """By schema: the subjects and versions that use it, deleted or not."""
         self._names: SortedSet[str] = SortedSet()
         self._live_names: SortedSet[str] = SortedSet()
 
-    # Looking
+    # Queries
 
     def names(self, *, deleted: bool = False) -> list[str]:
-        """Subjects that have a version; ``deleted``: also those whose versions are all softly deleted."""
+        """Subjects with a version, sorted; with ``deleted``, also those whose versions are all soft-deleted."""
         return (self._names if deleted else self._live_names).ordered()
 
     def subject(self, name: str, *, deleted: bool = False) -> Subject:
@@ -82,7 +83,7 @@ class SchemaState:
         return found
 
     def versions(self, name: str, *, deleted: bool = False) -> list[Version]:
-        """In ascending order."""
+        """The versions of a subject, in ascending order."""
         subject = self.subject(name, deleted=deleted)
         return [
             subject.versions[number]
@@ -91,7 +92,7 @@ class SchemaState:
         ]
 
     def version(self, name: str, version: int | None, *, deleted: bool = False) -> Version:
-        """``None``: the latest."""
+        """One version of a subject; the latest for ``None``."""
         versions = self.versions(name, deleted=deleted)
         if version is None:
             return versions[-1]
@@ -102,7 +103,7 @@ class SchemaState:
         raise VersionNotFound(f"Version {version} not found. Subject {quoted(name)} has no such version{there}")
 
     def record(self, schema_id: SchemaId) -> SchemaRecord:
-        """A schema that some version refers to, be it softly deleted."""
+        """A schema that a version uses, even if the version is soft-deleted."""
         found = self.records.get(schema_id)
         if found is None or schema_id not in self._uses:
             raise SchemaNotFound(f"Schema not found: there is none with id {schema_id}")
@@ -116,22 +117,22 @@ class SchemaState:
 
     @property
     def last_id(self) -> int:
-        """The largest that was given, or may have been."""
+        """The largest id that was assigned, or may have been."""
         return self._last_id
 
     def contexts(self) -> list[str]:
-        """Subjects of the form ``:.context:subject`` have one; all others are in the one called ``.``."""
+        """All contexts. A subject ``:.context:subject`` is in the context ``.context``, any other one in ``.``."""
         return sorted({".", *(context_of(name) for name in self.names())})
 
     def used_by(self, schema_id: SchemaId, *, deleted: bool = False) -> Iterator[tuple[str, int]]:
-        """Subjects and versions that are this schema, in order."""
+        """The subjects and versions that use a schema, sorted."""
         known = self._uses.get(schema_id)
         for name, version in () if known is None else known.ordered():
             if deleted or not self.subjects[name].versions[version].deleted:
                 yield name, version
 
     def is_used(self, schema_id: SchemaId, *, deleted: bool = False) -> bool:
-        """Whether some version is this schema."""
+        """Whether a version uses the schema."""
         known = self._uses.get(schema_id)
         if known is None or deleted:
             return known is not None
@@ -140,7 +141,7 @@ class SchemaState:
     def same_as(
         self, name: str, record: SchemaRecord, version: int | None = None, *, deleted: bool = False
     ) -> Version | None:
-        """The latest version of a subject that is this very schema, or a certain one if it is."""
+        """The latest version of a subject with exactly this schema, or ``version`` if it has this schema."""
         schema_id = self._ids.get(record.fingerprint)
         if schema_id is None or name not in self.subjects:
             return None
@@ -152,16 +153,16 @@ class SchemaState:
         return max(found, key=lambda each: each.version, default=None)
 
     def referencing(self, name: str, version: int, *, deleted: bool = False) -> list[SchemaId]:
-        """Ids of schemas, used by some version, that refer to this one."""
+        """Ids of the schemas in use that refer to this version, sorted."""
         found = self._referrers.get((name, version), ())
         return sorted(each for each in found if self.is_used(each, deleted=deleted))
 
     def own_config(self, name: str) -> dict[str, Any] | None:
-        """What is set for a subject itself."""
+        """The settings of the subject itself, without inherited ones."""
         return self.configs.get(name)
 
     def config(self, name: str) -> dict[str, Any]:
-        """What holds for a subject: what it does not set itself is as it is set for its context, or for all."""
+        """The settings in effect for a subject: its own, else those of its context, else those of the registry."""
         found: dict[str, Any] = {"compatibilityLevel": "BACKWARD"}
         for each in _scopes(name):
             found |= self.configs.get(each, {})
@@ -174,7 +175,7 @@ class SchemaState:
         return self.modes.get(name)
 
     def mode(self, name: str) -> str:
-        """What holds for a subject."""
+        """The mode in effect for a subject."""
         found = "READWRITE"
         for each in _scopes(name):
             found = self.modes.get(each, found)
@@ -182,7 +183,7 @@ class SchemaState:
                 break
         return found
 
-    # Applying
+    # Events
 
     def apply(self, event: SchemasEvent) -> None:
         match event:
@@ -301,7 +302,7 @@ def _set(table: dict[str, Any], name: str, value: object | None) -> None:
 
 
 def _scopes(name: str) -> list[str]:
-    """Where settings for a subject are looked for, the strongest last."""
+    """The keys under which settings of a subject are looked up; later ones take precedence."""
     context = context_of(name)
     return [GLOBAL, name] if context == "." else [GLOBAL, f":{context}:", name]
 

@@ -1,7 +1,7 @@
-"""What is allowed of schemas: decisions on registering, deleting, and settings of subjects.
+"""Decisions of the schema registry: which schemas may be registered or deleted, and which settings may change.
 
-Pure: ``decide_*`` look at the state and return events or raise. Texts come in canonical form, and whether they fit
-together was found out before.
+Pure: ``decide_*`` return events or raise, and do not change the state. Texts are in canonical form, and their
+compatibility was checked before.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from goqueue.model.errors import (
 from goqueue.model.ids import SchemaId
 
 _SOFT_DELETED = "was soft deleted.Set permanent=true to delete permanently"
-"""Word for word as registries say it, for clients that look for it."""
+"""The exact words of other registries, which clients search for."""
 _NOT_DELETED = "was not deleted first before being permanently deleted"
 
 
@@ -52,7 +52,7 @@ class Schemas(SchemaState):
     def decide_register(
         self, name: str, record: SchemaRecord, version: int | None = None, *, limits: SchemasConfig
     ) -> list[SchemasEvent]:
-        """``record.schema_id`` is 0 unless an id is imported; so is ``version`` None."""
+        """Register a version. ``record.schema_id`` is 0 and ``version`` is ``None`` unless they are imported."""
         self._check_can_register(name, has_place=bool(record.schema_id or version is not None))
         self._check_references(record)
         events: list[SchemasEvent] = []
@@ -108,7 +108,7 @@ class Schemas(SchemaState):
 
     def _deletion(self, name: str, versions: list[int], *, permanent: bool) -> list[SchemasEvent]:
         for version in versions:
-            # One that is softly deleted can still be asked for, and is then read with all that it refers to.
+            # A soft-deleted schema can still be fetched, and is then parsed with all that it refers to.
             if referring := self.referencing(name, version, deleted=permanent):
                 raise SchemaIsReferenced(
                     "One or more references exist to the schema "
@@ -117,7 +117,7 @@ class Schemas(SchemaState):
                 )
         events: list[SchemasEvent] = [VersionsDeleted(name, versions, permanent)]
         if {each.version for each in self.subjects[name].live()} <= set(versions):
-            # A subject that comes again begins like any other.
+            # A subject that is registered again starts with the defaults.
             if self.own_config(name) is not None:
                 events.append(ConfigSet(name, None))
             if self.own_mode(name) is not None:
@@ -140,14 +140,14 @@ class Schemas(SchemaState):
         return [ModeSet(name, mode)]
 
     def decide_skip(self, count: int) -> list[SchemasEvent]:
-        """So many ids are not given, for they may have been; nothing if there are not so many left."""
+        """Skip ``count`` ids that may have been assigned before; skip nothing if fewer are left."""
         return [IdsSkipped(self._last_id + count)] if self._last_id + count < MAX_ID else []
 
     def _has_schemas(self, name: str) -> bool:
         return bool(self._live_names) if name == GLOBAL else name in self._live_names
 
     def _check_room(self, name: str, record: SchemaRecord, schema_id: SchemaId | None, limits: SchemasConfig) -> None:
-        """``schema_id`` is what the schema has already, if it is known."""
+        """Check the limits. ``schema_id`` is the id of the schema if it is registered already."""
         if schema_id not in self._uses and len(self._uses) >= limits.max_schemas:
             raise InvalidRequest(
                 f"there are {len(self._uses)} schemas; schemas.max_schemas allows {limits.max_schemas}"
@@ -163,7 +163,7 @@ class Schemas(SchemaState):
             )
 
     def _check_room_for_settings(self, name: str, limits: SchemasConfig) -> None:
-        """They can be made for subjects that do not exist yet."""
+        """Check the limit on subjects with settings, which may be set before the subject exists."""
         if name in self.configs or name in self.modes:
             return
         if max(len(self.configs), len(self.modes)) >= limits.max_schemas:
@@ -197,7 +197,7 @@ class Schemas(SchemaState):
             )
 
     def _check_references(self, record: SchemaRecord) -> None:
-        """They were there when the schema was read; one may have been deleted since."""
+        """Check that all references still exist: they did when the schema was parsed."""
         for each in record.references:
             try:
                 found = self.version(each.subject, each.version)

@@ -1,4 +1,4 @@
-"""A set that is looked at in order."""
+"""A set that can be read in sorted order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Item = TypeVar("Item", bound=Any)
 
 
 class SortedSet(Generic[Item]):
-    """Sorts when it is looked at after a change: most of it is in order then, so that this takes little time."""
+    """Sorts on the first ordered read after a change. Most items are in order then, so this takes little time."""
 
     __slots__ = ("_items", "_sorted")
 
@@ -31,7 +31,7 @@ class SortedSet(Generic[Item]):
         return iter(self._items)
 
     def ordered(self) -> list[Item]:
-        """Not to be changed."""
+        """The items in order. The caller must not change the list."""
         if self._sorted is None:
             self._sorted = sorted(self._items)
             self._items = dict.fromkeys(self._sorted)

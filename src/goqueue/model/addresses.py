@@ -1,15 +1,15 @@
-"""Where a broker's gRPC is, as people write it."""
+"""Addresses of a broker's gRPC port."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
 _RESOLVED_BY_GRPC = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:", "xds:")
-"""gRPC has names of other kinds as well, and says itself what is wrong with them."""
+"""Other kinds of names that gRPC resolves. It reports problems with them itself."""
 
 
 def is_host_and_port(text: str) -> bool:
-    """Whether it is like ``HOST:PORT``; an IPv6 address has brackets."""
+    """Whether the text is a ``HOST:PORT``; an IPv6 address has brackets."""
     try:
         parsed = urlsplit(f"//{text}")
         is_good = bool(parsed.hostname) and bool(parsed.port) and parsed.netloc == text and parsed.username is None
@@ -19,5 +19,5 @@ def is_host_and_port(text: str) -> bool:
 
 
 def is_address(text: str) -> bool:
-    """Whether a client can try it: ``HOST:PORT``, or a name of gRPC's own kinds."""
+    """Whether a client can connect to the text: it is a ``HOST:PORT``, or a name that gRPC resolves."""
     return is_host_and_port(text) or text.startswith(_RESOLVED_BY_GRPC)

@@ -1,6 +1,6 @@
-"""How every layer says what happened: a short event, and the facts beside it as fields.
+"""Logging with fields: a log line is a constant event and the values that belong to it.
 
-How a line looks and where it goes is decided above, by ``goqueue.observe.logs``.
+``goqueue.observe.logs`` decides on the format of the lines and where they go.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _CALLER = 3
-"""Frames between ``logging`` and whoever called ``Logger.info`` and its kin."""
+"""The number of stack frames between ``logging`` and the caller of ``Logger.info`` and the others."""
 
 
 _trace_id: ContextVar[str] = ContextVar("trace_id", default="")
@@ -19,9 +19,9 @@ _trace_id: ContextVar[str] = ContextVar("trace_id", default="")
 
 @contextmanager
 def tracing(trace_id: str) -> Iterator[None]:
-    """Lines written inside carry this trace id, unless they name another; an empty one changes nothing.
+    """Add a trace id to the lines logged in this context, unless they have their own; an empty one changes nothing.
 
-    For a few lines, not for all of a request: tasks and timers that begin inside would carry it on for ever.
+    Use it for a few lines, not for a whole request: tasks and timers started in the context keep the id.
     """
     token = _trace_id.set(trace_id or _trace_id.get())
     try:
@@ -30,8 +30,8 @@ def tracing(trace_id: str) -> Iterator[None]:
         _trace_id.reset(token)
 
 
-class Said:
-    """An event with its fields. As a text it holds both, so that any formatter shows them."""
+class LogEvent:
+    """An event with its fields. Its text has both, so every formatter shows them."""
 
     __slots__ = ("event", "fields")
 
@@ -47,15 +47,15 @@ def _shown(value: object) -> str:
     try:
         return repr(value)
     except Exception:
-        # A line must come out whatever it is about.
+        # A value without a valid repr must not prevent the line.
         return f"<{type(value).__name__}>"
 
 
 class Logger:
     """A ``logging.Logger`` that takes fields: ``log.info("recovered partition", topic="x", cut_bytes=12)``.
 
-    An event is a constant text; what varies goes into fields, so that lines can be counted and searched.
-    An event is never taken for a format string.
+    The event is a constant text and the values are fields, so that lines can be counted and searched. The event is
+    never used as a format string.
     """
 
     __slots__ = ("_logger",)
@@ -73,16 +73,12 @@ class Logger:
         self._write(logging.WARNING, event, fields, exc_info)
 
     def error(self, event: str, /, exc_info: BaseException | None = None, **fields: object) -> None:
-        """Something failed; ``exc_info`` adds that exception with its traceback."""
+        """Log a failure; ``exc_info`` adds an exception with its traceback."""
         self._write(logging.ERROR, event, fields, exc_info)
 
     def exception(self, event: str, /, **fields: object) -> None:
-        """``error`` with the exception that is being handled."""
+        """Log a failure with the exception that is being handled."""
         self._write(logging.ERROR, event, fields, True)
-
-    def is_enabled_for(self, level: int) -> bool:
-        """Whether a line of that level would be written; for fields that are dear to compute."""
-        return self._logger.isEnabledFor(level)
 
     def _write(
         self,
@@ -94,8 +90,8 @@ class Logger:
         if self._logger.isEnabledFor(level):
             if trace_id := _trace_id.get():
                 fields.setdefault("trace_id", trace_id)
-            said = Said(event, fields)
-            self._logger.log(level, said, exc_info=exc_info, extra={"fields": fields}, stacklevel=_CALLER)
+            message = LogEvent(event, fields)
+            self._logger.log(level, message, exc_info=exc_info, extra={"fields": fields}, stacklevel=_CALLER)
 
 
 def get_logger(name: str) -> Logger:

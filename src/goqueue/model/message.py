@@ -1,4 +1,4 @@
-"""A message as people think of it, apart from how it is stored."""
+"""A decoded message, and its priority."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Priority(IntEnum):
 
 PRIORITY_LABELS = tuple(priority.label for priority in Priority)
 HIDDEN = len(PRIORITY_LABELS)
-"""Where frames are counted that no reader sees: delayed originals and control records are in no lane."""
+"""The index for frames that no reader sees, in counts by lane: delayed records and control records have no lane."""
 _BY_LABEL = {priority.label: priority for priority in Priority}
 
 
 def parse_priority(raw: str | int) -> Priority:
-    """A lane by its name or its number."""
+    """A priority by its name or its number."""
     if isinstance(raw, str):
         found = _BY_LABEL.get(raw.lower())
         if found is not None:
@@ -45,10 +45,10 @@ def parse_priority(raw: str | int) -> Priority:
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A stored message, decoded. (A msgspec struct: made by the million, ten times faster than a frozen dataclass.)
+    """A stored message, decoded. (A msgspec struct is created ten times faster than a frozen dataclass.)
 
-    ``key`` is ``None`` when the message has none; an empty key is stored as none. A tombstone has no value: under
-    ``cleanup: compact`` it deletes its key. ``compressed`` tells that ``value`` is still as the producer packed it.
+    ``key`` is ``None`` if the message has none; an empty key is stored as no key. A tombstone has no value: under
+    ``cleanup: compact`` it deletes its key. If ``compressed`` is set, ``value`` is as the producer has compressed it.
     """
 
     offset: int

@@ -1,4 +1,4 @@
-"""The rules that names of topics and groups obey."""
+"""The rules for names of topics and groups."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A large set of offsets that lie in runs, such as what aborted transactions have left in a log.
+"""A large set of offsets that form runs, such as the aborted records of a log.
 
-Sixteen bytes a run, whatever the run's length. Runs mostly come at the end and are mostly asked for near one place, so
-sorted arrays and bisection do.
+A run takes 16 bytes, whatever its length. Most runs are added at the end, so sorted arrays with bisection are fast.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _LITTLE = np.dtype("<i8")
 
 
 class OffsetRuns:
-    """Disjoint, sorted, half-open; runs that touch are one."""
+    """Disjoint half-open runs in ascending order. Runs that touch are merged."""
 
     __slots__ = ("_ends", "_starts")
 
@@ -28,7 +27,7 @@ class OffsetRuns:
             self.add(first, end)
 
     def __len__(self) -> int:
-        """How many runs there are."""
+        """The number of runs."""
         return len(self._starts)
 
     def __contains__(self, offset: int) -> bool:
@@ -79,7 +78,7 @@ class OffsetRuns:
         return inside
 
     def mask_between(self, low: int, high: int) -> NDArray[np.bool_]:
-        """The same for all offsets from ``low`` to before ``high``."""
+        """Which of the offsets from ``low`` to before ``high`` are in the set."""
         first, end = bisect_right(self._ends, low), bisect_left(self._starts, high)
         starts, ends = self._slice(first, end)
         edges = np.zeros(high - low + 1, np.int8)
@@ -88,8 +87,8 @@ class OffsetRuns:
         return np.cumsum(edges[:-1], dtype=np.int8).view(np.bool_)
 
     def without(self, low: int, high: int) -> OffsetRuns:
-        """The same but for the offsets from ``low`` to before ``high``. This one stays as it is: someone may be looking
-        at records that were read while it was true."""
+        """A copy without the offsets from ``low`` to before ``high``. This set does not change: a reader may still use
+        it for records that it has read."""
         first, end = bisect_right(self._ends, low), bisect_left(self._starts, high)
         if first >= end or low >= high:
             return self

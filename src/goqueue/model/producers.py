@@ -1,7 +1,6 @@
-"""What a partition knows of its producers: where each is in its sequence, what of its transaction is open, and what
-was aborted.
+"""The producers of a partition: the sequence of each, the open part of its transaction, and the aborted records.
 
-Pure: it follows from the records of a log in their order, live and after a start alike.
+Pure: the state follows from the records of the log in their order, in operation and in recovery.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from goqueue.model.runs import Runs, add_run, pairs
 from goqueue.model.sequences import SEQUENCES
 
 WINDOW = 5
-"""How many of its last batches a producer may send again and be told where they are."""
+"""How many of its latest batches a producer may retry and get their offsets."""
 
 
 class SentBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A batch that was stored."""
+    """A stored batch."""
 
     first_sequence: int
     count: int
@@ -37,16 +36,16 @@ class SentBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class OpenRecords(msgspec.Struct, array_like=True):
-    """What a partition holds of a transaction that has not ended."""
+    """The records of an open transaction in a partition."""
 
     first: int
     end: int
     seen: Runs
-    """Records that readers see once it is committed."""
+    """Records that readers see after the commit."""
     delayed: Runs
 
     def add(self, first: int, end: int, delayed: Runs) -> None:
-        """Records from ``first`` to before ``end``, of which some are delayed."""
+        """Add records from ``first`` to before ``end``, some of which are delayed."""
         at = first
         for low, high in pairs(delayed):
             add_run(self.seen, at, low)
@@ -66,14 +65,14 @@ class Producer(msgspec.Struct, array_like=True):
 
 
 class OpenDelays:
-    """Whose open transaction delayed records belong to: looked up for many at once, of thousands of producers."""
+    """The producers of delayed records in open transactions, looked up for many records at once."""
 
     def __init__(self, opened: Iterable[tuple[int, OpenRecords]]) -> None:
         runs = sorted((first, end, owner) for owner, each in opened for first, end in pairs(each.delayed))
         self._runs = np.array(runs, np.int64).reshape(-1, 3)
 
     def owners(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """-1 for what is in none."""
+        """The producer id of each offset; -1 for an offset that is in no open transaction."""
         if not len(self._runs):
             return np.full(len(offsets), -1, np.int64)
         at = np.searchsorted(self._runs[:, 0], offsets, side="right") - 1
@@ -83,22 +82,22 @@ class OpenDelays:
 
 @dataclass(slots=True)
 class Producers:
-    """Of one partition, the one that was silent longest first."""
+    """The producers of one partition, ordered by their last use, the oldest first."""
 
     known: dict[int, Producer] = field(default_factory=dict)
     aborted: OffsetRuns = field(default_factory=OffsetRuns)
-    """Records that nobody ever sees."""
+    """Aborted records, which no reader sees."""
     aborted_delayed: OffsetRuns = field(default_factory=OffsetRuns)
-    """The same of those that nobody sees anyway, and that are never due."""
+    """Aborted delayed records, which never fire."""
     first_open: int | None = None
-    """The first record of any transaction that has not ended."""
+    """The offset of the first record of any open transaction."""
     _open: OrderedDict[int, OpenRecords] = field(default_factory=OrderedDict, compare=False, repr=False)
-    """By producer, in the order of their first records."""
+    """Open transactions by producer id, in the order of their first records."""
 
-    # Deciding
+    # Decisions
 
     def find(self, producer_id: int, epoch: int, first_sequence: int, count: int) -> int | None:
-        """Where a batch is, if it was stored before; ``None`` if it comes next. Raises if it can be neither."""
+        """The offset of a batch that was stored before; ``None`` if it is the next one. Raises in all other cases."""
         producer = self.known.get(producer_id)
         if producer is None:
             return None
@@ -118,8 +117,8 @@ class Producers:
             return None
         if (expected - first_sequence) % SEQUENCES <= SEQUENCES // 2:
             raise DuplicateSequence(
-                f"producer {producer_id} sent sequence {first_sequence} before, and the next is {expected}; only its "
-                f"last {WINDOW} batches can be told the offsets of"
+                f"producer {producer_id} sent sequence {first_sequence} before, and the next is {expected}; only the "
+                f"offsets of its last {WINDOW} batches are known"
             )
         raise OutOfOrderSequence(
             f"producer {producer_id} sends sequence {first_sequence}, and the next is {expected}: "
@@ -127,23 +126,23 @@ class Producers:
         )
 
     def next_sequence(self, producer_id: int, epoch: int) -> int:
-        """What a producer that does not count itself comes to next."""
+        """The next sequence number of a producer that does not number its messages itself."""
         producer = self.known.get(producer_id)
         if producer is None or producer.epoch != epoch or not producer.batches:
             return 0
         return producer.batches[-1].next_sequence
 
-    # Following the log
+    # Records of the log
 
     def stored(self, producer_id: int, epoch: int, batch: SentBatch, now_ns: int) -> Producer:
-        """A batch of a producer lies in the log."""
+        """Apply: a batch of a producer was appended."""
         producer = self.known.pop(producer_id, None)
         if producer is None:
             producer = Producer(epoch, now_ns)
         elif producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches = []
-        # At the end: those that were silent longest stand first.
+        # At the end, since the order is that of the last use.
         self.known[producer_id] = producer
         producer.used_ns = now_ns
         producer.batches.append(batch)
@@ -152,7 +151,7 @@ class Producers:
         return producer
 
     def opened(self, producer_id: int, first: int, end: int, delayed: Runs) -> None:
-        """Records of a transaction lie in the log, of a batch that was ``stored``."""
+        """Apply: records of a transaction were appended, in a batch that was passed to ``stored``."""
         producer = self.known[producer_id]
         if producer.open is None:
             producer.open = self._open[producer_id] = OpenRecords(first, end, [], [])
@@ -161,7 +160,7 @@ class Producers:
         producer.open.add(first, end, delayed)
 
     def ended(self, producer_id: int, epoch: int, *, is_commit: bool) -> OpenRecords | None:
-        """A marker lies in the log; return what it was about."""
+        """Apply: a transaction marker was appended. Returns the records of the transaction."""
         producer = self.known.get(producer_id)
         if producer is None:
             return None
@@ -181,16 +180,17 @@ class Producers:
         return records
 
     def look_for_open(self) -> None:
-        """After a start: what is known came from elsewhere."""
+        """Find the open transactions in ``known``, after it was loaded."""
         found = [(each.open.first, each_id, each.open) for each_id, each in self.known.items() if each.open is not None]
         found.sort(key=lambda each: each[0])
         self._open = OrderedDict((each_id, records) for _, each_id, records in found)
         self.first_open = found[0][0] if found else None
 
     def close_below(self, offset: int) -> int:
-        """What lies wholly below this has ended: the marker that told so may be gone. Returns how many seemed open.
+        """End transactions that are completely below an offset, since retention may have removed their markers.
+        Returns their number.
 
-        Of one that reaches beyond, the marker lies beyond as well, and is there.
+        The marker of a transaction that extends beyond the offset is beyond it as well, so it was not removed.
         """
         gone = [each for each, records in self._open.items() if records.end <= offset]
         for producer_id in gone:
@@ -198,7 +198,7 @@ class Producers:
         return len(gone)
 
     def keep_aborted(self, is_there: Callable[[int], bool]) -> None:
-        """Forget what was aborted and is not there any more. Of a run all or nothing is."""
+        """Forget aborted runs that were removed from the log. A run is removed as a whole."""
         self.aborted = OffsetRuns(each for each in self.aborted.runs() if is_there(each[0]))
         self.aborted_delayed = OffsetRuns(each for each in self.aborted_delayed.runs() if is_there(each[0]))
 
@@ -207,7 +207,7 @@ class Producers:
         return None if producer is None else producer.open
 
     def open_delays(self) -> OpenDelays:
-        """As of now."""
+        """The delayed records of open transactions at this moment."""
         return OpenDelays(self._open.items())
 
     def is_aborted(self, offset: int) -> bool:
@@ -216,11 +216,11 @@ class Producers:
     # Forgetting
 
     def forget(self, silent_since_ns: int, most: int) -> int:
-        """Forget producers that were silent for too long, and those beyond ``most``; return how many."""
+        """Forget producers last used before ``silent_since_ns``, and those beyond ``most``; return their number."""
         too_many = len(self.known) - most
         gone: list[int] = []
         if len(self.known) == len(self._open):
-            # A new producer's batch must not look at thousands for nothing.
+            # Avoid a useless search through thousands of producers for each new one.
             return 0
         for producer_id, producer in self.known.items():
             if producer.used_ns >= silent_since_ns and len(gone) >= too_many:
@@ -232,10 +232,10 @@ class Producers:
         return len(gone)
 
     def drop_below(self, offset: int) -> None:
-        """The log has nothing below ``offset`` any more that was aborted."""
+        """Forget aborted records below ``offset``, which were removed from the log."""
         self.drop_between(0, offset)
 
     def drop_between(self, low: int, high: int) -> None:
-        """The same of a part of the log."""
+        """Forget aborted records from ``low`` to before ``high``, which were removed from the log."""
         self.aborted = self.aborted.without(low, high)
         self.aborted_delayed = self.aborted_delayed.without(low, high)

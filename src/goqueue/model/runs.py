@@ -1,7 +1,7 @@
-"""Sets of offsets in two small forms: flat lists of half-open runs for journals, bits of an integer for arithmetic.
+"""Sets of offsets in two compact forms: flat lists of half-open runs for journals, bits of an integer for arithmetic.
 
-Few runs are turned from one into the other one by one, many all at once: where lanes are mixed, a lane's offsets have a
-gap after almost each of them.
+A few runs are converted one by one, many at once with numpy: in a log with mixed lanes, the offsets of one lane have a
+gap after almost every message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Runs = list[int]
 """``[5, 8, 10, 11]`` holds 5, 6, 7 and 10."""
 
 Offsets = Runs | str
-"""Runs, or, where these are many, the first offset and bits from there on in hexadecimal: ``"5:27"``."""
+"""Runs, or, if they are many, the first offset and the bits from there on in hexadecimal: ``"5:27"``."""
 
 _MANY_EDGES = 48
 _FEW_EDGES = 8
@@ -38,7 +38,7 @@ def size_of(runs: Offsets) -> int:
 
 
 def to_runs(offsets: Iterable[int]) -> Runs:
-    """``offsets`` ascend."""
+    """Runs of ascending offsets."""
     runs: Runs = []
     for offset in offsets:
         if runs and runs[-1] == offset:
@@ -49,7 +49,7 @@ def to_runs(offsets: Iterable[int]) -> Runs:
 
 
 def ascending_to_runs(offsets: Sequence[int]) -> Runs:
-    """The same for many that are known to rise."""
+    """``to_runs`` for many offsets."""
     if len(offsets) <= _MANY_EDGES:
         return to_runs(offsets)
     every = np.asarray(offsets, np.int64)
@@ -65,7 +65,7 @@ def run_count(bits: int) -> int:
 
 
 def to_bits(runs: Runs, first: int, span: int) -> int:
-    """Bit ``n`` stands for ``first + n``. What lies outside of ``first`` and ``span`` is left out, however far."""
+    """The bits of runs: bit ``n`` stands for ``first + n``. Offsets outside of ``first`` and ``span`` are left out."""
     if len(runs) > _MANY_EDGES:
         return _many_to_bits(runs, first, span)
     bits = 0
@@ -77,7 +77,7 @@ def to_bits(runs: Runs, first: int, span: int) -> int:
 
 
 def _many_to_bits(runs: Runs, first: int, span: int) -> int:
-    # Those at the borders one by one, so that the others are wholly inside.
+    # The runs at the borders one by one, so that all others are completely inside.
     low = bisect_right(runs, first)
     high = bisect_left(runs, first + span)
     low, high = low + low % 2, high - high % 2
@@ -104,7 +104,7 @@ def offset_bits(offsets: NDArray[np.int64]) -> int:
 
 
 def packed(first: int, bits: int) -> Offsets:
-    """The shorter of the two ways to write them down."""
+    """The shorter of the two forms."""
     edges = 2 * run_count(bits)
     if edges <= _FEW_EDGES or bits.bit_length() > _BITS_FOR_AN_EDGE * edges:
         return bits_to_runs(first, bits)
@@ -118,7 +118,7 @@ def unpacked(offsets: str) -> tuple[int, int]:
 
 
 def bits_of(offsets: Offsets, first: int, span: int) -> int:
-    """The same as ``to_bits``, in whatever way they are written down."""
+    """``to_bits`` for either form."""
     if not isinstance(offsets, str):
         return to_bits(offsets, first, span)
     base, bits = unpacked(offsets)
@@ -126,7 +126,7 @@ def bits_of(offsets: Offsets, first: int, span: int) -> int:
 
 
 def moved_bits(bits: int, by: int) -> int:
-    """Bits that stand for the same offsets when the first is ``by`` lower; what falls below it is lost."""
+    """The bits of the same offsets if bit 0 stands for an offset that is lower by ``by``; lower offsets are lost."""
     return bits << by if by >= 0 else bits >> -by
 
 
@@ -146,7 +146,7 @@ def bits_to_runs(first: int, bits: int) -> Runs:
 
 
 def _many_bits_to_runs(first: int, bits: int) -> Runs:
-    # One byte more than it takes, so that the last run has an end.
+    # One byte more than needed, so that the last run has an end.
     packed = bits.to_bytes(bits.bit_length() // 8 + 2, "little")
     every = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little")
     edges = np.flatnonzero(every[1:] != every[:-1]) + (first + 1)
@@ -162,7 +162,7 @@ def lowest(bits: int, count: int) -> int:
 
 
 def add_run(runs: Runs, first: int, end: int) -> None:
-    """Put a run behind the others, joined to the last if they touch."""
+    """Append a run, merged with the last one if they touch."""
     if first >= end:
         return
     if runs and runs[-1] == first:
@@ -172,7 +172,7 @@ def add_run(runs: Runs, first: int, end: int) -> None:
 
 
 def below(runs: Runs, limit: int) -> Runs:
-    """What of the runs lies below ``limit``."""
+    """The part of the runs below ``limit``."""
     kept: Runs = []
     for first, end in pairs(runs):
         add_run(kept, first, min(end, limit))

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.logging import Said
+from goqueue.model.logging import LogEvent
 from goqueue.observe.line_limit import LeftOut, LineLimit
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -130,7 +130,9 @@ class LogHandler(logging.StreamHandler[TextIO]):
     def _log_suppressed(self, found: list[LeftOut]) -> None:
         for each in found:
             fields: dict[str, object] = {"of": each.event, "count": each.count}
-            record = logging.LogRecord(each.logger, each.level, __file__, 0, Said("lines left out", fields), None, None)
+            record = logging.LogRecord(
+                each.logger, each.level, __file__, 0, LogEvent("lines left out", fields), None, None
+            )
             record.fields = fields
             super().handle(record)
 
@@ -217,11 +219,11 @@ def _logger_name(record: logging.LogRecord) -> str:
 
 def _kind(record: logging.LogRecord) -> str:
     """The event without its fields, shared by lines that report the same about different objects."""
-    return record.msg.event if isinstance(record.msg, Said) else str(record.msg)[:_LONGEST_KIND]
+    return record.msg.event if isinstance(record.msg, LogEvent) else str(record.msg)[:_LONGEST_KIND]
 
 
 def _event(record: logging.LogRecord) -> str:
-    return record.msg.event if isinstance(record.msg, Said) else record.getMessage()
+    return record.msg.event if isinstance(record.msg, LogEvent) else record.getMessage()
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

@@ -252,4 +252,4 @@ def test_a_line_knows_who_wrote_it(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="goqueue.example"):
         LOG.info("x")
     assert caplog.records[0].funcName == "test_a_line_knows_who_wrote_it"
-    assert LOG.is_enabled_for(logging.ERROR)
+    assert logging.getLogger("goqueue.example").isEnabledFor(logging.ERROR)

@@ -11,7 +11,7 @@ from doubles.transaction_bench import OTHER, Bench, bench
 
 from goqueue.broker.transactions.open_transactions import AbortCause, AbortReason
 from goqueue.model.errors import InvalidRequest, ProducerFenced, TransactionAborted
-from goqueue.model.logging import Said
+from goqueue.model.logging import LogEvent
 
 BROKER = "goqueue.broker"
 Line = tuple[str, str, dict[str, object]]
@@ -22,7 +22,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[Line]:
     lines = [
         (record.levelname, record.msg.event, record.msg.fields)
         for record in caplog.records
-        if record.name.startswith(f"{BROKER}.transaction") and isinstance(record.msg, Said)
+        if record.name.startswith(f"{BROKER}.transaction") and isinstance(record.msg, LogEvent)
     ]
     caplog.clear()
     return lines
