@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from goqueue.broker.partitions.derived_state import DerivedState
 from goqueue.broker.partitions.partition_producers import DedupEntry, digest_of
-from goqueue.broker.upkeep.upkeep import compactable_below
+from goqueue.broker.upkeep.compaction import compactable_below
 from goqueue.model.message import HIDDEN
 from goqueue.model.producers import WINDOW, SentBatch
 from goqueue.storage.files.atomic import write_atomically

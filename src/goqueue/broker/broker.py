@@ -134,8 +134,7 @@ class Broker(InProcessFace):
             await skip_issued_ids(
                 self._folder, self._catalog, self._schema_journal, self._transaction_journal, self.randomness
             )
-            await self._open_topics()
-            await self._open_groups()
+            await self._open_groups(await self._open_topics())
             undo.push_async_callback(self.groups.stop)
             await self.groups.start()
             await self._open_transactions()
@@ -183,7 +182,7 @@ class Broker(InProcessFace):
             self.disk, self.clock, self._firing.timers, self._refusals, self._appender, self.metrics.publish
         )
 
-    async def _open_topics(self) -> None:
+    async def _open_topics(self) -> TopicOpener:
         opener = TopicOpener(
             self._folder,
             self._journals,
@@ -195,27 +194,25 @@ class Broker(InProcessFace):
             self.clock,
         )
         await opener.open_all(self._catalog.machine.state.topics.values(), self.topics)
-        self.topic_commands = TopicCommands(
-            self.topics,
-            self._catalog,
-            opener,
-            self._folder,
-            self.stillness,
-            self.disk.check,
-            self.config,
-            self.clock,
-            self.randomness,
-        )
-        await self.topic_commands.settle_folders()
+        return opener
 
-    async def _open_groups(self) -> None:
+    async def _open_groups(self, opener: TopicOpener) -> None:
         key = self.randomness.random_bytes(RECEIPT_KEY_BYTES)
         await self._catalog.submit(lambda catalog: catalog.decide_receipt_key(key))
         journals = self._journals.open_shards(GROUPS)
         shards = GroupShards(self, journals, self._catalog.machine.state.receipt_key, self.clockwork)
         self.groups: GroupService = GroupService(shards, self._create_to_the_end, self.disk.check)
-        self.topic_commands.on_created = self.groups.topic_created
-        self.topic_commands.on_deleted = self.groups.topic_deleted
+        self.topic_commands = TopicCommands(
+            self.topics,
+            self._catalog,
+            opener,
+            self.stillness,
+            self.disk.check,
+            self.randomness,
+            self.groups.topic_created,
+            self.groups.topic_deleted,
+        )
+        await self.topic_commands.settle_folders()
 
     async def _open_transactions(self) -> None:
         """Before anyone reads or polls: what was committed is seen, and what was not is not."""
@@ -245,9 +242,15 @@ class Broker(InProcessFace):
         self.backups = Backups(
             self._files, self._folder, self.recoverables, self.checkpoints, self.stillness, self.clock, self.node_id
         )
-        self.health = Health(self, self._commits, self._open_files, self._upkeep, self._journals.by_what_stands_still())
+        self.health = Health(
+            self,
+            self._commits,
+            self._open_files,
+            self._upkeep,
+            self._journals.by_what_stands_still(),
+            self.metrics.loop_delay,
+        )
         self.metrics.start()
-        self.health.loop_delay_ns = self.metrics.loop_delay.worst_ns
 
     def stop_accepting(self) -> None:
         """Refuse new publishes and wake every reader that waits."""

@@ -6,7 +6,7 @@ something stored is not as it was. Where a restart is the remedy, the check says
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
@@ -22,6 +22,7 @@ from goqueue.broker.upkeep.damage import told_of_loss
 from goqueue.broker.upkeep.upkeep import Upkeep
 from goqueue.model.clock import NANOS_PER_SECOND, Clock
 from goqueue.model.errors import GoQueueError
+from goqueue.observe.process import LoopDelay
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.open_files import OpenFiles
@@ -78,8 +79,6 @@ class Examined(Protocol):
 
 
 class Health:
-    """``loop_delay_ns``, if someone measures it: by how much the event loop was late at worst, lately."""
-
     def __init__(
         self,
         broker: Examined,
@@ -87,20 +86,20 @@ class Health:
         open_files: OpenFiles,
         upkeep: Upkeep,
         journals: Mapping[str, Log],
+        loop_delay: LoopDelay,
     ) -> None:
-        """``journals`` by what stands still without them."""
+        """``journals`` by what does not work without them."""
         self._broker = broker
         self._commits = commits
         self._open_files = open_files
         self._upkeep = upkeep
         self._journals = journals
-        self.loop_delay_ns: Callable[[], int] | None = None
+        self._loop_delay = loop_delay
 
     def checks(self) -> dict[str, Check]:
         """All of them, by name."""
         found = self.readiness()
-        if self.loop_delay_ns is not None:
-            found["event_loop"] = self._event_loop(self.loop_delay_ns())
+        found["event_loop"] = self._event_loop(self._loop_delay.worst_ns())
         found["delays"] = self._delays()
         found["transfers"] = self._transfers()
         found["transactions"] = self._transactions()
@@ -226,7 +225,7 @@ class Health:
         late = [each for each in self._broker.transactions.opened.all() if each.deadline_ns < before_ns]
         if not late:
             return Check()
-        named = [f"{each.transaction_id} ({each.state.replace('_', ' ')})" for each in late]
+        named = [f"{each.transaction_id} ({each.state.words})" for each in late]
         told = f"transactions are open for {LATE_TRANSACTIONS_NS // NANOS_PER_SECOND} s longer than their timeout"
         return Check("warn", f"{told}, and readers wait behind them: {_first(named)}; see to the disk and the journals")
 

@@ -14,44 +14,39 @@ from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.topics.topic_opening import TopicOpener
 from goqueue.coordination.catalog import Catalog, CatalogEvent, TopicRecord
-from goqueue.model.clock import Clock, Randomness
-from goqueue.model.config import Config
+from goqueue.model.clock import Randomness
 from goqueue.model.ids import TopicId
 from goqueue.model.logging import get_logger
 from goqueue.model.names import check_topic_name
 from goqueue.model.topic_settings import check_unset, parse_topic_settings
 from goqueue.storage.files.disk_errors import told
-from goqueue.storage.files.folder import DataFolder
 
 log = get_logger(__name__)
 
 
 class TopicCommands:
-    """Whoever must know of topics that come and go sets ``on_created`` and ``on_deleted`` before the first command."""
-
     def __init__(
         self,
         topics: RunningTopics,
         catalog: Journal[Catalog],
         opener: TopicOpener,
-        folder: DataFolder,
         stillness: FileFreeze,
         check_room: Callable[[], None],
-        config: Config,
-        clock: Clock,
         randomness: Randomness,
+        on_created: Callable[[Topic], None],
+        on_deleted: Callable[[Topic], None],
     ) -> None:
         self._topics = topics
         self._catalog = catalog
         self._opener = opener
-        self._folder = folder
+        self._folder = opener.folder
         self._stillness = stillness
         self._check_room = check_room
-        self._config = config
-        self._clock = clock
+        self._config = opener.config
+        self._clock = opener.clock
         self._randomness = randomness
-        self.on_created: Callable[[Topic], None] = _nothing
-        self.on_deleted: Callable[[Topic], None] = _nothing
+        self._on_created = on_created
+        self._on_deleted = on_deleted
 
     async def settle_folders(self) -> None:
         """Remove folders of deleted topics; set aside those that nobody knows, unless they are empty."""
@@ -97,7 +92,7 @@ class TopicCommands:
                 raise told(error, f"making the folders of topic {name!r}") from error
             raise
         self._topics.add(topic)
-        self.on_created(topic)
+        self._on_created(topic)
         log.info("topic created", topic=name, partitions=partitions)
         return topic
 
@@ -120,7 +115,7 @@ class TopicCommands:
         await self._catalog.submit(lambda catalog: catalog.decide_delete(name, topic_id))
         self._topics.remove(topic)
         self._opener.close(topic)
-        self.on_deleted(topic)
+        self._on_deleted(topic)
         folder = self._folder.topic_folder(name, topic_id)
         async with self._stillness.changing():
             await asyncio.to_thread(self._folder.remove_topic, folder)
@@ -129,7 +124,3 @@ class TopicCommands:
 
     async def _forget_deleted(self, topic_id: TopicId) -> None:
         await self._catalog.submit(lambda catalog: catalog.decide_purged(topic_id))
-
-
-def _nothing(_: Topic) -> None:
-    pass

@@ -43,14 +43,14 @@ class TopicOpener:
         config: Config,
         clock: Clock,
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self._journals = journals
         self._durability = durability
         self._checkpoints = checkpoints
         self._firing = firing
         self._notes = notes
-        self._config = config
-        self._clock = clock
+        self.config = config
+        self.clock = clock
         self._dedup_room = Room(config.limits.max_dedup_ids)
 
     async def open_all(self, records: Collection[TopicRecord], topics: RunningTopics) -> None:
@@ -67,7 +67,7 @@ class TopicOpener:
     async def open(self, record: TopicRecord) -> Topic:
         settings = self._effective(record)
         options = self._log_options(settings)
-        folder, files = self._folder.topic_folder(record.name, record.topic_id), self._folder.files
+        folder, files = self.folder.topic_folder(record.name, record.topic_id), self.folder.files
         partitions = []
         dedup = DedupIds(self._dedup_room)
         for number in range(record.partitions):
@@ -85,7 +85,7 @@ class TopicOpener:
                 self._notes,
                 self._firing.timers,
             )
-            producers, point, now_ns = partition.producers, self._checkpoints.point(place), self._clock.now_ns()
+            producers, point, now_ns = partition.producers, self._checkpoints.point(place), self.clock.now_ns()
             producers.recover(files, point, now_ns)
             dedup.restore(number, producers.loaded_ids, producers.found_ids, now_ns)
             producers.loaded_ids, producers.found_ids = [], []
@@ -106,9 +106,9 @@ class TopicOpener:
 
     def _effective(self, record: TopicRecord) -> TopicSettings:
         overrides: dict[str, Any] = {"partitions": record.partitions} | record.overrides
-        return self._config.topic.with_overrides(overrides)
+        return self.config.topic.with_overrides(overrides)
 
     def _log_options(self, settings: TopicSettings) -> LogOptions:
         return LogOptions(
-            settings.segment_bytes, self._config.storage.index_interval_bytes, compacted=settings.cleanup == "compact"
+            settings.segment_bytes, self.config.storage.index_interval_bytes, compacted=settings.cleanup == "compact"
         )

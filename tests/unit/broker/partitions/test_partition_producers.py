@@ -17,7 +17,7 @@ from goqueue.broker.partitions import partition_producers
 from goqueue.broker.partitions.dedup_ids import DedupIds, Room
 from goqueue.broker.partitions.derived_state import DerivedState
 from goqueue.broker.partitions.partition_producers import DedupEntry, PartitionProducers, digest_of
-from goqueue.broker.upkeep.upkeep import compactable_below
+from goqueue.broker.upkeep.compaction import compactable_below
 from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.producers import Producers, SentBatch
 from goqueue.storage.files.atomic import write_atomically

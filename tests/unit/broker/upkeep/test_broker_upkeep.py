@@ -156,7 +156,7 @@ def test_what_is_not_durable_is_not_expired(with_broker: WithBroker, clock: Manu
             publishing = asyncio.create_task(publish(broker, "t", BIG))
             assert await asyncio.to_thread(begun.wait, 30)
             clock.advance_ms(HOUR_MS + 1)
-            assert await broker._upkeep._expire(broker.topic("t"))
+            assert await broker._upkeep._retention._apply(broker.topic("t"))
             assert broker.topic("t").partition(0).log.start_offset == 1
         await publishing
 

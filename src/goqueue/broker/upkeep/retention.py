@@ -1,0 +1,55 @@
+"""Retention: removing messages that are older, or beyond the size, that their topic keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.upkeep.producer_files import ProducerFiles
+from goqueue.model.errors import GoQueueError
+from goqueue.model.logging import get_logger
+
+log = get_logger(__name__)
+
+
+class Retention:
+    def __init__(self, producer_files: ProducerFiles) -> None:
+        self._producer_files = producer_files
+
+    async def apply(self, topics: Iterable[Topic]) -> bool:
+        """Move the start of every log with expired messages; return whether any was moved."""
+        moved = False
+        for topic in list(topics):
+            if topic.settings.cleanup == "delete":
+                moved |= await self._apply(topic)
+        return moved
+
+    async def _apply(self, topic: Topic) -> bool:
+        moved = False
+        for number, partition in enumerate(topic.partitions):
+            if partition.log.failure is not None:
+                continue
+            try:
+                start = partition.log.expired(topic.settings.retention_ms, topic.settings.retention_bytes)
+            except GoQueueError as error:
+                # For example no room for a new segment: then the others matter all the more.
+                log.error("retention skips a partition", topic=topic.name, partition=number, error=str(error))
+                continue
+            # Nothing that readers cannot see yet is removed.
+            start = min(start, partition.stable_end)
+            if start <= partition.log.start_offset:
+                continue
+            if not await self._producer_files.cover(topic, number, start):
+                # Logged already; the next round tries again.
+                continue
+            if start > partition.log.start_offset and not topic.closed:
+                log.info(
+                    "retention removes messages",
+                    topic=topic.name,
+                    partition=number,
+                    from_offset=partition.log.start_offset,
+                    to_offset=start,
+                )
+                partition.log.start_offset = start
+                moved = True
+        return moved
