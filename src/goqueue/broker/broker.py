@@ -212,7 +212,7 @@ class Broker(InProcessFace):
             self.groups.topic_created,
             self.groups.topic_deleted,
         )
-        await self.topic_commands.settle_folders()
+        await self.topic_commands.tidy_folders()
 
     async def _open_transactions(self) -> None:
         """Before anyone reads or polls: what was committed is seen, and what was not is not."""

@@ -36,7 +36,7 @@ class PartitionNews:
             self.special.add(name)
         if partition not in self._watched:
             self._watched.add(partition)
-            partition.watcher = lambda: self.publish(name, partition)
+            partition.watch(lambda: self.publish(name, partition))
             self.publish(name, partition)
 
     def groups_on(self, partition: PartitionKey) -> set[str]:

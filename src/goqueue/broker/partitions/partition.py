@@ -80,8 +80,7 @@ class Partition:
         self._timers = timers
         self._waiters: dict[asyncio.Future[None], None] = {}
         self._waking: SpreadCalls[asyncio.Future[None]] | None = None
-        self.watcher: Callable[[], None] | None = None
-        """Called whenever waiting readers are woken."""
+        self._on_news: Callable[[], None] | None = None
         self.arrivals = [Rate() for _ in range(HIDDEN)]
         """Messages written since the start that readers will see, by lane."""
         self.published_bytes = 0
@@ -333,8 +332,12 @@ class Partition:
             if self._waking is None:
                 self._waking = SpreadCalls(wake)
             self._waking.add(waiters)
-        if self.watcher is not None:
-            self.watcher()
+        if self._on_news is not None:
+            self._on_news()
+
+    def watch(self, on_news: Callable[[], None] | None) -> None:
+        """Call ``on_news`` whenever waiting readers are woken, in place of what was called until now."""
+        self._on_news = on_news
 
     def stop_waiting(self) -> None:
         """Wake all readers; from now on none waits for messages here."""

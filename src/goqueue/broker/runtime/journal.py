@@ -187,7 +187,7 @@ class Journal(Generic[Machine]):
         if self.machine is machine:
             self._snapshot_at = begin
             self._grown_bytes -= grown_bytes
-        self.log.start_offset = begin
+        self.log.move_start(begin)
 
     def _load(self, until: int) -> None:
         """Raises ``EventsMissing`` if not everything below ``until`` is there."""

@@ -48,7 +48,7 @@ class TopicCommands:
         self._on_created = on_created
         self._on_deleted = on_deleted
 
-    async def settle_folders(self) -> None:
+    async def tidy_folders(self) -> None:
         """Remove folders of deleted topics; set aside those that nobody knows, unless they are empty."""
         state = self._catalog.machine.state
         for topic_id, folder in self._folder.topic_folders().items():

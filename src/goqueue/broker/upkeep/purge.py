@@ -115,5 +115,5 @@ def _purge(host: Host, number: int, partition: Partition, start: int) -> PurgedP
         # Files go as a whole, and the last one is in use. On a full disk it goes when the next one is begun.
         with suppress(DiskFull, Overloaded):
             owned.roll()
-    owned.start_offset = start
+    owned.move_start(start)
     return PurgedPartition(number, before, start, removed, len(partition.delays))

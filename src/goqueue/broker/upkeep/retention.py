@@ -50,6 +50,6 @@ class Retention:
                     from_offset=partition.log.start_offset,
                     to_offset=start,
                 )
-                partition.log.start_offset = start
+                partition.log.move_start(start)
                 moved = True
         return moved

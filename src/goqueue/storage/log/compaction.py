@@ -158,11 +158,14 @@ class _Group:
         for segment in self._segments:
             segment.close()
         carry_out(self._disk, self._log.folder, swap)
-        fresh = None
+        fresh, end = None, self._segments[-1].below
         if not swap.empty:
-            fresh = Segment(self._log.open_files, self._log.folder, first.base, self._log.now_ns, sealed=True)
+            owner = self._log
+            fresh = Segment(
+                owner.open_files, owner.folder, first.base, owner.now_ns, sealed=True, below=end, lost=owner.lost
+            )
         self._log.replace_segments(self._segments, fresh)
-        self._rules.on_replaced(first.base, self._segments[-1].below)
+        self._rules.on_replaced(first.base, end)
         yield partial(conclude, self._disk, self._log.folder, swap)
         log.info(
             "compacted",

@@ -355,6 +355,11 @@ class Log:
             start = max(start, following.base)
         return start
 
+    def move_start(self, start_offset: int) -> None:
+        """Serve no messages below any more. Their files are removed once a recovery point with this start is on the
+        disk."""
+        self.start_offset = start_offset
+
     def note_durable_start(self, start_offset: int) -> None:
         """A start is on the disk; ``start_offset`` may have moved on since."""
         self._durable_start = start_offset
@@ -379,8 +384,6 @@ class Log:
     def replace_segments(self, old: list[Segment], fresh: Segment | None) -> None:
         """Put what compaction made in the place of what it read. The files were renamed just now."""
         first = self.segments.index(old[0])
-        if fresh:
-            fresh.below, fresh.lost = old[-1].below, self.lost
         for segment in old:
             segment.close()
         self.segments[first : first + len(old)] = [fresh] if fresh else []

@@ -48,17 +48,16 @@ def open_log(
     lost = Lost(files, folder)
     missing = _missing_segments(bases, point, options)
     if missing is not None and point is not None:
-        _record_gaps(lost, [_sealed(open_files, folder, base, now_ns, lost) for base in bases], point, now_ns)
+        sealed = [Segment(open_files, folder, base, now_ns, sealed=True, lost=lost) for base in bases]
+        _record_gaps(lost, sealed, point, now_ns)
     segments: list[Segment] = []
     scanned = False
     trusted_below = point.base if point is not None and point.base in bases else 0
     for base, below in zip(bases, _limits(files, folder, bases), strict=True):
         if base < trusted_below:
-            segments.append(_sealed(open_files, folder, base, now_ns, lost))
-            segments[-1].below = below
+            segments.append(Segment(open_files, folder, base, now_ns, sealed=True, below=below, lost=lost))
             continue
-        segment = Segment(open_files, folder, base, now_ns)
-        segment.below = below
+        segment = Segment(open_files, folder, base, now_ns, below=below)
         last = base == bases[-1]
         if last and segments and _is_stray(files, segment, segments[-1]):
             _remove_segment(files, folder, base)
@@ -106,12 +105,6 @@ def _record_gaps(lost: Lost, segments: list[Segment], point: RecoveryPoint, now_
             lost.record(at, segment.base, now_ns())
         if segment.base < point.base and (last := segment.last_offset()) is not None:
             at = max(at, last + 1)
-
-
-def _sealed(open_files: OpenFiles, folder: Path, base: int, now_ns: Callable[[], int], lost: Lost) -> Segment:
-    segment = Segment(open_files, folder, base, now_ns, sealed=True)
-    segment.lost = lost
-    return segment
 
 
 def _end_with_active(

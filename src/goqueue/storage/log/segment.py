@@ -54,7 +54,15 @@ class Segment:
     """A segment, active until ``seal`` is called. Not for use from threads, ``Slice.load`` excepted."""
 
     def __init__(
-        self, open_files: OpenFiles, folder: Path, base: int, now_ns: Callable[[], int], *, sealed: bool = False
+        self,
+        open_files: OpenFiles,
+        folder: Path,
+        base: int,
+        now_ns: Callable[[], int],
+        *,
+        sealed: bool = False,
+        below: int = MOST_OFFSETS,
+        lost: Lost | None = None,
     ) -> None:
         self._open_files = open_files
         self._now_ns = now_ns
@@ -65,10 +73,10 @@ class Segment:
         self.times = SegmentTimes(times_path)
         self.lanes = SegmentLanes(open_files, lanes_path, known=not sealed)
         self.base = base
-        self.below = MOST_OFFSETS
-        """Where the next segment begins, once there is one."""
-        self.lost: Lost | None = None
-        """Where to note what is found damaged and taken out."""
+        self.below = below
+        """The base of the next segment, once there is one."""
+        self._lost = lost
+        """Records the offsets of damaged frames that are removed."""
         self.sealed = sealed
         self.size = open_files.disk.size(self.log_path) if sealed else 0
         self.count = 0
@@ -217,8 +225,8 @@ class Segment:
         log.warning("index files missing or damaged, rebuilding them from the log", segment=str(self.log_path))
         # All of it was on the disk when it was closed.
         found = FrameScanner(self.files().log, dense=False, below=self.below).scan(0, self.base, durable_to=self.size)
-        if self.lost is not None:
-            record_lost(self.lost, found, self.size, self.below, self.size, self._now_ns())
+        if self._lost is not None:
+            record_lost(self._lost, found, self.size, self.below, self.size, self._now_ns())
         found = make_whole(self._open_files.disk, self.log_path, found, self.base, self.below)
         self.close()
         self.install(found)

@@ -93,7 +93,7 @@ async def test_a_poll_that_is_full_leaves_its_other_partitions_to_those_who_wait
         second_poll = it.polling(second)
         await it.waiting(2)
         for name in ("t1", "t2"):
-            it.broker.topic(name).partition(0).watcher = None
+            it.broker.topic(name).partition(0).watch(None)
             await it.publish(name.encode(), topic=name)
         news = it.broker.topic("t2")
         it.broker.groups.shards.news.publish(partition_key(news.record.topic_id, 0), news.partition(0))

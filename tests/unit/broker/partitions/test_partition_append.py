@@ -247,7 +247,7 @@ def test_an_open_transaction_is_known_when_its_batch_is_written() -> None:
 def test_readers_are_woken_by_the_write_unless_they_see_only_what_is_durable(policy: FsyncPolicy, wakes: int) -> None:
     def work(partition: Partition, heard: Heard) -> None:
         seen: list[int] = []
-        partition.watcher = lambda: seen.append(len(heard.told))
+        partition.watch(lambda: seen.append(len(heard.told)))
         partition.append(batch(delayed(), delayed()))
         partition.append_reschedule(0, LATER_NS + 1)
         partition.append_fired(batch(*fire([delayed()], [0], LATER_NS)[0]), [0], LATER_NS)
