@@ -81,14 +81,12 @@ class DeclarationReader:
                 raise tokens.error("reserved names stand in quotes")
             if tokens.kind == STRING and self.syntax == "editions":
                 raise tokens.error("in an edition reserved names stand without quotes")
-            while True:
+            for _ in tokens.listed():
                 self.count(tokens.at)
                 name = tokens.string("a reserved name") if tokens.kind == STRING else tokens.word("a reserved name")
                 parent.reserved_name.append(name)
-                if not tokens.take(","):
-                    break
         elif tokens.kind == NUMBER or tokens.text == "-":
-            while True:
+            for _ in tokens.listed():
                 self.count(tokens.at)
                 if isinstance(parent, EnumDescriptorProto):
                     start = tokens.whole_number("a reserved number", MIN_ENUM_NUMBER, MAX_ENUM_NUMBER)
@@ -98,8 +96,6 @@ class DeclarationReader:
                     start = tokens.whole_number("a reserved number", 1, MAX_FIELD_NUMBER)
                     end = self.read_range_end(start, 1, exclusive=True)
                     parent.reserved_range.add(start=start, end=end)
-                if not tokens.take(","):
-                    break
         else:
             raise tokens.error(f"expected reserved numbers or names, but {tokens.found()}")
         tokens.expect(";", " after what is reserved")
@@ -107,10 +103,7 @@ class DeclarationReader:
     def read_enum(self, enum: EnumDescriptorProto, scope: str) -> None:
         tokens = self.tokens
         enum.name, _ = self.declare(scope, "enum")
-        tokens.expect("{")
-        while not tokens.take("}"):
-            if tokens.take(";"):
-                continue
+        for _ in tokens.block():
             if tokens.take("option"):
                 self.read_option_statement(enum.options, scope)
             elif tokens.take("reserved"):
@@ -122,10 +115,8 @@ class DeclarationReader:
                 tokens.expect("=", " and the value's number")
                 value.number = tokens.whole_number("the value's number", MIN_ENUM_NUMBER, MAX_ENUM_NUMBER)
                 if tokens.take("["):
-                    while True:
+                    for _ in tokens.listed():
                         self.read_option(value.options, scope)
-                        if not tokens.take(","):
-                            break
                     tokens.expect("]", " after the value's options")
                 tokens.expect(";", " after the value")
 
@@ -133,10 +124,7 @@ class DeclarationReader:
         tokens = self.tokens
         service = self.file.descriptor.service.add()
         service.name, full = self.declare(scope, "service")
-        tokens.expect("{")
-        while not tokens.take("}"):
-            if tokens.take(";"):
-                continue
+        for _ in tokens.block():
             if tokens.take("option"):
                 self.read_option_statement(service.options, full)
                 continue
@@ -148,12 +136,10 @@ class DeclarationReader:
             tokens.expect("returns")
             if self._read_method_type(method, "output_type", full):
                 method.server_streaming = True
-            if tokens.take("{"):
+            if tokens.text == "{":
                 # Braces set the method's options, even if they are empty.
                 method.options.SetInParent()
-                while not tokens.take("}"):
-                    if tokens.take(";"):
-                        continue
+                for _ in tokens.block():
                     tokens.expect("option", " or the method's end")
                     self.read_option_statement(method.options, full)
             else:

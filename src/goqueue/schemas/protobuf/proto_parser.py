@@ -127,10 +127,7 @@ class _Parser(DeclarationReader):
     def _read_message_body(self, message: DescriptorProto, scope: str, depth: int) -> None:
         tokens = self.tokens
         is_set = False
-        tokens.expect("{")
-        while not tokens.take("}"):
-            if tokens.take(";"):
-                continue
+        for _ in tokens.block():
             if tokens.take("message"):
                 self._read_message(message.nested_type.add(), scope, depth + 1)
             elif tokens.take("enum"):
@@ -181,10 +178,7 @@ class _Parser(DeclarationReader):
         index = len(message.oneof_decl)
         oneof = message.oneof_decl.add()
         oneof.name, _ = self.declare(scope, "oneof")
-        tokens.expect("{")
-        while not tokens.take("}"):
-            if tokens.take(";"):
-                continue
+        for _ in tokens.block():
             if tokens.take("option"):
                 self.read_option_statement(oneof.options, scope)
                 continue
@@ -197,10 +191,7 @@ class _Parser(DeclarationReader):
         tokens = self.tokens
         at = tokens.at
         extendee = tokens.dotted("the name of the message to extend", leading_dot=True)
-        tokens.expect("{")
-        while not tokens.take("}"):
-            if tokens.take(";"):
-                continue
+        for _ in tokens.block():
             item = parent.extension.add(extendee=extendee)
             self.file.types.append(TypeUse(item, "extendee", scope, at))
             self._read_field(None, item, scope, 0)
@@ -270,7 +261,7 @@ class _Parser(DeclarationReader):
     def _read_field_options(self, item: FieldDescriptorProto, scope: str) -> None:
         tokens = self.tokens
         if tokens.take("["):
-            while True:
+            for _ in tokens.listed():
                 at = tokens.at
                 if tokens.text == "default":
                     self._read_field_default(item, at)
@@ -282,8 +273,6 @@ class _Parser(DeclarationReader):
                     item.json_name = tokens.string("the json_name")
                 else:
                     self.read_option(item.options, scope)
-                if not tokens.take(","):
-                    break
             tokens.expect("]", " after the field's options")
         if not item.HasField("json_name"):
             item.json_name = json_name(item.name)
@@ -351,19 +340,15 @@ class _Parser(DeclarationReader):
     def _read_extensions(self, message: DescriptorProto, scope: str) -> None:
         tokens = self.tokens
         first = len(message.extension_range)
-        while True:
+        for _ in tokens.listed():
             self.count(tokens.at)
             start = tokens.whole_number("the number of an extension", 1, MAX_ENUM_NUMBER)
             message.extension_range.add(start=start, end=self.read_range_end(start, 1, exclusive=True))
-            if not tokens.take(","):
-                break
         if tokens.text == "[":
             uses = len(self.file.options)
             tokens.advance()
-            while True:
+            for _ in tokens.listed():
                 self.read_option(message.extension_range[first].options, scope)
-                if not tokens.take(","):
-                    break
             tokens.expect("]")
             # The options are written once after the ranges and apply to each of them.
             for use in self.file.options[uses:]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from goqueue.model.errors import InvalidSchema
 
@@ -93,6 +94,19 @@ class Tokens:
         """Consume this word or symbol, which must be the current token."""
         if not self.take(text):
             raise self.error(f"expected {text!r}{why}, but {self.found()}")
+
+    def block(self) -> Iterator[None]:
+        """Consume a block in braces: yields where a statement begins, which the caller consumes."""
+        self.expect("{")
+        while not self.take("}"):
+            if not self.take(";"):
+                yield
+
+    def listed(self) -> Iterator[None]:
+        """Consume a list: yields where an item begins, which the caller consumes, and consumes the commas."""
+        yield
+        while self.take(","):
+            yield
 
     def word(self, what: str) -> str:
         """Consume an identifier."""
