@@ -15,6 +15,7 @@ from doubles.loop import on_a_loop
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.metrics.health import Check
+from goqueue.broker.topics.topic_opening import TopicOpener
 from goqueue.broker.tracing import trace_export as module
 from goqueue.model.publishing import NewMessage
 from goqueue.observe.spans import Span
@@ -150,7 +151,7 @@ async def test_a_start_that_fails_leaves_no_exporter_open(tmp_path: Path, monkey
     exporter = Silent()
     monkeypatch.setattr(module, "span_exporters", lambda *_: [("silent", exporter)])
 
-    async def fail(self: Broker) -> None:
+    async def fail(self: Broker, opener: TopicOpener) -> None:
         raise RuntimeError("a defect")
 
     with monkeypatch.context() as broken:
