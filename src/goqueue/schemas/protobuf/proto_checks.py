@@ -23,25 +23,15 @@ from goqueue.schemas.protobuf.proto_file import (
     map_entry_name,
 )
 from goqueue.schemas.protobuf.proto_tokens import shortened
+from goqueue.schemas.protobuf.proto_values import SCALAR_TYPES
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPTION_MESSAGES = frozenset(
     f".google.protobuf.{name}Options"
     for name in ("File", "Message", "Field", "Oneof", "ExtensionRange", "Enum", "EnumValue", "Service", "Method")
 )
-_NO_MAP_KEYS = frozenset(
-    {
-        FieldDescriptorProto.TYPE_FLOAT,
-        FieldDescriptorProto.TYPE_DOUBLE,
-        FieldDescriptorProto.TYPE_BYTES,
-        FieldDescriptorProto.TYPE_MESSAGE,
-        FieldDescriptorProto.TYPE_GROUP,
-        FieldDescriptorProto.TYPE_ENUM,
-    }
-)
-_NAMED_TYPES = frozenset(
-    {FieldDescriptorProto.TYPE_MESSAGE, FieldDescriptorProto.TYPE_GROUP, FieldDescriptorProto.TYPE_ENUM}
-)
+_NAMED_TYPES = {FieldDescriptorProto.TYPE_MESSAGE, FieldDescriptorProto.TYPE_GROUP, FieldDescriptorProto.TYPE_ENUM}
+_NO_MAP_KEYS = _NAMED_TYPES | {SCALAR_TYPES[name] for name in ("float", "double", "bytes")}
 
 
 class BrokenRule(Exception):

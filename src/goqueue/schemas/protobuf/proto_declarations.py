@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    EnumDescriptorProto,
-    MethodDescriptorProto,
-)
+from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, MethodDescriptorProto
 
 from goqueue.schemas.base import MAX_NODES
 from goqueue.schemas.protobuf.proto_file import (

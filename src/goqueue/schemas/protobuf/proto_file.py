@@ -5,23 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from google.protobuf.descriptor_pb2 import (
-    EnumOptions,
-    EnumValueOptions,
-    ExtensionRangeOptions,
-    FieldDescriptorProto,
-    FieldOptions,
-    FileDescriptorProto,
-    FileOptions,
-    MessageOptions,
-    MethodDescriptorProto,
-    MethodOptions,
-    OneofOptions,
-    ServiceOptions,
-)
+from google.protobuf import descriptor_pb2 as pb
 
 from goqueue.schemas.protobuf.proto_tokens import Tokens
-from goqueue.schemas.protobuf.proto_values import FieldType, NamePart, OptionValue
+from goqueue.schemas.protobuf.proto_values import NamePart, OptionValue
 
 MAX_NESTING = 30
 """Limit on the nesting of messages, as in protoc."""
@@ -35,34 +22,16 @@ OPEN_END = -1
 """End of a message's range ``to max``, until it is known whether the message is a message set."""
 
 Options: TypeAlias = (
-    FileOptions
-    | MessageOptions
-    | FieldOptions
-    | OneofOptions
-    | EnumOptions
-    | EnumValueOptions
-    | ExtensionRangeOptions
-    | ServiceOptions
-    | MethodOptions
+    pb.FileOptions
+    | pb.MessageOptions
+    | pb.FieldOptions
+    | pb.OneofOptions
+    | pb.EnumOptions
+    | pb.EnumValueOptions
+    | pb.ExtensionRangeOptions
+    | pb.ServiceOptions
+    | pb.MethodOptions
 )
-
-SCALAR_TYPES: dict[str, FieldType] = {
-    "double": FieldDescriptorProto.TYPE_DOUBLE,
-    "float": FieldDescriptorProto.TYPE_FLOAT,
-    "int64": FieldDescriptorProto.TYPE_INT64,
-    "uint64": FieldDescriptorProto.TYPE_UINT64,
-    "int32": FieldDescriptorProto.TYPE_INT32,
-    "fixed64": FieldDescriptorProto.TYPE_FIXED64,
-    "fixed32": FieldDescriptorProto.TYPE_FIXED32,
-    "bool": FieldDescriptorProto.TYPE_BOOL,
-    "string": FieldDescriptorProto.TYPE_STRING,
-    "bytes": FieldDescriptorProto.TYPE_BYTES,
-    "uint32": FieldDescriptorProto.TYPE_UINT32,
-    "sfixed32": FieldDescriptorProto.TYPE_SFIXED32,
-    "sfixed64": FieldDescriptorProto.TYPE_SFIXED64,
-    "sint32": FieldDescriptorProto.TYPE_SINT32,
-    "sint64": FieldDescriptorProto.TYPE_SINT64,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +49,7 @@ class OptionUse:
 class TypeUse:
     """One reference to a message or an enum: a field's type or extendee, or a method's input or output."""
 
-    target: FieldDescriptorProto | MethodDescriptorProto
+    target: pb.FieldDescriptorProto | pb.MethodDescriptorProto
     attribute: str
     scope: str
     at: int
@@ -91,7 +60,7 @@ class ParsedFile:
     """A parsed text: the descriptor, and the names still to be resolved."""
 
     tokens: Tokens
-    descriptor: FileDescriptorProto = field(default_factory=FileDescriptorProto)
+    descriptor: pb.FileDescriptorProto = field(default_factory=pb.FileDescriptorProto)
     types: list[TypeUse] = field(default_factory=list)
     options: list[OptionUse] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)

@@ -45,12 +45,10 @@ def _collect(message: DescriptorProto, prefix: str, symbols: dict[str, str]) -> 
     full = prefix + message.name
     inside = f"{full}."
     symbols[full] = MESSAGE
-    for field in message.field:
+    for field in (*message.field, *message.extension):
         symbols[inside + field.name] = OTHER
     for oneof in message.oneof_decl:
         symbols[inside + oneof.name] = OTHER
-    for extension in message.extension:
-        symbols[inside + extension.name] = OTHER
     _collect_enums(message.enum_type, inside, symbols)
     for nested in message.nested_type:
         _collect(nested, inside, symbols)

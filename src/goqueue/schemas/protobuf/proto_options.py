@@ -10,7 +10,6 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from goqueue.model.errors import InvalidSchema
 from goqueue.schemas.protobuf.proto_file import Options, OptionUse, ParsedFile
 from goqueue.schemas.protobuf.proto_linker import OTHER, Symbols, find
 from goqueue.schemas.protobuf.proto_tokens import Tokens, is_whole, shortened, whole
@@ -25,7 +24,7 @@ def set_known_options(parsed: ParsedFile) -> list[OptionUse]:
         if any(part.is_extension for part in use.name):
             custom.append(use)
         elif len(use.name) > 1 or not _set_plainly(use):
-            _set_by_text(use, use.owner, _path_of(use), parsed.tokens, None)
+            _set_by_text(use, use.owner, [part.name for part in use.name], parsed.tokens, None)
     _refuse_repeated(parsed)
     return custom
 
@@ -77,10 +76,6 @@ def _with_extensions(use: OptionUse, tokens: Tokens, pool: DescriptorPool) -> Me
     target: Message = GetMessageClass(described)()
     target.MergeFromString(use.owner.SerializeToString())
     return target
-
-
-def _path_of(use: OptionUse) -> list[str]:
-    return [part.name for part in use.name]
 
 
 def _refuse_repeated(parsed: ParsedFile) -> None:
@@ -138,9 +133,5 @@ def _set_by_text(
     try:
         text_format.Merge(text, target, descriptor_pool=pool)
     except (text_format.ParseError, DecodeError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _option_error(tokens, use, shown, error) from None
-
-
-def _option_error(tokens: Tokens, use: OptionUse, shown: str, error: Exception) -> InvalidSchema:
-    reason = str(error).partition(" : ")[2] or str(error)
-    return tokens.error(f"the option {shortened(shown)} cannot be set: {reason[:300]}", use.at)
+        reason = str(error).partition(" : ")[2] or str(error)
+        raise tokens.error(f"the option {shortened(shown)} cannot be set: {reason[:300]}", use.at) from None

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from google.protobuf.descriptor_pb2 import (
-    EDITION_2023,
-    DescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-)
+from google.protobuf.descriptor_pb2 import EDITION_2023, DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
 from goqueue.schemas.protobuf.proto_declarations import DeclarationReader
 from goqueue.schemas.protobuf.proto_file import (
@@ -15,7 +10,6 @@ from goqueue.schemas.protobuf.proto_file import (
     MAX_FIELD_NUMBER,
     MAX_NESTING,
     OPEN_END,
-    SCALAR_TYPES,
     OptionUse,
     ParsedFile,
     TypeUse,
@@ -23,7 +17,7 @@ from goqueue.schemas.protobuf.proto_file import (
     map_entry_name,
 )
 from goqueue.schemas.protobuf.proto_tokens import END, WORD, shortened
-from goqueue.schemas.protobuf.proto_values import NamePart, read_default
+from goqueue.schemas.protobuf.proto_values import SCALAR_TYPES, NamePart, read_default
 
 _LABELS = {
     "optional": FieldDescriptorProto.LABEL_OPTIONAL,

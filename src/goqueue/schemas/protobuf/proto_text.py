@@ -18,14 +18,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from goqueue.schemas.protobuf.proto_file import (
-    MAX_ENUM_NUMBER,
-    MAX_FIELD_NUMBER,
-    SCALAR_TYPES,
-    Options,
-    json_name,
-)
-from goqueue.schemas.protobuf.proto_values import FieldType, escaped_bytes, number_text
+from goqueue.schemas.protobuf.proto_file import MAX_ENUM_NUMBER, MAX_FIELD_NUMBER, Options, json_name
+from goqueue.schemas.protobuf.proto_values import SCALAR_TYPES, FieldType, escaped_bytes, number_text
 
 _TYPE_NAMES: dict[FieldType, str] = {number: name for name, number in SCALAR_TYPES.items()}
 _LABELS = {FieldDescriptorProto.LABEL_REQUIRED: "required ", FieldDescriptorProto.LABEL_REPEATED: "repeated "}
@@ -72,9 +66,7 @@ class _Writer:
         self._write_option_statements(file.options, "")
         for message in file.message_type:
             self._lines.append("")
-            self._lines.append(f"message {message.name} {{")
-            self._write_message(message, file.package, "  ")
-            self._lines.append("}")
+            self._write_nested(message, file.package, "")
         self._write_enums(file.enum_type, "")
         self._write_extensions(file.extension, "")
         self._write_services(file.service)
@@ -98,8 +90,7 @@ class _Writer:
         }
         types = {f".{full}.{nested.name}": nested for nested in message.nested_type}
         pending = iter(list(types))
-        ordered = self._ordered_fields(message, free=not inner or len(inner) == len(types))
-        for fields in ordered:
+        for fields in self._ordered_fields(message, free=not inner or len(inner) == len(types)):
             # The message that a map or a group declares must appear at its original index among the nested messages.
             for field in fields:
                 if field.type_name in inner:
@@ -120,7 +111,7 @@ class _Writer:
         self._write_message(message, scope, indent + "  ")
         self._lines.append(f"{indent}}}")
 
-    def _ordered_fields(self, message: DescriptorProto, *, free: bool) -> Iterator[list[FieldDescriptorProto]]:
+    def _ordered_fields(self, message: DescriptorProto, *, free: bool) -> list[list[FieldDescriptorProto]]:
         """Fields in the order in which they are written, those of a oneof together. A message that declares both
         messages and maps keeps its order, since map entries count in the indexes of nested messages."""
         fields: Iterable[FieldDescriptorProto] = message.field
@@ -135,7 +126,7 @@ class _Writer:
                 oneofs[field.oneof_index].append(field)
             else:
                 groups.append(oneofs.setdefault(field.oneof_index, [field]))
-        return iter(groups)
+        return groups
 
     def _write_fields(
         self,
@@ -195,15 +186,15 @@ class _Writer:
             options.append(f"json_name = {quoted(field.json_name)}")
         if field.HasField("options"):
             options.extend(self._options(field.options))
-        return f" [{', '.join(options)}]" if options else ""
+        return _in_brackets(options)
 
     def _write_ranges(self, message: DescriptorProto, indent: str) -> None:
         for span in message.extension_range:
-            options = ", ".join(self._options(span.options)) if span.HasField("options") else ""
+            options = _in_brackets(self._options(span.options) if span.HasField("options") else ())
             # Extensions of a message set may have any number, so its ``max`` is higher.
             highest = MAX_ENUM_NUMBER - 1 if message.options.message_set_wire_format else MAX_FIELD_NUMBER
             numbers = _range(span.start, span.end - 1, highest)
-            self._lines.append(f"{indent}extensions {numbers}{f' [{options}]' if options else ''};")
+            self._lines.append(f"{indent}extensions {numbers}{options};")
         spans = [(span.start, span.end - 1) for span in message.reserved_range]
         self._write_reserved(spans, message.reserved_name, MAX_FIELD_NUMBER, indent)
 
@@ -233,8 +224,8 @@ class _Writer:
                 # The first value is the default of proto2 fields, so it stays first.
                 values[1:] = sorted(values[1:], key=lambda value: value.number)
             for value in values:
-                options = ", ".join(self._options(value.options)) if value.HasField("options") else ""
-                self._lines.append(f"{inner}{value.name} = {value.number}{f' [{options}]' if options else ''};")
+                options = _in_brackets(self._options(value.options) if value.HasField("options") else ())
+                self._lines.append(f"{inner}{value.name} = {value.number}{options};")
             self._lines.append(f"{indent}}}")
 
     def _write_extensions(self, extensions: Iterable[FieldDescriptorProto], indent: str) -> None:
@@ -313,6 +304,11 @@ class _Writer:
 
 def _type_name(field: FieldDescriptorProto) -> str:
     return field.type_name or _TYPE_NAMES[field.type]
+
+
+def _in_brackets(options: Iterable[str]) -> str:
+    joined = ", ".join(options)
+    return f" [{joined}]" if joined else ""
 
 
 def _default(field: FieldDescriptorProto) -> str:

@@ -27,19 +27,7 @@ _FRACTION = re.compile(r"(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[
 _ESCAPE = re.compile(
     r"""\\(?:([abfnrtv?\\'"])|([0-7]{1,3})|[xX]([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))"""
 )
-_PLAIN_ESCAPES = {
-    "a": b"\a",
-    "b": b"\b",
-    "f": b"\f",
-    "n": b"\n",
-    "r": b"\r",
-    "t": b"\t",
-    "v": b"\v",
-    "?": b"?",
-    "\\": b"\\",
-    "'": b"'",
-    '"': b'"',
-}
+_PLAIN_ESCAPES = dict(zip("abfnrtv?\\'\"", "\a\b\f\n\r\t\v?\\'\"", strict=True))
 MAX_DIGITS = 400
 """Limit on the digits of a number. Longer ones fit no type, and converting them is slow."""
 
@@ -169,7 +157,7 @@ class Tokens:
             end = found.end()
             plain, octal, hexadecimal, short, long, unknown = found.groups()
             if plain is not None:
-                pieces.append(_PLAIN_ESCAPES[plain])
+                pieces.append(_PLAIN_ESCAPES[plain].encode())
             elif unknown is not None:
                 raise self.error(f"the string has the unknown escape {shortened(found[0])}")
             elif octal is not None or hexadecimal is not None:

@@ -26,17 +26,15 @@ from goqueue.schemas.protobuf.proto_tokens import (
 
 FieldType: TypeAlias = FieldDescriptorProto.Type.ValueType
 
-_WHOLE_BOUNDS: dict[FieldType, tuple[int, int]] = {
-    FieldDescriptorProto.TYPE_INT32: (-(1 << 31), (1 << 31) - 1),
-    FieldDescriptorProto.TYPE_SINT32: (-(1 << 31), (1 << 31) - 1),
-    FieldDescriptorProto.TYPE_SFIXED32: (-(1 << 31), (1 << 31) - 1),
-    FieldDescriptorProto.TYPE_INT64: (-(1 << 63), (1 << 63) - 1),
-    FieldDescriptorProto.TYPE_SINT64: (-(1 << 63), (1 << 63) - 1),
-    FieldDescriptorProto.TYPE_SFIXED64: (-(1 << 63), (1 << 63) - 1),
-    FieldDescriptorProto.TYPE_UINT32: (0, (1 << 32) - 1),
-    FieldDescriptorProto.TYPE_FIXED32: (0, (1 << 32) - 1),
-    FieldDescriptorProto.TYPE_UINT64: (0, (1 << 64) - 1),
-    FieldDescriptorProto.TYPE_FIXED64: (0, (1 << 64) - 1),
+_SIGNED = ("int32", "int64", "sint32", "sint64", "sfixed32", "sfixed64")
+_UNSIGNED = ("uint32", "uint64", "fixed32", "fixed64")
+SCALAR_TYPES: dict[str, FieldType] = {
+    name: FieldDescriptorProto.Type.Value(f"TYPE_{name.upper()}")
+    for name in (*_SIGNED, *_UNSIGNED, "double", "float", "bool", "string", "bytes")
+}
+_WHOLE_BOUNDS = {
+    **{SCALAR_TYPES[name]: (-(1 << int(name[-2:]) - 1), (1 << int(name[-2:]) - 1) - 1) for name in _SIGNED},
+    **{SCALAR_TYPES[name]: (0, (1 << int(name[-2:])) - 1) for name in _UNSIGNED},
 }
 _BYTES_ESCAPES = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 39: "\\'", 92: "\\\\"}
 

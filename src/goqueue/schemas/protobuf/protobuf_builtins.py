@@ -13,18 +13,9 @@ from goqueue.schemas.protobuf.proto_options import set_known_options
 from goqueue.schemas.protobuf.proto_parser import parse_proto
 
 _GOOGLE = (
-    "any",
-    "source_context",
-    "descriptor",
-    "duration",
-    "empty",
-    "field_mask",
-    "struct",
-    "timestamp",
-    "type",
-    "api",
+    "any", "source_context", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "type", "api",
     "wrappers",
-)
+)  # fmt: skip
 
 # Files that the serializers of Confluent's clients expect: metadata of fields, and exact decimal numbers.
 _CONFLUENT = {

@@ -47,6 +47,8 @@ _OWN_NAME = "schema.proto"
 class ProtobufSchema:
     """A parsed schema, whose file descriptor was checked together with all its imports."""
 
+    kind: SchemaKind = "PROTOBUF"
+
     def __init__(self, descriptor: FileDescriptorProto, imports: _Imports, nodes: int) -> None:
         self.descriptor = descriptor
         """Descriptor of the file itself. Must not be modified."""
@@ -58,11 +60,6 @@ class ProtobufSchema:
         self._pool = _pool_of(imports.files.values())
         _add(self._pool, descriptor, None)
         self._validators: dict[str, ProtobufValidator] = {}
-
-    @property
-    def kind(self) -> SchemaKind:
-        """The kind of schema."""
-        return "PROTOBUF"
 
     @cached_property
     def _canonical(self) -> str:
@@ -145,8 +142,7 @@ def parse_protobuf(text: str, references: References) -> ProtobufSchema:
         raise InvalidSchema("the schema is empty; it is .proto text or a serialized file descriptor in base64")
     if _BASE64.fullmatch(text):
         return _from_base64(text, references)
-    parsed = parse_proto(text.removeprefix("\ufeff"))
-    return _from_text(parsed, references)
+    return _from_text(parse_proto(text.removeprefix("\ufeff")), references)
 
 
 def _from_text(parsed: ParsedFile, references: References) -> ProtobufSchema:
@@ -215,8 +211,8 @@ class _Imports:
         self._references = references
         for name in descriptor.dependency:
             if not self._import(name):
-                hint = "add a reference of that name"
-                raise _located(f"the import {shortened(name)} is not known; {hint}", name, parsed)
+                problem = f"the import {shortened(name)} is not known; add a reference of that name"
+                raise _located(problem, name, parsed)
         if self.depth > MAX_DEPTH:
             raise InvalidSchema(f"the files import one another more than {MAX_DEPTH} levels deep")
 

@@ -9,33 +9,21 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 
-_KIND_OF_TYPE = {
-    FieldDescriptorProto.TYPE_INT32: "whole number",
-    FieldDescriptorProto.TYPE_INT64: "whole number",
-    FieldDescriptorProto.TYPE_UINT32: "whole number",
-    FieldDescriptorProto.TYPE_UINT64: "whole number",
-    FieldDescriptorProto.TYPE_BOOL: "whole number",
-    FieldDescriptorProto.TYPE_ENUM: "whole number",
-    FieldDescriptorProto.TYPE_SINT32: "sint",
-    FieldDescriptorProto.TYPE_SINT64: "sint",
-    FieldDescriptorProto.TYPE_STRING: "string",
-    FieldDescriptorProto.TYPE_BYTES: "string",
-    FieldDescriptorProto.TYPE_FIXED32: "fixed32",
-    FieldDescriptorProto.TYPE_SFIXED32: "fixed32",
-    FieldDescriptorProto.TYPE_FIXED64: "fixed64",
-    FieldDescriptorProto.TYPE_SFIXED64: "fixed64",
-    FieldDescriptorProto.TYPE_FLOAT: "float",
-    FieldDescriptorProto.TYPE_DOUBLE: "double",
+from goqueue.schemas.protobuf.proto_values import SCALAR_TYPES
+
+_KINDS = {
+    "whole number": ("int32", "int64", "uint32", "uint64", "bool"),
+    "sint": ("sint32", "sint64"),
+    "string": ("string", "bytes"),
+    "fixed32": ("fixed32", "sfixed32"),
+    "fixed64": ("fixed64", "sfixed64"),
+    "float": ("float",),
+    "double": ("double",),
 }
-TYPES_OF_KIND = {
-    "whole number": "int32, int64, uint32, uint64, bool or an enum",
-    "sint": "sint32 or sint64",
-    "string": "string or bytes",
-    "fixed32": "fixed32 or sfixed32",
-    "fixed64": "fixed64 or sfixed64",
-    "float": "float",
-    "double": "double",
-}
+_KIND_OF_TYPE = {SCALAR_TYPES[name]: kind for kind, names in _KINDS.items() for name in names}
+_KIND_OF_TYPE[FieldDescriptorProto.TYPE_ENUM] = "whole number"
+TYPES_OF_KIND = {kind: " or ".join(names) for kind, names in _KINDS.items()}
+TYPES_OF_KIND["whole number"] = "int32, int64, uint32, uint64, bool or an enum"
 
 
 @dataclass(frozen=True, slots=True)
