@@ -23,7 +23,7 @@ def checked_costs(graph: SchemaGraph) -> Costs:
         raise InvalidSchema(f"the schema has {len(patterns)} regular expressions; it may have {MOST_PATTERNS}")
     _check_endless(graph)
     ways: dict[int, int] = {}
-    for node in graph.nodes():
+    for node in graph.nodes:
         beside, onward = 1, {"member": 0, "item": 0}
         for way, to in graph.edges[id(node)]:
             count = 1 if graph.is_inside(node, to) else ways[id(to)]
@@ -60,7 +60,7 @@ def _check_endless(graph: SchemaGraph) -> None:
     """Refuse a schema that refers to itself for the same value: validating it would never end."""
     under_way: set[int] = set()
     done: set[int] = set()
-    for start in graph.nodes():
+    for start in graph.nodes:
         stack = [(start, False)]
         while stack:
             node, is_left = stack.pop()

@@ -9,19 +9,10 @@ from typing import Any, Protocol
 
 from goqueue.model.fields import shown
 from goqueue.schemas.base import Incompatibility
+from goqueue.schemas.json import json_written as facts
 from goqueue.schemas.json.json_engine import compile_alone
 from goqueue.schemas.json.json_nodes import Node
 from goqueue.schemas.json.json_text import pointer, same_text
-from goqueue.schemas.json.json_written import (
-    Limit,
-    Written,
-    kinds_of_type,
-    listed_values,
-    lower_limits,
-    next_integer,
-    shown_kinds,
-    upper_limits,
-)
 
 COUNTS = {
     "string": {"maxLength": "MAX_LENGTH", "minLength": "MIN_LENGTH"},
@@ -46,16 +37,16 @@ class Reading(Protocol):
     def pattern_matches(self, pattern: str, name: str) -> bool: ...
 
 
-def types(reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
+def types(reader: Node, written: facts.Written, path: str) -> Iterator[Incompatibility]:
     wanted = reader.get("type")
     if wanted is None:
         return
-    missing = written.kinds - kinds_of_type(wanted)
+    missing = written.kinds - facts.kinds_of_type(wanted)
     if not missing:
         return
     here = pointer(path, "type")
-    was, now = shown_kinds(written.kinds), shown_kinds(kinds_of_type(wanted))
-    if missing == {"fraction"} and "integer" in kinds_of_type(wanted):
+    was, now = facts.shown_kinds(written.kinds), facts.shown_kinds(facts.kinds_of_type(wanted))
+    if missing == {"fraction"} and "integer" in facts.kinds_of_type(wanted):
         yield Incompatibility(
             "TYPE_NARROWED", here, f"a number may have been written, only {now} can be read; allow 'number'"
         )
@@ -69,8 +60,8 @@ def types(reader: Node, written: Written, path: str) -> Iterator[Incompatibility
         yield Incompatibility("TYPE_CHANGED", here, f"{was} may have been written, {now} is to be read; keep the type")
 
 
-def values(reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
-    allowed = listed_values(reader)
+def values(reader: Node, written: facts.Written, path: str) -> Iterator[Incompatibility]:
+    allowed = facts.listed_values(reader)
     if allowed is None:
         return
     keyword = "enum" if reader.get("enum") is not None else "const"
@@ -91,31 +82,30 @@ def values(reader: Node, written: Written, path: str) -> Iterator[Incompatibilit
     yield Incompatibility(rule, here, f"{listed} may have been written and cannot be read; keep every value")
 
 
-def numbers(reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
+def numbers(reader: Node, written: facts.Written, path: str) -> Iterator[Incompatibility]:
     if not written.kinds & {"integer", "fraction"}:
         return
     whole = "fraction" not in written.kinds
-    for limit in lower_limits(reader):
-        if not _is_within(limit, written.lower(), whole, upwards=True) and not _fit(reader, written, "minimum"):
-            yield _limit_reason("minimum", "INCREASED", limit, written, path)
-    for limit in upper_limits(reader):
-        if not _is_within(limit, written.upper(), whole, upwards=False) and not _fit(reader, written, "maximum"):
-            yield _limit_reason("maximum", "DECREASED", limit, written, path)
+    for keyword, moved, upwards in (("minimum", "INCREASED", True), ("maximum", "DECREASED", False)):
+        given = written.tightest(keyword, upwards=upwards)
+        for limit in facts.limits(reader, keyword):
+            if not _is_within(limit, given, whole, upwards=upwards) and not _fit(reader, written, keyword):
+                yield _limit_reason(keyword, moved, limit, written, path)
     yield from _multiples(reader, written, path)
 
 
-def _is_within(wanted: Limit, given: Limit | None, whole: bool, *, upwards: bool) -> bool:
+def _is_within(wanted: facts.Limit, given: facts.Limit | None, whole: bool, *, upwards: bool) -> bool:
     if given is None:
         return False
     if whole:
-        inner, outer = next_integer(given, upwards=upwards), next_integer(wanted, upwards=upwards)
+        inner, outer = facts.next_integer(given, upwards=upwards), facts.next_integer(wanted, upwards=upwards)
         return inner >= outer if upwards else inner <= outer
     if given.value == wanted.value:
         return given.is_excluded or not wanted.is_excluded
     return given.value > wanted.value if upwards else given.value < wanted.value
 
 
-def _limit_reason(keyword: str, moved: str, limit: Limit, written: Written, path: str) -> Incompatibility:
+def _limit_reason(keyword: str, moved: str, limit: facts.Limit, written: facts.Written, path: str) -> Incompatibility:
     name = keyword
     if limit.is_excluded:
         name = f"exclusive{keyword.capitalize()}"
@@ -129,7 +119,7 @@ def _limit_reason(keyword: str, moved: str, limit: Limit, written: Written, path
     )
 
 
-def _multiples(reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
+def _multiples(reader: Node, written: facts.Written, path: str) -> Iterator[Incompatibility]:
     wanted = reader.get("multipleOf")
     if not isinstance(wanted, int | float) or isinstance(wanted, bool):
         return
@@ -156,7 +146,7 @@ def _exact(number: float) -> Fraction:
     return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
 
 
-def strings(reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
+def strings(reader: Node, written: facts.Written, path: str) -> Iterator[Incompatibility]:
     if "string" not in written.kinds:
         return
     yield from counts("string", reader, written, path)
@@ -179,7 +169,7 @@ def strings(reader: Node, written: Written, path: str) -> Iterator[Incompatibili
             )
 
 
-def counts(kind: str, reader: Node, written: Written, path: str) -> Iterator[Incompatibility]:
+def counts(kind: str, reader: Node, written: facts.Written, path: str) -> Iterator[Incompatibility]:
     """Compare the limits on lengths and on the numbers of items and properties."""
     for keyword, stem in COUNTS[kind].items():
         wanted = reader.get(keyword)
@@ -200,7 +190,7 @@ def counts(kind: str, reader: Node, written: Written, path: str) -> Iterator[Inc
         )
 
 
-def _fit(reader: Node, written: Written, keyword: str) -> bool:
+def _fit(reader: Node, written: facts.Written, keyword: str) -> bool:
     """Whether every possible value, if these are known, satisfies one keyword of the reader."""
     if written.values is None or not isinstance(reader.raw, dict):
         return False

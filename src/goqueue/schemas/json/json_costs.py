@@ -69,13 +69,13 @@ class _Sums:
 
     def __init__(self, graph: SchemaGraph, own: _Weight, for_members: _Weight) -> None:
         self._graph = graph
-        self._own = {id(node): own(node) for node in graph.nodes()}
-        self._for_members = {id(node): for_members(node) for node in graph.nodes()}
+        self._own = {id(node): own(node) for node in graph.nodes}
+        self._for_members = {id(node): for_members(node) for node in graph.nodes}
         self._here: dict[int, float] = {}
         self._beneath: dict[int, float] = {}
-        for node in graph.nodes():
+        for node in graph.nodes:
             self._sum_same_value(node)
-        for circle in graph.circles():
+        for circle in graph.circles:
             self._sum_parts(circle)
 
     def of_root(self) -> tuple[float, float]:

@@ -11,20 +11,14 @@ class SchemaGraph:
     def __init__(self, root: Node) -> None:
         self.root = root
         self.edges: dict[int, list[tuple[str, Node]]] = {}
-        self._order: list[Node] = []
+        self.nodes: list[Node] = []
+        """Nodes in topological order: each before those that refer to it, unless they are in one cycle."""
         self._circle: dict[int, int] = {}
         """Number of the cycle of each node: nodes that can reach one another have the same number."""
-        self._together: list[list[Node]] = []
-        self._find_cycles(root)
-
-    def nodes(self) -> list[Node]:
-        """Nodes in topological order: each before those that refer to it, unless they are in one cycle."""
-        return self._order
-
-    def circles(self) -> list[list[Node]]:
+        self.circles: list[list[Node]] = []
         """Strongly connected components in topological order: nodes that can reach one another together, all others
         alone. Each component comes before those that refer to it."""
-        return self._together
+        self._find_cycles(root)
 
     def is_circle(self, node: Node) -> bool:
         return self._circle[id(node)] != 0
@@ -32,7 +26,7 @@ class SchemaGraph:
     def patterns(self) -> set[str]:
         """Distinct regular expressions of all nodes."""
         patterns: set[str] = set()
-        for node in self._order:
+        for node in self.nodes:
             if isinstance(text := node.get("pattern"), str):
                 patterns.add(text)
             if isinstance(by_pattern := node.get("patternProperties"), dict):
@@ -42,7 +36,7 @@ class SchemaGraph:
     def explains_quickly(self) -> bool:
         """Whether explaining why a value is invalid takes no more work than detecting it. False where a schema
         reaches itself by two edges that apply to the same part of a value."""
-        return self.goes_on_once(self._order)
+        return self.goes_on_once(self.nodes)
 
     def goes_on_once(self, nodes: list[Node]) -> bool:
         """Whether none of these nodes reaches itself by two edges that apply to the same part of a value."""
@@ -54,7 +48,7 @@ class SchemaGraph:
         return True
 
     def has_alternatives(self) -> bool:
-        return any(node.get(each) for node in self._order for each in ("anyOf", "oneOf"))
+        return any(node.get(each) for node in self.nodes for each in ("anyOf", "oneOf"))
 
     def is_inside(self, node: Node, to: Node) -> bool:
         """Whether the edge from ``node`` to ``to`` stays in one cycle."""
@@ -111,5 +105,5 @@ class SchemaGraph:
         is_circle = len(members) > 1 or any(to is first for _, to in self.edges[id(first)])
         for each in members:
             self._circle[id(each)] = number if is_circle else 0
-        self._order += members
-        self._together.append(members)
+        self.nodes += members
+        self.circles.append(members)

@@ -38,6 +38,8 @@ _MOST_ADDRESSES = 10_000
 class JsonSchema:
     """A parsed JSON schema, with the schemas that it refers to."""
 
+    kind: SchemaKind = "JSON"
+
     def __init__(
         self,
         document: Document,
@@ -51,14 +53,6 @@ class JsonSchema:
         self._compiled = compiled
         self._graph = graph
         self._costs = costs
-
-    @property
-    def kind(self) -> SchemaKind:
-        return "JSON"
-
-    @property
-    def draft(self) -> Draft:
-        return self.document.draft
 
     def canonical(self) -> str:
         return same_text(self.document.raw)
@@ -179,7 +173,7 @@ def _compile(document: Document, references: Mapping[str, JsonSchema]) -> jsonsc
     try:
         jsonschema_rs.meta.validate(with_draft(document.raw, document.draft))
         resources = {
-            address: with_draft(each.document.raw, each.draft)
+            address: with_draft(each.document.raw, each.document.draft)
             for address, each in _addresses(document, references).items()
         }
         return compile_schema(document.raw, document.draft, resources)

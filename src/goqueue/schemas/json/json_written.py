@@ -77,23 +77,15 @@ class Written:
     def numbers(self, keyword: str) -> list[float]:
         return [each for each in self.all_of(keyword) if isinstance(each, int | float) and not isinstance(each, bool)]
 
-    def lower(self) -> Limit | None:
-        return _tightest((limit for node in self.nodes for limit in lower_limits(node)), upwards=True)
-
-    def upper(self) -> Limit | None:
-        return _tightest((limit for node in self.nodes for limit in upper_limits(node)), upwards=False)
-
-
-def lower_limits(node: Node) -> list[Limit]:
-    return _limits(node, "minimum", "exclusiveMinimum")
+    def tightest(self, keyword: str, *, upwards: bool) -> Limit | None:
+        """The tightest of the limits of numbers, ``minimum`` (``upwards``) or ``maximum``."""
+        found = (limit for node in self.nodes for limit in limits(node, keyword))
+        return max(found, key=lambda each: (each.value if upwards else -each.value, each.is_excluded), default=None)
 
 
-def upper_limits(node: Node) -> list[Limit]:
-    return _limits(node, "maximum", "exclusiveMaximum")
-
-
-def _limits(node: Node, keyword: str, excluding: str) -> list[Limit]:
-    plain, excluded = node.get(keyword), node.get(excluding)
+def limits(node: Node, keyword: str) -> list[Limit]:
+    """The limits that ``minimum`` or ``maximum`` sets, and its exclusive form."""
+    plain, excluded = node.get(keyword), node.get(f"exclusive{keyword.capitalize()}")
     found = []
     if isinstance(plain, int | float):
         # In draft 4, the other keyword is a flag that makes this limit exclusive.
@@ -101,10 +93,6 @@ def _limits(node: Node, keyword: str, excluding: str) -> list[Limit]:
     if isinstance(excluded, int | float) and not isinstance(excluded, bool):
         found.append(Limit(excluded, is_excluded=True))
     return found
-
-
-def _tightest(limits: Iterable[Limit], *, upwards: bool) -> Limit | None:
-    return max(limits, key=lambda each: (each.value if upwards else -each.value, each.is_excluded), default=None)
 
 
 def next_reference(node: Node) -> Node | None:

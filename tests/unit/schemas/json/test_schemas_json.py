@@ -102,7 +102,7 @@ def test_what_is_wrong_is_said_with_its_place(name: str) -> None:
     ],
 )
 def test_the_draft_is_told_by_the_schema_and_is_7_otherwise(schema: object, draft: int) -> None:
-    assert parse(schema).draft == draft
+    assert parse(schema).document.draft == draft
 
 
 def test_a_draft_decides_what_a_keyword_means() -> None:
