@@ -11,19 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from goqueue.model.config import TraceConfig
+from goqueue.observe import thrift_compact as thrift
 from goqueue.observe.bounded_calls import BoundedCalls
 from goqueue.observe.spans import SERVICE, Attribute, Span, SpansDropped, sendable, sendable_text, service_version
-from goqueue.observe.thrift_compact import (
-    bool_field,
-    i32_field,
-    i64_field,
-    one_way_call,
-    signed,
-    struct,
-    struct_field,
-    structs_field,
-    text_field,
-)
 
 MAX_DATAGRAM_BYTES: Final = 64_999
 """Agents accept 65,000 bytes at most by default."""
@@ -69,7 +59,7 @@ class JaegerExporter:
         self._socket: socket.socket | None = None
         self._is_closed = False
         tags = [_tag("service.instance.id", node_id), _tag("service.version", service_version())]
-        self._process = struct(text_field(1, SERVICE), structs_field(2, tags))
+        self._process = thrift.struct(thrift.text_field(1, SERVICE), thrift.structs_field(2, tags))
         self._room = MAX_DATAGRAM_BYTES - len(self._datagram([])) - _LIST_ROOM
 
     def export(self, spans: list[Span]) -> None:
@@ -120,8 +110,8 @@ class JaegerExporter:
             yield batch
 
     def _datagram(self, encoded_spans: list[bytes]) -> bytes:
-        batch = struct(struct_field(1, self._process), structs_field(2, encoded_spans))
-        return one_way_call("emitBatch", struct(struct_field(1, batch)))
+        batch = thrift.struct(thrift.struct_field(1, self._process), thrift.structs_field(2, encoded_spans))
+        return thrift.one_way_call("emitBatch", thrift.struct(thrift.struct_field(1, batch)))
 
     def _connected(self) -> socket.socket:
         """The socket, connected so that errors for a closed port are reported to it."""
@@ -165,33 +155,33 @@ class JaegerExporter:
 
 def encoded_span(span: Span) -> bytes:
     trace_id, span_id = int(span.trace_id, 16), int(span.span_id, 16)
-    low, high = signed(trace_id & _MASK), signed(trace_id >> 64)
-    parent_id = signed(int(span.parent_id, 16)) if span.parent_id else 0
+    low, high = thrift.signed(trace_id & _MASK), thrift.signed(trace_id >> 64)
+    parent_id = thrift.signed(int(span.parent_id, 16)) if span.parent_id else 0
     tags = [_tag(key, value) for key, value in span.attributes.items()]
     tags.append(_tag("span.kind", span.kind))
     if span.error:
         tags.append(_tag("error", True))
         tags.append(_tag("otel.status_code", "ERROR"))
         tags.append(_tag("otel.status_description", span.error))
-    return struct(
-        i64_field(1, low),
-        i64_field(2, high),
-        i64_field(3, signed(span_id)),
+    return thrift.struct(
+        thrift.i64_field(1, low),
+        thrift.i64_field(2, high),
+        thrift.i64_field(3, thrift.signed(span_id)),
         # Field 6, references to other spans, need not repeat the parent.
-        i64_field(4, parent_id),
-        text_field(5, sendable_text(span.name)),
-        i32_field(7, _SAMPLED),
-        i64_field(8, span.start_ns // _NANOS_PER_MICRO),
-        i64_field(9, max(0, span.end_ns - span.start_ns) // _NANOS_PER_MICRO),
-        structs_field(10, tags),
+        thrift.i64_field(4, parent_id),
+        thrift.text_field(5, sendable_text(span.name)),
+        thrift.i32_field(7, _SAMPLED),
+        thrift.i64_field(8, span.start_ns // _NANOS_PER_MICRO),
+        thrift.i64_field(9, max(0, span.end_ns - span.start_ns) // _NANOS_PER_MICRO),
+        thrift.structs_field(10, tags),
     )
 
 
 def _tag(key: str, value: Attribute) -> bytes:
     value = sendable(value)
-    name = text_field(1, sendable_text(key))
+    name = thrift.text_field(1, sendable_text(key))
     if isinstance(value, bool):
-        return struct(name, i32_field(2, _BOOL), bool_field(5, value))
+        return thrift.struct(name, thrift.i32_field(2, _BOOL), thrift.bool_field(5, value))
     if isinstance(value, int):
-        return struct(name, i32_field(2, _LONG), i64_field(6, value))
-    return struct(name, i32_field(2, _STRING), text_field(3, value))
+        return thrift.struct(name, thrift.i32_field(2, _LONG), thrift.i64_field(6, value))
+    return thrift.struct(name, thrift.i32_field(2, _STRING), thrift.text_field(3, value))

@@ -27,6 +27,8 @@ from goqueue.schemas.base import (
 class AvroSchema:
     """A parsed schema with every named type that it knows, its own and those it refers to."""
 
+    kind: SchemaKind = "AVRO"
+
     def __init__(
         self, root: AvroType, named: dict[str, Named], own: object, others: AvroReferences, nodes: int
     ) -> None:
@@ -39,10 +41,6 @@ class AvroSchema:
         self.sizes = others.sizes | {self._text: nodes}
         """Number of nodes of this schema and of each schema that it refers to."""
         self._steps_of_a_byte = steps_of_a_byte(root)
-
-    @property
-    def kind(self) -> SchemaKind:
-        return "AVRO"
 
     def canonical(self) -> str:
         return self._text

@@ -6,19 +6,7 @@ import re
 from dataclasses import dataclass
 from math import inf
 
-from goqueue.schemas.avro.avro_types import (
-    Array,
-    AvroType,
-    Enum,
-    Field,
-    Fixed,
-    Map,
-    Primitive,
-    Record,
-    Union,
-    shown,
-    takes_no_bytes,
-)
+from goqueue.schemas.avro import avro_types as types
 from goqueue.schemas.base import MAX_DEPTH
 
 UUID = re.compile(rb"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -51,13 +39,13 @@ class _TooDeep(Exception):
 class _Blocks:
     """An array or a map that is being walked."""
 
-    item: AvroType
+    item: types.AvroType
     has_keys: bool
     left: int = 0
     place: int = 0
 
 
-def first_problem(root: AvroType, value: bytes, max_depth: float = inf) -> str | None:
+def first_problem(root: types.AvroType, value: bytes, max_depth: float = inf) -> str | None:
     """Description of the first problem in a value, with its path; ``None`` if the value is valid. ``max_depth``:
     largest nesting depth of records."""
     walk = _Walk(value, max_depth)
@@ -79,10 +67,10 @@ class _Walk:
         self._max_depth = max_depth
         self._depth = 0
         """Number of records around the current part."""
-        self._waiting: list[tuple[AvroType | _Blocks, _Path | None, int]] = []
-        self._fields: dict[int, list[Field]] = {}
+        self._waiting: list[tuple[types.AvroType | _Blocks, _Path | None, int]] = []
+        self._fields: dict[int, list[types.Field]] = {}
 
-    def through(self, root: AvroType) -> None:
+    def through(self, root: types.AvroType) -> None:
         waiting = self._waiting
         waiting.append((root, None, 0))
         steps = moved = before = 0
@@ -99,32 +87,32 @@ class _Walk:
                 raise _Invalid("the value does not fit or is nested too deep, and it is too large to find out where")
             if isinstance(part, _Blocks):
                 self._next_item(part)
-            elif not takes_no_bytes(part):
+            elif not types.takes_no_bytes(part):
                 self._part(part)
 
-    def _part(self, part: AvroType) -> None:
+    def _part(self, part: types.AvroType) -> None:
         path, depth = self.path, self._depth
         match part:
-            case Primitive(kind, logical):
+            case types.Primitive(kind, logical):
                 self._primitive(kind, logical)
-            case Fixed():
-                self._skip(part.size, shown(part))
-            case Enum():
-                self._choice(len(part.symbols), f"a symbol of {shown(part)}")
-            case Union(branches):
+            case types.Fixed():
+                self._skip(part.size, types.shown(part))
+            case types.Enum():
+                self._choice(len(part.symbols), f"a symbol of {types.shown(part)}")
+            case types.Union(branches):
                 self._waiting.append((branches[self._choice(len(branches), "a branch of the union")], path, depth))
-            case Record():
+            case types.Record():
                 self._waiting += ((each.type, (path, each.name), depth + 1) for each in self._fields_of(part))
-            case Array(items):
+            case types.Array(items):
                 self._waiting.append((_Blocks(items, has_keys=False), path, depth))
-            case Map(values):
+            case types.Map(values):
                 self._waiting.append((_Blocks(values, has_keys=True), path, depth))
 
-    def _fields_of(self, record: Record) -> list[Field]:
+    def _fields_of(self, record: types.Record) -> list[types.Field]:
         """Fields in reverse order, for the stack. Fields that take no bytes are skipped, since they would only cost
         steps."""
         if id(record) not in self._fields:
-            self._fields[id(record)] = [each for each in reversed(record.fields) if not takes_no_bytes(each.type)]
+            self._fields[id(record)] = [each for each in reversed(record.fields) if not types.takes_no_bytes(each.type)]
         return self._fields[id(record)]
 
     def _primitive(self, kind: str, logical: str) -> None:
@@ -153,7 +141,7 @@ class _Walk:
             blocks.left = count
         path = self.path
         self._waiting.append((blocks, path, self._depth))
-        if takes_no_bytes(blocks.item) and not blocks.has_keys:
+        if types.takes_no_bytes(blocks.item) and not blocks.has_keys:
             blocks.place, blocks.left = blocks.place + blocks.left, 0
             if blocks.place > MOST_EMPTY_ITEMS:
                 raise _Invalid(f"there are {blocks.place} items that take no bytes; {MOST_EMPTY_ITEMS} are allowed")

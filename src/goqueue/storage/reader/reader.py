@@ -14,13 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from goqueue.model.errors import (
-    CorruptData,
-    DataFolderTooNew,
-    InvalidRequest,
-    PartitionNotFound,
-    TopicNotFound,
-)
+from goqueue.model.errors import CorruptData, DataFolderTooNew, InvalidRequest, PartitionNotFound, TopicNotFound
 from goqueue.model.ids import TopicId
 from goqueue.storage.files.folder import FORMAT_VERSION
 from goqueue.storage.reader.reader_files import DISK, Points, read_whole
