@@ -69,8 +69,7 @@ def check_logs(root: Path, sources: Collection[SourceFile], logs: Collection[str
 
 
 def _sources(files: OsFiles, root: Path, points: dict[str, RecoveryPoint]) -> Iterator[SourceFile]:
-    """Files of the backup. No symbolic link is followed: it could lead to files that the folder's owner must not
-    read."""
+    """Files of the backup. No symbolic link is followed: it could lead to files that the owner must not read."""
     for at_the_top in root.iterdir():
         yield from _of_backup(files, root, at_the_top)
     yield from _in_folder(files, root, root / "snapshots")

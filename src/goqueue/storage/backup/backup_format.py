@@ -20,7 +20,6 @@ import msgspec
 from crc32c import crc32c
 
 from goqueue.model.errors import CorruptData
-from goqueue.model.fields import shown
 
 BACKUP_FORMAT = 1
 HEAD_NAME = "backup.json"
@@ -119,12 +118,6 @@ def read_head(content: bytes) -> Head:
 def is_of_backup(path: str) -> bool:
     """Whether backups contain this file of a data folder. No accepted name leads out of the folder."""
     return _FILE_NAME.fullmatch(path) is not None
-
-
-def check_name(path: str) -> str:
-    if not is_of_backup(path):
-        raise BadBackup(f"it has a file {shown(path)}, which no data folder has")
-    return path
 
 
 def log_of(path: str) -> tuple[str, int, str] | None:

@@ -24,7 +24,7 @@ from goqueue.storage.backup.backup_format import (
     FileEntry,
     Head,
     Manifest,
-    check_name,
+    is_of_backup,
     read_head,
     unseal,
 )
@@ -49,11 +49,8 @@ class Sink(Protocol):
     """Destination of the content while it is read. None of it may be used before ``read_backup`` has returned."""
 
     def begin(self, head: Head) -> None: ...
-
     def begin_file(self, path: str, size: int) -> None: ...
-
     def write(self, data: bytes) -> None: ...
-
     def end_file(self) -> None: ...
 
 
@@ -91,7 +88,8 @@ def read_backup(source: Source, sink: Sink) -> Manifest:
     left = head.size_bytes
     while len(found) < head.files:
         entry = tar.next()
-        check_name(entry.name)
+        if not is_of_backup(entry.name):
+            raise BadBackup(f"it has a file {shown(entry.name)}, which no data folder has")
         if entry.name in names:
             raise BadBackup(f"it has {entry.name} twice")
         left -= entry.size

@@ -13,22 +13,20 @@ from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import File
 from goqueue.storage.log.index_file import (
     INDEX_MAGIC,
-    LANE_ENTRY,
     LANE_MAGIC,
     POSITION,
     TIME_ENTRY,
     TIME_MAGIC,
-    checksum_of,
+    begins_with,
     indexed_count,
-    read_lanes,
-    read_times,
+    read_entries,
     tells_offsets,
     verified_count,
     whole_index,
 )
 from goqueue.storage.log.lane_index import LaneTally, sealed_entries
 from goqueue.storage.log.scan import Scan
-from goqueue.storage.reader.reader_files import SegmentPlace, Vanished
+from goqueue.storage.reader.reader_files import SegmentPlace
 
 _WHAT = {
     ".index": "the index of positions",
@@ -80,8 +78,7 @@ class _Check:
             self._wrong(".index", "has a right checksum, and does not tell what the log holds")
 
     def entries(self, suffix: str, magic: bytes, closed: NDArray[Any], growing: NDArray[Any]) -> None:
-        """Check a file whose entries follow from the frames: those of a ``closed`` segment, or of one that is still
-        written."""
+        """Check a file whose entries follow from the frames, of a ``closed`` segment or of a ``growing`` one."""
         opened = self._opened(suffix)
         if opened is None:
             return
@@ -113,7 +110,8 @@ class _Check:
         file, size = opened
         count = verified_count(file, TIME_MAGIC, TIME_ENTRY.itemsize, self._place.size)
         is_closed = count is not None
-        if not is_closed and point is not None and not _matches_point(file, point):
+        is_known = point is None or begins_with(file, TIME_ENTRY, point.time_entries, point.time_checksum)
+        if not is_closed and not is_known:
             self._wrong(suffix, "is damaged: its recovery point knew it otherwise")
             return
         if count is None:
@@ -121,18 +119,17 @@ class _Check:
             if size % TIME_ENTRY.itemsize:
                 self._wrong(suffix, "is damaged")
                 return
-        entries = read_times(file, count)
+        known = entries = read_entries(file, TIME_ENTRY, count)
         if self._is_torn and self._place.is_last:
             entries = entries[entries["last_offset"] < found.next_offset]
-        if not _are_right(entries, found) or (is_closed and not _covers_all(file, count, found)):
+        if not _are_right(entries, found) or (is_closed and not _covers_all(known, found)):
             self._wrong(suffix, "does not tell what the log holds")
         elif not is_closed and not self._place.is_last:
             self._not_closed(suffix)
 
     def _opened(self, suffix: str) -> tuple[File, int] | None:
-        try:
-            file = self._place.open(suffix)
-        except Vanished:
+        file = self._place.find(suffix)
+        if file is None:
             self._add(Severity.NOTE, suffix, _MISSING, "it is only slower until it is made anew", REBUILT)
             return None
         return file, file.size()
@@ -158,23 +155,9 @@ class _Check:
         self.findings.append(Finding(severity, path, f"{_WHAT[suffix]} {what}", meaning, advice, repair=Repair.RECOVER))
 
 
-def read_entries(file: File, entry: np.dtype[Any], count: int) -> NDArray[Any]:
-    """The first ``count`` entries of an index file of any kind."""
-    if entry == LANE_ENTRY:
-        return read_lanes(file, count)
-    data = file.read(0, count * entry.itemsize)
-    return np.frombuffer(data, entry, len(data) // entry.itemsize)
-
-
-def _covers_all(file: File, count: int, found: Scan) -> bool:
+def _covers_all(entries: NDArray[np.void], found: Scan) -> bool:
     """Whether the last entry covers the last frame."""
-    return count > 0 and int(read_times(file, count)[-1]["last_offset"]) == found.offsets[-1]
-
-
-def _matches_point(file: File, point: RecoveryPoint) -> bool:
-    """Whether the first entries are those covered by the recovery point."""
-    size = point.time_entries * TIME_ENTRY.itemsize
-    return file.size() >= size and checksum_of(file, size) == point.time_checksum
+    return len(entries) > 0 and int(entries[-1]["last_offset"]) == found.offsets[-1]
 
 
 def _are_right(entries: NDArray[np.void], found: Scan) -> bool:

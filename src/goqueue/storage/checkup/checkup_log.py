@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from goqueue.storage.checkup.checkup_segment import SegmentCheck, check_segment
-from goqueue.storage.checkup.findings import BACKUP, Finding, PartitionReport, Severity, note
+from goqueue.storage.checkup.findings import PartitionReport, Severity, damage, note
 from goqueue.storage.files.atomic import TEMPORARY
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.log.log import Log, LogOptions
@@ -25,7 +25,6 @@ from goqueue.storage.reader.scratch import ScratchFiles
 
 _DAMAGED = re.compile(r"(\d{20})\.damaged-\d+-\d+(-\d+)?")
 _INDEX = re.compile(r"(\d{20})\.index")
-_NO_SETTINGS = LogOptions()
 _MOST_OPEN_FILES = 200
 _MOST_GAPS = 20
 _ACCEPT = (
@@ -102,40 +101,26 @@ def _check_leftovers(report: PartitionReport, names: list[str]) -> None:
         elif name.endswith((TEMPORARY, COMPACTED)):
             report.findings.append(note(path, "is left over from work that was interrupted", "nobody reads it"))
         elif _DAMAGED.fullmatch(name) or name.endswith(".damaged"):
-            report.findings.append(
-                note(
-                    path,
-                    f"{path.stat().st_size} bytes were set aside here because they were damaged or cut off",
-                    "nobody reads it",
-                    "Look at it (goqueue dump), and delete it when you do not need it.",
-                )
-            )
+            what = f"{path.stat().st_size} bytes were set aside here because they were damaged or cut off"
+            advice = "Look at it (goqueue dump), and delete it when you do not need it."
+            report.findings.append(note(path, what, "nobody reads it", advice))
 
 
 def _check_lost(report: PartitionReport) -> None:
-    """Report losses recorded earlier. They stay until an operator accepts them, even if the damaged bytes are out of
-    the way."""
+    """Report losses recorded earlier. They stay until an operator accepts them, even if no damage is left."""
     lost = Lost(DISK, report.folder)
     path = report.folder / LOST
     if lost.is_unreadable:
-        report.findings.append(
-            Finding(
-                Severity.DAMAGE, path, "the file that tells what was lost is damaged",
-                "what nobody has acknowledged is not known any more", _ACCEPT,
-            )
-        )  # fmt: skip
+        what = "the file that tells what was lost is damaged"
+        report.findings.append(damage(path, what, "what nobody has acknowledged is not known any more", _ACCEPT))
     for each in lost.ranges:
         if each.acknowledged_ns:
             meaning = "its messages were damaged or gone, and somebody has acknowledged that"
             report.findings.append(note(path, f"{each.shown()} lost", meaning, "Nothing needs to be done."))
             continue
-        report.findings.append(
-            Finding(
-                Severity.DAMAGE, path, f"{each.shown()} lost",
-                "the messages were damaged or gone when somebody looked; a broker is degraded until it is accepted",
-                _ACCEPT, first_offset=each.first, last_offset=each.end - 1,
-            )
-        )  # fmt: skip
+        meaning = "the messages were damaged or gone when somebody looked; a broker is degraded until it is accepted"
+        lost_range = damage(path, f"{each.shown()} lost", meaning, _ACCEPT, first=each.first, last=each.end - 1)
+        report.findings.append(lost_range)
 
 
 class _Gaps:
@@ -168,7 +153,10 @@ class _Gaps:
     def look_compacted(self, checks: list[SegmentCheck]) -> bool:
         """Whether segments show signs of compaction, although the settings given here do not enable it. Then gaps up
         to the last of these segments, or directly after it, are not reported."""
-        at = max((at for at, made in enumerate(checks) if self._is_compacted(made)), default=None)
+        at = max(
+            (at for at, made in enumerate(checks) if made.base not in self._set_aside and made.lacks_offsets()),
+            default=None,
+        )
         if at is None:
             return False
         behind = checks[at + 1].base if at + 1 < len(checks) else self._listing.last_base or 0
@@ -183,9 +171,6 @@ class _Gaps:
             )
         )
         return True
-
-    def _is_compacted(self, made: SegmentCheck) -> bool:
-        return made.base not in self._set_aside and made.lacks_offsets()
 
     def check(self, checks: list[SegmentCheck]) -> None:
         first = self._listing.first_base()
@@ -202,15 +187,8 @@ class _Gaps:
                 explained = any(made.base <= base < following for base in self._set_aside)
                 self._gap(made.path, made.next_offset, following, is_explained=explained)
         if self._found > _MOST_GAPS:
-            self._report.findings.append(
-                Finding(
-                    Severity.DAMAGE,
-                    self._report.folder,
-                    f"{self._found - _MOST_GAPS} more ranges of offsets are missing",
-                    self._loss(),
-                    BACKUP,
-                )
-            )
+            what = f"{self._found - _MOST_GAPS} more ranges of offsets are missing"
+            self._report.findings.append(damage(self._report.folder, what, self._loss()))
 
     def _gap(self, path: Path, low: int, high: int, *, is_explained: bool) -> None:
         low = max(low, self._judged_from)
@@ -218,25 +196,19 @@ class _Gaps:
             return
         which = f"offset {low} is" if high == low + 1 else f"offsets {low} to {high - 1} are"
         if is_explained or not self._start_is_known:
-            meaning = (
-                "its bytes were damaged, and set aside" if is_explained else "retention may have removed what was there"
-            )
+            set_aside, removed = "its bytes were damaged, and set aside", "retention may have removed what was there"
+            meaning = set_aside if is_explained else removed
             self._report.findings.append(note(path, f"{which} missing", meaning, "Nothing needs to be done."))
             return
         self._found += 1
         if self._found <= _MOST_GAPS:
-            lost = Finding(
-                Severity.DAMAGE, path, f"{which} missing", self._loss(), BACKUP,
-                first_offset=low, last_offset=high - 1,
-            )  # fmt: skip
-            self._report.findings.append(lost)
+            self._report.findings.append(damage(path, f"{which} missing", self._loss(), first=low, last=high - 1))
 
     def _loss(self) -> str:
         return f"these messages are lost{UNLESS_COMPACTED if self._is_guess else ''}"
 
     def check_indexes_without_log(self) -> None:
-        """Report index files without a log file. A segment's log file is removed first, so an interrupted removal
-        leaves its index."""
+        """Report index files without a log file. That is removed first, so an interrupted removal leaves its index."""
         there = {each.base for each in self._listing.segments}
         last = max(there, default=-1)
         for base in sorted(self._indexed - there):
@@ -248,10 +220,8 @@ class _Gaps:
                 what = "is the index of a segment that was removed"
                 self._report.findings.append(note(index, what, "nobody reads it", "You may delete it."))
             elif base > last or self._may_have_gaps:
-                lost = Finding(
-                    Severity.DAMAGE, path, f"the log file is gone, and its index (of {size} bytes) is there",
-                    f"what was stored from offset {base} on is lost", BACKUP, first_offset=base,
-                )  # fmt: skip
+                what = f"the log file is gone, and its index (of {size} bytes) is there"
+                lost = damage(path, what, f"what was stored from offset {base} on is lost", first=base)
                 self._report.findings.append(lost)
 
 
@@ -260,13 +230,5 @@ def check_start(report: PartitionReport, opened: Log, point: RecoveryPoint | Non
     if opened.missing is None or any(each.severity is Severity.DAMAGE for each in report.findings):
         return
     end = point.base + point.count if point is not None else MOST_OFFSETS
-    report.findings.append(
-        Finding(
-            Severity.DAMAGE,
-            report.folder,
-            opened.missing,
-            f"a recovery point says that everything below offset {end} was on the disk: it is lost"
-            f"{UNLESS_COMPACTED if is_guess else ''}",
-            BACKUP,
-        )
-    )
+    meaning = f"a recovery point says that everything below offset {end} was on the disk: it is lost"
+    report.findings.append(damage(report.folder, opened.missing, meaning + (UNLESS_COMPACTED if is_guess else "")))

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from goqueue.storage.checkup.checkup_indexes import check_indexes
-from goqueue.storage.checkup.findings import BACKUP, NEXT_START, Finding, Repair, Severity, note
+from goqueue.storage.checkup.findings import BACKUP, NEXT_START, Finding, Repair, Severity, damage, note
 from goqueue.storage.files.checkpoint import RecoveryPoint, durable_bytes
 from goqueue.storage.files.files import File
 from goqueue.storage.log.index_file import (
@@ -23,12 +23,11 @@ from goqueue.storage.log.index_file import (
     indexed_count,
     read_offsets,
     read_positions,
+    said_offset,
     tells_offsets,
 )
 from goqueue.storage.log.scan import MOST_OFFSETS, FrameScanner, Scan
-from goqueue.storage.reader.reader_files import SegmentPlace, Vanished
-
-_OFFSET_AT, _OFFSET_BYTES = 8, 8
+from goqueue.storage.reader.reader_files import SegmentPlace
 
 
 @dataclass(slots=True)
@@ -57,7 +56,7 @@ def check_segment(place: SegmentPlace, point: RecoveryPoint | None, *, ends_log:
     does not read the frames that it covers."""
     path = place.folder / f"{place.base:020d}.log"
     file = place.open(".log")
-    index = _opened(place, ".index")
+    index = place.find(".index")
     made = SegmentCheck(path, place.base, place.base, size=file.size())
     count = None if index is None else indexed_count(index, file.size())
     made.is_closed = count is not None
@@ -90,44 +89,29 @@ def check_segment(place: SegmentPlace, point: RecoveryPoint | None, *, ends_log:
     return made
 
 
-def _opened(place: SegmentPlace, suffix: str) -> File | None:
-    try:
-        return place.open(suffix)
-    except Vanished:
-        return None
-
-
 def _last_offset(file: File, index: File, count: int) -> int:
     if tells_offsets(index, count):
         return int(read_offsets(index, count, count - 1, 1)[0])
-    position = int(read_positions(index, count - 1, 1)[0])
-    return int.from_bytes(file.read(position + _OFFSET_AT, _OFFSET_BYTES))
+    return said_offset(file, index, count - 1)
 
 
 def _check_damage(made: SegmentCheck, found: Scan) -> None:
-    for damage in found.damage:
-        at = bisect_left(found.positions, damage.start)
+    for each in found.damage:
+        at = bisect_left(found.positions, each.start)
         first = found.offsets[at - 1] + 1 if at else made.base
         last = found.offsets[at] - 1 if at < len(found.offsets) else found.next_offset - 1
-        made.findings.append(_lost(made.path, damage.start, damage.end, first, last))
+        made.findings.append(_lost(made.path, each.start, each.end, first, last))
 
 
 def _check_offsets(made: SegmentCheck, found: Scan, known: NDArray[np.int64]) -> None:
     """Report frames whose stored offset differs from the index of a segment with gaps, if that index is intact."""
     for place in np.flatnonzero(np.array(found.offsets, np.int64) != known).tolist():
         offset = int(known[place])
-        made.findings.append(
-            Finding(
-                Severity.DAMAGE,
-                made.path,
-                f"the message at byte {found.positions[place]} says that its offset is {found.offsets[place]}, and the "
-                f"index says {offset}",
-                f"offset {offset} is damaged",
-                BACKUP,
-                first_offset=offset,
-                last_offset=offset,
-            )
+        what = (
+            f"the message at byte {found.positions[place]} says that its offset is {found.offsets[place]}, and the "
+            f"index says {offset}"
         )
+        made.findings.append(damage(made.path, what, f"offset {offset} is damaged", first=offset, last=offset))
 
 
 def _check_size(made: SegmentCheck, found: Scan, index: File) -> None:
@@ -190,13 +174,8 @@ def _check_point(made: SegmentCheck, found: Scan, point: RecoveryPoint) -> None:
     positions = found.position_array()[: point.count].astype(POSITION).tobytes()
     end = found.positions[point.count] if point.count < len(found.positions) else found.end
     if point.count > len(found.positions) or end != point.size or crc32c(positions) != point.index_checksum:
-        made.findings.append(
-            note(
-                made.path,
-                "the segment is not as its recovery point says",
-                "the next start reads all of this segment",
-            )
-        )
+        what = "the segment is not as its recovery point says"
+        made.findings.append(note(made.path, what, "the next start reads all of this segment"))
 
 
 def _lost(path: Path, start: int, end: int, first: int, last: int) -> Finding:

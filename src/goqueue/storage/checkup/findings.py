@@ -90,6 +90,13 @@ def note(path: Path, what: str, meaning: str, advice: str = NEXT_START) -> Findi
     return Finding(Severity.NOTE, path, what, meaning, advice)
 
 
+def damage(
+    path: Path, what: str, meaning: str, advice: str = BACKUP, *, first: int | None = None, last: int | None = None
+) -> Finding:
+    """Messages or facts that are lost: those of the offsets from ``first`` to ``last``, if these are known."""
+    return Finding(Severity.DAMAGE, path, what, meaning, advice, first_offset=first, last_offset=last)
+
+
 def as_note(finding: Finding, meaning: str) -> Finding:
     """The finding as a note, for cases in which it does no harm."""
     return replace(

@@ -49,8 +49,7 @@ class RecoveryPoint(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 def durable_bytes(base: int, point: RecoveryPoint | None) -> int:
-    """Number of bytes of the segment at ``base`` that a recovery point confirms: up to the point, or the whole
-    segment."""
+    """Number of bytes of the segment at ``base`` that a recovery point confirms: up to the point, or all."""
     if point is None or base > point.base:
         return 0
     return point.size if base == point.base else sys.maxsize

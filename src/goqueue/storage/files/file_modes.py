@@ -15,8 +15,7 @@ _OF_THE_SYSTEM = {"lost+found"}
 
 
 def close_to_others(root: Path, is_ours: Callable[[str], bool]) -> int | None:
-    """Implements ``Files.close_to_others``. A folder that holds other files as well, such as a home or /tmp, is left
-    as it is."""
+    """Implements ``Files.close_to_others``. A folder that holds other files as well, such as /tmp, is left as it is."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with _opened(fd):
         about = os.fstat(fd)

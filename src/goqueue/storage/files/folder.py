@@ -83,8 +83,7 @@ class DataFolder:
         self._lock = None
 
     def _close_to_others(self) -> None:
-        """Restrict permissions: earlier versions left them to the umask, and every user could read messages and the
-        key of receipts."""
+        """Restrict permissions: earlier versions left them to the umask, so others could read messages and keys."""
         left = self.files.close_to_others(self.root, _is_ours)
         if left is None:
             return

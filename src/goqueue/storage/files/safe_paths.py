@@ -103,8 +103,7 @@ class Beneath:
         return found
 
     def make_dirs(self, path: Path) -> None:
-        """Create folders. The root and folders in it are accessible to the owner only; those above the root get
-        default modes."""
+        """Create folders, accessible to the owner only from the root down; those above the root get default modes."""
         if path == self._root:
             path.parent.mkdir(parents=True, exist_ok=True)
         try:

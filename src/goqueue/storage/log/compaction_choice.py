@@ -70,8 +70,7 @@ class Latest:
     until: int = 0
     offsets: dict[bytes, int] = field(default_factory=dict)
     owed: set[int] = field(default_factory=set)
-    """Offsets of messages that supersede one which has to stay for now. If they are tombstones, they must not be
-    dropped before it."""
+    """Offsets of messages that supersede one which has to stay for now: their tombstones stay as long."""
 
     def full(self) -> bool:
         return len(self.offsets) >= self.max_keys

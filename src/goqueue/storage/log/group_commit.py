@@ -76,10 +76,7 @@ class GroupCommit:
         return log.durable_offset
 
     def reached(self, log: Log, offset: int) -> asyncio.Future[None]:
-        """Done when everything below ``offset`` is on the disk; fails with ``StorageFailed`` if it cannot get there.
-
-        The round is asked for by the call itself, so that several logs can be asked for before any is waited for.
-        """
+        """Done when everything below ``offset`` is on the disk, in a round that this call asks for itself."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if log.durable_offset >= offset:
             done.set_result(None)

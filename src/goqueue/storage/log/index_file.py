@@ -38,6 +38,7 @@ one_position = Struct(">I").pack
 time_entry = Struct(">3q").pack
 """A single entry of the time index: largest timestamp, time of the append, last offset."""
 _FOOTER = Struct(">4sIQI")
+_OFFSET_AT = 8
 _CHUNK = 1 << 20
 _BYTES_PER_ENTRY = 4_096
 
@@ -46,6 +47,13 @@ def read_positions(file: File, first: int, count: int) -> NDArray[np.uint32]:
     """Entries ``first`` to ``first + count``, or as many as there are."""
     data = file.read(first * POSITION.itemsize, count * POSITION.itemsize)
     return np.frombuffer(data, POSITION, len(data) // POSITION.itemsize).astype(np.uint32)
+
+
+def said_offset(log: File, index: File, place: int) -> int:
+    """What the frame at ``place`` says of its offset. No checksum covers that, so it is to be believed only where
+    nothing else tells it."""
+    position = int(read_positions(index, place, 1)[0])
+    return int.from_bytes(log.read(position + _OFFSET_AT, OFFSET.itemsize))
 
 
 def offset_bytes(offsets: NDArray[np.int64]) -> bytes:
@@ -105,14 +113,16 @@ def with_footer(magic: bytes, entries: NDArray[Any], log_size: int) -> bytes:
     return packed + footer(magic, len(entries), log_size, crc32c(packed))
 
 
-def read_times(file: File, count: int) -> NDArray[np.void]:
-    return np.frombuffer(file.read(0, count * TIME_ENTRY.itemsize), TIME_ENTRY)
+def read_entries(file: File, entry: np.dtype[Any], count: int) -> NDArray[Any]:
+    """The first ``count`` entries of an index file of any kind, or as many as there are."""
+    data = file.read(0, count * entry.itemsize)
+    return np.frombuffer(data, entry, len(data) // entry.itemsize)
 
 
-def read_lanes(file: File, count: int) -> NDArray[np.void]:
-    """The first ``count`` entries, or as many as there are."""
-    data = file.read(0, count * LANE_ENTRY.itemsize)
-    return np.frombuffer(data, LANE_ENTRY, len(data) // LANE_ENTRY.itemsize)
+def begins_with(file: File, entry: np.dtype[Any], count: int, checksum: int) -> bool:
+    """Whether the file has at least ``count`` entries, and the first of them have this checksum."""
+    size = count * entry.itemsize
+    return file.size() >= size and checksum_of(file, size) == checksum
 
 
 def footer(magic: bytes, count: int, log_size: int, checksum: int) -> bytes:

@@ -31,11 +31,8 @@ def lane_column(columns: Columns) -> NDArray[np.uint8]:
     priorities = columns["priority"]
     if (unknown := priorities >= HIDDEN).any():
         priorities = np.where(unknown, np.uint8(Priority.NORMAL), priorities)
-    return as_column(lanes_of(priorities, columns["flags"]), len(columns))
-
-
-def as_column(lanes: Lanes, count: int) -> NDArray[np.uint8]:
-    return np.full(count, lanes, np.uint8) if isinstance(lanes, int) else lanes
+    lanes = lanes_of(priorities, columns["flags"])
+    return np.full(len(columns), lanes, np.uint8) if isinstance(lanes, int) else lanes
 
 
 def closing_entry(count: int) -> NDArray[np.void]:
@@ -146,15 +143,6 @@ class LaneMap:
     def size_bytes(self) -> int:
         """About what it takes in memory."""
         return _MAP_BYTES + _RUN_BYTES * self._tally.entries
-
-    def totals(self, count: int) -> list[int]:
-        return self._tally.totals(count)
-
-    def add(self, lanes: Lanes, first_place: int) -> bytes:
-        """Take in frames that follow those before; return what the index file grows by."""
-        entries = self._tally.changes(lanes, first_place)
-        self.take(entries)
-        return entries.tobytes()
 
     def take(self, entries: NDArray[np.void]) -> None:
         """Take in entries that follow those before."""

@@ -1,7 +1,6 @@
 """Counting and finding the messages of a lane in a log, without reading what lies between them.
 
-Offsets are asked for as ``[offset, limit)``. What lies below the log's start does not count, and ``limit`` may lie
-beyond the end.
+Ranges are ``[offset, limit)``. What lies below the log's start does not count, and ``limit`` may lie beyond the end.
 """
 
 from __future__ import annotations

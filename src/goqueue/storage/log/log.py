@@ -179,8 +179,7 @@ class Log:
         return self.durable_offset > before
 
     def recovery_point(self) -> RecoveryPoint:
-        """The state right now, if nothing is derived from the log; it may be stored once everything written before is
-        on the disk."""
+        """The state right now, if nothing is derived from the log; valid once all written before is on the disk."""
         active = self.active
         at = self.segment_at(self.start_offset)
         return RecoveryPoint(
@@ -356,8 +355,7 @@ class Log:
         return start
 
     def move_start(self, start_offset: int) -> None:
-        """Serve no messages below any more. Their files are removed once a recovery point with this start is on the
-        disk."""
+        """Serve no messages below. Their files are removed once a recovery point with this start is on the disk."""
         self.start_offset = start_offset
 
     def note_durable_start(self, start_offset: int) -> None:

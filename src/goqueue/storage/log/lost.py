@@ -71,13 +71,8 @@ class Lost:
         """Behind the last offset that is known to be lost: what was given out once is not given out again."""
         return self.ranges[-1].end if self.ranges else 0
 
-    @property
-    def open_count(self) -> int:
-        return sum(each.end - each.first for each in self.open)
-
     def record(self, first: int, end: int, now_ns: int) -> None:
-        """Offsets that are lost, from ``first`` to before ``end``. What is known of them already stays. Durable when
-        this returns."""
+        """Offsets lost from ``first`` to before ``end``; what is known already stays. Durable when this returns."""
         ranges = self._with(first, end, now_ns)
         new = [each for each in ranges if each not in self.ranges]
         if new:
@@ -162,8 +157,7 @@ def encoded(ranges: Sequence[LostRange]) -> bytes:
 
 
 def lost_frames(of: LostRange, first: int, end: int) -> FrameRun:
-    """What stands for offsets ``first`` to before ``end``: frames without content that fail their checksums. Their time
-    is when the loss was found."""
+    """Empty frames for offsets ``first`` to before ``end`` that fail their checksums, of the time of the find."""
     columns = np.frombuffer(encode_frame(b"", b"", b"", of.found_ns) * (end - first), HEADER_COLUMNS).copy()
     columns["checksum"] ^= 0xFFFFFFFF
     columns["offset"] = np.arange(first, end)

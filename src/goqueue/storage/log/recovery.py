@@ -11,7 +11,7 @@ from goqueue.model.logging import get_logger
 from goqueue.storage.files.atomic import TEMPORARY, make_folder
 from goqueue.storage.files.checkpoint import RecoveryPoint, durable_bytes
 from goqueue.storage.files.files import Files
-from goqueue.storage.log.index_file import LANE_ENTRY, POSITION, TIME_ENTRY, checksum_of
+from goqueue.storage.log.index_file import LANE_ENTRY, POSITION, TIME_ENTRY, begins_with
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.lost import Lost, record_lost
 from goqueue.storage.log.open_files import SUFFIXES, OpenFiles
@@ -215,18 +215,13 @@ def _recover(
 def _resume(segment: Segment, files: Files, point: RecoveryPoint, *, last: bool) -> bool:
     """Take the point's word for the first part of a segment, if the files agree with it."""
     handles = segment.files()
-    index_bytes, time_bytes = point.count * POSITION.itemsize, point.time_entries * TIME_ENTRY.itemsize
-    lane_bytes = point.lane_entries * LANE_ENTRY.itemsize
     if (
         files.size(segment.log_path) < point.size
-        or handles.positions.size() < index_bytes
-        or handles.times.size() < time_bytes
-        or handles.lanes.size() < lane_bytes
         # There was no index of lanes yet when this was written.
         or (point.count and not point.lane_entries)
-        or checksum_of(handles.positions, index_bytes) != point.index_checksum
-        or checksum_of(handles.times, time_bytes) != point.time_checksum
-        or checksum_of(handles.lanes, lane_bytes) != point.lane_checksum
+        or not begins_with(handles.positions, POSITION, point.count, point.index_checksum)
+        or not begins_with(handles.times, TIME_ENTRY, point.time_entries, point.time_checksum)
+        or not begins_with(handles.lanes, LANE_ENTRY, point.lane_entries, point.lane_checksum)
         # Frames of equal size look alike to the index after compaction has dropped some of them.
         or (not last and point.count and segment.said_offset(point.count - 1) != point.base + point.count - 1)
     ):

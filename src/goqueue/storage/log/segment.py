@@ -18,23 +18,24 @@ from numpy.typing import NDArray
 from goqueue.model.errors import StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.storage.files.checkpoint import RecoveryPoint
-from goqueue.storage.log.frame_slice import Slice
+from goqueue.storage.log.frame_slice import Known, Offsets, Slice, Within
 from goqueue.storage.log.index_file import (
     GAPS_MAGIC,
     INDEX_MAGIC,
     POSITION,
+    TIME_ENTRY,
     end_with,
     footer,
     has_gaps,
     indexed_count,
     offset_bytes,
     one_position,
+    read_entries,
     read_offsets,
     read_positions,
-    read_times,
+    said_offset,
     tells_offsets,
 )
-from goqueue.storage.log.known_offsets import Known, Offsets, Within
 from goqueue.storage.log.lane_index import lane_column
 from goqueue.storage.log.lost import Lost, record_lost
 from goqueue.storage.log.open_files import SUFFIXES, OpenFiles, SegmentFiles
@@ -46,8 +47,6 @@ from goqueue.wire.batch import CheckedBatch, header_columns
 from goqueue.wire.frame import HEADER_SIZE
 
 log = get_logger(__name__)
-
-_OFFSET_FIELD = (8, 8)
 
 
 class Segment:
@@ -262,10 +261,8 @@ class Segment:
         return self.said_offset(place) if isinstance(known, Within) else int(known[0])
 
     def said_offset(self, place: int) -> int:
-        """What the frame at ``place`` says of its offset: to be believed only where nothing else tells it."""
         files = self.files()
-        position = int(read_positions(files.positions, place, 1)[0])
-        return int.from_bytes(files.log.read(position + _OFFSET_FIELD[0], _OFFSET_FIELD[1]))
+        return said_offset(files.log, files.positions, place)
 
     def _known_offsets(self, place: int, count: int) -> Known:
         """What is known of the offsets of some frames without asking them."""
@@ -317,7 +314,7 @@ class Segment:
         self.load_indexes()
         if self.times.max_timestamp_ns < timestamp_ns:
             return None
-        entries = read_times(self.files().times, self.times.entries)
+        entries = read_entries(self.files().times, TIME_ENTRY, self.times.entries)
         at = int(np.searchsorted(entries["max_timestamp"], timestamp_ns, side="left"))
         first = self.place_of(int(entries[at - 1]["last_offset"]) + 1) if at else 0
         first = max(first, self.place_of(from_offset))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Priority
 from goqueue.storage.files.files import File
-from goqueue.storage.log.index_file import LANE_ENTRY, LANE_MAGIC, end_with, footer, read_lanes, verified_count
+from goqueue.storage.log.index_file import LANE_ENTRY, LANE_MAGIC, end_with, footer, read_entries, verified_count
 from goqueue.storage.log.lane_index import NO_LANE, LaneMap, LaneTally, are_sound, closing_entry, sealed_entries
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.wire.batch import Lanes
@@ -121,7 +121,7 @@ class SegmentLanes:
     def restore(self, file: File, entries: int) -> None:
         """Be as the index was when it had so many entries; they are known to be right."""
         self._begin_anew()
-        self._take(read_lanes(file, entries))
+        self._take(read_entries(file, LANE_ENTRY, entries))
 
     def load(self, log_size: int) -> bool:
         """Learn what a sealed segment's file says, unless it is known. Returns whether it can be believed."""
@@ -132,7 +132,7 @@ class SegmentLanes:
         except FileNotFoundError:
             return False
         count = verified_count(file, LANE_MAGIC, LANE_ENTRY.itemsize, log_size)
-        if count is None or not are_sound(entries := read_lanes(file, count)):
+        if count is None or not are_sound(entries := read_entries(file, LANE_ENTRY, count)):
             return False
         self._tally.take(entries)
         self._known = True
@@ -146,7 +146,7 @@ class SegmentLanes:
         if self._map is not None:
             self._open_files.lanes_used(self)
             return self._map
-        entries = read_lanes(file, self.entries)
+        entries = read_entries(file, LANE_ENTRY, self.entries)
         if len(entries) != self.entries or crc32c(entries.tobytes()) != self.checksum:
             return None
         if self._tally.is_closed and self._tally.run_start != count:

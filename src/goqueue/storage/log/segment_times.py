@@ -15,7 +15,7 @@ from goqueue.storage.log.index_file import (
     TIME_MAGIC,
     end_with,
     footer,
-    read_times,
+    read_entries,
     time_entries,
     time_entry,
     verified_count,
@@ -63,7 +63,7 @@ class SegmentTimes:
         count = verified_count(file, TIME_MAGIC, TIME_ENTRY.itemsize, log_size)
         if not count:
             return False
-        last = read_times(file, count)[-1]
+        last = read_entries(file, TIME_ENTRY, count)[-1]
         self.entries = count
         self.max_timestamp_ns, self.last_append_ns = int(last["max_timestamp"]), int(last["append_time"])
         return True

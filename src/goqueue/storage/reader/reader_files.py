@@ -115,6 +115,13 @@ class SegmentPlace:
                 continue
         raise Vanished(f"{self.folder}/{self.base:020d}{suffix}")
 
+    def find(self, suffix: str) -> OsFile | None:
+        """The same; ``None`` if the file does not exist."""
+        try:
+            return self.open(suffix)
+        except Vanished:
+            return None
+
     def stat(self, suffix: str) -> os.stat_result | None:
         """Present status of a file of the segment."""
         for path in self._paths(suffix):

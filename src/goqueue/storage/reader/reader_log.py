@@ -52,8 +52,7 @@ class LogReader:
         self.end_offset = 0
         """Log end: one past the last whole message, as a starting broker would find it."""
         self.stable_end = 0
-        """Last stable offset: no transaction is open below it, and all messages below it that were not aborted are
-        visible."""
+        """Last stable offset: no transaction is open below it, and all below that was not aborted is visible."""
         self.size_bytes = 0
         self._points = points or points_for(folder)
         self._point: RecoveryPoint | None = None
@@ -196,8 +195,7 @@ class LogReader:
     # Look-ups
 
     def offset_at(self, timestamp_ns: int) -> int:
-        """Offset of the first message with a timestamp at or after an instant; the last stable offset if there is
-        none."""
+        """Offset of the first message with a timestamp at or after an instant; ``stable_end`` if there is none."""
         return self._with_retries(lambda: self._offset_at(timestamp_ns))
 
     def _offset_at(self, timestamp_ns: int) -> int:

@@ -11,26 +11,26 @@ from numpy.typing import NDArray
 
 from goqueue.storage.files.checkpoint import RecoveryPoint, durable_bytes
 from goqueue.storage.files.files import OsFile
+from goqueue.storage.log.frame_slice import Known, Within, as_placed
 from goqueue.storage.log.index_file import (
     POSITION,
     TIME_ENTRY,
     TIME_MAGIC,
-    checksum_of,
+    begins_with,
     indexed_count,
+    read_entries,
     read_offsets,
     read_positions,
-    read_times,
+    said_offset,
     tells_offsets,
     verified_count,
 )
-from goqueue.storage.log.known_offsets import Known, Within, as_placed
 from goqueue.storage.log.lost import lost_ranges
 from goqueue.storage.log.scan import FrameScanner, Scan
 from goqueue.storage.reader.reader_files import SegmentPlace, Vanished
 from goqueue.wire.batch import FrameRun, header_columns
 from goqueue.wire.frame import HEADER_SIZE, MAGIC, VERSION
 
-_OFFSET_AT, _OFFSET_BYTES = 8, 8
 _MAGIC_NUMBER = int.from_bytes(MAGIC)
 _CHECKED_FRAMES = 32_768
 _CHECKED_BYTES = 4 << 20
@@ -57,15 +57,13 @@ class SegmentView:
         self._point = point if point is not None and point.base == place.base else None
         self._durable_to = durable_bytes(place.base, point)
         self._log = place.open(".log")
-        self._index = self._opened(".index")
+        self._index = place.find(".index")
         self._scan: Scan | None = None
         self.lost: list[tuple[int, int]] = []
         """Runs of offsets (first, end) that a start would find damaged and record as lost."""
         self._scan_positions = self._scan_ends = np.empty(0, np.uint32)
         self.log_size = self._log.size()
-        count = None
-        if self._index is not None:
-            count = indexed_count(self._index, self.log_size)
+        count = None if self._index is None else indexed_count(self._index, self.log_size)
         self.is_sealed = count is not None
         self._indexed, self._indexed_end = count or 0, self.log_size if count else 0
         self._tells_offsets = self._index is not None and self.is_sealed and tells_offsets(self._index, self._indexed)
@@ -73,12 +71,6 @@ class SegmentView:
         if not self.is_sealed:
             self._check_that_files_belong_together()
             self._find_frames(known)
-
-    def _opened(self, suffix: str) -> OsFile | None:
-        try:
-            return self.place.open(suffix)
-        except Vanished:
-            return None
 
     def _check_that_files_belong_together(self) -> None:
         """An index that does not match may belong to another log file, which replaced this one just now."""
@@ -106,10 +98,9 @@ class SegmentView:
             point is not None
             and self._indexed < point.count
             and point.size <= self.log_size
-            and index.size() >= point.count * POSITION.itemsize
-            and checksum_of(index, point.count * POSITION.itemsize) == point.index_checksum
+            and begins_with(index, POSITION, point.count, point.index_checksum)
             # With frames of equal size, positions alone do not show that compaction has removed some of them.
-            and self._stored_offset(index, point.count - 1) == self.base + point.count - 1
+            and said_offset(self._log, index, point.count - 1) == self.base + point.count - 1
         ):
             self._indexed, self._indexed_end = point.count, point.size
 
@@ -193,7 +184,7 @@ class SegmentView:
             return known
         if isinstance(known, Within):
             assert self._index is not None
-            return self._stored_offset(self._index, place)
+            return said_offset(self._log, self._index, place)
         return int(known[0])
 
     def _known_offsets(self, place: int, count: int) -> Known:
@@ -212,13 +203,8 @@ class SegmentView:
         """Whether a closed segment has consecutive offsets, if its index, of an earlier version, holds none."""
         if self._index is None or not self._indexed:
             return True
-        spans = self.place.below - self.base, self._stored_offset(self._index, self._indexed - 1) - self.base + 1
-        return self._indexed in spans
-
-    def _stored_offset(self, index: OsFile, place: int) -> int:
-        """Offset stored in a frame, which no checksum covers."""
-        position = int(read_positions(index, place, 1)[0])
-        return int.from_bytes(self._log.read(position + _OFFSET_AT, _OFFSET_BYTES))
+        said_end = said_offset(self._log, self._index, self._indexed - 1) + 1
+        return self._indexed in (self.place.below - self.base, said_end - self.base)
 
     def place_of(self, offset: int) -> int:
         """Index of the first frame at or after ``offset``; the frame count if there is none."""
@@ -244,8 +230,7 @@ class SegmentView:
     # Frames
 
     def load(self, first: int, until: int, max_bytes: int) -> FrameRun:
-        """Consecutive frames from index ``first`` up to, but not including, ``until``: at least one, otherwise at
-        most ``max_bytes``."""
+        """Frames from index ``first`` to before ``until``: at least one, otherwise at most ``max_bytes``."""
         usual = max(HEADER_SIZE, self.size // self.count)
         until = min(until, first + max(1, max_bytes // usual + 1))
         starts = self.positions(first, until)
@@ -287,19 +272,17 @@ class SegmentView:
 
     def _times(self) -> NDArray[np.void]:
         """Verified entries of the time index."""
-        file = self._opened(".timeindex")
+        file = self.place.find(".timeindex")
         if file is None:
             return _NO_TIMES
         if self.is_sealed:
             count = verified_count(file, TIME_MAGIC, TIME_ENTRY.itemsize, self.log_size)
-            return read_times(file, count) if count else _NO_TIMES
+            return read_entries(file, TIME_ENTRY, count or 0)
         point = self._point
         if point is None or self._indexed < point.count:
             return _NO_TIMES
-        size = point.time_entries * TIME_ENTRY.itemsize
-        if file.size() < size or checksum_of(file, size) != point.time_checksum:
-            return _NO_TIMES
-        return read_times(file, point.time_entries)
+        is_right = begins_with(file, TIME_ENTRY, point.time_entries, point.time_checksum)
+        return read_entries(file, TIME_ENTRY, point.time_entries) if is_right else _NO_TIMES
 
     def _inode(self) -> int:
         return os.fstat(self._log.fd).st_ino

@@ -14,7 +14,7 @@ from goqueue.storage.checkup.checkup_log import as_started, check_log, check_sta
 from goqueue.storage.checkup.findings import Finding, PartitionReport, Repair, Severity
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import OsFiles
-from goqueue.storage.log.index_file import LANE_MAGIC, TIME_ENTRY, read_times, with_footer
+from goqueue.storage.log.index_file import LANE_MAGIC, TIME_ENTRY, read_entries, with_footer
 from goqueue.storage.log.lane_index import sealed_entries
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.swap import Swap, decide_swap
@@ -122,7 +122,8 @@ def test_what_the_index_of_times_says_behind_the_recovery_point_is_never_believe
         path.write_bytes(right[:place] + bytes([right[place] ^ 0x10]) + right[place + 1 :])
         started = reopen(point, segment_bytes=1 << 20)
         assert [started.offset_at(each) for each in times] == list(range(MESSAGES)), place
-        assert read_times(OsFiles().open(path), started.active.times.entries)["last_offset"][-1] == MESSAGES - 1
+        entries = read_entries(OsFiles().open(path), TIME_ENTRY, started.active.times.entries)
+        assert entries["last_offset"][-1] == MESSAGES - 1
         assert looked_at(folder, started.recovery_point()) == [], place
         started.close()
 

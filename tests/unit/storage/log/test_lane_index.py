@@ -33,16 +33,17 @@ def as_lanes(lanes: list[int]) -> Lanes:
 def test_a_map_counts_and_finds_as_a_list_does(batches: list[list[int]], closed: bool, data: st.DataObject) -> None:
     model: list[int] = []
     built = LaneMap()
-    written = b""
+    tally = LaneTally()
+    entries = np.empty(0, LANE_ENTRY)
     for batch in batches:
-        written += built.add(as_lanes(batch), len(model))
+        entries = np.append(entries, add(built, tally, as_lanes(batch), len(model)))
         model += batch
-    entries = np.frombuffer(written, LANE_ENTRY)
     assert len(entries) == sum(place == 0 or model[place] != model[place - 1] for place in range(len(model)))
     if closed:
+        tally.take(closing_entry(len(model)))
         built.take(closing_entry(len(model)))
         assert are_sound(np.append(entries, closing_entry(len(model))))
-    assert built.totals(len(model)) == [model.count(lane) for lane in ALL_LANES]
+    assert tally.totals(len(model)) == [model.count(lane) for lane in ALL_LANES]
     for _ in range(8):
         first = data.draw(st.integers(0, len(model)))
         end = data.draw(st.integers(0, len(model)))
@@ -61,6 +62,14 @@ def test_a_map_counts_and_finds_as_a_list_does(batches: list[list[int]], closed:
         assert len(near) == len(runs) or runs[len(near)][0] - near[-1][1] > gap
         others = [place for place in range(first, len(model)) if model[place] != lane]
         assert min(built.first_other(lane, first), len(model)) == (others[0] if others else len(model))
+
+
+def add(built: LaneMap, tally: LaneTally, lanes: Lanes, first_place: int) -> NDArray[np.void]:
+    """Frames that follow those before; returns what the index file grows by."""
+    changes = tally.changes(lanes, first_place)
+    tally.take(changes)
+    built.take(changes)
+    return changes
 
 
 def pairs_of(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -106,8 +115,9 @@ def test_a_priority_that_does_not_exist_counts_as_normal() -> None:
 
 def test_a_segment_of_one_lane_takes_a_few_hundred_bytes() -> None:
     built = LaneMap()
+    tally = LaneTally()
     for place in range(0, 10_000, 100):
-        built.add(Priority.NORMAL.value, place)
+        add(built, tally, Priority.NORMAL.value, place)
     runs = [each for each in built._runs if each is not None]
     assert len(runs) == 1
     parts = [built, built._runs, built._tally, built._tally.closed, runs[0], runs[0].starts, runs[0].before]

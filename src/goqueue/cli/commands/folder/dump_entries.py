@@ -26,10 +26,9 @@ from goqueue.storage.log.index_file import (
     POSITION,
     TIME_ENTRY,
     TIME_MAGIC,
-    read_lanes,
+    read_entries,
     read_offsets,
     read_positions,
-    read_times,
     verified_count,
 )
 from goqueue.storage.log.lane_index import NO_LANE
@@ -215,7 +214,7 @@ def _positions(path: Path) -> Iterator[Entry]:
 
 def _times(path: Path) -> Iterator[Entry]:
     file, count, end = _open_index(path, TIME_MAGIC, TIME_ENTRY.itemsize)
-    for latest, appended, last_offset in read_times(file, count).tolist():
+    for latest, appended, last_offset in read_entries(file, TIME_ENTRY, count).tolist():
         yield {
             "kind": "time",
             "last_offset": last_offset,
@@ -227,7 +226,7 @@ def _times(path: Path) -> Iterator[Entry]:
 
 def _lanes(path: Path) -> Iterator[Entry]:
     file, count, end = _open_index(path, LANE_MAGIC, LANE_ENTRY.itemsize)
-    for index, lane in read_lanes(file, count).tolist():
+    for index, lane in read_entries(file, LANE_ENTRY, count).tolist():
         label = "end" if lane == NO_LANE else "hidden" if lane == HIDDEN else _lane(lane)
         yield {"kind": "lane", "from_place": index, "lane": label}
     yield {**end, "entries": count}
