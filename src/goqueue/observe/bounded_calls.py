@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
+from functools import partial
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
@@ -51,12 +52,9 @@ class BoundedCalls:
     def _run(self, work: Callable[[], T], future: Future[T]) -> None:
         answer: Callable[[], None]
         try:
-            given = work()
+            answer = partial(future.set_result, work())
         except BaseException as error:
-            raised = error
-            answer = lambda: future.set_exception(raised)  # noqa: E731
-        else:
-            answer = lambda: future.set_result(given)  # noqa: E731
+            answer = partial(future.set_exception, error)
         with self._lock:
             self._is_busy = False
         # After ``give_up``, the result is discarded.

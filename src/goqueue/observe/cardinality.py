@@ -68,8 +68,7 @@ class OverflowTotals:
         self._histograms_now[seen] = histogram.copy()
 
     def add_to(self, figures: Figures) -> None:
-        """Add the sums to ``figures``, once all owners are recorded. Those not recorded no longer exist, or have
-        series of their own now."""
+        """Add the sums to ``figures``, once all owners are recorded that exist and have no series of their own."""
         self._before, self._now = self._now, {}
         self._histograms_before, self._histograms_now = self._histograms_now, {}
         for (name, labels), total in self._totals.items():

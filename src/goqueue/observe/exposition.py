@@ -46,8 +46,7 @@ class Family:
 
 
 class Figures:
-    """Samples of one scrape, by family. Kept as text lines: one object per sample would trigger the garbage
-    collector."""
+    """Samples of one scrape, by family, as text lines: one object per sample would trigger the garbage collector."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}

@@ -82,8 +82,7 @@ class JaegerExporter:
             self._socket.close()
 
     def _encoded(self, spans: list[Span]) -> tuple[list[bytes], set[str]]:
-        """The encoded spans, and the reasons why others cannot be sent: one invalid span must not fail the whole
-        batch."""
+        """The encoded spans, and why others cannot be sent: one invalid span must not fail the whole batch."""
         encoded, reasons = [], set()
         for span in spans:
             try:

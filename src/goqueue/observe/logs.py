@@ -62,8 +62,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class ConsoleFormatter(logging.Formatter):
-    """Local time, level, event and fields in columns; an exception follows, with each of its lines prefixed by a
-    bar."""
+    """Local time, level, event and fields in columns; an exception follows, a bar before each of its lines."""
 
     def __init__(self, *, colour: bool) -> None:
         super().__init__()

@@ -141,8 +141,7 @@ def collector_endpoint(endpoint: str, protocol: str) -> str:
 
 
 def collector_headers(text: str) -> dict[str, str]:
-    """Parse ``name=value,name=value``; values may contain %-escapes, for example for a comma. Values are secrets: no
-    error shows one."""
+    """Parse ``name=value,name=value``; values may have %-escapes, and are secrets: no error shows one."""
     headers: dict[str, str] = {}
     for place, entry in enumerate(text.split(","), 1):
         if not entry.strip():
@@ -185,11 +184,7 @@ def _sdk_exporter(protocol: str, endpoint: str, headers: dict[str, str], timeout
     session = requests.Session()
     session.hooks["response"].append(_refuse_redirect)
     return HttpExporter(
-        endpoint=endpoint,
-        headers=headers or None,
-        timeout=timeout_s,
-        compression=Compression.Gzip,
-        session=session,
+        endpoint=endpoint, headers=headers or None, timeout=timeout_s, compression=Compression.Gzip, session=session
     )
 
 
@@ -206,7 +201,6 @@ class _SpanConversion:
     def __init__(self, node_id: str) -> None:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-        from opentelemetry.trace import SpanKind
 
         # Not Resource.create, which reads the environment and runs detectors.
         self._resource = Resource(
@@ -217,15 +211,10 @@ class _SpanConversion:
             }
         )
         self._scope = InstrumentationScope(SERVICE, service_version())
-        self._kinds = {
-            "producer": SpanKind.PRODUCER,
-            "consumer": SpanKind.CONSUMER,
-            "internal": SpanKind.INTERNAL,
-        }
 
     def span(self, span: Span) -> ReadableSpan:
         from opentelemetry.sdk.trace import ReadableSpan
-        from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
+        from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
         sampled = TraceFlags(TraceFlags.SAMPLED)
         trace_id = int(span.trace_id, 16)
@@ -242,7 +231,7 @@ class _SpanConversion:
             parent=parent,
             resource=self._resource,
             attributes={sendable_text(key): sendable(value) for key, value in span.attributes.items()},
-            kind=self._kinds[span.kind],
+            kind=SpanKind[span.kind.upper()],
             status=Status(StatusCode.ERROR, sendable_text(span.error)) if span.error else Status(StatusCode.UNSET),
             start_time=max(0, span.start_ns),
             end_time=max(0, span.start_ns, span.end_ns),
@@ -272,9 +261,9 @@ _ERROR_CAPTURE = _ErrorCapture()
 
 
 def _install_capture() -> None:
-    known = list(logging.root.manager.loggerDict.items())
-    theirs = [logger for name, logger in known if name.startswith("opentelemetry.")]
-    for logger in theirs:
-        if isinstance(logger, logging.Logger) and _ERROR_CAPTURE not in logger.filters:
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if not name.startswith("opentelemetry.") or not isinstance(logger, logging.Logger):
+            continue
+        if _ERROR_CAPTURE not in logger.filters:
             # Inserted first: a filter of OpenTelemetry hides repeated lines.
             logger.filters.insert(0, _ERROR_CAPTURE)

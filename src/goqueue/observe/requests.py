@@ -24,7 +24,7 @@ class Endpoint:
         self.by_code[code] = self.by_code.get(code, 0) + 1
 
     def done(self, code: int | str, seconds: float) -> None:
-        self.by_code[code] = self.by_code.get(code, 0) + 1
+        self.count(code)
         self.seconds.observe(seconds)
 
 

@@ -12,13 +12,7 @@ from goqueue.wire.varint import varint, zigzag
 
 Field = tuple[int, int, bytes]
 
-_TRUE: Final = 1
-_FALSE: Final = 2
-_I32: Final = 5
-_I64: Final = 6
-_BINARY: Final = 8
-_LIST: Final = 9
-_STRUCT: Final = 12
+_TRUE, _FALSE, _I32, _I64, _BINARY, _LIST, _STRUCT = 1, 2, 5, 6, 8, 9, 12
 _STOP: Final = b"\x00"
 
 _PROTOCOL: Final = 0x82
@@ -71,7 +65,9 @@ def struct_field(number: int, encoded: bytes) -> Field:
 
 def structs_field(number: int, encoded: Sequence[bytes]) -> Field:
     """A field with a list of structs."""
-    return number, _LIST, b"".join([_list_head(len(encoded)), *encoded])
+    count = len(encoded)
+    head = bytes((count << 4 | _STRUCT,)) if count <= _SHORT_LIST else bytes((0xF0 | _STRUCT,)) + varint(count)
+    return number, _LIST, b"".join([head, *encoded])
 
 
 def binary(content: bytes) -> bytes:
@@ -81,9 +77,3 @@ def binary(content: bytes) -> bytes:
 def signed(value: int) -> int:
     """A 64-bit value as a signed i64."""
     return value - (1 << 64) if value >> 63 else value
-
-
-def _list_head(count: int) -> bytes:
-    if count <= _SHORT_LIST:
-        return bytes((count << 4 | _STRUCT,))
-    return bytes((0xF0 | _STRUCT,)) + varint(count)

@@ -101,8 +101,7 @@ class WaitsFor:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Trace of a message. ``place`` is where the message was published; steps are in order of time, including those
-    of its copies."""
+    """Trace of a message, published at ``place``. Steps are in order of time, including those of its copies."""
 
     trace_id: str
     place: Place
@@ -124,8 +123,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class TracePage:
-    """A page of traces. ``is_complete`` is false if the search stopped at a limit before it had read all events that
-    are kept."""
+    """A page of traces. ``is_complete`` is false if the search stopped at a limit before it had read all events."""
 
     traces: list[Trace]
     is_complete: bool
@@ -175,15 +173,13 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
 
 
 def _visible_to_groups(steps: Sequence[Step]) -> Sequence[Step]:
-    """Steps without a group's events on invisible records: these events cover ranges, which include records that no
-    group sees."""
+    """Steps without a group's events on records that no group sees: these events cover ranges."""
     hidden = {step.place for step in steps if step.event in kinds.HIDES or (step.event == kinds.DLQ and not step.group)}
     return [step for step in steps if not step.group or step.place not in hidden] if hidden else steps
 
 
 def _by_time(steps: Sequence[Step]) -> Sequence[Step]:
-    """Steps by time, with no step before its cause: an earlier event of the same group, of the record itself, or the
-    creation of the record."""
+    """Steps by time, none before its cause: an earlier event of group or record, or the record's creation."""
     if all(one.at_ns <= other.at_ns for one, other in pairwise(steps)):
         return steps
     latest: dict[tuple[Place, str], int] = {}

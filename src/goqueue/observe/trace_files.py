@@ -25,8 +25,7 @@ _SUFFIX = ".jsonl"
 _CHUNK_BYTES = 256 << 10
 _LONGEST_LINE = 16 << 20
 _FILES_FOR_RETENTION = 8
-"""A file covers at most this fraction of the retention time, so that old events are deleted even where there are
-few."""
+"""A file covers at most this fraction of the retention time, so that old events are deleted even if there are few."""
 _NEVER_NS = 1 << 62
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(TraceEvent)
@@ -98,11 +97,10 @@ class Wanted:
             return False
         if self.places is None:
             return True
-        for place, offset in self.places.items():
-            known = summary.places.get(place)
-            if known is not None and (offset is None or known[0] <= offset < known[1]):
-                return True
-        return False
+        return any(
+            (known := summary.places.get(place)) is not None and (offset is None or known[0] <= offset < known[1])
+            for place, offset in self.places.items()
+        )
 
 
 @dataclass(slots=True)
@@ -122,8 +120,7 @@ class Budget:
         return True
 
     def part(self, most_bytes: int) -> Budget:
-        """A budget for one of several searches, up to ``most_bytes`` of what is left. What it leaves unused stays in
-        the whole."""
+        """A budget for one of several searches, up to ``most_bytes`` of what is left; the rest stays in the whole."""
         return Budget(most_bytes, whole=self)
 
 
@@ -170,7 +167,8 @@ class TraceFiles:
         """
         lines = b"".join(_encoder.encode(event) + b"\n" for event in events)
         with self._lock:
-            if self._is_roll_due(first):
+            # Event numbers in a file are consecutive, so that events also held in memory are easily skipped.
+            if self._current is None or self._known[-1].end != first or self._is_full(self._known[-1]):
                 self._start_file(first)
             current = self._known[-1]
             assert self._current is not None and current.summary is not None
@@ -187,12 +185,8 @@ class TraceFiles:
                 current.summary.add(event)
         self.clean()
 
-    def _is_roll_due(self, first: int) -> bool:
-        if self._current is None:
-            return True
-        current = self._known[-1]
-        # Event numbers in a file are consecutive, so that events also held in memory are easily skipped.
-        return current.size >= self._file_bytes or current.end != first or self._is_too_old(current)
+    def _is_full(self, current: _TraceFile) -> bool:
+        return current.size >= self._file_bytes or self._is_too_old(current)
 
     def _is_too_old(self, current: _TraceFile) -> bool:
         return self._now_ns() - current.begun_ns > self._retention_ns // _FILES_FOR_RETENTION
@@ -221,8 +215,7 @@ class TraceFiles:
                 self._files.remove(current.path)
 
     def clean(self) -> None:
-        """Delete files that are too old or exceed the total size; the current file stays unless it is too old
-        itself."""
+        """Delete files that are too old or exceed the total size; the current one only if it is too old itself."""
         with self._lock:
             total, now_ns = self.size_bytes, self._now_ns()
             if self._current is not None and self._is_too_old(self._known[-1]):

@@ -1,7 +1,6 @@
 """Grouping of messages with the same events, without a loop over messages.
 
-The boundaries of events' offset ranges divide a partition into stretches; all offsets in a stretch have the same
-events.
+The ends of events' offset ranges divide a partition into stretches; all offsets of a stretch have the same events.
 """
 
 from __future__ import annotations
@@ -99,8 +98,7 @@ def _edges(event: TraceEvent) -> int:
 
 
 def _stretches(place: str, events: Sequence[TraceEvent], room: int) -> tuple[list[Stretch], int]:
-    """Stretches from the highest offset down until ``room`` is used up. ``events`` are in the order in which they
-    were recorded."""
+    """Stretches from the highest offset down until ``room`` is used up. ``events`` are in the order of recording."""
     edges: list[int] = []
     numbers: list[int] = []
     for number, event in enumerate(events):
@@ -135,8 +133,7 @@ def _stretches(place: str, events: Sequence[TraceEvent], room: int) -> tuple[lis
 def of_the_latest(newest_first: Iterable[TraceEvent], made_ns: Mapping[str, int]) -> Iterator[TraceEvent]:
     """Events without those of deleted topics whose names are in use again.
 
-    Times alone do not decide: the clock may have been set back. ``made_ns`` gives the creation times of existing
-    topics.
+    Times alone do not decide: the clock may have been set back. ``made_ns``: creation times of existing topics.
     """
     over: set[str] = set()
     deleted: set[str] = set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
@@ -17,22 +16,12 @@ from goqueue.observe.trace_event import TraceEvent, runs_of
 SAMPLE_BLOCK = 1_024
 """Sampling decides for blocks of neighbouring offsets, since events cover ranges."""
 MOST_PENDING = 100_000
-"""Limit on the events waiting to be written. Beyond it, because the disk is too slow, new events are not written,
-but counted."""
+"""Limit on the events waiting to be written. Beyond it, if the disk is too slow, new events are only counted."""
 _MOST_BLOCKS = 1_024
-"""Limit on the blocks of one event. An event that covers more is kept whole: sampling each block would be slow and
-take much memory."""
+"""Limit on the blocks of one event. An event that covers more is kept whole: sampling each block would be slow."""
 _MOST_WEIGHT = 100
 """Average memory of an event: events of scattered messages are larger, and fewer of them are kept."""
 _WHOLE = 1 << 32
-
-
-@dataclass(frozen=True, slots=True)
-class TraceFigures:
-    """Counts since the start."""
-
-    events: int
-    unwritten: int
 
 
 class Numbered(NamedTuple):
@@ -50,6 +39,7 @@ class Tracer:
         self.recent: deque[TraceEvent] = deque()
         self.pending: list[TraceEvent] = []
         self.events = 0
+        """Events since the start."""
         self.unwritten = 0
         self._keeps_pending = keeps_pending
         self._threshold = int(sampling * _WHOLE)
@@ -60,8 +50,7 @@ class Tracer:
         self._pending_weight = 0
         self._pending_first = 0
         self._is_full = False
-        """After one event was dropped, further ones are dropped until the queue is written: pending events have no
-        gaps."""
+        """After one event was dropped, so are further ones until the queue is written: pending events have no gaps."""
         self._taken = Numbered(0, [])
 
     def note(self, event: TraceEvent) -> None:
@@ -114,9 +103,6 @@ class Tracer:
                 older += missing
         return Numbered(known_from, older + list(self.recent))
 
-    def figures(self) -> TraceFigures:
-        return TraceFigures(self.events, self.unwritten)
-
     def is_sampled(self, place: str, offset: int) -> bool:
         return _mark(place, offset // SAMPLE_BLOCK) < self._threshold
 
@@ -140,8 +126,7 @@ class Tracer:
         return kept
 
     def _sampled_copies(self, event: TraceEvent) -> Iterator[TraceEvent]:
-        """Events for stretches of copies: a copy belongs to a message by its position, so each stretch needs an
-        event of its own."""
+        """Events for stretches of copies, each its own: a copy belongs to a message by its position."""
         originals = event.order or [
             offset for first, end in pairs(runs_of(event.offsets)) for offset in range(first, end)
         ]

@@ -41,7 +41,7 @@ def test_what_cannot_be_written_in_time_is_counted(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "MOST_PENDING", 5)
     tracer = Tracer(1.0, 100, keeps_pending=True)
     noted(tracer, 8)
-    assert (len(tracer.pending), tracer.unwritten, tracer.figures().events) == (5, 3, 8)
+    assert (len(tracer.pending), tracer.unwritten, tracer.events) == (5, 3, 8)
     assert tracer.take_pending().first == 0
     noted(tracer, 2, 8)
     assert (tracer.take_pending().first, tracer.unwritten) == (8, 3)
