@@ -27,8 +27,7 @@ class Incompatibility:
     rule: str
     """Stable name in capitals, such as ``READER_FIELD_MISSING_DEFAULT_VALUE``."""
     path: str
-    """Location in the reader's schema, as a JSON pointer or a dotted name: ``/fields/2/type``,
-    ``orders.Order.total``."""
+    """Location in the reader's schema: a JSON pointer or a dotted name (``/fields/2/type``, ``orders.Order.total``)."""
     message: str
     """Description of the problem, and of a change that would be compatible."""
 
@@ -44,8 +43,7 @@ class ParsedSchema(Protocol):
         meaning) are removed. Two schemas with the same canonical text are the same schema."""
 
     def normalized(self) -> str:
-        """Canonical text in which equivalent constructs are unified as well (a longer notation of a type, the order
-        of declarations)."""
+        """Canonical text with equivalent constructs unified as well (notation of a type, order of declarations)."""
 
     def cannot_read(self, writer: ParsedSchema) -> list[Incompatibility]:
         """Reasons why this schema, as the reader's, cannot read data written with ``writer``, a schema of the same

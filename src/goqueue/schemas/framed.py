@@ -12,8 +12,7 @@ from goqueue.wire.registry_framing import decode_message_indexes
 
 
 def framed_validator(schema: ParsedSchema) -> Validator:
-    """Validator for payloads after the schema id. A Protobuf payload starts with the indexes of its message in the
-    schema."""
+    """Validator for payloads after the schema id. A Protobuf payload starts with the indexes of its message."""
     return _FramedProtobuf(schema) if isinstance(schema, ProtobufSchema) else schema.validator()
 
 

@@ -31,3 +31,18 @@ def parse_schema(kind: SchemaKind, text: str, references: References, *, is_regi
     from goqueue.schemas.protobuf.protobuf_schema import parse_protobuf
 
     return parse_protobuf(text, references)
+
+
+def formatted(schema: ParsedSchema, text: str, wanted: str) -> str:
+    """The schema as ``resolved`` (Avro) or ``serialized`` (Protobuf); the text itself for any other format or kind."""
+    if wanted == "serialized" and schema.kind == "PROTOBUF":
+        from goqueue.schemas.protobuf.protobuf_schema import ProtobufSchema
+
+        assert isinstance(schema, ProtobufSchema)
+        return schema.serialized()
+    if wanted == "resolved" and schema.kind == "AVRO":
+        from goqueue.schemas.avro.avro_schema import AvroSchema
+
+        assert isinstance(schema, AvroSchema)
+        return schema.resolved()
+    return text

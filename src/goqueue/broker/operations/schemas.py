@@ -15,7 +15,7 @@ from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.broker.registry.schema_registry import Registered
 from goqueue.coordination.schema_records import GLOBAL, SchemaRecord, Version
 from goqueue.model.ids import SchemaId
-from goqueue.schemas.formats import formatted
+from goqueue.schemas.parsing import formatted
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,7 @@ class _Chains:
                 waiting += ((each, False) for each in _fields_of(record) if isinstance(each, Record))
 
     def _finish(self, record: Record) -> None:
-        """Compute a record from its fields, which are all known except itself: a record that contains itself
-        directly has no values."""
+        """Compute a record from its fields, all known but itself: one that directly contains itself has no values."""
         steps, size, depth = 1, 0, 0
         for each in _fields_of(record):
             if isinstance(each, Record):

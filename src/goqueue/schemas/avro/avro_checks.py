@@ -56,8 +56,7 @@ class AvroValidator:
 
 
 class _StepBuilder:
-    """Builds the function for a type. Records are completed later: they may contain themselves, and chains of any
-    length."""
+    """Builds the function for a type. Records are completed later, as they may contain themselves, and long chains."""
 
     def __init__(self) -> None:
         self._records: dict[int, Step] = {}

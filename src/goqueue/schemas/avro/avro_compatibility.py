@@ -1,5 +1,4 @@
-"""Compatibility of Avro schemas: whether the reader's schema can read the writer's data, by Avro's rules of schema
-resolution."""
+"""Compatibility of Avro schemas: whether a reader can read a writer's data by Avro's rules of schema resolution."""
 
 from __future__ import annotations
 
@@ -10,8 +9,7 @@ from goqueue.schemas.base import TOO_COMPLEX, Incompatibility
 
 MOST_REASONS = 100
 _MOST_STEPS = 300_000
-"""Limit on the steps of one comparison: many times what two schemas of the largest size take, unless many types have
-the same name."""
+"""Limit on the steps of a comparison: the largest schemas take far fewer, unless many types have the same name."""
 _PROMOTIONS = {
     "long": {"int"},
     "float": {"int", "long"},
@@ -204,8 +202,7 @@ class AvroReading:
 
 
 def _root_causes(reasons: list[_Reason], seen: set[_Pair]) -> list[_Reason]:
-    """The reasons without missing union branches that are missing only because of a recursive type that is reported
-    already."""
+    """The reasons without union branches that are missing only because of a recursive type reported already."""
     kept: list[_Reason] = []
     for each, cause in zip(reasons, [*reasons[1:], None], strict=True):
         is_known = isinstance(cause, _NamedPair) and cause.pair in seen and cause.path.startswith(f"{each.path}/")

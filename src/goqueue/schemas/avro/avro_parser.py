@@ -1,5 +1,4 @@
-"""Parser for Avro schemas: resolves every name, checks every default against its type, and reports every error with
-its path."""
+"""Parser for Avro schemas: resolves names, checks defaults against their types, reports errors with their paths."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ _MAX_TOLD = 300
 
 
 class AvroParser:
-    """Parses one schema. ``named`` holds the types of the schemas that it may refer to, and then its own types as
-    well."""
+    """Parses one schema. ``named`` holds the types of the schemas that it may refer to, then its own as well."""
 
     def __init__(self, named: Mapping[str, types.Named], nodes: int = 0) -> None:
         self.named: dict[str, types.Named] = dict(named)
@@ -30,8 +28,7 @@ class AvroParser:
         self._fitting: dict[tuple[int, int], bool] = {}
         """Whether a default fits a type, by identity: parts of both recur many times."""
         self._defaults: list[tuple[object, types.AvroType, str]] = []
-        """Defaults with their types and paths. They are checked last: a type may be one that encloses the default,
-        and is incomplete until then."""
+        """Defaults with types and paths, checked last: a type that encloses its default is incomplete until then."""
 
     def parse(self, raw: object) -> types.AvroType:
         found = self._type(raw, "", "", 0)

@@ -25,8 +25,7 @@ def written(plain: object) -> str:
 
 
 def plain(raw: object, known: Collection[str], namespace: str = "") -> object:
-    """Normal form of a schema, equal for schemas that differ in notation only. ``known`` holds the full names of all
-    types."""
+    """Normal form of a schema, equal for schemas that differ in notation only. ``known``: full names of all types."""
     if isinstance(raw, list):
         return [plain(each, known, namespace) for each in raw]
     if isinstance(raw, str):

@@ -13,15 +13,13 @@ UUID = re.compile(rb"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 NUMBERS = {"int": (5, 0x0F), "long": (10, 0x01)}
 """Maximal number of bytes of a number, and the largest last byte of an encoding of that length."""
 MOST_EMPTY_ITEMS = 100_000
-"""Limit on array items that take no bytes: otherwise a few bytes could claim enough of them to fill a reader's
-memory."""
+"""Limit on array items that take no bytes: else a few bytes could claim enough of them to fill a reader's memory."""
 _DAY = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
 _WIDTHS = {"float": 4, "double": 8}
 _MOST_STEPS = 150_000
 """About a quarter of a second."""
 _MOST_STEPS_IN_PLACE = 10 * MAX_DEPTH
-"""More steps than nested records can take: a type that takes more without consuming a byte contains itself
-endlessly."""
+"""Nested records take fewer: a type that takes more without consuming a byte contains itself endlessly."""
 _SHOWN_NAMES = 20
 
 _Path = tuple["_Path | None", str | int]
@@ -109,8 +107,7 @@ class _Walk:
                 self._waiting.append((_Blocks(values, has_keys=True), path, depth))
 
     def _fields_of(self, record: types.Record) -> list[types.Field]:
-        """Fields in reverse order, for the stack. Fields that take no bytes are skipped, since they would only cost
-        steps."""
+        """Fields in reverse order, for the stack. Fields that take no bytes are skipped: they would only cost steps."""
         if id(record) not in self._fields:
             self._fields[id(record)] = [each for each in reversed(record.fields) if not types.takes_no_bytes(each.type)]
         return self._fields[id(record)]

@@ -1,5 +1,4 @@
-"""Compatibility of JSON Schema arrays: whether every array that the writer's schema allows is allowed by the
-reader's."""
+"""Compatibility of JSON Schema arrays: whether the reader's schema allows all that the writer's allows."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ _IN_PLACE = ("allOf", "anyOf", "oneOf", "if", "$ref", "$dynamicRef", "$recursive
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The schemas of a node for the items at the first indexes and for all other items, with the keywords they come
-    from."""
+    """The schemas of a node for the items at the first indexes and for all others, with their keywords."""
 
     first: list[Node]
     rest: Node | None

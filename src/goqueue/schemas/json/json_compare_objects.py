@@ -105,8 +105,7 @@ class ObjectRules:
             yield from found
 
     def _compare_unlisted(self, wanted: Node, writer: Node, but: dict[str, Node], path: str) -> list[Incompatibility]:
-        """Reasons why the values that the writer allows under names it does not list are not all allowed by
-        ``wanted``."""
+        """Reasons why not all values that the writer allows under names it does not list are allowed by ``wanted``."""
         found: list[Incompatibility] = []
         for pattern, schema in writer.named("patternProperties").items():
             if pattern not in but:

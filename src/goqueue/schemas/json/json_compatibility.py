@@ -23,8 +23,7 @@ MOST_WORK = 100_000
 """Limit on the work of one comparison, in units of a few microseconds; one pair of schemas costs ten."""
 _PAIR = 10
 _PER_PART = 8
-"""Additional work allowed for each node of the two schemas: a large schema is fine, but not one whose combinations
-multiply."""
+"""Additional work allowed for each node: a large schema is fine, but not one whose combinations multiply."""
 MOST_WORK_IN_ALL = 500_000
 """Limit on the work of one comparison for schemas of any size: about two seconds."""
 _MOST_DEPTH = 110
@@ -264,8 +263,7 @@ class JsonReading:
             yield from closest if not fitting else []
 
     def _matches_two_branches(self, written: Written, writers: tuple[Node, ...], path: str, used: _Used) -> bool:
-        """Whether the writer's schema always satisfies two branches of a writer's ``oneOf``, so that no such value
-        was ever written."""
+        """Whether the writer's schema always satisfies two branches of its ``oneOf``, so that none was ever written."""
         for node in written.nodes:
             fitting = 0
             for branch in node.many("oneOf"):

@@ -64,8 +64,7 @@ def costs_of(graph: SchemaGraph) -> Costs:
 
 
 class _Sums:
-    """Sums of a weight over nodes: over all that apply to the value itself, and over all that apply to one part of
-    it."""
+    """Sums of a weight over all nodes that apply to the value itself, and over all that apply to one part of it."""
 
     def __init__(self, graph: SchemaGraph, own: _Weight, for_members: _Weight) -> None:
         self._graph = graph
@@ -83,8 +82,7 @@ class _Sums:
         return self._here[root], self._beneath[root]
 
     def _sum_same_value(self, start: Node) -> None:
-        """Sum the nodes that apply to the same value. There are no cycles among these edges; that was checked
-        before."""
+        """Sum the nodes that apply to the same value. These edges have no cycles; that was checked before."""
         stack = [(start, False)]
         while stack:
             node, is_ready = stack.pop()

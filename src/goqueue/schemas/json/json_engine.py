@@ -1,5 +1,4 @@
-"""Set-up of the library that validates JSON: it accesses neither network nor disk, and gives up on regular
-expressions that take too long."""
+"""Set-up of the library that validates JSON: no network, no disk, and no regular expression that takes too long."""
 
 from __future__ import annotations
 

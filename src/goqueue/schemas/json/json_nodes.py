@@ -168,8 +168,7 @@ class Document:
         return _join_uri(base, own).partition("#")[0]
 
     def resolve(self, node: Node, reference: str) -> Node:
-        """The node that a reference leads to. ``InvalidSchema`` if there is none in this document or in its
-        references."""
+        """The node that a reference leads to. ``InvalidSchema`` if there is none here or in the references."""
         uri, fragment = urldefrag(_join_uri(node.base, reference))
         target: Node | None = self._resources.get(uri)
         if target is None and (document := self.references.get(uri)) is not None:

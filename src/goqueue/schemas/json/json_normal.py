@@ -16,8 +16,7 @@ NO_LIMITS: Mapping[str, object] = {
 
 
 def normal(root: Node) -> object:
-    """The schema in normal form: sets in a fixed order, single types outside lists, keywords without effect removed,
-    and the draft named."""
+    """The schema with sets in order, single types outside lists, no keywords without effect, and its draft named."""
     found = _normal(root.raw)
     if isinstance(found, dict):
         found["$schema"] = DRAFT_URIS[root.draft]

@@ -149,8 +149,7 @@ def _all_of(references: Mapping[str, JsonSchema]) -> dict[int, JsonSchema]:
 
 
 def _addresses(document: Document, references: Mapping[str, JsonSchema]) -> dict[str, JsonSchema]:
-    """Addresses under which the validating library will look up schemas. A name is relative to the schema that
-    refers to it."""
+    """Addresses under which the library will look up schemas. A name is relative to the schema that refers to it."""
     found: dict[str, JsonSchema] = {}
     waiting = [(urljoin(base, name), each) for base in ("", document.base) for name, each in references.items()]
     while waiting:

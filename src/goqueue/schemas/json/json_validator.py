@@ -24,8 +24,7 @@ _VALUES_AT_A_STRETCH = 50
 
 
 class JsonValidator:
-    """A value is valid if it is JSON in UTF-8 and satisfies the schema. Errors are explained only for invalid
-    values."""
+    """A value is valid if it is JSON in UTF-8 and satisfies the schema. Only invalid values are explained."""
 
     def __init__(self, compiled: jsonschema_rs.Validator, graph: SchemaGraph, costs: Costs) -> None:
         self._compiled = compiled

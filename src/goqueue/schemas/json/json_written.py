@@ -139,8 +139,7 @@ def made(raw: dict[str, object], like: Node) -> Node:
 
 
 class Knowledge:
-    """Cache of facts about schemas, each computed once. ``spend`` is called with units of work, and may raise to end
-    the comparison."""
+    """Cache of facts about schemas. ``spend`` is called with units of work, and may raise to end the comparison."""
 
     def __init__(self, spend: Callable[[int], None]) -> None:
         self._spend = spend

@@ -13,8 +13,7 @@ from goqueue.schemas.protobuf.proto_values import NamePart, OptionValue
 MAX_NESTING = 30
 """Limit on the nesting of messages, as in protoc."""
 MAX_NAME = 1000
-"""Limit on the length of a full name. Every declaration of a schema has one, so very long ones would take much
-memory."""
+"""Limit on the length of a full name: every declaration has one, so very long ones would take much memory."""
 MAX_FIELD_NUMBER = (1 << 29) - 1
 MAX_ENUM_NUMBER = (1 << 31) - 1
 MIN_ENUM_NUMBER = -(1 << 31)

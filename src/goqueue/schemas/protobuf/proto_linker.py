@@ -129,8 +129,7 @@ def set_type(target: FieldDescriptorProto | MethodDescriptorProto, attribute: st
 
 
 def link_descriptor(file: FileDescriptorProto, symbols: Symbols) -> None:
-    """Resolve the types of a file that was given as a descriptor. Compilers write full names, so most need no
-    lookup."""
+    """Resolve the types of a file given as a descriptor. Compilers write full names, so most need no lookup."""
 
     def link(target: FieldDescriptorProto | MethodDescriptorProto, attribute: str, scope: str) -> None:
         name: str = getattr(target, attribute)

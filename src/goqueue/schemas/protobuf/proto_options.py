@@ -79,8 +79,7 @@ def _with_extensions(use: OptionUse, tokens: Tokens, pool: DescriptorPool) -> Me
 
 
 def _refuse_repeated(parsed: ParsedFile) -> None:
-    """Refuse an option that is set twice, as protoc does; a repeated option may be set several times, once per
-    element."""
+    """Refuse an option that is set twice, as protoc does; a repeated option may be set once per element."""
     seen: set[tuple[int, tuple[object, ...]]] = set()
     for use in parsed.options:
         if len(use.name) > 1 or use.name[0].is_extension:

@@ -199,8 +199,7 @@ class _Parser(DeclarationReader):
         *,
         in_oneof: bool = False,
     ) -> None:
-        """Parse a field. ``message`` is ``None`` for an extension, which has no message to declare maps and groups
-        in."""
+        """Parse a field. ``message`` is ``None`` for an extension, which cannot declare maps and groups."""
         tokens = self.tokens
         at = tokens.at
         item.label = FieldDescriptorProto.LABEL_OPTIONAL

@@ -115,8 +115,7 @@ class Tokens:
         return ".".join(parts)
 
     def whole_number(self, what: str, lowest: int, highest: int) -> int:
-        """Consume a whole number between ``lowest`` and ``highest``; a minus sign is accepted if ``lowest`` is
-        negative."""
+        """Consume a whole number from ``lowest`` to ``highest``; a minus sign is accepted if ``lowest`` is negative."""
         at = self.at
         negative = lowest < 0 and self.take("-")
         if self.kind != NUMBER or not _WHOLE.fullmatch(self.text):

@@ -97,8 +97,7 @@ def read_option_value(tokens: Tokens) -> OptionValue:
 
 
 def _read_aggregate(tokens: Tokens) -> str:
-    """Parse a message literal up to its closing brace. Tokens are separated by spaces where the text format needs
-    them."""
+    """Parse a message literal up to its closing brace, with spaces between tokens where the text format needs them."""
     pieces: list[str] = []
     depth = 1
     glued = True
