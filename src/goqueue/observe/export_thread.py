@@ -36,12 +36,7 @@ class ExportThread:
     """
 
     def __init__(
-        self,
-        exporter: SpanExporter,
-        name: str,
-        max_spans: int = 10_000,
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, exporter: SpanExporter, name: str, max_spans: int = 10_000, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._exporter = exporter
         self._name = name

@@ -159,9 +159,7 @@ def encoded_span(span: Span) -> bytes:
     tags = [_tag(key, value) for key, value in span.attributes.items()]
     tags.append(_tag("span.kind", span.kind))
     if span.error:
-        tags.append(_tag("error", True))
-        tags.append(_tag("otel.status_code", "ERROR"))
-        tags.append(_tag("otel.status_description", span.error))
+        tags += [_tag("error", True), _tag("otel.status_code", "ERROR"), _tag("otel.status_description", span.error)]
     return thrift.struct(
         thrift.i64_field(1, low),
         thrift.i64_field(2, high),

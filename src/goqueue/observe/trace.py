@@ -20,20 +20,12 @@ Standing = Literal[
 
 NOBODY = ""
 """Used in place of a group's name for events that concern all groups."""
-_OUTCOMES: dict[str, Status] = {
-    kinds.CONSUME: "pending",
-    kinds.REDELIVERED: "pending",
-    kinds.NACK: "pending",
-    kinds.RELEASED: "pending",
-    kinds.ACK: "completed",
-    kinds.COMMITTED: "completed",
-    kinds.REJECT: "error",
-    kinds.DLQ: "error",
-    kinds.LOST: "error",
-    kinds.DISCARDED: "error",
-    kinds.RESET: "pending",
-    kinds.SKIPPED: "completed",
+_LEADS_TO: dict[Status, tuple[str, ...]] = {
+    "pending": (kinds.CONSUME, kinds.REDELIVERED, kinds.NACK, kinds.RELEASED, kinds.RESET),
+    "completed": (kinds.ACK, kinds.COMMITTED, kinds.SKIPPED),
+    "error": (kinds.REJECT, kinds.DLQ, kinds.LOST, kinds.DISCARDED),
 }
+_OUTCOMES = {event: status for status, events in _LEADS_TO.items() for event in events}
 """Status that a group's latest event implies; events not listed imply none."""
 _DELIVERIES = (kinds.CONSUME, kinds.REDELIVERED)
 

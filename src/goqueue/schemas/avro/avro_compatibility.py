@@ -108,8 +108,6 @@ class AvroReading:
                 waiting += ((path + each.path, inner) for inner in reversed(inside))
         return told
 
-    # Comparison of one pair, down to the named types in it
-
     def _compare(self, reader: AvroType, writer: AvroType, path: str) -> list[_Reason]:
         self._steps -= 1
         if self._steps < 0:

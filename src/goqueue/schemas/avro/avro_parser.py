@@ -110,8 +110,6 @@ class AvroParser:
             branches.append(branch)
         return types.Union(tuple(branches))
 
-    # Named types
-
     def _names(self, raw: dict[str, Any], namespace: str, path: str) -> tuple[str, tuple[str, ...], str]:
         """The full name, the aliases, and the namespace that applies inside the type."""
         name = raw.get("name")
@@ -184,8 +182,6 @@ class AvroParser:
             raise InvalidSchema(f"{path}/size: fixed {name} needs a 'size' from 0 to {_INT - 1}, not {quoted(size)}")
         made = self.named[name] = types.Fixed(name, aliases, size)
         return made
-
-    # Defaults
 
     def _fits(self, value: object, avro_type: types.AvroType, depth: int) -> bool:
         """Whether a default, given as JSON, is a value of a type. For a union, any branch may match."""

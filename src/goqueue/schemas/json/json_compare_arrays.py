@@ -11,7 +11,6 @@ from goqueue.schemas.json.json_nodes import Node
 from goqueue.schemas.json.json_text import pointer
 from goqueue.schemas.json.json_written import Written
 
-_MOST_PLACES = 1_000
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "if", "$ref", "$dynamicRef", "$recursiveRef", "dependentSchemas", "contains")
 
 

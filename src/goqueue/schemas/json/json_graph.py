@@ -57,8 +57,7 @@ class SchemaGraph:
     def _edges(self, node: Node) -> list[tuple[str, Node]]:
         found = [(way, to) for way, to in node.parts() if way != "apart" and not isinstance(to.raw, bool)]
         found += (("here", to) for to in node.referred() if not isinstance(to.raw, bool))
-        self.edges[id(node)] = [(str(way), to) for way, to in found]
-        return self.edges[id(node)]
+        return [(str(way), to) for way, to in found]
 
     def _find_cycles(self, root: Node) -> None:
         """Tarjan's algorithm for strongly connected components, without recursion."""
@@ -77,7 +76,7 @@ class SchemaGraph:
                 index[key] = low[key] = len(index)
                 path.append(node)
                 on_path.add(key)
-                self._edges(node)
+                self.edges[key] = self._edges(node)
             edges = self.edges[key]
             if place > 0 and id(edges[place - 1][1]) in on_path:
                 low[key] = min(low[key], low[id(edges[place - 1][1])])

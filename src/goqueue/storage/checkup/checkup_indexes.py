@@ -28,13 +28,7 @@ from goqueue.storage.log.lane_index import LaneTally, sealed_entries
 from goqueue.storage.log.scan import Scan
 from goqueue.storage.reader.reader_files import SegmentPlace
 
-_WHAT = {
-    ".index": "the index of positions",
-    ".timeindex": "the index of times",
-    ".lanes": "the index of lanes",
-}
-
-
+_WHAT = {".index": "the index of positions", ".timeindex": "the index of times", ".lanes": "the index of lanes"}
 _MISSING = "is missing"
 
 

@@ -17,15 +17,7 @@ from goqueue.storage.checkup.checkup_indexes import check_indexes
 from goqueue.storage.checkup.findings import BACKUP, NEXT_START, Finding, Repair, Severity, damage, note
 from goqueue.storage.files.checkpoint import RecoveryPoint, durable_bytes
 from goqueue.storage.files.files import File
-from goqueue.storage.log.index_file import (
-    POSITION,
-    claimed_log_size,
-    indexed_count,
-    read_offsets,
-    read_positions,
-    said_offset,
-    tells_offsets,
-)
+from goqueue.storage.log import index_file
 from goqueue.storage.log.scan import MOST_OFFSETS, FrameScanner, Scan
 from goqueue.storage.reader.reader_files import SegmentPlace
 
@@ -58,7 +50,7 @@ def check_segment(place: SegmentPlace, point: RecoveryPoint | None, *, ends_log:
     file = place.open(".log")
     index = place.find(".index")
     made = SegmentCheck(path, place.base, place.base, size=file.size())
-    count = None if index is None else indexed_count(index, file.size())
+    count = None if index is None else index_file.indexed_count(index, file.size())
     made.is_closed = count is not None
     if quick and index is not None and count:
         made.count, made.next_offset = count, _last_offset(file, index, count) + 1
@@ -72,12 +64,14 @@ def check_segment(place: SegmentPlace, point: RecoveryPoint | None, *, ends_log:
         found.drop_open_batch()
     made.count, made.next_offset = len(found.positions), found.next_offset
     _check_damage(made, found)
-    if index is not None and count == len(found.positions) and tells_offsets(index, count):
-        _check_offsets(made, found, read_offsets(index, count, 0, count))
+    if index is not None and count == len(found.positions) and index_file.tells_offsets(index, count):
+        _check_offsets(made, found, index_file.read_offsets(index, count, 0, count))
     if index is not None and count is None:
         _check_size(made, found, index)
     own = point if point is not None and point.base == place.base else None
-    known = 0 if index is None or count is not None else index.size() // POSITION.itemsize - len(found.positions)
+    known = (
+        0 if index is None or count is not None else index.size() // index_file.POSITION.itemsize - len(found.positions)
+    )
     _check_end(made, found, place, own, known, ends_log=ends_log)
     if own is not None and not made.findings:
         _check_point(made, found, own)
@@ -90,9 +84,9 @@ def check_segment(place: SegmentPlace, point: RecoveryPoint | None, *, ends_log:
 
 
 def _last_offset(file: File, index: File, count: int) -> int:
-    if tells_offsets(index, count):
-        return int(read_offsets(index, count, count - 1, 1)[0])
-    return said_offset(file, index, count - 1)
+    if index_file.tells_offsets(index, count):
+        return int(index_file.read_offsets(index, count, count - 1, 1)[0])
+    return index_file.said_offset(file, index, count - 1)
 
 
 def _check_damage(made: SegmentCheck, found: Scan) -> None:
@@ -116,11 +110,11 @@ def _check_offsets(made: SegmentCheck, found: Scan, known: NDArray[np.int64]) ->
 
 def _check_size(made: SegmentCheck, found: Scan, index: File) -> None:
     """Report a log file shorter than its intact index states: it was truncated, maybe at the end of a message."""
-    claimed = claimed_log_size(index) or 0
-    count = indexed_count(index, claimed) if claimed > made.size else None
+    claimed = index_file.claimed_log_size(index) or 0
+    count = index_file.indexed_count(index, claimed) if claimed > made.size else None
     if count is None or count <= len(found.positions) or found.end != made.size or found.damage:
         return
-    if read_positions(index, 0, len(found.positions)).tolist() == found.positions.tolist():
+    if index_file.read_positions(index, 0, len(found.positions)).tolist() == found.positions.tolist():
         made.findings.append(
             Finding(
                 Severity.DAMAGE,
@@ -171,7 +165,7 @@ def _check_end(
 
 def _check_point(made: SegmentCheck, found: Scan, point: RecoveryPoint) -> None:
     """Check the part covered by a recovery point. Losses in it are reported elsewhere."""
-    positions = found.position_array()[: point.count].astype(POSITION).tobytes()
+    positions = found.position_array()[: point.count].astype(index_file.POSITION).tobytes()
     end = found.positions[point.count] if point.count < len(found.positions) else found.end
     if point.count > len(found.positions) or end != point.size or crc32c(positions) != point.index_checksum:
         what = "the segment is not as its recovery point says"

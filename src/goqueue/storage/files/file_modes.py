@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+from goqueue.storage.files.safe_paths import Descriptor
 
 _OTHERS = 0o077
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -16,19 +18,18 @@ _OF_THE_SYSTEM = {"lost+found"}
 
 def close_to_others(root: Path, is_ours: Callable[[str], bool]) -> int | None:
     """Implements ``Files.close_to_others``. A folder that holds other files as well, such as /tmp, is left as it is."""
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    with _opened(fd):
-        about = os.fstat(fd)
-        if not about.st_mode & _OTHERS:
-            return None
-        owners = {about.st_uid, os.geteuid()}
-        there = set(_names_in(fd)) - _OF_THE_SYSTEM
-        ours = sorted(filter(is_ours, there))
-        left = sum(_close(name, fd, owners) for name in ours)
-        if len(ours) == len(there) and not about.st_mode & stat.S_ISVTX:
-            # The root comes last: a start that is killed before begins anew.
-            _change(fd, about.st_mode)
-        return left + bool(os.fstat(fd).st_mode & _OTHERS)
+    opened = Descriptor(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    about = os.fstat(opened.fd)
+    if not about.st_mode & _OTHERS:
+        return None
+    owners = {about.st_uid, os.geteuid()}
+    there = set(os.listdir(opened.fd)) - _OF_THE_SYSTEM  # noqa: PTH208
+    ours = sorted(filter(is_ours, there))
+    left = sum(_close(name, opened.fd, owners) for name in ours)
+    if len(ours) == len(there) and not about.st_mode & stat.S_ISVTX:
+        # The root comes last: a start that is killed before begins anew.
+        _change(opened.fd, about.st_mode)
+    return left + bool(os.fstat(opened.fd).st_mode & _OTHERS)
 
 
 def _close(name: str, parent: int, owners: set[int]) -> int:
@@ -38,30 +39,17 @@ def _close(name: str, parent: int, owners: set[int]) -> int:
     if not is_folder and not stat.S_ISREG(about.st_mode):
         return 0
     try:
-        fd = os.open(name, _FOLDER if is_folder else _FILE, dir_fd=parent)
+        opened = Descriptor(os.open(name, _FOLDER if is_folder else _FILE, dir_fd=parent))
     except OSError:
         return 1
-    with _opened(fd):
-        left = sum(_close(each, fd, owners) for each in _names_in(fd)) if is_folder else 0
-        if about.st_mode & _OTHERS and about.st_uid in owners:
-            _change(fd, about.st_mode)
-        return left + bool(os.fstat(fd).st_mode & _OTHERS)
+    inside = os.listdir(opened.fd) if is_folder else []  # noqa: PTH208
+    left = sum(_close(each, opened.fd, owners) for each in inside)
+    if about.st_mode & _OTHERS and about.st_uid in owners:
+        _change(opened.fd, about.st_mode)
+    return left + bool(os.fstat(opened.fd).st_mode & _OTHERS)
 
 
 def _change(fd: int, mode: int) -> None:
     # The result is checked afterwards.
     with suppress(OSError):
         os.fchmod(fd, stat.S_IMODE(mode) & ~_OTHERS)
-
-
-def _names_in(fd: int) -> list[str]:
-    with os.scandir(fd) as entries:
-        return [entry.name for entry in entries]
-
-
-@contextmanager
-def _opened(fd: int) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        os.close(fd)

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from goqueue.model.errors import DataFolderLocked, LinkInDataFolder
 from goqueue.storage.files.file_modes import close_to_others
-from goqueue.storage.files.safe_paths import Beneath
+from goqueue.storage.files.safe_paths import Beneath, Descriptor
 
 Buffer = bytes | bytearray | memoryview
 
@@ -75,16 +75,10 @@ class Files(Protocol):
         """Lock ``path`` for this process until the returned object is dropped; raises if it is locked."""
 
 
-class OsFile:
+class OsFile(Descriptor):
     """A file on the real disk."""
 
-    __slots__ = ("fd",)
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def __del__(self) -> None:
-        os.close(self.fd)
+    __slots__ = ()
 
     def read(self, position: int, size: int) -> bytes:
         data = os.pread(self.fd, size, position)
@@ -113,7 +107,7 @@ class OsFiles:
 
     def __init__(self, root: Path | None = None) -> None:
         self._beneath = Beneath(root)
-        self._roots: dict[Path, OsFile] = {}
+        self._roots: dict[Path, Descriptor] = {}
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
         return OsFile(self._beneath.open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
@@ -162,7 +156,7 @@ class OsFiles:
         # Kept open: errors of earlier writes are reported only to descriptors that were open at the time.
         root = self._roots.get(path)
         if root is None:
-            root = self._roots[path] = OsFile(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            root = self._roots[path] = Descriptor(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         if _syncfs(root.fd) != 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), str(path))

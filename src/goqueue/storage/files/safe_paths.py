@@ -23,13 +23,12 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _IS_LINK = {errno.ELOOP, errno.ENOTDIR}
 
 
-class _OpenFolder:
-    """An open folder. It is closed with the last reference to it, since a thread may still use it."""
+class Descriptor:
+    """An open file or folder. It is closed with the last reference to it, since a thread may still use it."""
 
-    __slots__ = ("fd", "path")
+    __slots__ = ("fd",)
 
-    def __init__(self, path: str, fd: int) -> None:
-        self.path = path
+    def __init__(self, fd: int) -> None:
         self.fd = fd
 
     def __del__(self) -> None:
@@ -44,9 +43,9 @@ class Beneath:
         self._root = root
         # Without a root, no path has this prefix.
         self._prefix = f"{root}/" if root is not None else "\0"
-        self._entered_root: _OpenFolder | None = None
-        self._last: _OpenFolder | None = None
-        """Cached, since the files of a segment are opened one after the other."""
+        self._entered_root: Descriptor | None = None
+        self._last: tuple[str, Descriptor] | None = None
+        """A folder and its path. Cached, since the files of a segment are opened one after the other."""
 
     @contextmanager
     def parent(self, path: Path) -> Iterator[tuple[int | None, str]]:
@@ -57,10 +56,10 @@ class Beneath:
                 yield None, text
                 return
             folder, _, name = text.rpartition("/")
-            entered = self._last
-            if entered is None or entered.path != folder:
-                entered = self._last = self._enter(path, folder)
-            yield entered.fd, name
+            last = self._last
+            if last is None or last[0] != folder:
+                last = self._last = folder, self._enter(path, folder)
+            yield last[1].fd, name
         except OSError as error:
             if error.filename is not None:
                 error.filename = text
@@ -134,16 +133,16 @@ class Beneath:
                 names.append(entry.name)
             return names
 
-    def _enter(self, path: Path, folder: str) -> _OpenFolder:
+    def _enter(self, path: Path, folder: str) -> Descriptor:
         if self._entered_root is None:
-            self._entered_root = _OpenFolder(str(self._root), os.open(str(self._root), _FOLDER))
+            self._entered_root = Descriptor(os.open(str(self._root), _FOLDER))
         entered = self._entered_root
         for name in folder[len(self._prefix) :].split("/"):
             if name == "..":
                 raise OSError(errno.EINVAL, "It leads out of the data folder", str(path))
             if name:
                 # The previous descriptor is closed with the last reference to it.
-                entered = _OpenFolder(folder, self._open(path, name, _FOLDER | os.O_NOFOLLOW, entered.fd))
+                entered = Descriptor(self._open(path, name, _FOLDER | os.O_NOFOLLOW, entered.fd))
         return entered
 
     @staticmethod

@@ -165,13 +165,7 @@ def _is_stray(files: Files, segment: Segment, before: Segment) -> bool:
 
 
 def _recover(
-    segment: Segment,
-    files: Files,
-    point: RecoveryPoint | None,
-    lost: Lost,
-    now_ns: Callable[[], int],
-    *,
-    last: bool,
+    segment: Segment, files: Files, point: RecoveryPoint | None, lost: Lost, now_ns: Callable[[], int], *, last: bool
 ) -> bool:
     """Make a segment whole and its content durable. Returns whether it had to be looked at."""
     size = files.size(segment.log_path)

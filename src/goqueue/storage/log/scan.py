@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from goqueue.model.message import HIDDEN, Priority
 from goqueue.storage.files.files import File
-from goqueue.storage.log.flipped_bit import flipped_at
 from goqueue.storage.log.index_file import read_positions
 from goqueue.storage.log.lane_index import lane_column
 from goqueue.wire.batch import FrameRun, is_whole
@@ -353,3 +352,29 @@ class FrameScanner:
             return False
         self._search_budget -= size
         return bool(crc32c(self._file.read(position + CHECKSUM_FROM, size - CHECKSUM_FROM)) == checksum)
+
+
+_POLYNOMIAL = 0x82F63B78
+"""Of CRC32C: the tables find the one bit by which bytes differ from what their checksum was made of."""
+
+
+def _step(state: int) -> int:
+    for _ in range(8):
+        state = state >> 1 ^ (_POLYNOMIAL if state & 1 else 0)
+    return state
+
+
+_TABLE = [_step(byte) for byte in range(256)]
+_BACK = {entry >> 24: byte for byte, entry in enumerate(_TABLE)}
+_ONE_BIT = {_TABLE[1 << bit] for bit in range(8)}
+
+
+def flipped_at(size: int, difference: int) -> int | None:
+    """In which of ``size`` bytes one flipped bit makes this ``difference`` (the exclusive or of two checksums)."""
+    for place in range(size - 1, -1, -1):
+        if difference in _ONE_BIT:
+            return place
+        # What it was before another byte came behind.
+        byte = _BACK[difference >> 24]
+        difference = (difference ^ _TABLE[byte]) << 8 & 0xFFFFFFFF | byte
+    return None

@@ -167,9 +167,7 @@ class Segment:
             magic, offsets = GAPS_MAGIC, offset_bytes(self._offsets)
         checksum = crc32c(offsets, self.index_checksum)
         end_with(
-            files.positions,
-            self.count * POSITION.itemsize,
-            offsets + footer(magic, self.count, self.size, checksum),
+            files.positions, self.count * POSITION.itemsize, offsets + footer(magic, self.count, self.size, checksum)
         )
         self.times.write_footer(files.times, self.size)
         self.lanes.seal(files.lanes, self.count, self.size)

@@ -56,8 +56,6 @@ class SegmentLanes:
     def forget_map(self) -> None:
         self._map = None
 
-    # Writing
-
     def changes(self, lanes: Lanes, first_place: int) -> NDArray[np.void]:
         return self._tally.changes(lanes, first_place)
 
@@ -115,8 +113,6 @@ class SegmentLanes:
 
     def _end(self) -> int:
         return self.entries * LANE_ENTRY.itemsize
-
-    # Reading
 
     def restore(self, file: File, entries: int) -> None:
         """Be as the index was when it had so many entries; they are known to be right."""

@@ -10,16 +10,7 @@ from crc32c import crc32c
 
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import File
-from goqueue.storage.log.index_file import (
-    TIME_ENTRY,
-    TIME_MAGIC,
-    end_with,
-    footer,
-    read_entries,
-    time_entries,
-    time_entry,
-    verified_count,
-)
+from goqueue.storage.log import index_file
 from goqueue.storage.log.scan import Scan
 
 NO_TIMESTAMP = -1
@@ -56,14 +47,16 @@ class SegmentTimes:
             self._add(file, last_offset)
 
     def write_footer(self, file: File, log_size: int) -> None:
-        end_with(file, self._end(), footer(TIME_MAGIC, self.entries, log_size, self.checksum))
+        index_file.end_with(
+            file, self._end(), index_file.footer(index_file.TIME_MAGIC, self.entries, log_size, self.checksum)
+        )
 
     def load(self, file: File, log_size: int) -> bool:
         """Read the index of a sealed segment. Return whether it is valid and covers any frame."""
-        count = verified_count(file, TIME_MAGIC, TIME_ENTRY.itemsize, log_size)
+        count = index_file.verified_count(file, index_file.TIME_MAGIC, index_file.TIME_ENTRY.itemsize, log_size)
         if not count:
             return False
-        last = read_entries(file, TIME_ENTRY, count)[-1]
+        last = index_file.read_entries(file, index_file.TIME_ENTRY, count)[-1]
         self.entries = count
         self.max_timestamp_ns, self.last_append_ns = int(last["max_timestamp"]), int(last["append_time"])
         return True
@@ -85,7 +78,7 @@ class SegmentTimes:
         # When these were appended is not known any more. The present errs on the side of keeping them.
         self.last_append_ns = now_ns
         timestamps, offsets = np.frombuffer(scan.timestamps, np.int64), np.frombuffer(scan.offsets, np.int64)
-        entries = time_entries(timestamps, offsets, self.max_timestamp_ns, now_ns, log_size)
+        entries = index_file.time_entries(timestamps, offsets, self.max_timestamp_ns, now_ns, log_size)
         packed = entries.tobytes()
         file.write(self._end(), packed)
         self.entries += len(entries)
@@ -94,11 +87,11 @@ class SegmentTimes:
         self._since_entry = 0
 
     def _add(self, file: File, last_offset: int) -> None:
-        entry = time_entry(self.max_timestamp_ns, self.last_append_ns, last_offset)
+        entry = index_file.time_entry(self.max_timestamp_ns, self.last_append_ns, last_offset)
         file.write(self._end(), entry)
         self.entries += 1
         self.checksum = crc32c(entry, self.checksum)
         self._since_entry = 0
 
     def _end(self) -> int:
-        return self.entries * TIME_ENTRY.itemsize
+        return self.entries * index_file.TIME_ENTRY.itemsize

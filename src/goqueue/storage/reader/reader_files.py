@@ -33,21 +33,23 @@ class Vanished(Exception):
     """A file no longer exists, or was replaced."""
 
 
+def refuse(_: object, *arguments: Any, **__: Any) -> NoReturn:
+    """What each method does that would change a file."""
+    raise PermissionError(f"{arguments[0]} is only looked at and must not be changed")
+
+
 class ReadOnlyFiles(OsFiles):
     """The real disk without any operation that changes it."""
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
         if create:
-            self._refuse(path)
+            refuse(self, path)
         return OsFile(self._beneath.open(path, os.O_RDONLY))
 
     def make_dirs(self, path: Path) -> None:
-        self._refuse(path)
+        refuse(self, path)
 
-    def _refuse(self, *arguments: Any, **_: Any) -> NoReturn:
-        raise PermissionError(f"{arguments[0]} is only looked at and must not be changed")
-
-    rename = remove = remove_tree = close_to_others = lock = _refuse
+    rename = remove = remove_tree = close_to_others = lock = refuse
 
 
 DISK = ReadOnlyFiles()

@@ -67,8 +67,6 @@ class LogReader:
         self._replayed_to: int | None = None
         self.refresh()
 
-    # Refresh
-
     def refresh(self) -> None:
         """Update the view."""
         self._with_retries(self._refresh)
@@ -136,8 +134,6 @@ class LogReader:
             self._indexed[place.base] = view.indexed()
         return view
 
-    # Transactions
-
     def _update_transactions(self, producers: Signature | None, end: int) -> None:
         if producers != self._file or self._replayed_to is None:
             self._load_initial_state(producers, end)
@@ -191,8 +187,6 @@ class LogReader:
         """Runs of aborted offsets from ``low`` up to, but not including, ``high``."""
         runs = self._replay.state.aborted.runs()
         return [(max(low, first), min(high, end)) for first, end in runs if first < high and end > low]
-
-    # Look-ups
 
     def offset_at(self, timestamp_ns: int) -> int:
         """Offset of the first message with a timestamp at or after an instant; ``stable_end`` if there is none."""

@@ -11,20 +11,8 @@ from numpy.typing import NDArray
 
 from goqueue.storage.files.checkpoint import RecoveryPoint, durable_bytes
 from goqueue.storage.files.files import OsFile
+from goqueue.storage.log import index_file
 from goqueue.storage.log.frame_slice import Known, Within, as_placed
-from goqueue.storage.log.index_file import (
-    POSITION,
-    TIME_ENTRY,
-    TIME_MAGIC,
-    begins_with,
-    indexed_count,
-    read_entries,
-    read_offsets,
-    read_positions,
-    said_offset,
-    tells_offsets,
-    verified_count,
-)
 from goqueue.storage.log.lost import lost_ranges
 from goqueue.storage.log.scan import FrameScanner, Scan
 from goqueue.storage.reader.reader_files import SegmentPlace, Vanished
@@ -35,7 +23,7 @@ _MAGIC_NUMBER = int.from_bytes(MAGIC)
 _CHECKED_FRAMES = 32_768
 _CHECKED_BYTES = 4 << 20
 _LOOK_BYTES = 256 << 10
-_NO_TIMES = np.empty(0, TIME_ENTRY)
+_NO_TIMES = np.empty(0, index_file.TIME_ENTRY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +51,12 @@ class SegmentView:
         """Runs of offsets (first, end) that a start would find damaged and record as lost."""
         self._scan_positions = self._scan_ends = np.empty(0, np.uint32)
         self.log_size = self._log.size()
-        count = None if self._index is None else indexed_count(self._index, self.log_size)
+        count = None if self._index is None else index_file.indexed_count(self._index, self.log_size)
         self.is_sealed = count is not None
         self._indexed, self._indexed_end = count or 0, self.log_size if count else 0
-        self._tells_offsets = self._index is not None and self.is_sealed and tells_offsets(self._index, self._indexed)
+        self._tells_offsets = (
+            self._index is not None and self.is_sealed and index_file.tells_offsets(self._index, self._indexed)
+        )
         self._is_dense = not self.is_sealed or (not self._tells_offsets and self._ends_as_dense())
         if not self.is_sealed:
             self._check_that_files_belong_together()
@@ -79,8 +69,6 @@ class SegmentView:
             same = same and self.place.still_is(".index", self._index)
         if not same:
             raise Vanished(str(self.place))
-
-    # Find frames that no footer confirms
 
     def _find_frames(self, known: Indexed | None) -> None:
         if known is not None and known.inode == self._inode() and known.end <= self.log_size:
@@ -98,16 +86,16 @@ class SegmentView:
             point is not None
             and self._indexed < point.count
             and point.size <= self.log_size
-            and begins_with(index, POSITION, point.count, point.index_checksum)
+            and index_file.begins_with(index, index_file.POSITION, point.count, point.index_checksum)
             # With frames of equal size, positions alone do not show that compaction has removed some of them.
-            and said_offset(self._log, index, point.count - 1) == self.base + point.count - 1
+            and index_file.said_offset(self._log, index, point.count - 1) == self.base + point.count - 1
         ):
             self._indexed, self._indexed_end = point.count, point.size
 
     def _check_indexed(self, index: OsFile) -> None:
         """Extend the verified part as long as index and frame headers agree and offsets are consecutive."""
         while True:
-            positions = read_positions(index, self._indexed, _CHECKED_FRAMES).astype(np.int64)
+            positions = index_file.read_positions(index, self._indexed, _CHECKED_FRAMES).astype(np.int64)
             if not len(positions) or positions[0] != self._indexed_end:
                 return
             rising = np.flatnonzero(np.diff(positions) < HEADER_SIZE)
@@ -159,8 +147,6 @@ class SegmentView:
                 ends[at] = min(int(ends[at]), damage.start)
         self._scan_ends = ends
 
-    # Contents
-
     @property
     def count(self) -> int:
         return self._indexed + len(self._scan_positions)
@@ -184,7 +170,7 @@ class SegmentView:
             return known
         if isinstance(known, Within):
             assert self._index is not None
-            return said_offset(self._log, self._index, place)
+            return index_file.said_offset(self._log, self._index, place)
         return int(known[0])
 
     def _known_offsets(self, place: int, count: int) -> Known:
@@ -196,14 +182,14 @@ class SegmentView:
         if self._is_dense:
             return self.base + place
         if self._tells_offsets and self._index is not None:
-            return read_offsets(self._index, self._indexed, place, count)
+            return index_file.read_offsets(self._index, self._indexed, place, count)
         return Within(self.base + place, self.place.below - (self._indexed - place - count))
 
     def _ends_as_dense(self) -> bool:
         """Whether a closed segment has consecutive offsets, if its index, of an earlier version, holds none."""
         if self._index is None or not self._indexed:
             return True
-        said_end = said_offset(self._log, self._index, self._indexed - 1) + 1
+        said_end = index_file.said_offset(self._log, self._index, self._indexed - 1) + 1
         return self._indexed in (self.place.below - self.base, said_end - self.base)
 
     def place_of(self, offset: int) -> int:
@@ -219,15 +205,13 @@ class SegmentView:
         if first >= self._indexed or self._index is None:
             return self._scan_positions[first - self._indexed : until - self._indexed]
         wanted = min(until, self._indexed) - first
-        found = read_positions(self._index, first, wanted)
+        found = index_file.read_positions(self._index, first, wanted)
         if len(found) < wanted:
             raise Vanished(f"the index of {self.place} was cut")
         return found
 
     def position_of(self, place: int) -> int:
         return int(self.positions(place, place + 1)[0]) if place < self.count else self.size
-
-    # Frames
 
     def load(self, first: int, until: int, max_bytes: int) -> FrameRun:
         """Frames from index ``first`` to before ``until``: at least one, otherwise at most ``max_bytes``."""
@@ -276,13 +260,15 @@ class SegmentView:
         if file is None:
             return _NO_TIMES
         if self.is_sealed:
-            count = verified_count(file, TIME_MAGIC, TIME_ENTRY.itemsize, self.log_size)
-            return read_entries(file, TIME_ENTRY, count or 0)
+            count = index_file.verified_count(
+                file, index_file.TIME_MAGIC, index_file.TIME_ENTRY.itemsize, self.log_size
+            )
+            return index_file.read_entries(file, index_file.TIME_ENTRY, count or 0)
         point = self._point
         if point is None or self._indexed < point.count:
             return _NO_TIMES
-        is_right = begins_with(file, TIME_ENTRY, point.time_entries, point.time_checksum)
-        return read_entries(file, TIME_ENTRY, point.time_entries) if is_right else _NO_TIMES
+        is_right = index_file.begins_with(file, index_file.TIME_ENTRY, point.time_entries, point.time_checksum)
+        return index_file.read_entries(file, index_file.TIME_ENTRY, point.time_entries) if is_right else _NO_TIMES
 
     def _inode(self) -> int:
         return os.fstat(self._log.fd).st_ino

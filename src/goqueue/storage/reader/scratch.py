@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
 from goqueue.storage.files.files import Buffer, OsFile, OsFiles
-from goqueue.storage.reader.reader_files import DISK
+from goqueue.storage.reader.reader_files import DISK, refuse
 
 
 class _Content:
@@ -96,10 +95,7 @@ class ScratchFiles:
     def free_bytes(self, path: Path) -> int:
         return DISK.free_bytes(self._scratch)
 
-    def _refuse(self, *arguments: Any, **_: Any) -> NoReturn:
-        raise PermissionError(f"{arguments[0]} is only looked at and must not be changed")
-
-    link = remove_tree = close_to_others = lock = _refuse
+    link = remove_tree = close_to_others = lock = refuse
 
 
 class ScratchFile:

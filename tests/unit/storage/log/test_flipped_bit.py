@@ -6,7 +6,7 @@ from random import Random
 
 from crc32c import crc32c
 
-from goqueue.storage.log.flipped_bit import flipped_at
+from goqueue.storage.log.scan import flipped_at
 
 
 def test_each_flipped_bit_is_found_in_its_byte() -> None:
