@@ -19,6 +19,7 @@ import httpx
 import pytest
 from behaviour.busy import BIG, SETTINGS, answered, files_of, use_everything
 from behaviour.waiting import until
+from doubles.messages import read_run
 from typer.testing import CliRunner, Result
 
 from goqueue.broker.broker import Broker
@@ -127,7 +128,7 @@ def served(root: Path) -> Served:
             for name in broker.topic_names():
                 for number, partition in enumerate(broker.topic(name).partitions):
                     at = partition.log.start_offset
-                    while (found := partition.log.read(at, 1 << 20)) is not None:
+                    while (found := read_run(partition.log, at, 1 << 20)) is not None:
                         messages, _ = decode_run(found)
                         answer |= {(name, number, each.offset): each.value for each in messages}
                         at = found.offset_at(-1) + 1

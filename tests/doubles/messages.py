@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from goqueue.model.message import Message
 from goqueue.storage.log.log import Log
-from goqueue.wire.batch import CheckedBatch, join_frames
+from goqueue.wire.batch import CheckedBatch, FrameRun, join_frames
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import PRODUCER, ProducerStamp, encode_producer
@@ -25,6 +25,14 @@ class Ticking:
     def __call__(self) -> int:
         self.now_ns += 1_000
         return self.now_ns
+
+
+def read_run(
+    log: Log, offset: int, max_bytes: int, max_messages: int = 1 << 30, limit: int | None = None
+) -> FrameRun | None:
+    """Frames from the first at or after ``offset``, below ``limit``; ``None`` if there is none yet."""
+    found = log.locate(offset, max_bytes, max_messages, limit)
+    return found.load() if found else None
 
 
 def stamp_header(count: int, first_sequence: int = 0) -> bytes:
@@ -54,7 +62,7 @@ def read_all(log: Log, *, max_bytes: int = 1 << 20) -> list[Message]:
     """Every message from the start to the end, damaged ones left out."""
     found: list[Message] = []
     offset = log.start_offset
-    while (run := log.read(offset, max_bytes)) is not None:
+    while (run := read_run(log, offset, max_bytes)) is not None:
         messages, _ = decode_run(run)
         found += messages
         offset = int(run.columns()["offset"][-1]) + 1

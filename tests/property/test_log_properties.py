@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from doubles.lane_messages import check_all_lanes, check_lanes
-from doubles.messages import START_NS, Ticking, read_all, stamp_header
+from doubles.messages import START_NS, Ticking, read_all, read_run, stamp_header
 from doubles.pinned import Pinned
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -100,7 +100,7 @@ class LogMachine(RuleBasedStateMachine):
         assert first == self.end
         if stamped:
             self.batches.append((first, first + len(content)))
-        run = self.log.read(first, 1 << 20)
+        run = read_run(self.log, first, 1 << 20)
         assert run is not None
         found, damaged = decode_run(run)
         assert not damaged
@@ -116,7 +116,7 @@ class LogMachine(RuleBasedStateMachine):
         max_bytes = data.draw(st.integers(0, 1_000))
         max_messages = data.draw(st.integers(0, 6))
         limit = data.draw(st.none() | st.integers(0, self.end + 2))
-        run = self.log.read(offset, max_bytes, max_messages, limit)
+        run = read_run(self.log, offset, max_bytes, max_messages, limit)
         wanted = [each for each in sorted(self.model) if each >= offset and (limit is None or each < limit)]
         if run is None:
             assert not wanted

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from doubles.disk_only import DiskOnly
 from doubles.lane_messages import check_all_lanes
-from doubles.messages import START_NS, Ticking
+from doubles.messages import START_NS, Ticking, read_run
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -364,7 +364,7 @@ class TransactionLog(RuleBasedStateMachine):
 
     def runs(self, limit: int) -> Any:
         offset = self.log.start_offset
-        while (run := self.log.read(offset, 1 << 20, 7, limit)) is not None:
+        while (run := read_run(self.log, offset, 1 << 20, 7, limit)) is not None:
             yield run
             offset = int(run.columns()["offset"][-1]) + 1
 

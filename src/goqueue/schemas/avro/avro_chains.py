@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from goqueue.model.errors import InvalidSchema
 from goqueue.schemas.avro.avro_types import Array, AvroType, Fixed, Map, Primitive, Record, Union, takes_no_bytes
+from goqueue.schemas.avro.avro_walk import WIDTHS
 from goqueue.schemas.base import MAX_DEPTH
-
-_WIDTHS = {"float": 4, "double": 8}
 
 
 def steps_of_a_byte(root: AvroType) -> int:
@@ -74,7 +73,7 @@ def _least_size(avro_type: AvroType) -> int:
         case Fixed():
             return avro_type.size
         case Primitive(kind):
-            return _WIDTHS.get(kind, 1)
+            return WIDTHS.get(kind, 1)
     return 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from goqueue.schemas.avro.avro_types import Array, AvroType, Enum, Fixed, Map, Named, Primitive, Record, Union, shown
@@ -133,9 +134,9 @@ class AvroReading:
     def _compare_named(self, reader: Named, writer: Named) -> list[_Reason]:
         match reader, writer:
             case Fixed(), Fixed():
-                return _names(reader, writer) or _sizes(reader, writer)
+                return [*_names(reader, writer)] or [*_sizes(reader, writer)]
             case Enum(), Enum():
-                return _names(reader, writer) or _symbols(reader, writer)
+                return [*_names(reader, writer)] or [*_symbols(reader, writer)]
             case Record(), Record():
                 return [*_names(reader, writer), *self._fields(reader, writer)]
         return []
@@ -226,41 +227,32 @@ def _mismatch(reader: AvroType, writer: AvroType, path: str) -> Incompatibility:
     )
 
 
-def _names(reader: Named, writer: Named) -> list[_Reason]:
-    if reader.short_name == writer.short_name or writer.name in reader.aliases:
-        return []
-    return [
-        Incompatibility(
+def _names(reader: Named, writer: Named) -> Iterator[_Reason]:
+    if reader.short_name != writer.short_name and writer.name not in reader.aliases:
+        yield Incompatibility(
             "NAME_MISMATCH",
             "/name",
             f"the type was called {writer.name!r} and is called {reader.name!r}; keep the name, or add the old "
             "one as an alias",
         )
-    ]
 
 
-def _sizes(reader: Fixed, writer: Fixed) -> list[_Reason]:
-    if reader.size == writer.size:
-        return []
-    return [
-        Incompatibility(
+def _sizes(reader: Fixed, writer: Fixed) -> Iterator[_Reason]:
+    if reader.size != writer.size:
+        yield Incompatibility(
             "FIXED_SIZE_MISMATCH",
             "/size",
             f"fixed {reader.name!r} has {reader.size} bytes, what was written has {writer.size}; keep the size",
         )
-    ]
 
 
-def _symbols(reader: Enum, writer: Enum) -> list[_Reason]:
+def _symbols(reader: Enum, writer: Enum) -> Iterator[_Reason]:
     known = set(reader.symbols)
     missing = [each for each in writer.symbols if each not in known]
-    if not missing or reader.default is not None:
-        return []
-    return [
-        Incompatibility(
+    if missing and reader.default is None:
+        yield Incompatibility(
             "MISSING_ENUM_SYMBOLS",
             "/symbols",
             f"enum {reader.name!r} lacks {', '.join(missing[:10])}, which may have been written; keep them, or give "
             "the enum a default",
         )
-    ]

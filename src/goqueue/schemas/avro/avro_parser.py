@@ -122,7 +122,9 @@ class AvroParser:
         if "." not in name:
             inside = namespace if given is None else given
             full = f"{inside}.{name}" if inside else name
-        _check_name(full, f"{path}/name")
+        if len(full) > _MAX_NAME or not all(_NAME.fullmatch(part) for part in full.split(".")):
+            problem = f"{quoted(full)} is no name; letters, digits and _ make one, with dots between"
+            raise InvalidSchema(f"{path}/name: {problem}")
         if full in types.PRIMITIVES or full in self.named:
             raise InvalidSchema(f"{path}/name: {quoted(full)} is defined already")
         inside = full.rpartition(".")[0]
@@ -211,11 +213,6 @@ class AvroParser:
                     self._fits(value[each.name], each.type, depth) if each.name in value else each.has_default
                     for each in avro_type.fields
                 )
-
-
-def _check_name(full: str, path: str) -> None:
-    if len(full) > _MAX_NAME or not all(_NAME.fullmatch(part) for part in full.split(".")):
-        raise InvalidSchema(f"{path}: {quoted(full)} is no name; letters, digits and _ make one, with dots between")
 
 
 def _aliases(raw: dict[str, Any], namespace: str, path: str) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ NUMBERS = {"int": (5, 0x0F), "long": (10, 0x01)}
 MOST_EMPTY_ITEMS = 100_000
 """Limit on array items that take no bytes: else a few bytes could claim enough of them to fill a reader's memory."""
 _DAY = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
-_WIDTHS = {"float": 4, "double": 8}
+WIDTHS = {"float": 4, "double": 8}
+"""Bytes of a number of fixed size."""
 _MOST_STEPS = 150_000
 """About a quarter of a second."""
 _MOST_STEPS_IN_PLACE = 10 * MAX_DEPTH
@@ -120,8 +121,8 @@ class _Walk:
         elif kind == "boolean":
             if self._skip(1, kind)[0] > 1:
                 raise _Invalid(f"a boolean is 0 or 1, the byte at {self.at - 1} is neither")
-        elif kind in _WIDTHS:
-            self._skip(_WIDTHS[kind], kind)
+        elif kind in WIDTHS:
+            self._skip(WIDTHS[kind], kind)
         else:
             text = self._text(kind)
             if logical == "uuid" and not UUID.fullmatch(text):

@@ -25,7 +25,6 @@ class Reading(Protocol):
     """The running comparison, as the rules use it."""
 
     def compare(self, reader: Node, writers: tuple[Node, ...], path: str) -> list[Incompatibility]: ...
-    def is_same(self, reader: Node, writer: Node) -> bool: ...
 
     def spend(self, units: int) -> None:
         """Count units of work; ends the comparison beyond its limit."""

@@ -49,7 +49,7 @@ class JsonReading:
         self._left = MOST_WORK
         self._depth = 0
         self._known = Knowledge(self.spend)
-        self._sameness = Sameness(self.spend)
+        self._is_same = Sameness(self.spend).is_same
         self._found: dict[_Pair, list[Incompatibility]] = {}
         self._under_way: dict[_Pair, bool] = {}
         """Pairs being compared, with whether the pair recurred meanwhile."""
@@ -61,7 +61,7 @@ class JsonReading:
         self._left += _PER_PART * (reader.document.size + writer.document.size)
         self._left = min(self._left, MOST_WORK_IN_ALL)
         try:
-            if self.is_same(reader, writer):
+            if self._is_same(reader, writer):
                 return []
             return [*dict.fromkeys(self.compare(reader, (writer,), ""))][:MOST_REASONS]
         except (_TooComplex, RecursionError):
@@ -82,9 +82,6 @@ class JsonReading:
     def keep(self, node: Node) -> Node:
         self._kept.append(node)
         return node
-
-    def is_same(self, reader: Node, writer: Node) -> bool:
-        return self._sameness.is_same(reader, writer)
 
     def pattern_matches(self, pattern: str, name: str) -> bool:
         self.spend(1)
@@ -127,7 +124,7 @@ class JsonReading:
         if reader.raw is False:
             return [Incompatibility("TYPE_CHANGED", path or "/", "values may have been written, and none is allowed")]
         found = self._rules(reader, written, writers, path, used)
-        if not found or any(self.is_same(reader, each) for each in written.nodes):
+        if not found or any(self._is_same(reader, each) for each in written.nodes):
             return []
         split = self._split(reader, written, used)
         if split is None:
@@ -294,7 +291,7 @@ class JsonReading:
         fails: list[Node] = [*written.nodes]
         for node in written.nodes:
             before = node.one("if")
-            if before is not None and self.is_same(condition, before):
+            if before is not None and self._is_same(condition, before):
                 holds += [] if (each := node.one("then")) is None else [each]
                 fails += [] if (each := node.one("else")) is None else [each]
         found = [] if then is None else self.compare(then, tuple(holds), pointer(path, "then"))

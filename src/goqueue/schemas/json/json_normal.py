@@ -35,7 +35,9 @@ def _normal(raw: object) -> object:
         elif (key in SCHEMA_LISTS or key == "items") and isinstance(value, list):
             made[key] = [_normal(each) for each in value]
         elif (key in SCHEMA_MAPS or key == "dependentRequired") and isinstance(value, dict):
-            made[key] = {name: _in_map(each) for name, each in value.items()}
+            made[key] = {
+                name: _in_order(each) if isinstance(each, list) else _normal(each) for name, each in value.items()
+            }
         elif key in _SETS and isinstance(value, list):
             made[key] = _in_order(value)
         else:
@@ -43,10 +45,6 @@ def _normal(raw: object) -> object:
     if isinstance(types := made.get("type"), list) and len(types) == 1:
         made["type"] = types[0]
     return made
-
-
-def _in_map(raw: object) -> object:
-    return _in_order(raw) if isinstance(raw, list) else _normal(raw)
 
 
 def _in_order(values: list[object]) -> list[object]:

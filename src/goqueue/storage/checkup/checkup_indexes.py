@@ -104,8 +104,7 @@ class _Check:
         file, size = opened
         count = verified_count(file, TIME_MAGIC, TIME_ENTRY.itemsize, self._place.size)
         is_closed = count is not None
-        is_known = point is None or begins_with(file, TIME_ENTRY, point.time_entries, point.time_checksum)
-        if not is_closed and not is_known:
+        if not (is_closed or point is None or begins_with(file, TIME_ENTRY, point.time_entries, point.time_checksum)):
             self._wrong(suffix, "is damaged: its recovery point knew it otherwise")
             return
         if count is None:

@@ -24,7 +24,7 @@ from goqueue.storage.log.lost import Lost
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.segment import Segment
 from goqueue.storage.log.swap import revoke_swaps
-from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch, FrameRun
+from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch
 from goqueue.wire.internal_headers import producer_stamp
 
 log = get_logger(__name__)
@@ -203,17 +203,11 @@ class Log:
 
     # Reading
 
-    def read(
-        self, offset: int, max_bytes: int, max_messages: int = 1 << 30, limit: int | None = None
-    ) -> FrameRun | None:
-        """Frames from the first at or after ``offset``, below ``limit``; ``None`` if there is none yet."""
-        found = self.locate(offset, max_bytes, max_messages, limit)
-        return found.load() if found else None
-
     def locate(
         self, offset: int, max_bytes: int, max_messages: int = 1 << 30, limit: int | None = None
     ) -> Slice | None:
-        """Where ``read`` would read. At least one message, else no more than the bounds, all from one segment."""
+        """Where the frames lie from the first at or after ``offset``, below ``limit``: at least one, else no more than
+        the bounds, all from one segment. ``None`` if there is none yet."""
         limit = self.end_offset if limit is None else min(limit, self.end_offset)
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(

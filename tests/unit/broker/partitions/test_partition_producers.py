@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from doubles.disk_only import DiskOnly
-from doubles.messages import START_NS, Ticking
+from doubles.messages import START_NS, Ticking, read_run
 from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.partitions import partition_producers
@@ -282,7 +282,7 @@ def test_compaction_waits_for_the_file_although_everyone_is_forgotten(disk: Disk
     disk.compact()
     disk.start()
     assert disk.state.first_open is None
-    found = disk.log.read(0, 1 << 20)
+    found = read_run(disk.log, 0, 1 << 20)
     assert found is not None
     assert [message.offset for message in decode_run(found)[0]] == [0]
 
@@ -421,7 +421,7 @@ def test_compaction_does_not_make_damage_look_whole(disk: Disk) -> None:
     at = content.rindex(b"v" * 50)
     path.write_bytes(content[:at] + b"w" + content[at + 1 :])
     disk.compact()
-    found = disk.log.read(0, 1 << 20)
+    found = read_run(disk.log, 0, 1 << 20)
     assert found is not None
     messages, damaged = decode_run(found)
     assert [message.offset for message in messages] == [2]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from doubles.messages import OpenLog, Ticking, batch_of, values_of
+from doubles.messages import OpenLog, Ticking, batch_of, read_run, values_of
 from doubles.power_loss import PowerLossDisk
 
 from goqueue.model.errors import CorruptData, DataFolderLocked, DataFolderTooNew, DiskFull, StorageFailed
@@ -75,7 +75,7 @@ def test_a_read_error_is_not_taken_for_an_empty_segment(disk: PowerLossDisk) -> 
     again = open_log(OpenFiles(disk, 30), HOME, LogOptions(100), Ticking(), log.recovery_point())
     disk.read_fault = lambda: True
     with pytest.raises(OSError, match="Input/output"):
-        again.read(0, 1_000)
+        read_run(again, 0, 1_000)
     disk.read_fault = lambda: False
     assert len(values_of(again)) == 4
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from doubles.lane_messages import check_all_lanes, named
-from doubles.messages import START_NS, OpenLog, Ticking
+from doubles.messages import START_NS, OpenLog, Ticking, read_run
 from doubles.pinned import Pinned
 
 from goqueue.model.message import HIDDEN, Priority
@@ -48,7 +48,7 @@ def run(log: Log, is_pending: Pending, *, tombstones_ms: int = HOUR_MS) -> list[
         if step is not None:
             step()
     lanes: dict[int, int] = {}
-    while (found := log.read(max(lanes, default=log.start_offset - 1) + 1, 1 << 20)) is not None:
+    while (found := read_run(log, max(lanes, default=log.start_offset - 1) + 1, 1 << 20)) is not None:
         for header in found.columns():
             hidden = header["flags"] & (Flag.DELAYED | Flag.CONTROL)
             lanes[int(header["offset"])] = HIDDEN if hidden else int(header["priority"])

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from doubles.lane_messages import ALL_LANES, check_all_lanes, check_lanes, lane_batch
-from doubles.messages import OpenLog, Ticking, batch_of
+from doubles.messages import OpenLog, Ticking, batch_of, read_run
 from doubles.power_loss import PowerLoss, PowerLossDisk
 
 from goqueue.model.errors import DiskFull
@@ -242,7 +242,7 @@ def test_lanes_are_right_after_a_power_loss(seed: int) -> None:
             disk = disk.crash(rng)
     log = open_log(OpenFiles(disk, 30), HOME, LogOptions(380, 100), clock, point)
     model: dict[int, int] = {}
-    while (run := log.read(max(model, default=log.start_offset - 1) + 1, 1 << 20)) is not None:
+    while (run := read_run(log, max(model, default=log.start_offset - 1) + 1, 1 << 20)) is not None:
         for header in run.columns():
             model[int(header["offset"])] = HIDDEN if header["flags"] else int(header["priority"])
     check_all_lanes(log, model)

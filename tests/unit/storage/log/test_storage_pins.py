@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from doubles.messages import OpenLog, batch_of, values_of
+from doubles.messages import OpenLog, batch_of, read_run, values_of
 from doubles.pinned import Pinned
 
 from goqueue.model.errors import OffsetOutOfRange
@@ -54,7 +54,7 @@ def test_what_is_kept_can_be_read_and_is_not_served(log: Log, pinned: Pinned) ->
     assert following.load().columns()["offset"].tolist() == [4]
     assert [log.has(offset) for offset in range(9)] == [False, True, False, False, True, False, True, True, False]
     with pytest.raises(OffsetOutOfRange):
-        log.read(4, 1 << 20)
+        read_run(log, 4, 1 << 20)
     assert values_of(log) == [b"6" * 60, b"7" * 60]
 
 
