@@ -14,7 +14,6 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import msgspec
 
-from goqueue.cli.terminal.hints import at_a_terminal
 from goqueue.model.config import Config
 from goqueue.model.errors import BrokerUnavailable, InvalidRequest, error_from
 from goqueue.model.fields import did_you_mean, shown
@@ -100,7 +99,7 @@ class BrokerHttp:
             raise NoBroker(
                 f"what listens at {self.server} is no broker: it answered {description} with {status}, {excerpt}"
             ) from None
-        raise at_a_terminal(error_from(escape(refusal.code), escape(refusal.error)))
+        raise error_from(escape(refusal.code), escape(refusal.error))
 
     def text(self, path: str, parameters: Parameters | None = None) -> tuple[int, str]:
         """The status and text of a page, whatever they are: for metrics, or a readiness report."""

@@ -10,7 +10,7 @@ from typing import ParamSpec
 import typer
 
 from goqueue.cli.terminal import interrupts
-from goqueue.cli.terminal.hints import at_a_terminal, is_silence
+from goqueue.cli.terminal.hints import code_and_remedy, is_silence
 from goqueue.cli.terminal.interrupts import EXIT_INTERRUPTED as EXIT_INTERRUPTED
 from goqueue.cli.terminal.running_command import for_command
 from goqueue.model.errors import BrokerUnavailable, DeliveryTimeout, GoQueueError, InvalidRequest, OffsetOutOfRange
@@ -72,8 +72,7 @@ def _status(command: Callable[[], int]) -> int:
     try:
         return command()
     except GoQueueError as error:
-        told = at_a_terminal(error)
-        tell_error(str(told), told.code, told.remedy)
+        tell_error(str(error), *code_and_remedy(error))
         return _status_of(error)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -19,7 +19,8 @@ from typer.testing import CliRunner, Result
 
 from goqueue.cli.app import app
 from goqueue.cli.connection.broker_http import InvalidAddress, NoBroker, default_server
-from goqueue.cli.terminal.hints import NoSuchTrace
+from goqueue.cli.terminal.hints import REMEDIES
+from goqueue.model.errors import TraceNotFound
 from goqueue.model.units import parse_instant_ns
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -296,7 +297,7 @@ def test_an_address_that_is_none_comes_with_one_that_would_be() -> None:
 @pytest.mark.parametrize(
     ("status", "code", "message", "exit_code", "hint"),
     [
-        (404, "trace_not_found", "nothing is known of it", 4, NoSuchTrace.remedy),
+        (404, "trace_not_found", "nothing is known of it", 4, REMEDIES[TraceNotFound]),
         (404, "topic_not_found", "topic 'order' does not exist", 4, "'goqueue topic list' shows"),
         (400, "invalid_request", "start lies after end", 2, "Correct the field"),
         (503, "overloaded", "too much\x1b[2J", 1, "Wait for Retry-After"),

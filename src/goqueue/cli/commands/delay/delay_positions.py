@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from goqueue.cli.terminal.hints import NoSuchPartition
-from goqueue.model.errors import DelayedNotFound, GoQueueError
+from goqueue.model.errors import DelayedNotFound, GoQueueError, PartitionNotFound
 from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def check_partitions(broker: BrokerHttp, topic: str, positions: Sequence[Positio
     count = int(broker.send("GET", ["topics", topic])["partitions"])
     for partition, _ in positions:
         if partition >= count:
-            raise NoSuchPartition(f"topic {escape(topic)} has no partition {partition}; it has {count}, from 0 on")
+            raise PartitionNotFound(f"topic {escape(topic)} has no partition {partition}; it has {count}, from 0 on")
 
 
 def raise_failure(errors: Sequence[GoQueueError | None]) -> None:

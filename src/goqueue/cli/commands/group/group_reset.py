@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from goqueue.cli.terminal import times
-from goqueue.cli.terminal.hints import NoSuchPartition
-from goqueue.model.errors import OffsetOutOfRange
+from goqueue.model.errors import OffsetOutOfRange, PartitionNotFound
 from goqueue.model.fields import shown
 from goqueue.model.units import format_instant_ns
 
@@ -44,7 +43,7 @@ def plan_moves(
     moves = []
     for number in numbers:
         if str(number) not in offsets:
-            raise NoSuchPartition(f"topic {topic!r} has partitions 0 to {len(offsets) - 1}; there is no {number}")
+            raise PartitionNotFound(f"topic {topic!r} has partitions 0 to {len(offsets) - 1}; there is no {number}")
         offset = _target_offset(broker, topic, number, target, offsets[str(number)])
         moves.append({"partition": number, "from": committed.get(number), "to": offset})
     return moves

@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
-from goqueue.cli.connection.broker_http import BrokerHttp, NoBroker, Parameters
-from goqueue.model.errors import (
-    GoQueueError,
-    InvalidSchema,
-    SchemaIsReferenced,
-    SchemaNotFound,
-    SubjectNotFound,
-    SubjectNotSoftDeleted,
-    SubjectSoftDeleted,
-    VersionNotSoftDeleted,
-    VersionSoftDeleted,
-)
+from goqueue.cli.connection.broker_http import BrokerHttp, NoBroker
+from goqueue.model.errors import InvalidSchema, SchemaNotFound, SubjectNotFound
 from goqueue.schemas.base import MAX_DEPTH, ParsedSchema
 from goqueue.schemas.parsing import parse_schema, schema_kind
 
 LATEST = "latest"
 _PAGE = 1_000
 Answer = TypeVar("Answer")
-
-
-class SubjectInUse(SubjectNotSoftDeleted):
-    """Like the following classes: the broker's error with a hint for the command line."""
-
-    remedy = "Delete it without --permanent first."
-
-
-class VersionInUse(VersionNotSoftDeleted):
-    remedy = "Delete it without --permanent first."
-
-
-class SubjectIsDeleted(SubjectSoftDeleted):
-    remedy = "Delete it with --permanent to delete it for good."
-
-
-class VersionIsDeleted(VersionSoftDeleted):
-    remedy = "Delete it with --permanent to delete it for good."
-
-
-class IsReferenced(SchemaIsReferenced):
-    remedy = "Delete those first; 'goqueue schema show --id N' shows one."
-
-
-_CLI_ERRORS: dict[type[GoQueueError], type[GoQueueError]] = {
-    SubjectNotSoftDeleted: SubjectInUse,
-    VersionNotSoftDeleted: VersionInUse,
-    SubjectSoftDeleted: SubjectIsDeleted,
-    VersionSoftDeleted: VersionIsDeleted,
-    SchemaIsReferenced: IsReferenced,
-}
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -112,21 +71,6 @@ class Registry:
 
     http: BrokerHttp
 
-    def _send(
-        self,
-        method: str,
-        path: Sequence[str],
-        parameters: Parameters | None = None,
-        body: Mapping[str, object] | None = None,
-    ) -> Any:
-        try:
-            return self.http.send(method, path, parameters, body)
-        except GoQueueError as error:
-            kind = _CLI_ERRORS.get(type(error))
-            if kind is None:
-                raise
-            raise kind(str(error)) from None
-
     def latest(self, *, deleted: bool) -> Iterator[Schema]:
         """The latest version of each subject."""
         offset = 0
@@ -137,7 +81,7 @@ class Registry:
                 "offset": offset,
                 "limit": _PAGE,
             }
-            found = convert(self._send("GET", ("schemas",), parameters), list[Schema])
+            found = convert(self.http.send("GET", ("schemas",), parameters), list[Schema])
             yield from found
             offset += len(found)
             if len(found) < _PAGE:
@@ -145,31 +89,31 @@ class Registry:
 
     def versions(self, subject: str, *, deleted: bool = False, deleted_only: bool = False) -> list[int]:
         parameters = {"deleted": _bool_text(deleted), "deletedOnly": _bool_text(deleted_only)}
-        return convert(self._send("GET", ("subjects", subject, "versions"), parameters), list[int])
+        return convert(self.http.send("GET", ("subjects", subject, "versions"), parameters), list[int])
 
     def version(self, subject: str, version: str | int, *, deleted: bool = False) -> Any:
         parameters = {"deleted": _bool_text(deleted)}
-        return self._send("GET", ("subjects", subject, "versions", str(version)), parameters)
+        return self.http.send("GET", ("subjects", subject, "versions", str(version)), parameters)
 
     def by_id(self, schema_id: int) -> Any:
-        return self._send("GET", ("schemas", "ids", str(schema_id)))
+        return self.http.send("GET", ("schemas", "ids", str(schema_id)))
 
     def find(self, subject: str, draft: Mapping[str, object], *, normalize: bool) -> Registered | None:
         """The version under which a schema is registered already, if any."""
         try:
-            answer = self._send("POST", ("subjects", subject), {"normalize": _bool_text(normalize)}, draft)
+            answer = self.http.send("POST", ("subjects", subject), {"normalize": _bool_text(normalize)}, draft)
         except (SubjectNotFound, SchemaNotFound):
             return None
         return convert(answer, Registered)
 
     def register(self, subject: str, draft: Mapping[str, object], *, normalize: bool) -> Any:
         parameters = {"normalize": _bool_text(normalize)}
-        return self._send("POST", ("subjects", subject, "versions"), parameters, draft)
+        return self.http.send("POST", ("subjects", subject, "versions"), parameters, draft)
 
     def verdict(self, subject: str, draft: Mapping[str, object], version: str | int | None = None) -> Verdict:
         """Check compatibility with ``version``, or by default with the versions that registration checks."""
         path = ("compatibility", "subjects", subject, "versions", *([] if version is None else [str(version)]))
-        return convert(self._send("POST", path, {"verbose": "true"}, draft), Verdict)
+        return convert(self.http.send("POST", path, {"verbose": "true"}, draft), Verdict)
 
     def level(self, subject: str) -> str:
         """The compatibility level in effect for a subject."""
@@ -179,16 +123,16 @@ class Registry:
         """Settings of a subject, or of all without their own. A GET returns the effective value, from whichever
         level."""
         if subject is None:
-            return self._send(method, ("config",), None, body)
+            return self.http.send(method, ("config",), None, body)
         parameters = {"defaultToGlobal": "true"} if method == "GET" else None
-        return self._send(method, ("config", subject), parameters, body)
+        return self.http.send(method, ("config", subject), parameters, body)
 
     def delete(self, subject: str, version: str | None, *, permanent: bool) -> list[int]:
         """Delete, and return the versions deleted."""
         parameters = {"permanent": _bool_text(permanent)}
         if version is None:
-            return convert(self._send("DELETE", ("subjects", subject), parameters), list[int])
-        return [convert(self._send("DELETE", ("subjects", subject, "versions", version), parameters), int)]
+            return convert(self.http.send("DELETE", ("subjects", subject), parameters), list[int])
+        return [convert(self.http.send("DELETE", ("subjects", subject, "versions", version), parameters), int)]
 
     def parse(self, schema: Schema) -> ParsedSchema:
         """Parse a schema and everything it refers to."""
