@@ -13,7 +13,7 @@ from goqueue.cli.commands.stats.stats import gather
 from goqueue.cli.commands.stats.stats_view import stats_lines
 from goqueue.cli.connection.broker_http import BrokerHttp
 from goqueue.cli.figures import broker_figures
-from goqueue.cli.terminal.styled_lines import plain_text
+from goqueue.cli.terminal.output import plain_text
 from goqueue.testing import BrokerProcess, running_broker
 
 

@@ -191,13 +191,10 @@ app.command(epilog=dump.EXAMPLES)(dump.dump)
 @reported
 def version(as_json: JsonOption = False) -> int:
     """Print the version of this command; 'goqueue stats' has the broker's."""
-    from goqueue.cli.terminal.styled_lines import print_json
+    from goqueue.cli.terminal.output import print_answer
 
-    if as_json:
-        print_json({"version": __version__, "python_version": platform.python_version()})
-    else:
-        typer.echo(f"goqueue {__version__}")
-    return 0
+    answer = {"version": __version__, "python_version": platform.python_version()}
+    return print_answer(answer, f"goqueue {__version__}", as_json=as_json)
 
 
 def warn_if_exposed(host: str) -> None:

@@ -9,8 +9,8 @@ import typer
 
 from goqueue.cli.connection.target import SERVER_VARIABLE, JsonOption, in_words, resolve_broker
 from goqueue.cli.terminal.failures import reported
+from goqueue.cli.terminal.output import print_answer, print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.addresses import is_host_and_port
 from goqueue.model.fields import shown
 from goqueue.observe.logs import escape
@@ -50,10 +50,8 @@ def add(name: NameArgument, url: UrlArgument, grpc: GrpcOption = "", as_json: Js
     saved.add(name, contexts.Context(url, grpc))
     saved.current = saved.current or name
     contexts.save(saved)
-    if as_json:
-        print_json(_context_json(saved, name))
-    else:
-        typer.echo(f"{name} is {url}" + (", and the current context" if saved.current == name else ""))
+    text = f"{name} is {url}" + (", and the current context" if saved.current == name else "")
+    print_answer(_context_json(saved, name), text, as_json=as_json)
     if saved.current == name:
         _warn_of_variable(saved)
     return 0
@@ -93,12 +91,8 @@ def use(name: NameArgument, as_json: JsonOption = False) -> int:
     context = saved.get(name)
     saved.current = name
     contexts.save(saved)
-    if as_json:
-        print_json(_context_json(saved, name))
-    elif _is_overridden(saved):
-        typer.echo(f"{name} is the current context, {context.server}")
-    else:
-        typer.echo(f"commands talk to {name}, {context.server}")
+    text = f"{name} is the current context" if _is_overridden(saved) else f"commands talk to {name}"
+    print_answer(_context_json(saved, name), f"{text}, {context.server}", as_json=as_json)
     _warn_of_variable(saved)
     return 0
 
@@ -115,13 +109,10 @@ def remove(name: NameArgument, as_json: JsonOption = False) -> int:
     del saved.contexts[name]
     saved.current = "" if was_current else saved.current
     contexts.save(saved)
-    if as_json:
-        print_json(answer)
-    elif was_current:
-        typer.echo(f"{name} is forgotten, and no context is the current one: commands talk to {escape(in_words(None))}")
-    else:
-        typer.echo(f"{name} is forgotten")
-    return 0
+    text = f"{name} is forgotten"
+    if was_current and not as_json:
+        text += f", and no context is the current one: commands talk to {escape(in_words(None))}"
+    return print_answer(answer, text, as_json=as_json)
 
 
 def _fields(context: Context) -> dict[str, str]:

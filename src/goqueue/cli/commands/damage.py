@@ -12,8 +12,8 @@ import typer
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS
+from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from goqueue.cli.connection.target import BrokerOptions, on_broker
+from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.units import parse_instant_ns
@@ -21,7 +21,7 @@ from goqueue.model.units import parse_instant_ns
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from goqueue.cli.terminal.styled_lines import Line
+    from goqueue.cli.terminal.output import Line
 
 _EXAMPLES = """\b
 Examples:
@@ -98,7 +98,7 @@ def show(options: BrokerOptions, transaction_id: IdArgument) -> int:
 
     _check_id(transaction_id)
     answer = options.broker().send("GET", ["transactions", transaction_id])
-    return options.show(answer, lambda found: _detail_lines(found, time.time_ns()))
+    return options.show(answer, _detail_lines(answer, time.time_ns()))
 
 
 @app.command(short_help="Abort any producer's transaction and discard what it wrote.")
@@ -108,11 +108,7 @@ def abort(options: BrokerOptions, transaction_id: IdArgument, reason: ReasonOpti
     _check_id(transaction_id)
     body = {} if reason is None else {"reason": reason}
     answer = options.broker().send("POST", ["transactions", transaction_id, "abort"], body=body)
-    if options.as_json:
-        print_json(answer)
-    else:
-        typer.echo(f"{transaction_id} is aborted")
-    return 0
+    return options.show(answer, f"{transaction_id} is aborted")
 
 
 @app.command(short_help="Show counts of transactions, open and ended.")
@@ -122,12 +118,8 @@ def stats(options: BrokerOptions) -> int:
     from goqueue.cli.terminal import tables
 
     answer = options.broker().get("/transactions/stats")
-    if options.as_json:
-        print_json(answer)
-    else:
-        rows = [[COUNT_LABELS.get(name, name.replace("_", " ")), str(value)] for name, value in answer.items()]
-        print_lines(tables.table(["transactions", ""], rows))
-    return 0
+    rows = [[COUNT_LABELS.get(name, name.replace("_", " ")), str(value)] for name, value in answer.items()]
+    return options.show(answer, tables.table(["transactions", ""], rows))
 
 
 def _check_id(transaction_id: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from goqueue.cli.terminal.styled_lines import print_json
+from goqueue.cli.terminal.output import print_json
 from goqueue.model.errors import GoQueueError
 from goqueue.observe.logs import escape
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, TypeVar
 import typer
 
 from goqueue.cli.terminal.failures import reported
-from goqueue.cli.terminal.styled_lines import Line, print_json, print_lines
+from goqueue.cli.terminal.output import Line, print_answer
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.message import PRIORITY_LABELS
@@ -46,9 +46,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
-Answer = TypeVar("Answer")
-
-
 @dataclass(frozen=True, slots=True)
 class BrokerOptions:
     """The options that all commands on a broker share, as given: ``--server``, ``--json`` and ``--timeout``."""
@@ -67,13 +64,9 @@ class BrokerOptions:
 
         return Client(grpc_address(self.server, self.timeout))
 
-    def show(self, answer: Answer, lines: Callable[[Answer], Iterable[Line]]) -> int:
-        """Print an answer, as JSON or as the lines made of it; return the exit status of success."""
-        if self.as_json:
-            print_json(answer)
-        else:
-            print_lines(lines(answer))
-        return 0
+    def show(self, answer: object, lines: str | Iterable[Line]) -> int:
+        """Print an answer, as JSON or as the text or lines made of it; return the exit status of success."""
+        return print_answer(answer, lines, as_json=self.as_json)
 
 
 def on_broker(command: Callable[Concatenate[BrokerOptions, ...], int]) -> Callable[..., None]:

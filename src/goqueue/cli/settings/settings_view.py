@@ -10,7 +10,7 @@ import typer
 from goqueue.model.fields import FieldSpec, shown
 
 if TYPE_CHECKING:
-    from goqueue.cli.terminal.styled_lines import Line
+    from goqueue.cli.terminal.output import Line
 
 SetOption = Annotated[
     list[str] | None,

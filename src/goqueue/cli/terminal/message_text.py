@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.output import Line
 from goqueue.observe.logs import escape
 
 _MOST_LINES = 200

@@ -10,7 +10,7 @@ from goqueue.cli.commands.bench.bench import shares_machine
 from goqueue.cli.commands.bench.bench_stage import Stage, Timings
 from goqueue.cli.commands.bench.bench_view import result_lines
 from goqueue.cli.commands.bench.bench_work import Values
-from goqueue.cli.terminal.styled_lines import plain_text
+from goqueue.cli.terminal.output import plain_text
 
 FACTS = {
     "server": "http://127.0.0.1:8080",

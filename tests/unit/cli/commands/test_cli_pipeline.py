@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from goqueue.cli.app import app
 from goqueue.cli.commands.pipeline import pipeline_view
 from goqueue.cli.commands.pipeline.pipeline import _Signals
-from goqueue.cli.terminal import styled_lines
+from goqueue.cli.terminal import output
 from goqueue.spark.pipelines import builtin
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import NoBroker, SparkNotStarted
@@ -157,7 +157,7 @@ def test_a_run_is_told_to_trust_what_was_committed(monkeypatch: pytest.MonkeyPat
 )
 def test_a_slow_rate_is_not_told_as_none(count: int, seconds: float, shown: str) -> None:
     summary = Summary({"messages per second": per_second(count, seconds)})
-    assert styled_lines.plain_text(pipeline_view.summary_lines("p", summary)).splitlines()[1].split()[-1] == shown
+    assert output.plain_text(pipeline_view.summary_lines("p", summary)).splitlines()[1].split()[-1] == shown
 
 
 def test_why_spark_does_not_start_is_told_without_java() -> None:
@@ -266,7 +266,7 @@ def test_what_begins_is_told_at_once_where_there_is_no_terminal() -> None:
 
 
 def test_a_summary_without_rows_says_none() -> None:
-    shown = styled_lines.plain_text(pipeline_view.summary_lines("p", Summary({"n": 0}, [Table("odd ones", ["a"], [])])))
+    shown = output.plain_text(pipeline_view.summary_lines("p", Summary({"n": 0}, [Table("odd ones", ["a"], [])])))
     assert shown == "p\nn  0\n\nodd ones\nnone"
 
 

@@ -16,9 +16,9 @@ from goqueue.cli.commands.queue import queue_settle
 from goqueue.cli.commands.queue.queue_member import client_name, is_own_member
 from goqueue.cli.commands.queue.queue_settle import read_receipts, settle_all
 from goqueue.cli.connection.broker_http import BrokerHttp
-from goqueue.cli.terminal import progress, styled_lines
-from goqueue.cli.terminal.json_list import JsonList
+from goqueue.cli.terminal import output, progress
 from goqueue.cli.terminal.message_text import row_fields
+from goqueue.cli.terminal.output import JsonList
 
 
 def at_host(monkeypatch: pytest.MonkeyPatch, host: str) -> str:
@@ -112,7 +112,7 @@ def test_a_list_that_is_written_as_it_comes_looks_like_the_whole(
     written = capsys.readouterr().out
     whole = {"dlq_topic": "ö", "n": None, "messages": items, "more": False}
     assert json.loads(written) == whole
-    styled_lines.print_json(whole)
+    output.print_json(whole)
     assert capsys.readouterr().out == written
 
 

@@ -21,7 +21,7 @@ from goqueue.cli.app import app
 from goqueue.cli.commands.schema import schema_calls, schema_view
 from goqueue.cli.commands.schema.schema_calls import Reference, Schema, Verdict
 from goqueue.cli.commands.schema.schema_draft import UnreadableFile
-from goqueue.cli.terminal.styled_lines import Line, plain_text
+from goqueue.cli.terminal.output import Line, plain_text
 from goqueue.schemas.base import MAX_SCHEMA_BYTES, Incompatibility
 
 TEXT = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'

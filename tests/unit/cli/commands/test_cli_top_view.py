@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from goqueue.cli.commands.stats.top_view import HISTORY, SORTS, ScreenState, Unreachable, clock, screen_lines
 from goqueue.cli.figures.figure_rates import BrokerReading, GroupReading, Latency, Rates, TopicReading
-from goqueue.cli.terminal.styled_lines import plain_text
+from goqueue.cli.terminal.output import plain_text
 
 RATES = Rates(1.0, 1_234.0, 250_000.0, 900.0, 3.0, 800.0, 0.0, 10.0, 2_000.0, 40.0, 12.0)
 

@@ -14,7 +14,7 @@ from goqueue.cli.commands.trace.event_words import is_settled
 from goqueue.cli.commands.trace.trace_answers import Story, parse_page, parse_story
 from goqueue.cli.commands.trace.trace_view import OutputFormat, stories_table, story_lines
 from goqueue.cli.connection.broker_http import NoBroker
-from goqueue.cli.terminal.styled_lines import plain_text
+from goqueue.cli.terminal.output import plain_text
 from goqueue.cli.terminal.time_words import Times, duration
 from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.units import parse_instant_ns

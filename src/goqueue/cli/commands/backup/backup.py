@@ -13,7 +13,7 @@ import typer
 
 from goqueue.cli.connection.target import BrokerOptions, on_broker
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
-from goqueue.cli.terminal.styled_lines import print_json
+from goqueue.cli.terminal.output import print_json
 from goqueue.model.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
-from goqueue.cli.terminal.message_output import discard_output
+from goqueue.cli.terminal.output import discard_output
 from goqueue.model.errors import ClientError, InvalidRequest
 
 _MODE = 0o600

@@ -12,7 +12,7 @@ import typer
 from goqueue.cli.connection.target import JsonOption
 from goqueue.cli.settings.config_options import data_folder
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
-from goqueue.cli.terminal.styled_lines import print_json
+from goqueue.cli.terminal.output import print_json
 
 if TYPE_CHECKING:
     from goqueue.cli.terminal.progress import Bar

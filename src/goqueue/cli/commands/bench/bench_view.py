@@ -8,7 +8,7 @@ from typing import Any
 
 from goqueue.cli.commands.bench.bench_stage import SHARES, Stage, Timings
 from goqueue.cli.terminal import figure_words
-from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.output import Line
 from goqueue.cli.terminal.tables import table
 from goqueue.observe.logs import escape
 

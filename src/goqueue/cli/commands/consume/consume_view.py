@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from goqueue.cli.commands.consume.message_filter import MISSING, BadCondition, Path, decode_json, parse_path, value_at
-from goqueue.cli.terminal.styled_lines import Line, Span
+from goqueue.cli.terminal.output import Line, Span
 from goqueue.client.consumer.reader import Record
 from goqueue.model.fields import did_you_mean, shown
 from goqueue.model.message import PRIORITY_LABELS, Headers, Priority

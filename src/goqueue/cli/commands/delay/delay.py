@@ -16,8 +16,8 @@ from goqueue.cli.commands.delay.delay_positions import Position, check_partition
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
+from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.cli.terminal.times import duration_ms, instant_ns
 from goqueue.model.errors import GoQueueError
 from goqueue.model.fields import shown
@@ -78,8 +78,8 @@ def list_delayed(options: BrokerOptions, topic: TopicArgument, limit: LimitOptio
     from goqueue.cli.commands.delay import delay_view
     from goqueue.cli.commands.delay.delay_calls import fetch_values
     from goqueue.cli.terminal import progress
-    from goqueue.cli.terminal.json_list import JsonList
     from goqueue.cli.terminal.message_text import row_fields
+    from goqueue.cli.terminal.output import JsonList
 
     broker = options.broker()
     answer = broker.send("GET", ["topics", topic, "delayed"], {"limit": limit})
@@ -155,11 +155,7 @@ def reschedule(
     else:
         body = {"deliverAt": format_instant_ns(instant_ns("--at", at or ""))}
     moved = options.broker().send("PATCH", delayed_path(topic, partition, offset), body=body)
-    if options.as_json:
-        print_json(moved)
-    else:
-        typer.echo(f"it is due {delay_view.due_text(moved['deliver_at'], time.time_ns())}")
-    return 0
+    return options.show(moved, f"it is due {delay_view.due_text(moved['deliver_at'], time.time_ns())}")
 
 
 def _parse_positions(texts: list[str]) -> list[Position]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from goqueue.cli.commands.delay.delay_positions import Position
 from goqueue.cli.terminal.message_text import cell_text, key_text, value_line
-from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.output import Line
 from goqueue.model.errors import GoQueueError
 from goqueue.model.units import parse_instant_ns
 

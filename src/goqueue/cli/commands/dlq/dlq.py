@@ -22,8 +22,8 @@ from goqueue.cli.commands.dlq.dlq_filter import (
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker, topic_argument
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
+from goqueue.cli.terminal.output import print_lines
 from goqueue.cli.terminal.plain_help import command_group
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.cli.terminal.times import duration_ms
 from goqueue.model.errors import GoQueueError
 from goqueue.observe.logs import escape
@@ -126,11 +126,8 @@ def show(options: BrokerOptions, topic: TopicArgument, partition: PartitionArgum
     from goqueue.cli.commands.dlq.dlq_letters import fetch_letter
 
     dlq_topic, letter = fetch_letter(options.broker(), topic, partition, offset)
-    if options.as_json:
-        print_json({"dlq_topic": dlq_topic, **letter})
-    else:
-        print_lines(dlq_view.letter_lines(dlq_topic, letter, time.time_ns()))
-    return 0
+    lines = dlq_view.letter_lines(dlq_topic, letter, time.time_ns())
+    return options.show({"dlq_topic": dlq_topic, **letter}, lines)
 
 
 @app.command(epilog=_REDRIVE_EXAMPLES, short_help="Redrive dead letters to the topics they came from.")
@@ -172,11 +169,7 @@ def redrive(
     if not (would.matched or would.already or would.unreachable):
         typer.echo("nothing to send back", err=True)
     if dry_run:
-        if options.as_json:
-            print_json(would.as_dict())
-        else:
-            print_lines(dlq_view.dry_run_table(would))
-        return 0
+        return options.show(would, dlq_view.dry_run_table(would))
     did = RedriveCounts()
     failure: GoQueueError | None = None
     if would.matched:
@@ -189,10 +182,7 @@ def redrive(
             failure, is_whole = error, False
     else:
         did, is_whole = would, True
-    if options.as_json:
-        print_json(did.as_dict())
-    else:
-        typer.echo(dlq_view.redriven_text(did))
+    options.show(did, dlq_view.redriven_text(did))
     if failure is not None:
         typer.echo("it broke off; some more may have gone back, and the same command goes on with the rest", err=True)
         raise failure

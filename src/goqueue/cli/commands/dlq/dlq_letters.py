@@ -53,7 +53,7 @@ def check_exist(broker: BrokerHttp, topic: str, positions: list[dict[str, int]])
 
 def print_pages_json(found: Iterator[Page]) -> None:
     """Print pages as they come. After an error the document is still completed."""
-    from goqueue.cli.terminal.json_list import JsonList
+    from goqueue.cli.terminal.output import JsonList
 
     document = JsonList("messages")
     is_more = True

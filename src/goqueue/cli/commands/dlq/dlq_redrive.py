@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from goqueue.model.errors import TopicNotFound
@@ -31,9 +31,6 @@ class RedriveCounts:
         self.unreachable += report["unreachable"]
         for topic, count in report["by_topic"].items():
             self.by_topic[topic] = self.by_topic.get(topic, 0) + count
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def redrive_all(

@@ -9,7 +9,7 @@ import typer
 
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
 from goqueue.cli.terminal.message_text import cell_text
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
+from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.model.errors import TopicNotFound
 
 if TYPE_CHECKING:

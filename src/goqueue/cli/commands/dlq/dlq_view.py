@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from goqueue.cli.terminal.message_text import INDENT, cell_text, header_lines, key_text, position_of, value_lines
-from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.output import Line
 from goqueue.model.units import parse_instant_ns
 from goqueue.observe.logs import escape
 

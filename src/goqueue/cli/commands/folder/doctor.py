@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import JsonOption, YesOption
 from goqueue.cli.settings.config_options import ConfigOption, DataOption, data_folder, load
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PROBLEMS, reported
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
+from goqueue.cli.terminal.output import print_answer, print_lines
 from goqueue.model.errors import DataFolderLocked, NotFound, TopicNotFound
 from goqueue.observe.logs import escape
 
@@ -92,12 +93,9 @@ def doctor(
                 report = _check(root, options)
                 if report is None:
                     return EXIT_INTERRUPTED
-    if as_json:
-        print_json(doctor_view.as_json(report, repaired))
-    else:
-        if repaired is not None:
-            print_lines(doctor_view.repaired_lines(report, repaired))
-        print_lines(doctor_view.report_lines(report))
+    done = [] if repaired is None else doctor_view.repaired_lines(report, repaired)
+    lines = chain(done, doctor_view.report_lines(report))
+    print_answer(doctor_view.as_json(report, repaired), lines, as_json=as_json)
     return 0 if report.is_healthy() else EXIT_PROBLEMS
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from goqueue.cli.terminal.figure_words import size
-from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.output import Line
 from goqueue.cli.terminal.tables import table
 from goqueue.observe.logs import escape
 from goqueue.storage.checkup.findings import Finding, PartitionReport, Report, Severity

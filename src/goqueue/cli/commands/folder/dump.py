@@ -12,7 +12,7 @@ import typer
 
 from goqueue.cli.connection.target import JsonOption
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, EXIT_PROBLEMS, reported
-from goqueue.cli.terminal.styled_lines import print_lines
+from goqueue.cli.terminal.output import print_lines
 from goqueue.model.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:

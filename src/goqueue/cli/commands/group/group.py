@@ -22,8 +22,8 @@ from goqueue.cli.connection.target import (
     require_topic_name,
 )
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS
+from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import GroupConflict, GroupNotFound, NotFound
 from goqueue.observe.logs import escape
 
@@ -127,7 +127,7 @@ def describe(options: BrokerOptions, group: GroupArgument) -> int:
     from goqueue.cli.commands.group import group_view
 
     answer = _fetch_group(options.broker(), group)
-    return options.show(answer, group_view.group_lines)
+    return options.show(answer, group_view.group_lines(answer))
 
 
 @app.command(epilog=_LAG_EXAMPLES, short_help="Show how many messages a group still has to process.")
@@ -159,10 +159,7 @@ def lag(
         return lag_watch.watch(lambda: _fetch_lag(broker, group, topic), pause_ms / 1_000, as_json=options.as_json)
     found = _fetch_lag(broker, group, topic)
     total = sum(each["lag"] for each in found)
-    if options.as_json:
-        print_json(group_view.lag_json(group, found))
-    else:
-        print_lines(group_view.lag_table(found))
+    options.show(group_view.lag_json(group, found), group_view.lag_table(found))
     return EXIT_PROBLEMS if at_most is not None and total > at_most else 0
 
 

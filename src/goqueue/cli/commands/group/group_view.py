@@ -7,7 +7,7 @@ from typing import Any
 
 from goqueue.cli.settings.settings_view import settings_table as listed_settings
 from goqueue.cli.terminal import tables
-from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.output import Line
 from goqueue.model.fields import specs
 from goqueue.model.group_settings import GroupSettings
 from goqueue.observe.logs import escape

@@ -16,8 +16,8 @@ import typer
 
 from goqueue.cli.connection.target import JsonOption, grpc_address
 from goqueue.cli.terminal.failures import EXIT_PROBLEMS, reported
+from goqueue.cli.terminal.output import print_answer
 from goqueue.cli.terminal.plain_help import command_group
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import BrokerUnavailable
 
 if TYPE_CHECKING:
@@ -95,17 +95,11 @@ def list_pipelines(
 
     if name is not None:
         pipeline = files.find_pipeline(name)
-        if as_json:
-            print_json(pipeline_view.pipeline_json(pipeline))
-        else:
-            print_lines(pipeline_view.settings_lines(pipeline))
-        return 0
+        lines = pipeline_view.settings_lines(pipeline)
+        return print_answer(pipeline_view.pipeline_json(pipeline), lines, as_json=as_json)
     found = [builtin.builtin(each) for each in builtin.NAMES]
-    if as_json:
-        print_json([pipeline_view.pipeline_json(each) for each in found])
-    else:
-        print_lines(pipeline_view.list_lines(found))
-    return 0
+    answer = [pipeline_view.pipeline_json(each) for each in found]
+    return print_answer(answer, pipeline_view.list_lines(found), as_json=as_json)
 
 
 @app.command()
@@ -123,12 +117,8 @@ def plan(
 
     pipeline, settings, checkpoint_dir = _prepare(which, assign, checkpoint)
     steps = describe_plan(pipeline, settings, checkpoint_dir, _resolve_brokers(brokers))
-    if as_json:
-        values = {name: settings[name] for name in settings}
-        print_json({"name": pipeline.name, "summary": pipeline.summary, "plan": steps, "settings": values})
-    else:
-        print_lines(pipeline_view.plan_lines(pipeline, settings, steps))
-    return 0
+    answer = {"name": pipeline.name, "summary": pipeline.summary, "plan": steps, "settings": dict(settings)}
+    return print_answer(answer, pipeline_view.plan_lines(pipeline, settings, steps), as_json=as_json)
 
 
 @app.command()
@@ -185,10 +175,8 @@ def run(
             raise
         finally:
             context.close()
-    if as_json:
-        print_json({"name": pipeline.name, **summary.as_json()})
-    else:
-        print_lines(pipeline_view.summary_lines(pipeline.name, summary))
+    lines = pipeline_view.summary_lines(pipeline.name, summary)
+    print_answer({"name": pipeline.name, **summary.as_json()}, lines, as_json=as_json)
     return EXIT_PROBLEMS if summary.failed else 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from goqueue.cli.terminal import tables
-from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.output import Line
 from goqueue.model.units import counted
 from goqueue.observe.logs import escape
 from goqueue.spark.pipelines.definitions.definition import Pipeline

@@ -17,8 +17,7 @@ import typer
 from goqueue.cli.connection.target import BrokerOptions, TopicArgument, complete_lanes, on_broker, resolve_broker
 from goqueue.cli.terminal import interrupts, progress, times
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, EXIT_PROBLEMS
-from goqueue.cli.terminal.message_output import write_text
-from goqueue.cli.terminal.styled_lines import print_json
+from goqueue.cli.terminal.output import print_json, write_text
 from goqueue.model.errors import InvalidMessage, PartitionNotFound
 from goqueue.model.fields import shown
 from goqueue.model.message import parse_priority

@@ -12,8 +12,8 @@ import typer
 
 from goqueue.cli.connection.target import BrokerOptions, GroupArgument, complete_topics, on_broker
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
+from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.cli.terminal.times import duration_ms
 from goqueue.model.errors import GoQueueError, UnknownMember
 
@@ -114,8 +114,8 @@ def peek(
     """Show the messages that a group still has to process, and the state of each. Nothing is taken or changed."""
     from goqueue.cli.commands.queue import queue_view
     from goqueue.cli.terminal import progress
-    from goqueue.cli.terminal.json_list import JsonList
     from goqueue.cli.terminal.message_text import row_fields
+    from goqueue.cli.terminal.output import JsonList
 
     if partition is not None and topic is None:
         raise typer.BadParameter("say of which topic: --topic NAME", param_hint="--partition")

@@ -14,7 +14,7 @@ import typer
 from goqueue.cli.commands.queue.queue_member import MOST_VISIBLE_MS, StayingMember, Target, join, leave
 from goqueue.cli.commands.queue.queue_member import poll as poll_once
 from goqueue.cli.terminal.failures import EXIT_FAILED
-from goqueue.cli.terminal.styled_lines import plain_text, print_lines
+from goqueue.cli.terminal.output import plain_text, print_lines
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import GoQueueError
 from goqueue.model.units import format_duration_ms

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
+from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.model.errors import GoQueueError
 from goqueue.model.fields import shown
 

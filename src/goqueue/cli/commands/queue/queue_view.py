@@ -14,7 +14,7 @@ from goqueue.cli.terminal.message_text import (
     value_line,
     value_lines,
 )
-from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.output import Line
 from goqueue.model.units import parse_instant_ns
 from goqueue.observe.logs import escape
 

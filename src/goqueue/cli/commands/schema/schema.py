@@ -16,8 +16,8 @@ from goqueue.cli.commands.schema.schema_options import read_draft, registry_at, 
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import BrokerOptions, YesOption, on_broker
 from goqueue.cli.terminal.failures import EXIT_FAILED, tell_error
+from goqueue.cli.terminal.output import Line, plain_text, print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
-from goqueue.cli.terminal.styled_lines import Line, plain_text, print_json, print_lines
 from goqueue.model.errors import IncompatibleSchema, InvalidSchema, SubjectNotConfigured, SubjectNotFound
 from goqueue.observe.logs import escape
 
@@ -149,12 +149,9 @@ def register(
             raise error from None
         return _report_refusal(subject, registry.level(subject), verdict, as_json=options.as_json)
     registered = schema_calls.convert(answer, schema_calls.Registered)
-    if options.as_json:
-        print_json({**answer, "existed": existing == registered})
-    else:
-        how = "was there already" if existing == registered else "registered"
-        typer.echo(f"{escape(subject)} version {registered.version}, id {registered.schema_id}: {how}")
-    return 0
+    how = "was there already" if existing == registered else "registered"
+    text = f"{escape(subject)} version {registered.version}, id {registered.schema_id}: {how}"
+    return options.show({**answer, "existed": existing == registered}, text)
 
 
 @app.command(epilog=declared.CHECK_EXAMPLES)
@@ -200,10 +197,7 @@ def check(
     else:
         verdict = registry.verdict(subject, draft, version)
         compared = [schema_calls.convert(registry.version(subject, version), schema_calls.Schema).version]
-    if options.as_json:
-        print_json({"is_compatible": verdict.is_compatible, "messages": verdict.messages})
-    else:
-        print_lines(schema_view.verdict_lines(subject, level, verdict, compared))
+    options.show(verdict, schema_view.verdict_lines(subject, level, verdict, compared))
     return 0 if verdict.is_compatible else EXIT_FAILED
 
 
@@ -284,12 +278,9 @@ def delete(
     if not confirmed(f"Delete {which} of {escape(subject)}{how}?", yes):
         return EXIT_FAILED
     gone = registry.delete(subject, version, permanent=permanent)
-    if options.as_json:
-        print_json(gone)
-    else:
-        how = "deleted for good" if permanent else "deleted"
-        typer.echo(f"{escape(subject)} version{'s' if len(gone) > 1 else ''} {schema_view.format_ranges(gone)}: {how}")
-    return 0
+    how = "deleted for good" if permanent else "deleted"
+    versions = f"version{'s' if len(gone) > 1 else ''} {schema_view.format_ranges(gone)}"
+    return options.show(gone, f"{escape(subject)} {versions}: {how}")
 
 
 @app.command(epilog=declared.CONFIG_EXAMPLES)
@@ -333,7 +324,7 @@ def _report_refusal(subject: str, level: str, verdict: Verdict, *, as_json: bool
     from goqueue.cli.commands.schema import schema_view
 
     if as_json:
-        print_json({"is_compatible": False, "messages": verdict.messages})
+        print_json(verdict)
         return EXIT_FAILED
     reasons = plain_text(schema_view.reason_lines(verdict.messages))
     message = f"the schema is not {escape(level)} compatible with {escape(subject)}:\n{reasons}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from goqueue.cli.commands.schema.schema_calls import Schema, Verdict
-from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.output import Line
 from goqueue.cli.terminal.tables import GAP, table
 from goqueue.observe.logs import escape
 from goqueue.schemas.base import Incompatibility

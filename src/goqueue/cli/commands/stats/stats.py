@@ -13,7 +13,6 @@ import typer
 
 from goqueue.cli.connection.target import BrokerOptions, complete_topics, on_broker
 from goqueue.cli.terminal.failures import EXIT_PROBLEMS
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
 
 if TYPE_CHECKING:
     from goqueue.cli.connection.broker_http import BrokerHttp
@@ -51,10 +50,8 @@ def stats(options: BrokerOptions, topic: OneTopic = None, limit: LimitOption = 2
     from goqueue.cli.commands.stats.stats_view import stats_lines
 
     found = gather(options.broker(), topic)
-    if options.as_json:
-        print_json(found)
-    else:
-        print_lines(stats_lines(found, limit, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize))
+    width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    options.show(found, stats_lines(found, limit, width))
     is_well = found["health"]["status"] == "ok" and found["readiness"]["status"] == "pass"
     return 0 if is_well else EXIT_PROBLEMS
 
@@ -85,13 +82,7 @@ def gather(broker: BrokerHttp, topic: str | None) -> dict[str, Any]:
         "broker": totals | {"memory_bytes": now.memory_bytes, "connections": now.connections},
         "topics": topics,
         "groups": [
-            {
-                "group": each.group,
-                "lag": each.lag,
-                "in_flight": each.in_flight,
-                "retry": each.retry,
-                "members": each.members,
-            }
+            {name: getattr(each, name) for name in ("group", "lag", "in_flight", "retry", "members")}
             for each in now.groups
         ],
         "waiting_by_lane": now.lanes,

@@ -8,7 +8,7 @@ from typing import Any
 
 from goqueue.cli.commands.transactions import COUNT_LABELS as TRANSACTION_WORDS
 from goqueue.cli.terminal import figure_words
-from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.output import Line
 from goqueue.cli.terminal.tables import GAP, table
 from goqueue.model.units import parse_duration_ms
 from goqueue.observe.logs import escape

@@ -13,7 +13,7 @@ import typer
 
 from goqueue.cli.connection.target import JsonOption, ServerOption, TimeoutOption, broker_at
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, EXIT_NO_BROKER, reported
-from goqueue.cli.terminal.styled_lines import print_lines
+from goqueue.cli.terminal.output import print_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ def top(
     first interval. If the broker becomes unreachable, it is tried again.
     """
     from goqueue.cli.commands.stats.top_view import ScreenState
-    from goqueue.cli.terminal.message_output import discard_output
+    from goqueue.cli.terminal.output import discard_output
     from goqueue.cli.terminal.times import duration_ms
 
     every_s = duration_ms("--every", every, least_ms=_SHORTEST_MS, most_ms=_LONGEST_MS) / 1_000

@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 
 from goqueue.cli.figures.figure_rates import BrokerReading, GroupReading, Latency
 from goqueue.cli.terminal import figure_words
-from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.output import Line
 from goqueue.cli.terminal.tables import GAP, shortened
 from goqueue.observe.logs import escape
 

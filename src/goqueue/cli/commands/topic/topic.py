@@ -21,8 +21,8 @@ from goqueue.cli.connection.target import (
 )
 from goqueue.cli.settings.settings_view import SetOption, parse_assignments
 from goqueue.cli.terminal.failures import EXIT_FAILED
+from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
 from goqueue.model.errors import TopicExists, TopicNotFound
 from goqueue.model.units import counted
 from goqueue.observe.logs import escape
@@ -145,13 +145,8 @@ def create(
             raise TopicIsThere(str(error)) from None
         existing = _fetch_topic(broker, name)
         answer = {"name": name, "partitions": existing["partitions"], "created": False}
-    if options.as_json:
-        print_json(answer)
-    elif answer["created"]:
-        typer.echo(f"{escape(name)} is made, with {counted(answer['partitions'], 'partition')}")
-    else:
-        typer.echo(f"{escape(name)} was there already, with {counted(answer['partitions'], 'partition')}")
-    return 0
+    is_made = "is made" if answer["created"] else "was there already"
+    return options.show(answer, f"{escape(name)} {is_made}, with {counted(answer['partitions'], 'partition')}")
 
 
 @app.command(epilog=_DESCRIBE_EXAMPLES, short_help="Show a topic: its settings and its partitions.")
@@ -161,7 +156,7 @@ def describe(options: BrokerOptions, topic: TopicArgument) -> int:
     from goqueue.cli.commands.topic import topic_view
 
     answer = _fetch_topic(options.broker(), topic)
-    return options.show(answer, topic_view.topic_lines)
+    return options.show(answer, topic_view.topic_lines(answer))
 
 
 @app.command(epilog=_ALTER_EXAMPLES)
@@ -184,7 +179,7 @@ def alter(
     broker = options.broker()
     before = _fetch_topic(broker, topic)
     answer = broker.send("PATCH", ["topics", topic], body={"settings": wanted, "unset": removed})
-    return options.show(answer, lambda found: topic_view.changes_table(before, found, [*wanted, *removed]))
+    return options.show(answer, topic_view.changes_table(before, answer, [*wanted, *removed]))
 
 
 @app.command(epilog=_DELETE_EXAMPLES)
@@ -249,11 +244,8 @@ def purge(
     if not confirmed(topic_view.purge_question(found, partition, before), yes):
         return EXIT_FAILED
     answer = broker.send("POST", ["admin", "topics", topic, "purge"], body=body)
-    if options.as_json:
-        print_json(answer)
-        return 0
-    print_lines(topic_view.purged_table(answer))
-    if answer["delayed_messages"]:
+    options.show(answer, topic_view.purged_table(answer))
+    if answer["delayed_messages"] and not options.as_json:
         typer.echo(f"{counted(answer['delayed_messages'], 'delayed message')} will still come", err=True)
     return 0
 

@@ -14,7 +14,7 @@ import typer
 
 from goqueue.cli.connection.target import DEFAULT_TIMEOUT, ServerOption, TimeoutOption, broker_at
 from goqueue.cli.terminal.failures import reported
-from goqueue.cli.terminal.styled_lines import print_json, print_lines
+from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.cli.terminal.times import duration_ms, instant_ns, since_ns
 from goqueue.model.units import format_instant_ns
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 
 from goqueue.cli.commands.trace.event_words import event_words, group_words, status_words
 from goqueue.cli.commands.trace.trace_answers import Story
-from goqueue.cli.terminal.styled_lines import Line
+from goqueue.cli.terminal.output import Line
 from goqueue.cli.terminal.tables import shortened
 from goqueue.cli.terminal.time_words import Times, duration
 from goqueue.observe import trace_event as kinds
