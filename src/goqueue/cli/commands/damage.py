@@ -1,7 +1,4 @@
-"""``goqueue damage``: lists messages that a running broker lost to damage, and acknowledges the loss.
-
-Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue damage``: lists messages that a running broker lost to damage, and acknowledges the loss."""
 
 from __future__ import annotations
 

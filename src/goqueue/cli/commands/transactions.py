@@ -1,7 +1,4 @@
-"""``goqueue txn``: lists, shows and aborts transactions.
-
-Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue txn``: lists, shows and aborts transactions."""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
-"""``goqueue bench``: measures the throughput and latency of a running broker from this client.
-
-The measuring code is imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue bench``: measures the throughput and latency of a running broker from this client."""
 
 from __future__ import annotations
 
 import socket
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -40,23 +36,7 @@ _LEAST_SIZE, _MOST_SIZE = 16, 16 << 20
 _MOST_BATCH_BYTES = 64 << 20
 
 
-class Mode(StrEnum):
-    """What to measure."""
-
-    PUBLISH = "publish"
-    CONSUME = "consume"
-    BOTH = "both"
-    QUEUE = "queue"
-    LATENCY = "latency"
-
-
-class Fsync(StrEnum):
-    """The fsync policy of the temporary topic."""
-
-    ALWAYS = "always"
-    INTERVAL = "interval"
-    NEVER = "never"
-
+Mode = Literal["publish", "consume", "both", "queue", "latency"]
 
 MessagesOption = Annotated[
     int | None,
@@ -81,7 +61,8 @@ PartitionsOption = Annotated[
     typer.Option("--partitions", min=1, max=1_000, metavar="N", help="Partitions of the temporary topic. [default: 3]"),
 ]
 FsyncChoice = Annotated[
-    Fsync | None, typer.Option("--fsync", help="Fsync policy of the temporary topic. [default: as the broker is set]")
+    Literal["always", "interval", "never"] | None,
+    typer.Option("--fsync", help="Fsync policy of the temporary topic. [default: as the broker is set]"),
 ]
 ModeOption = Annotated[Mode, typer.Option("--mode", help="What to measure.")]
 RateOption = Annotated[
@@ -106,7 +87,7 @@ def bench(
     options: BrokerOptions,
     messages: MessagesOption = None,
     for_time: ForOption = None,
-    mode: ModeOption = Mode.BOTH,
+    mode: ModeOption = "both",
     size: SizeOption = "100",
     topic: TopicOption = None,
     partitions: PartitionsOption = None,
@@ -134,10 +115,10 @@ def bench(
     broker = options.broker()
     settings: TopicOptions = {"partitions": partitions or 3}
     if fsync is not None:
-        settings["fsync"] = fsync.value
+        settings["fsync"] = fsync
     if topic is not None:
         _check_topic(broker, plan, topic, is_shaped=partitions is not None or fsync is not None)
-        if mode is not Mode.CONSUME and not _confirm_publish(plan, yes):
+        if mode != "consume" and not _confirm_publish(plan, yes):
             return 1
     address = grpc_address(options.server, options.timeout)
     version = broker.get("/version")["version"]
@@ -179,13 +160,13 @@ def _make_plan(
     if messages is not None and for_time is not None:
         raise typer.BadParameter("give --messages or --for, not both", param_hint="--for")
     seconds = None if for_time is None else duration_ms("--for", for_time, least_ms=1, most_ms=_LONGEST_MS) / 1_000
-    if mode is Mode.CONSUME and rate is not None:
+    if mode == "consume" and rate is not None:
         raise typer.BadParameter("--rate is of publishing; mode consume has none of that", param_hint="--rate")
-    if mode is Mode.LATENCY:
+    if mode == "latency":
         rate = rate or _LATENCY_RATE
         if messages is None and seconds is None:
             seconds = _LATENCY_FOR_S
-    elif messages is None and seconds is None and not (mode is Mode.CONSUME and topic is not None):
+    elif messages is None and seconds is None and not (mode == "consume" and topic is not None):
         messages = _MESSAGES
     linger_ms = duration_ms("--linger", linger, most_ms=60_000)
     size_bytes = _size(size)
@@ -195,7 +176,7 @@ def _make_plan(
             f"{batch} messages of {size} are more than 64MiB; at most {most}", param_hint="--batch"
         )
     name = topic or PREFIX + uuid4().hex[:12]
-    return Plan(name, topic is None, mode.value, messages, seconds, size_bytes, batch, producers, rate, linger_ms)
+    return Plan(name, topic is None, mode, messages, seconds, size_bytes, batch, producers, rate, linger_ms)
 
 
 def _size(text: str) -> int:

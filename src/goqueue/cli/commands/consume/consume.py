@@ -6,9 +6,8 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from threading import Event
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -63,14 +62,7 @@ Examples:
 _MOST_PARTITIONS_TOLD = 16
 
 
-class _Format(StrEnum):
-    value = "value"
-    line = "line"
-    json = "json"
-    full = "full"
-    raw = "raw"
-
-
+_Format = Literal["value", "line", "json", "full", "raw"]
 FormatOption = Annotated[
     _Format | None,
     typer.Option("--format", help="What to print of a message; default: line on a terminal, value in a pipe."),
@@ -122,7 +114,7 @@ def consume(
     if group is None and not ack:
         raise typer.BadParameter("--no-ack is about groups; without --group reading takes nothing")
     wait_s = times.duration_ms("--wait", wait, least_ms=100, most_ms=86_400_000) / 1_000
-    put = _printer(_Format.json if options.as_json else format, template, headers=headers)
+    put = _printer("json" if options.as_json else format, template, headers=headers)
 
     from goqueue.cli.connection.wait_notice import announce_outages
     from goqueue.cli.terminal import progress
@@ -275,12 +267,12 @@ def _printer(format: _Format | None, template: str | None, *, headers: bool) -> 
 
     is_terminal = sys.stdout.isatty()
     if format is None and template is None:
-        format = _Format.line if is_terminal else _Format.value
-    if format in (_Format.line, _Format.full):
+        format = "line" if is_terminal else "value"
+    if format in ("line", "full"):
 
         def put_lines(records: Sequence[Record]) -> None:
             width = shutil.get_terminal_size().columns if is_terminal else None
-            if format is _Format.line:
+            if format == "line":
                 lines = [consume_view.record_line(record, width, headers=headers) for record in records]
             else:
                 lines = [each for record in records for each in consume_view.record_lines(record)]
@@ -291,12 +283,12 @@ def _printer(format: _Format | None, template: str | None, *, headers: bool) -> 
 
         return put_lines
     writers = {
-        _Format.json: consume_view.json_lines,
-        _Format.raw: consume_view.raw_values,
-        _Format.value: consume_view.values,
+        "json": consume_view.json_lines,
+        "raw": consume_view.raw_values,
+        "value": consume_view.values,
     }
-    write = consume_view.compile_template(template) if template is not None else writers[format or _Format.value]
-    if is_terminal and format is not _Format.raw:
+    write = consume_view.compile_template(template) if template is not None else writers[format or "value"]
+    if is_terminal and format != "raw":
         # Terminals interpret control characters; a message must not send any.
         return lambda records: write_text(consume_view.escape_lines(write(records)))
     return lambda records: write_bytes(write(records))

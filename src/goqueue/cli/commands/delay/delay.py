@@ -1,7 +1,4 @@
-"""``goqueue delay``: lists, reschedules and cancels delayed messages.
-
-Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue delay``: lists, reschedules and cancels delayed messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``goqueue dlq``: lists, shows and redrives dead letters.
-
-Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue dlq``: lists, shows and redrives dead letters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``goqueue group``: lists and describes groups, shows their lag, resets their offsets, and deletes them.
-
-Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue group``: lists and describes groups, shows their lag, resets their offsets, and deletes them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``goqueue pipeline``: runs bulk work on messages on Spark.
-
-The pipeline runner is imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue pipeline``: runs bulk work on messages on Spark."""
 
 from __future__ import annotations
 

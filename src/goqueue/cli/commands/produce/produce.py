@@ -7,10 +7,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from enum import StrEnum
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -49,12 +48,6 @@ _LONGEST_SEPARATOR = 100
 _MAY_BE_STORED = (
     "from there on some may be stored already: sent again, those are there twice, unless they have a dedup_id (--jsonl)"
 )
-
-
-class _Acks(StrEnum):
-    none = "none"
-    leader = "leader"
-    all = "all"
 
 
 ValuesArgument = Annotated[
@@ -102,7 +95,9 @@ TtlOption = Annotated[str | None, typer.Option("--ttl", metavar="TIME", help="Gr
 RateOption = Annotated[
     int | None, typer.Option("--rate", min=1, max=_MAX_RATE, metavar="N", help="At most this many messages a second.")
 ]
-AcksOption = Annotated[_Acks, typer.Option("--acks", help="When a message counts as stored.")]
+AcksOption = Annotated[
+    Literal["none", "leader", "all"], typer.Option("--acks", help="When a message counts as stored.")
+]
 SkipBadOption = Annotated[
     bool,
     typer.Option("--skip-bad", help="Skip lines that are not valid messages; status 5 if there were any."),
@@ -129,7 +124,7 @@ def produce(
     deliver_at: DeliverAtOption = None,
     ttl: TtlOption = None,
     rate: RateOption = None,
-    acks: AcksOption = _Acks.all,
+    acks: AcksOption = "all",
     skip_bad: SkipBadOption = False,
     print_offsets: OffsetsOption = False,
     quiet: QuietOption = False,
@@ -189,7 +184,7 @@ def produce(
                 bool(sources) and not quiet and not (print_offsets and sys.stdout.isatty()) and not _is_typed(sources)
             )
             with (
-                client.producer(acks=acks.value, delivery_timeout_ms=options.timeout) as producer,
+                client.producer(acks=acks, delivery_timeout_ms=options.timeout) as producer,
                 progress.progress_bar(
                     topic, total, "messages" if total is None else "bytes", is_enabled=shows_bar
                 ) as bar,

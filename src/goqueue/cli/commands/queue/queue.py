@@ -1,7 +1,4 @@
-"""``goqueue queue``: peeks into a group's queue, polls messages and settles them.
-
-Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue queue``: peeks into a group's queue, polls messages and settles them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``goqueue schema``: lists, shows, registers, checks, compares, deletes and configures schemas.
-
-Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue schema``: lists, shows, registers, checks, compares, deletes and configures schemas."""
 
 from __future__ import annotations
 

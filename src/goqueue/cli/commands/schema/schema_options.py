@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -66,12 +65,7 @@ Examples:
 """
 
 
-class SchemaType(StrEnum):
-    avro = "avro"
-    json = "json"
-    protobuf = "protobuf"
-
-
+SchemaType = Literal["avro", "json", "protobuf"]
 SubjectArgument = Annotated[str, typer.Argument(metavar="SUBJECT", help="Such as orders-value.", show_default=False)]
 MaybeSubjectArgument = Annotated[
     str | None, typer.Argument(metavar="SUBJECT", help="Only this subject.", show_default=False)
@@ -111,7 +105,7 @@ def read_draft(file: str, kind: SchemaType | None, references: list[str] | None)
     from goqueue.cli.commands.schema.schema_draft import KIND_NAMES, load_draft
     from goqueue.schemas.parsing import schema_kind
 
-    draft = load_draft(file, None if kind is None else schema_kind(kind.value), references or ())
+    draft = load_draft(file, None if kind is None else schema_kind(kind), references or ())
     if draft.guessed_from:
         notice = f"taken as {KIND_NAMES[draft.kind]}, by {draft.guessed_from}; --type would say otherwise"
         typer.echo(notice, err=True)

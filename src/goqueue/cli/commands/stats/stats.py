@@ -1,7 +1,4 @@
-"""``goqueue stats``: a broker's health and contents, once.
-
-Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue stats``: a broker's health and contents, once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``goqueue top``: a live view of a broker.
-
-Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue top``: a live view of a broker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``goqueue topic``: lists, creates, describes, alters, purges and deletes topics.
-
-Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue topic``: lists, creates, describes, alters, purges and deletes topics."""
 
 from __future__ import annotations
 

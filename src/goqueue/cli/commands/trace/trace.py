@@ -1,14 +1,10 @@
-"""``goqueue trace``: shows the history of a message, or lists recent messages.
-
-Output and HTTP modules are imported on use, so that ``goqueue version`` stays fast.
-"""
+"""``goqueue trace``: shows the history of a message, or lists recent messages."""
 
 from __future__ import annotations
 
 import re
 import time
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -45,12 +41,6 @@ _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
-class _Status(StrEnum):
-    completed = "completed"
-    error = "error"
-    pending = "pending"
-
-
 MessageArgument = Annotated[
     list[str] | None,
     typer.Argument(
@@ -72,7 +62,9 @@ KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Lis
 GroupOption = Annotated[
     str | None, typer.Option("--group", metavar="NAME", help="List messages with events of this group.")
 ]
-StatusOption = Annotated[_Status | None, typer.Option("--status", help="List messages with this status.")]
+StatusOption = Annotated[
+    Literal["completed", "error", "pending"] | None, typer.Option("--status", help="List messages with this status.")
+]
 SlowerOption = Annotated[
     str | None,
     typer.Option("--slower-than", metavar="TIME", help="List messages whose first ack took longer, such as 2s."),
@@ -118,7 +110,7 @@ def trace(
         "partition": partition,
         "key": key,
         "consumer_group": group,
-        "status": status and status.value,
+        "status": status,
         "slower_than": slower_than and f"{duration_ms('--slower-than', slower_than)}ms",
         "start": _start(since, start),
         "end": end and format_instant_ns(instant_ns("--to", end)),
