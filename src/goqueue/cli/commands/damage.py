@@ -62,7 +62,7 @@ def acknowledge(
     If the messages matter, restore the folder from a backup instead.
     """
     where = escape(topic) if partition is None else f"{escape(topic)}/{partition}"
-    if not confirmed(f"Let readers of {where} step over what is lost?", yes):
+    if not confirmed(f"Let readers of {where} step over what is lost?", yes, options):
         return EXIT_FAILED
     body = {} if partition is None else {"partition": partition}
     path = ["admin", "topics", topic, "damage", "acknowledge"]

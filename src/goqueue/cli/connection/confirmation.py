@@ -6,15 +6,14 @@ import sys
 
 import typer
 
-from goqueue.cli.connection.target import in_words
-from goqueue.cli.terminal.running_command import command_arguments
+from goqueue.cli.connection.target import BrokerOptions, in_words
 from goqueue.observe.logs import escape
 
 
-def confirmed(question: str, yes: bool) -> bool:
+def confirmed(question: str, yes: bool, options: BrokerOptions | None = None) -> bool:
     """Whether to go on: True if ``yes``, else the answer of the user at the terminal.
 
-    For a command with the option ``--server`` the broker is printed first, because an environment variable may have
+    For a command on a broker, with its ``options``, the broker is printed first, because an environment variable may have
     chosen another than the one expected. Without a terminal to ask on, a missing ``--yes`` is a usage error. After a
     "no" this prints that nothing was changed, and the command should end with EXIT_FAILED. Ctrl-C counts as "no", and
     raises ``KeyboardInterrupt``. ``question`` is printed as it is: the caller escapes names in it.
@@ -23,10 +22,8 @@ def confirmed(question: str, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise typer.BadParameter("nobody can be asked here; say --yes to do it", param_hint="--yes")
-    arguments = command_arguments()
-    if "server" in arguments:
-        server = arguments["server"]
-        typer.echo(f"the broker is {escape(in_words(str(server) if server else None))}", err=True)
+    if options is not None:
+        typer.echo(f"the broker is {escape(in_words(options.server))}", err=True)
     try:
         agreed = typer.confirm(question, err=True)
     except typer.Abort as abort:

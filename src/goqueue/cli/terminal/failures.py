@@ -12,7 +12,6 @@ import typer
 from goqueue.cli.terminal import interrupts
 from goqueue.cli.terminal.hints import code_and_remedy, is_silence
 from goqueue.cli.terminal.interrupts import EXIT_INTERRUPTED as EXIT_INTERRUPTED
-from goqueue.cli.terminal.running_command import for_command
 from goqueue.model.errors import BrokerUnavailable, DeliveryTimeout, GoQueueError, InvalidRequest, OffsetOutOfRange
 
 EXIT_FAILED = 1
@@ -36,8 +35,7 @@ def reported(command: Callable[P, int]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         interrupts.raise_again()
         try:
-            with for_command(kwargs):
-                status = _status(functools.partial(command, *args, **kwargs))
+            status = _status(functools.partial(command, *args, **kwargs))
         finally:
             interrupts.raise_again()
         raise typer.Exit(status)

@@ -118,7 +118,7 @@ def bench(
         settings["fsync"] = fsync
     if topic is not None:
         _check_topic(broker, plan, topic, is_shaped=partitions is not None or fsync is not None)
-        if mode != "consume" and not _confirm_publish(plan, yes):
+        if mode != "consume" and not _confirm_publish(plan, yes, options):
             return 1
     address = grpc_address(options.server, options.timeout)
     version = broker.get("/version")["version"]
@@ -199,13 +199,14 @@ def _check_topic(broker: BrokerHttp, plan: Plan, topic: str, *, is_shaped: bool)
     broker.send("GET", ["topics", topic])
 
 
-def _confirm_publish(plan: Plan, yes: bool) -> bool:
+def _confirm_publish(plan: Plan, yes: bool, options: BrokerOptions) -> bool:
     """Ask before publishing to an existing topic, whose readers will get the messages."""
     from goqueue.cli.connection.confirmation import confirmed
     from goqueue.observe.logs import escape
 
     how_many = "" if plan.messages is None else f"{plan.messages:,} "
-    return confirmed(f"Publish {how_many}messages of random bytes into {escape(plan.topic)}, to stay there?", yes)
+    question = f"Publish {how_many}messages of random bytes into {escape(plan.topic)}, to stay there?"
+    return confirmed(question, yes, options)
 
 
 def _facts(broker: BrokerHttp, version: str, plan: Plan, done: Bench) -> dict[str, Any]:

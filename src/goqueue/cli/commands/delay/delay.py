@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goqueue.cli.commands.delay.delay_positions import Position, check_partitions, delayed_path, raise_failure
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
@@ -22,6 +21,7 @@ from goqueue.model.units import format_instant_ns
 from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
+    from goqueue.cli.commands.delay.delay_calls import Position
     from goqueue.cli.connection.broker_http import BrokerHttp
 
 _EXAMPLES = """\b
@@ -128,7 +128,7 @@ def cancel(
     if everything:
         if places:
             raise typer.BadParameter("all of them, or those that are named; not both", param_hint="--all")
-        return _cancel_all(broker, topic, yes=yes, as_json=options.as_json)
+        return _cancel_all(options, broker, topic, yes)
     return _cancel_named(broker, topic, _parse_positions(places or []), as_json=options.as_json)
 
 
@@ -144,6 +144,7 @@ def reschedule(
 ) -> int:
     """Reschedule a delayed message, to an earlier or later time."""
     from goqueue.cli.commands.delay import delay_view
+    from goqueue.cli.commands.delay.delay_calls import delayed_path
 
     if (delay is None) == (at is None):
         raise typer.BadParameter("say when it is to be seen: --delay TIME or --at INSTANT")
@@ -174,7 +175,7 @@ def _cancel_named(broker: BrokerHttp, topic: str, positions: list[Position], *, 
     """Cancel messages by offset. Missing ones are reported and the others cancelled; an unknown partition fails
     first."""
     from goqueue.cli.commands.delay import delay_view
-    from goqueue.cli.commands.delay.delay_calls import cancel_each
+    from goqueue.cli.commands.delay.delay_calls import cancel_each, check_partitions, raise_failure
     from goqueue.cli.terminal import progress
 
     check_partitions(broker, topic, positions)
@@ -202,16 +203,19 @@ def _cancel_named(broker: BrokerHttp, topic: str, positions: list[Position], *, 
     return EXIT_FAILED if good < len(done) else 0
 
 
-def _cancel_all(broker: BrokerHttp, topic: str, *, yes: bool, as_json: bool) -> int:
-    from goqueue.cli.commands.delay.delay_calls import cancel_each
+def _cancel_all(options: BrokerOptions, broker: BrokerHttp, topic: str, yes: bool) -> int:
+    from goqueue.cli.commands.delay.delay_calls import cancel_each, raise_failure
     from goqueue.cli.terminal import progress
 
     total = broker.send("GET", ["topics", topic, "delayed"], {"limit": 1})["total"]
-    if total and not confirmed(f"Take back all {total:,} messages that wait in {escape(topic)}?", yes):
+    if total and not confirmed(f"Take back all {total:,} messages that wait in {escape(topic)}?", yes, options):
         return EXIT_FAILED
     good = 0
     failure: GoQueueError | None = None
-    with progress.stoppable() as stop, progress.progress_bar("taking back", total, is_enabled=not as_json) as bar:
+    with (
+        progress.stoppable() as stop,
+        progress.progress_bar("taking back", total, is_enabled=not options.as_json) as bar,
+    ):
         try:
             for positions in _pending_pages(broker, topic):
                 for batch in cancel_each(broker, topic, positions, stop):
@@ -223,7 +227,7 @@ def _cancel_all(broker: BrokerHttp, topic: str, *, yes: bool, as_json: bool) -> 
         except GoQueueError as error:
             failure = error
         was_stopped = stop.is_set()
-    if as_json:
+    if options.as_json:
         print_json({"cancelled": good})
     else:
         typer.echo(f"{good:,} taken back" if total else "nothing waits", err=not total)

@@ -1,4 +1,4 @@
-"""Calls about many delayed messages, in batches that can be stopped in between."""
+"""Calls about delayed messages by their positions, many of them in batches that can be stopped in between."""
 
 from __future__ import annotations
 
@@ -6,14 +6,36 @@ from collections.abc import Iterator, Sequence
 from threading import Event
 from typing import Any, TypeVar
 
-from goqueue.cli.commands.delay.delay_positions import Position, delayed_path
 from goqueue.cli.connection.broker_http import BrokerHttp
 from goqueue.cli.connection.many_calls import ManyCalls
-from goqueue.model.errors import DelayedNotFound, GoQueueError
+from goqueue.model.errors import DelayedNotFound, GoQueueError, PartitionNotFound
+from goqueue.observe.logs import escape
 
 _BATCH_SIZE = 200
 _MOST_VALUE_BYTES = 64 << 10
 Item = TypeVar("Item")
+
+Position = tuple[int, int]
+"""A partition and an offset."""
+
+
+def delayed_path(topic: str, partition: int, offset: int) -> list[str]:
+    return ["topics", topic, "delayed", str(partition), str(offset)]
+
+
+def check_partitions(broker: BrokerHttp, topic: str, positions: Sequence[Position]) -> None:
+    """Raise for a partition that the topic does not have, before anything is changed."""
+    count = int(broker.send("GET", ["topics", topic])["partitions"])
+    for partition, _ in positions:
+        if partition >= count:
+            raise PartitionNotFound(f"topic {escape(topic)} has no partition {partition}; it has {count}, from 0 on")
+
+
+def raise_failure(errors: Sequence[GoQueueError | None]) -> None:
+    """Raise the first error other than that a message is not delayed any more."""
+    for error in errors:
+        if error is not None and not isinstance(error, DelayedNotFound):
+            raise error
 
 
 def cancel_each(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from goqueue.cli.commands.delay.delay_positions import Position
 from goqueue.cli.terminal.message_text import cell_text, key_text, value_line
 from goqueue.cli.terminal.output import Line
 from goqueue.model.errors import GoQueueError
 from goqueue.model.units import parse_instant_ns
+
+if TYPE_CHECKING:
+    from goqueue.cli.commands.delay.delay_calls import Position
 
 _KEY_WIDTH = 20
 _VALUE_WIDTH = 50

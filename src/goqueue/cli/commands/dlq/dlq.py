@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Annotated, Any
 
 import typer
 
-from goqueue.cli.commands.dlq.dlq_filter import (
-    ErrorOption,
-    GroupOption,
-    MessagesOption,
-    SinceOption,
-    UntilOption,
-    filter_parameters,
-    parse_positions,
-)
 from goqueue.cli.connection.confirmation import confirmed
-from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker, topic_argument
+from goqueue.cli.connection.target import (
+    BrokerOptions,
+    TopicArgument,
+    YesOption,
+    complete_groups,
+    on_broker,
+    topic_argument,
+)
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
 from goqueue.cli.terminal.output import print_lines
 from goqueue.cli.terminal.plain_help import command_group
-from goqueue.cli.terminal.times import duration_ms
-from goqueue.model.errors import GoQueueError
+from goqueue.cli.terminal.times import duration_ms, instant_ns, since_ns
+from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.model.fields import shown
+from goqueue.model.units import format_instant_ns, parse_duration_ms
 from goqueue.observe.logs import escape
 
 _EXAMPLES = """\b
@@ -55,8 +56,10 @@ Examples:
   goqueue dlq redrive orders --since 1d --delay 10m --yes
 """
 _MOST_LISTED = 10_000
+_MOST_NAMED = 10_000
 _REDRIVE_PAGE = 500
 _MOST_DELAYED_MS = 3_650 * 86_400_000
+_POSITION = re.compile(r"([0-9]{1,9})[:/]([0-9]{1,18})")
 
 AnyTopicArgument = Annotated[
     str | None,
@@ -64,6 +67,27 @@ AnyTopicArgument = Annotated[
 ]
 PartitionArgument = Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)]
 OffsetArgument = Annotated[int, typer.Argument(metavar="OFFSET", min=0, show_default=False)]
+GroupOption = Annotated[
+    str | None,
+    typer.Option("--group", metavar="NAME", help="Only those of this group.", autocompletion=complete_groups),
+]
+ErrorOption = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error contains this text.")
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Only those dead-lettered since: 2h (ago), or an instant."),
+]
+UntilOption = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Only those dead-lettered before: 2h (ago), or an instant."),
+]
+MessagesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--message", metavar="PARTITION:OFFSET", help="This one, by its position in the dead-letter topic; repeatable."
+    ),
+]
 LimitOption = Annotated[
     int, typer.Option("--limit", min=1, max=_MOST_LISTED, metavar="N", help="How many lines at the most.")
 ]
@@ -95,7 +119,7 @@ def list_letters(
     from goqueue.cli.terminal.message_text import row_fields
 
     broker = options.broker()
-    wanted = filter_parameters(group, error, since, until)
+    wanted = _filter_parameters(group, error, since, until)
     if topic is None:
         return dlq_summary.print_summary(broker, wanted, limit, as_json=options.as_json)
     if options.as_json:
@@ -145,19 +169,18 @@ def redrive(
     """Redrive dead letters to the topics they came from, for the group that dead-lettered them. Each is redriven
     once."""
     from goqueue.cli.commands.dlq import dlq_view
-    from goqueue.cli.commands.dlq.dlq_letters import check_exist
-    from goqueue.cli.commands.dlq.dlq_redrive import DRY_RUN_PAGE, RedriveCounts, redrive_all
+    from goqueue.cli.commands.dlq.dlq_letters import DRY_RUN_PAGE, RedriveCounts, check_exist, redrive_all
 
-    body: dict[str, object] = {**filter_parameters(group, error, since, until)}
+    body: dict[str, object] = {**_filter_parameters(group, error, since, until)}
     if message:
-        body["messages"] = parse_positions(message, "--message")
+        body["messages"] = _parse_positions(message, "--message")
     if rate is not None:
         body["rate"] = rate
     if delay is not None:
         body["delay"] = f"{duration_ms('--delay', delay, most_ms=_MOST_DELAYED_MS)}ms"
     broker = options.broker()
     would = RedriveCounts()
-    is_checked = not message or check_exist(broker, topic, parse_positions(message, "--message"))
+    is_checked = not message or check_exist(broker, topic, _parse_positions(message, "--message"))
     if not is_checked or not redrive_all(
         broker, topic, {**body, "dry_run": True}, DRY_RUN_PAGE, would, what="counting"
     ):
@@ -171,7 +194,7 @@ def redrive(
     failure: GoQueueError | None = None
     if would.matched:
         where = ", ".join(f"{escape(name)} ({count:,})" for name, count in sorted(would.by_topic.items())[:5])
-        if not confirmed(f"Send {_letters_text(would.matched)} back to {where}?", yes):
+        if not confirmed(f"Send {_letters_text(would.matched)} back to {where}?", yes, options):
             return EXIT_FAILED
         try:
             is_whole = redrive_all(broker, topic, body, _page_size(rate), did, what="sending back", total=would.matched)
@@ -196,3 +219,41 @@ def _page_size(rate: float | None) -> int:
 
 def _letters_text(count: int) -> str:
     return "one dead letter" if count == 1 else f"{count:,} dead letters"
+
+
+def _filter_parameters(group: str | None, error: str | None, since: str | None, until: str | None) -> dict[str, str]:
+    """The filter as the broker takes it, in a query or in a body."""
+    wanted = {
+        "group": group,
+        "error": error,
+        "since": since and _parse_time("--since", since),
+        "until": until and _parse_time("--until", until),
+    }
+    return {name: text for name, text in wanted.items() if text is not None}
+
+
+def _parse_time(option: str, text: str) -> str:
+    """Parse an instant, or a duration back from now."""
+    try:
+        parse_duration_ms(text)
+    except InvalidRequest:
+        return format_instant_ns(instant_ns(option, text))
+    return format_instant_ns(min(since_ns(option, text), time.time_ns()))
+
+
+def _parse_position(text: str, option: str) -> tuple[int, int]:
+    """Parse a partition and an offset."""
+    found = _POSITION.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(f"{shown(text)} is no place; write PARTITION:OFFSET, such as 0:17", param_hint=option)
+    return int(found[1]), int(found[2])
+
+
+def _parse_positions(texts: list[str], option: str) -> list[dict[str, int]]:
+    """Parse positions, each once, into the form of a redrive request."""
+    if len(texts) > _MOST_NAMED:
+        raise typer.BadParameter(f"{len(texts)} messages; at most {_MOST_NAMED} at a time", param_hint=option)
+    return [
+        {"partition": partition, "offset": offset}
+        for partition, offset in dict.fromkeys(_parse_position(text, option) for text in texts)
+    ]

@@ -1,18 +1,19 @@
-"""Lists dead letters page by page, and looks up single ones."""
+"""Lists and redrives dead letters page by page, and looks up single ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from goqueue.cli.commands.dlq.dlq_redrive import DRY_RUN_PAGE, RedriveCounts, redrive_all, send_if_any
-from goqueue.model.errors import NotFound
+from goqueue.model.errors import NotFound, TopicNotFound
 from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
     from goqueue.cli.connection.broker_http import BrokerHttp
 
 _PAGE = 1_000
+DRY_RUN_PAGE = 10_000
 
 
 class NoSuchLetter(NotFound):
@@ -27,6 +28,25 @@ class Page(NamedTuple):
     dlq_topic: str | None
     letters: list[dict[str, Any]]
     is_more: bool
+
+
+@dataclass(slots=True)
+class RedriveCounts:
+    """Counts of what a redrive did, or would do."""
+
+    matched: int = 0
+    redriven: int = 0
+    already: int = 0
+    unreachable: int = 0
+    by_topic: dict[str, int] = field(default_factory=dict)
+
+    def add(self, report: dict[str, Any]) -> None:
+        self.matched += report["matched"]
+        self.redriven += report["redriven"]
+        self.already += report["already"]
+        self.unreachable += report["unreachable"]
+        for topic, count in report["by_topic"].items():
+            self.by_topic[topic] = self.by_topic.get(topic, 0) + count
 
 
 def fetch_letter(broker: BrokerHttp, topic: str, partition: int, offset: int) -> tuple[str, dict[str, Any]]:
@@ -86,3 +106,49 @@ def fetch_pages(broker: BrokerHttp, topic: str, wanted: dict[str, str], limit: i
             return
         limit -= len(letters)
         start = {"from_partition": following["partition"], "from_offset": following["offset"]}
+
+
+def redrive_all(
+    broker: BrokerHttp,
+    topic: str,
+    body: dict[str, object],
+    at_once: int,
+    counts: RedriveCounts,
+    *,
+    what: str,
+    total: int | None = None,
+) -> bool:
+    """Redrive everything that matches, and add it up in ``counts``. False if it was stopped between two pages."""
+    from goqueue.cli.terminal import progress
+
+    start: dict[str, int] = {}
+    with progress.stoppable() as stop, progress.progress_bar(what, total, "dead letters") as bar:
+        while not stop.is_set():
+            request = {**body, **start, "limit": at_once}
+            report = send_if_any(broker, "POST", topic, "redrive", body=request)
+            if report is None:
+                return True
+            counts.add(report)
+            bar.advance(report["matched"])
+            if not report["more"]:
+                return True
+            start = {"from_partition": report["next"]["partition"], "from_offset": report["next"]["offset"]}
+    return False
+
+
+def send_if_any(
+    broker: BrokerHttp,
+    method: str,
+    topic: str,
+    last: str,
+    parameters: Mapping[str, str | int] | None = None,
+    body: Mapping[str, object] | None = None,
+) -> Any:
+    """Call the broker. ``None`` for a topic without a dead-letter topic, which is created with its first dead
+    letter."""
+    try:
+        return broker.send(method, ["topics", topic, last], parameters, body)
+    except TopicNotFound:
+        # Raises if the topic itself does not exist.
+        broker.send("GET", ["topics", topic])
+        return None

@@ -11,7 +11,7 @@ from goqueue.model.units import parse_instant_ns
 from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
-    from goqueue.cli.commands.dlq.dlq_redrive import RedriveCounts
+    from goqueue.cli.commands.dlq.dlq_letters import RedriveCounts
 
 _ERROR_WIDTH = 50
 _KEY_WIDTH = 20

@@ -8,12 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from goqueue.cli.connection.target import JsonOption
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, EXIT_PROBLEMS, reported
-from goqueue.cli.terminal.output import print_lines
+from goqueue.cli.terminal.output import Line, print_lines
 from goqueue.model.errors import InvalidRequest, NotFound
+from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
     from threading import Event
@@ -58,7 +60,6 @@ def dump(
     as_json: JsonOption = False,
 ) -> int:
     """Show the contents of a file of a data folder. Works beside a running broker; changes nothing."""
-    from goqueue.cli.commands.folder import dump_view
     from goqueue.cli.terminal import progress
 
     where = Path(path)
@@ -69,9 +70,9 @@ def dump(
         for each in islice(_until(stop, _entries(where, first, full=full)), limit):
             problems = problems or each.get("kind") == "damaged"
             if as_json:
-                typer.echo(dump_view.json_line(each))
+                typer.echo(_json_line(each))
             else:
-                print_lines([dump_view.line(each)])
+                print_lines([_line(each)])
     if stop.is_set():
         return EXIT_INTERRUPTED
     return EXIT_PROBLEMS if problems else 0
@@ -103,3 +104,49 @@ def _entries(path: Path, first: int, *, full: bool) -> Iterator[dict[str, Any]]:
 
 def _is_of_partition(folder: Path) -> bool:
     return folder.name.isdigit() and folder.parent.parent.name in {"logs", "orphans"}
+
+
+def _json_line(entry: dict[str, Any]) -> str:
+    return msgspec.json.encode(entry, enc_hook=_as_text).decode()
+
+
+def _line(entry: dict[str, Any]) -> Line:
+    kind = entry["kind"]
+    if kind == "message":
+        return _message(entry)
+    if kind == "events":
+        events = entry["events"] if "events" in entry else entry["value"]
+        return [*_position_spans(entry), (f"  {_display_text(events)}", "")]
+    if kind in {"damaged", "torn"} and "position" in entry:
+        text = (
+            f"{kind}: {entry['size']} bytes from byte {entry['position']} of {entry['segment']} on are {entry['what']}"
+        )
+        return [(text, "bold red" if kind == "damaged" else "yellow")]
+    rest = "  ".join(f"{name} {_display_text(value)}" for name, value in entry.items() if name != "kind")
+    return [(f"{kind}: ", "dim"), (rest, "")]
+
+
+def _position_spans(entry: dict[str, Any]) -> Line:
+    where = f"  at byte {entry['position']}, {entry['size']} bytes  {entry['time']}"
+    return [(f"{entry['offset']}", "bold"), (where, "dim")]
+
+
+def _message(entry: dict[str, Any]) -> Line:
+    spans = [*_position_spans(entry), (f"  {entry['lane']}", "")]
+    if entry["flags"]:
+        spans.append((f"  [{', '.join(entry['flags'])}]", "yellow"))
+    if entry["key"] is not None:
+        spans.append((f"  {escape(entry['key'])}", "cyan"))
+    if entry["headers"]:
+        spans.append((f"  {_display_text(entry['headers'])}", "dim"))
+    if entry["value"] is not None:
+        spans.append((f"  {escape(entry['value'])}", ""))
+    return spans
+
+
+def _display_text(value: object) -> str:
+    return escape(value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=_as_text).decode())
+
+
+def _as_text(value: object) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

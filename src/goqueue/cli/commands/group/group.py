@@ -194,7 +194,7 @@ def reset(
         if not options.as_json and not yes:
             print_lines(group_view.moves_table(moves))
         question = f"Set {escape(group)} to {escape(to)} in {escape(topic)}?"
-        if not confirmed(question, yes):
+        if not confirmed(question, yes, options):
             return EXIT_FAILED
         moves = group_reset.carry_out(broker, group, topic, wanted, partition, moves)
     if options.as_json:
@@ -226,9 +226,8 @@ def delete(
                 f"group {escape(each['group_id'])} has {members}: they must leave first. Nothing was deleted"
             )
     ids = [each["group_id"] for each in found]
-    if ids and not confirmed(
-        f"Delete {', '.join(map(escape, ids))}, and forget what is done? That cannot be undone.", yes
-    ):
+    question = f"Delete {', '.join(map(escape, ids))}, and forget what is done? That cannot be undone."
+    if ids and not confirmed(question, yes, options):
         return EXIT_FAILED
     delete_each(ids, lambda name: broker.send("DELETE", ["groups", name]), GroupNotFound, as_json=options.as_json)
     return 0

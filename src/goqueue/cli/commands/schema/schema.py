@@ -272,7 +272,7 @@ def delete(
     require_subject(subject)
     which = {None: "all versions", "latest": "the latest version"}.get(version, f"version {version}")
     how = " for good; that cannot be undone" if permanent else ""
-    if not confirmed(f"Delete {which} of {escape(subject)}{how}?", yes):
+    if not confirmed(f"Delete {which} of {escape(subject)}{how}?", yes, options):
         return EXIT_FAILED
     gone = registry.delete(subject, version, permanent=permanent)
     how = "deleted for good" if permanent else "deleted"

@@ -196,7 +196,7 @@ def delete(
         names = ", ".join(escape(each["name"]) for each in found[:_MOST_NAMED])
         more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
         held = at_most_messages(sum(each["total_messages"] for each in found))
-        if not confirmed(f"Delete {names}{more} with {held}? That cannot be undone.", yes):
+        if not confirmed(f"Delete {names}{more} with {held}? That cannot be undone.", yes, options):
             return EXIT_FAILED
     delete_each(
         [each["name"] for each in found],
@@ -238,7 +238,7 @@ def purge(
         body["before"] = format_instant_ns(times.past_ns("--before", before))
     broker = options.broker()
     found = _fetch_topic(broker, topic)
-    if not confirmed(topic_view.purge_question(found, partition, before), yes):
+    if not confirmed(topic_view.purge_question(found, partition, before), yes, options):
         return EXIT_FAILED
     answer = broker.send("POST", ["admin", "topics", topic, "purge"], body=body)
     options.show(answer, topic_view.purged_table(answer))
