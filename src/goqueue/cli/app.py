@@ -5,8 +5,6 @@ Heavy modules are imported only by the commands that need them, so printing the 
 
 from __future__ import annotations
 
-import ipaddress
-import platform
 import sys
 from typing import Annotated
 
@@ -44,7 +42,9 @@ from goqueue.cli.settings.config_options import (
 )
 from goqueue.cli.terminal import plain_help
 from goqueue.cli.terminal.failures import reported
+from goqueue.cli.terminal.output import print_answer
 from goqueue.model.logging import get_logger
+from goqueue.observe.logs import configure
 from goqueue.version import __version__
 
 _log = get_logger(__name__)
@@ -124,7 +124,6 @@ def serve(
     settings = load(config, flags, assign).config
 
     from goqueue.api.server import serve as run_server
-    from goqueue.observe.logs import configure
 
     configure(settings.log.format, settings.log.level)
     for host in sorted({settings.http.host, settings.grpc.host if settings.grpc.enabled else settings.http.host}):
@@ -191,7 +190,7 @@ app.command(epilog=dump.EXAMPLES)(dump.dump)
 @reported
 def version(as_json: JsonOption = False) -> int:
     """Print the version of this command; 'goqueue stats' has the broker's."""
-    from goqueue.cli.terminal.output import print_answer
+    import platform
 
     answer = {"version": __version__, "python_version": platform.python_version()}
     return print_answer(answer, f"goqueue {__version__}", as_json=as_json)
@@ -209,6 +208,8 @@ def warn_if_exposed(host: str) -> None:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a listener on ``host``. Names other than localhost count as reachable."""
+    import ipaddress
+
     if host.lower() == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
 """One module or one room for each command of ``goqueue``.
 
-What writes output, measures or calls a broker is imported on use, so that ``goqueue version`` stays fast.
+What measures, calls a broker or reads its files is imported on use, so that ``goqueue version`` stays fast.
 """

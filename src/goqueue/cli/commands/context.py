@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from goqueue.cli.connection import contexts
 from goqueue.cli.connection.target import SERVER_VARIABLE, JsonOption, in_words, resolve_broker
+from goqueue.cli.terminal import tables
 from goqueue.cli.terminal.failures import reported
 from goqueue.cli.terminal.output import print_answer, print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
@@ -40,7 +42,6 @@ app = command_group("Name brokers, and choose the one that commands talk to.", _
 @reported
 def add(name: NameArgument, url: UrlArgument, grpc: GrpcOption = "", as_json: JsonOption = False) -> int:
     """Name a broker, or change the address of a name."""
-    from goqueue.cli.connection import contexts
     from goqueue.cli.connection.broker_http import host_of
 
     host_of(url)
@@ -61,9 +62,6 @@ def add(name: NameArgument, url: UrlArgument, grpc: GrpcOption = "", as_json: Js
 @reported
 def list_contexts(as_json: JsonOption = False) -> int:
     """List the contexts, and mark the current one."""
-    from goqueue.cli.connection import contexts
-    from goqueue.cli.terminal import tables
-
     saved = contexts.load()
     if as_json:
         # All fields: the file omits empty ones.
@@ -85,8 +83,6 @@ def list_contexts(as_json: JsonOption = False) -> int:
 @reported
 def use(name: NameArgument, as_json: JsonOption = False) -> int:
     """Make a context the current one."""
-    from goqueue.cli.connection import contexts
-
     saved = contexts.load()
     context = saved.get(name)
     saved.current = name
@@ -101,8 +97,6 @@ def use(name: NameArgument, as_json: JsonOption = False) -> int:
 @reported
 def remove(name: NameArgument, as_json: JsonOption = False) -> int:
     """Remove a context. If it is the current one, there is none afterwards."""
-    from goqueue.cli.connection import contexts
-
     saved = contexts.load()
     answer = {**_context_json(saved, name), "current": False}
     was_current = saved.current == name

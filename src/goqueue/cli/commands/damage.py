@@ -8,6 +8,7 @@ import typer
 
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker
+from goqueue.cli.terminal import tables
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS
 from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
@@ -101,8 +102,6 @@ def _print_failing_topics(broker: BrokerHttp, topic: str | None = None) -> bool:
 
 
 def _losses_table(found: list[dict[str, Any]]) -> Any:
-    from goqueue.cli.terminal import tables
-
     titles = ["topic", "partition", "first offset", "last offset", "found", "acknowledged"]
     rows = [
         [

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from goqueue.cli.connection.target import BrokerOptions, on_broker
+from goqueue.cli.terminal import tables
 from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
+from goqueue.cli.terminal.tables import shortened
+from goqueue.cli.terminal.times import Times, duration
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.units import parse_instant_ns
+from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,8 +116,6 @@ def abort(options: BrokerOptions, transaction_id: IdArgument, reason: ReasonOpti
 @on_broker
 def stats(options: BrokerOptions) -> int:
     """Show how many transactions are open, and how many ended since the broker started."""
-    from goqueue.cli.terminal import tables
-
     answer = options.broker().get("/transactions/stats")
     rows = [[COUNT_LABELS.get(name, name.replace("_", " ")), str(value)] for name, value in answer.items()]
     return options.show(answer, tables.table(["transactions", ""], rows))
@@ -128,11 +130,6 @@ def _check_id(transaction_id: str) -> None:
 def _transactions_table(found: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     """The table of transactions. Names are cut where a line would be too long; ``--json`` has them in full."""
     from rich.cells import cell_len
-
-    from goqueue.cli.terminal import tables
-    from goqueue.cli.terminal.tables import shortened
-    from goqueue.cli.terminal.time_words import duration
-    from goqueue.observe.logs import escape
 
     titles = ["id", "name", "state", "age", "ends in", "messages", "topics"]
     rows = [
@@ -164,10 +161,6 @@ def _application_key(each: dict[str, Any]) -> str:
 
 
 def _detail_lines(answer: dict[str, Any], now_ns: int) -> Iterator[Line]:
-    from goqueue.cli.terminal import tables
-    from goqueue.cli.terminal.time_words import Times, duration
-    from goqueue.observe.logs import escape
-
     def moment(instant: str) -> str:
         at_ns = parse_instant_ns(instant)
         span = duration(abs(at_ns - now_ns))

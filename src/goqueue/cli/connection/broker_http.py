@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import msgspec
 
+from goqueue.cli.connection import contexts
 from goqueue.model.config import Config
 from goqueue.model.errors import BrokerUnavailable, InvalidRequest, error_from
 from goqueue.model.fields import did_you_mean, shown
@@ -179,8 +180,6 @@ def parse_address(server: str) -> SplitResult:
 
 def _no_context(server: str) -> str:
     """A hint for an address that may be a mistyped context name; empty if it cannot be one."""
-    from goqueue.cli.connection import contexts
-
     if not contexts.can_be_name(server):
         return ""
     with suppress(InvalidRequest):

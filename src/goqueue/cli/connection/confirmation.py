@@ -13,9 +13,9 @@ from goqueue.observe.logs import escape
 def confirmed(question: str, yes: bool, options: BrokerOptions | None = None) -> bool:
     """Whether to go on: True if ``yes``, else the answer of the user at the terminal.
 
-    For a command on a broker, with its ``options``, the broker is printed first, because an environment variable may have
-    chosen another than the one expected. Without a terminal to ask on, a missing ``--yes`` is a usage error. After a
-    "no" this prints that nothing was changed, and the command should end with EXIT_FAILED. Ctrl-C counts as "no", and
+    With the ``options`` of a command on a broker, the broker is printed first, because an environment variable may
+    have chosen another than the one expected. Without a terminal to ask on, a missing ``--yes`` is a usage error. After
+    a "no" this prints that nothing was changed, and the command should end with EXIT_FAILED. Ctrl-C counts as "no", and
     raises ``KeyboardInterrupt``. ``question`` is printed as it is: the caller escapes names in it.
     """
     if yes:

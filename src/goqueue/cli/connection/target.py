@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, TypeVar
 
 import typer
 
+from goqueue.cli.connection import contexts
 from goqueue.cli.terminal.failures import reported
 from goqueue.cli.terminal.output import Line, print_answer
 from goqueue.model.errors import GoQueueError, InvalidRequest
@@ -96,7 +97,6 @@ class NoGrpc(InvalidRequest):
 
 def resolve_broker(server: str | None) -> Context:
     """The address of the broker to talk to."""
-    from goqueue.cli.connection import contexts
     from goqueue.cli.connection.broker_http import default_server
 
     address = server or os.environ.get(SERVER_VARIABLE)
@@ -112,8 +112,6 @@ def resolve_broker(server: str | None) -> Context:
 
 def in_words(server: str | None) -> str:
     """The broker's address and where it was configured, for questions before data is destroyed."""
-    from goqueue.cli.connection import contexts
-
     address = resolve_broker(server).server
     if server:
         return f"{address} (--server {server})" if server != address else address

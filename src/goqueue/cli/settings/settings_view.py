@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from goqueue.cli.terminal import tables
 from goqueue.model.fields import FieldSpec, shown
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ def settings_table(
     declared: Mapping[str, FieldSpec], settings: Mapping[str, Any], overrides: Sequence[str], own: str
 ) -> Iterator[Line]:
     """Every setting as a table; overridden ones are marked with ``own``, the others are the broker's defaults."""
-    from goqueue.cli.terminal import tables
-
     rows = [
         [name, format_value(declared, name, value), own if name in overrides else ""]
         for name, value in settings.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from goqueue.cli.terminal.time_words import duration
+from goqueue.cli.terminal.times import duration
 from goqueue.model.clock import NANOS_PER_SECOND
 
 NOTHING = "-"

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from goqueue.cli.terminal.output import Line
+from goqueue.cli.terminal.tables import shortened
 from goqueue.observe.logs import escape
 
 _MOST_LINES = 200
@@ -47,8 +48,6 @@ def value_line(message: dict[str, Any], most: int) -> str:
 
 def cell_text(text: str, most: int) -> str:
     """The beginning of a text, escaped, at most ``most`` columns wide."""
-    from goqueue.cli.terminal.tables import shortened
-
     # Cut first: a value may have a megabyte, and a cell shows forty characters.
     return shortened(escape(text[: most + 1]), most, "…")
 

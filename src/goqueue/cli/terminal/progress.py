@@ -14,6 +14,8 @@ from threading import Event
 from types import FrameType
 from typing import Protocol
 
+from goqueue.cli.terminal import figure_words
+
 _CHECK_EVERY_S = 0.05
 
 
@@ -45,8 +47,6 @@ def progress_bar(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
-
-    from goqueue.cli.terminal import figure_words
 
     def amount(number: float) -> str:
         return figure_words.size(number) if unit == "bytes" else f"{int(number):,}"

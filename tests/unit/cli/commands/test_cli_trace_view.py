@@ -15,7 +15,7 @@ from goqueue.cli.commands.trace.trace_answers import Story, parse_page, parse_st
 from goqueue.cli.commands.trace.trace_view import OutputFormat, stories_table, story_lines
 from goqueue.cli.connection.broker_http import NoBroker
 from goqueue.cli.terminal.output import plain_text
-from goqueue.cli.terminal.time_words import Times, duration
+from goqueue.cli.terminal.times import Times, duration
 from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.units import parse_instant_ns
 

@@ -12,7 +12,9 @@ import msgspec
 import typer
 
 from goqueue.cli.connection.target import BrokerOptions, on_broker
+from goqueue.cli.terminal import progress
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
+from goqueue.cli.terminal.figure_words import size
 from goqueue.cli.terminal.output import print_json
 from goqueue.model.errors import InvalidRequest
 
@@ -71,7 +73,6 @@ def backup(
         to_file,
         to_standard_output,
     )
-    from goqueue.cli.terminal import progress
 
     compress = compress or file.endswith(".zst")
     if data is not None and options.server is not None:
@@ -124,7 +125,6 @@ def _copy(source: Source, output: Output, bar: Bar) -> Manifest:
 
 def _print_result(file: str, manifest: Manifest, written: int, seconds: float, compress: bool, as_json: bool) -> None:
     from goqueue.cli.commands.backup.backup_view import summary_json, summary_text
-    from goqueue.cli.terminal.figure_words import size
 
     result = summary_json(manifest) | {
         "file": file,

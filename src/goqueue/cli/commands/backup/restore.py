@@ -11,6 +11,7 @@ import typer
 
 from goqueue.cli.connection.target import JsonOption
 from goqueue.cli.settings.config_options import data_folder
+from goqueue.cli.terminal import progress
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, reported
 from goqueue.cli.terminal.output import print_json
 
@@ -53,7 +54,6 @@ def restore(
     from goqueue.cli.commands.backup.backup_input import from_file
     from goqueue.cli.commands.backup.backup_output import Stopped, stopped_by_signals
     from goqueue.cli.commands.backup.restore_folder import restore_into
-    from goqueue.cli.terminal import progress
     from goqueue.storage.backup.backup_reader import Nowhere
 
     if not file:

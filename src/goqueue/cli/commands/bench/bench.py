@@ -10,7 +10,10 @@ import typer
 from goqueue.cli.connection.target import BrokerOptions, YesOption, on_broker
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
 from goqueue.cli.terminal.output import print_json, print_lines
+from goqueue.cli.terminal.times import duration_ms
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.units import parse_size_bytes
+from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
     from goqueue.cli.commands.bench.bench_run import Bench
@@ -155,7 +158,6 @@ def _make_plan(
 
     from goqueue.cli.commands.bench.bench_run import PREFIX
     from goqueue.cli.commands.bench.bench_stage import Plan
-    from goqueue.cli.terminal.times import duration_ms
 
     if messages is not None and for_time is not None:
         raise typer.BadParameter("give --messages or --for, not both", param_hint="--for")
@@ -180,8 +182,6 @@ def _make_plan(
 
 
 def _size(text: str) -> int:
-    from goqueue.model.units import parse_size_bytes
-
     try:
         found = parse_size_bytes(text)
     except InvalidRequest as error:
@@ -202,7 +202,6 @@ def _check_topic(broker: BrokerHttp, plan: Plan, topic: str, *, is_shaped: bool)
 def _confirm_publish(plan: Plan, yes: bool, options: BrokerOptions) -> bool:
     """Ask before publishing to an existing topic, whose readers will get the messages."""
     from goqueue.cli.connection.confirmation import confirmed
-    from goqueue.observe.logs import escape
 
     how_many = "" if plan.messages is None else f"{plan.messages:,} "
     question = f"Publish {how_many}messages of random bytes into {escape(plan.topic)}, to stay there?"

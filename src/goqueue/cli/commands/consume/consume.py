@@ -19,9 +19,9 @@ from goqueue.cli.connection.target import (
     on_broker,
     resolve_broker,
 )
-from goqueue.cli.terminal import times
+from goqueue.cli.terminal import progress, times
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
-from goqueue.cli.terminal.output import plain_text, print_lines
+from goqueue.cli.terminal.output import discard_output, plain_text, print_lines, write_bytes, write_text
 from goqueue.model.errors import InvalidMessage
 from goqueue.model.fields import shown
 from goqueue.model.message import parse_priority
@@ -175,8 +175,6 @@ def consume(
     put = _printer("json" if options.as_json else format, template, headers=headers)
 
     from goqueue.cli.connection.wait_notice import announce_outages
-    from goqueue.cli.terminal import progress
-    from goqueue.cli.terminal.output import discard_output
 
     printed, stop = _PrintRun(limit), Event()
     announces = follow and (sys.stderr.isatty() or not options.as_json)
@@ -321,7 +319,6 @@ def _decoder(client: Client) -> Callable[[bytes], bytes]:
 def _printer(format: _Format | None, template: str | None, *, headers: bool) -> Callable[[Sequence[Record]], None]:
     """The function that prints messages; what it printed is flushed when it returns."""
     from goqueue.cli.commands.consume import consume_view
-    from goqueue.cli.terminal.output import write_bytes, write_text
 
     is_terminal = sys.stdout.isatty()
     if format is None and template is None:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from goqueue.cli.commands.delay import delay_view
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import BrokerOptions, TopicArgument, YesOption, on_broker
+from goqueue.cli.terminal import progress
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
-from goqueue.cli.terminal.output import print_json, print_lines
+from goqueue.cli.terminal.message_text import row_fields
+from goqueue.cli.terminal.output import JsonList, print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.times import duration_ms, instant_ns
 from goqueue.model.errors import GoQueueError
@@ -72,11 +75,7 @@ app = command_group("List delayed messages, reschedule or cancel them.", _EXAMPL
 @on_broker
 def list_delayed(options: BrokerOptions, topic: TopicArgument, limit: LimitOption = 20) -> int:
     """List the delayed messages of a topic, the next due first."""
-    from goqueue.cli.commands.delay import delay_view
     from goqueue.cli.commands.delay.delay_calls import fetch_values
-    from goqueue.cli.terminal import progress
-    from goqueue.cli.terminal.message_text import row_fields
-    from goqueue.cli.terminal.output import JsonList
 
     broker = options.broker()
     answer = broker.send("GET", ["topics", topic, "delayed"], {"limit": limit})
@@ -143,7 +142,6 @@ def reschedule(
     at: AtOption = None,
 ) -> int:
     """Reschedule a delayed message, to an earlier or later time."""
-    from goqueue.cli.commands.delay import delay_view
     from goqueue.cli.commands.delay.delay_calls import delayed_path
 
     if (delay is None) == (at is None):
@@ -174,9 +172,7 @@ def _parse_positions(texts: list[str]) -> list[Position]:
 def _cancel_named(broker: BrokerHttp, topic: str, positions: list[Position], *, as_json: bool) -> int:
     """Cancel messages by offset. Missing ones are reported and the others cancelled; an unknown partition fails
     first."""
-    from goqueue.cli.commands.delay import delay_view
     from goqueue.cli.commands.delay.delay_calls import cancel_each, check_partitions, raise_failure
-    from goqueue.cli.terminal import progress
 
     check_partitions(broker, topic, positions)
     done: list[tuple[Position, GoQueueError | None]] = []
@@ -205,7 +201,6 @@ def _cancel_named(broker: BrokerHttp, topic: str, positions: list[Position], *, 
 
 def _cancel_all(options: BrokerOptions, broker: BrokerHttp, topic: str, yes: bool) -> int:
     from goqueue.cli.commands.delay.delay_calls import cancel_each, raise_failure
-    from goqueue.cli.terminal import progress
 
     total = broker.send("GET", ["topics", topic, "delayed"], {"limit": 1})["total"]
     if total and not confirmed(f"Take back all {total:,} messages that wait in {escape(topic)}?", yes, options):

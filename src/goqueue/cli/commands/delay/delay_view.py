@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from goqueue.cli.terminal import tables
 from goqueue.cli.terminal.message_text import cell_text, key_text, value_line
 from goqueue.cli.terminal.output import Line
+from goqueue.cli.terminal.times import Times, duration
 from goqueue.model.errors import GoQueueError
 from goqueue.model.units import parse_instant_ns
 
@@ -19,9 +21,6 @@ _VALUE_WIDTH = 50
 
 def delayed_table(messages: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     """A row for each delayed message."""
-    from goqueue.cli.terminal import tables
-    from goqueue.cli.terminal.time_words import Times, duration
-
     rows = []
     for each in messages:
         left_ns = parse_instant_ns(each["deliver_at"]) - now_ns
@@ -40,8 +39,6 @@ def delayed_table(messages: Sequence[dict[str, Any]], now_ns: int) -> Iterator[L
 
 
 def due_text(instant: str, now_ns: int) -> str:
-    from goqueue.cli.terminal.time_words import Times, duration
-
     left_ns = parse_instant_ns(instant) - now_ns
     return f"at {Times().later(instant, now_ns)}, in {duration(left_ns)}" if left_ns > 0 else "now"
 
@@ -54,7 +51,5 @@ def outcome_json(position: Position, error: GoQueueError | None) -> dict[str, An
 
 def failures_table(done: Sequence[tuple[Position, GoQueueError | None]]) -> Iterator[Line]:
     """The messages that could not be cancelled, and why."""
-    from goqueue.cli.terminal import tables
-
     rows = [[str(partition), str(offset), str(error)] for (partition, offset), error in done if error is not None]
     return tables.table(["partition", "offset", "problem"], rows)

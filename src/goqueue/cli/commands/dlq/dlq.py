@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from goqueue.cli.commands.dlq import dlq_view
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import (
     BrokerOptions,
@@ -18,6 +19,7 @@ from goqueue.cli.connection.target import (
     topic_argument,
 )
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
+from goqueue.cli.terminal.message_text import row_fields
 from goqueue.cli.terminal.output import print_lines
 from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.times import duration_ms, instant_ns, since_ns
@@ -116,7 +118,6 @@ def list_letters(
     """List a topic's dead letters. Without a topic: which topics have any, how many, from which group and why."""
     from goqueue.cli.commands.dlq import dlq_summary, dlq_view
     from goqueue.cli.commands.dlq.dlq_letters import fetch_pages, print_pages_json
-    from goqueue.cli.terminal.message_text import row_fields
 
     broker = options.broker()
     wanted = _filter_parameters(group, error, since, until)
@@ -143,7 +144,6 @@ def list_letters(
 @on_broker
 def show(options: BrokerOptions, topic: TopicArgument, partition: PartitionArgument, offset: OffsetArgument) -> int:
     """Show one dead letter: its value, where it came from, which group dead-lettered it and why."""
-    from goqueue.cli.commands.dlq import dlq_view
     from goqueue.cli.commands.dlq.dlq_letters import fetch_letter
 
     dlq_topic, letter = fetch_letter(options.broker(), topic, partition, offset)
@@ -168,7 +168,6 @@ def redrive(
 ) -> int:
     """Redrive dead letters to the topics they came from, for the group that dead-lettered them. Each is redriven
     once."""
-    from goqueue.cli.commands.dlq import dlq_view
     from goqueue.cli.commands.dlq.dlq_letters import DRY_RUN_PAGE, RedriveCounts, check_exist, redrive_all
 
     body: dict[str, object] = {**_filter_parameters(group, error, since, until)}

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from goqueue.cli.terminal import progress
+from goqueue.cli.terminal.output import JsonList
 from goqueue.model.errors import NotFound, TopicNotFound
 from goqueue.observe.logs import escape
 
@@ -73,8 +75,6 @@ def check_exist(broker: BrokerHttp, topic: str, positions: list[dict[str, int]])
 
 def print_pages_json(found: Iterator[Page]) -> None:
     """Print pages as they come. After an error the document is still completed."""
-    from goqueue.cli.terminal.output import JsonList
-
     document = JsonList("messages")
     is_more = True
     try:
@@ -119,8 +119,6 @@ def redrive_all(
     total: int | None = None,
 ) -> bool:
     """Redrive everything that matches, and add it up in ``counts``. False if it was stopped between two pages."""
-    from goqueue.cli.terminal import progress
-
     start: dict[str, int] = {}
     with progress.stoppable() as stop, progress.progress_bar(what, total, "dead letters") as bar:
         while not stop.is_set():

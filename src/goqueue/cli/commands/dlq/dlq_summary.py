@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from goqueue.cli.commands.dlq.dlq_view import NO_GROUP
+from goqueue.cli.terminal import progress, tables
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
 from goqueue.cli.terminal.message_text import cell_text
 from goqueue.cli.terminal.output import print_json, print_lines
@@ -40,9 +42,6 @@ class LetterCount:
 
 
 def print_summary(broker: BrokerHttp, wanted: dict[str, str], limit: int, *, as_json: bool) -> int:
-    from goqueue.cli.commands.dlq.dlq_view import NO_GROUP
-    from goqueue.cli.terminal import progress, tables
-
     counts: dict[tuple[str, ...], LetterCount] = {}
     is_whole = True
     with progress.stoppable() as stop, progress.progress_bar("looking", None, "topics", is_enabled=not as_json) as bar:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from goqueue.cli.terminal import tables
 from goqueue.cli.terminal.message_text import INDENT, cell_text, header_lines, key_text, position_of, value_lines
 from goqueue.cli.terminal.output import Line
+from goqueue.cli.terminal.times import Times, duration
 from goqueue.model.units import parse_instant_ns
 from goqueue.observe.logs import escape
 
@@ -20,9 +22,6 @@ NO_GROUP = "(refused at publish)"
 
 def letters_table(letters: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     """A row for each dead letter."""
-    from goqueue.cli.terminal import tables
-    from goqueue.cli.terminal.time_words import Times
-
     rows = [
         [
             str(each["partition"]),
@@ -43,7 +42,6 @@ def letters_table(letters: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Li
 
 def letter_lines(dlq_topic: str, letter: dict[str, Any], now_ns: int) -> Iterator[Line]:
     """One dead letter in full."""
-    from goqueue.cli.terminal.time_words import Times, duration
 
     def moment(instant: str) -> str:
         return f"{Times().later(instant, now_ns)} ({duration(max(0, now_ns - parse_instant_ns(instant)))} ago)"
@@ -75,8 +73,6 @@ def origin_position(letter: dict[str, Any]) -> str:
 
 def dry_run_table(counts: RedriveCounts) -> Iterator[Line]:
     """The result of a dry run."""
-    from goqueue.cli.terminal import tables
-
     rows = [[f"would go back to {topic}", f"{count:,}"] for topic, count in sorted(counts.by_topic.items())]
     if not rows:
         rows = [["would go back", "0"]]

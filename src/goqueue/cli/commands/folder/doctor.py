@@ -14,7 +14,9 @@ import typer
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import JsonOption, YesOption
 from goqueue.cli.settings.config_options import ConfigOption, DataOption, data_folder, load
+from goqueue.cli.terminal import progress
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PROBLEMS, reported
+from goqueue.cli.terminal.figure_words import size
 from goqueue.cli.terminal.output import print_answer, print_lines
 from goqueue.model.errors import DataFolderLocked, NotFound, TopicNotFound
 from goqueue.observe.logs import escape
@@ -137,8 +139,6 @@ def _locked(root: Path) -> Iterator[None]:
 def _check(root: Path, options: CheckupOptions) -> Report | None:
     """The report; ``None`` if it was stopped, which has been printed then."""
     from goqueue.broker.checkup.folder_checkup import Checkup, log_bytes
-    from goqueue.cli.terminal import progress
-    from goqueue.cli.terminal.figure_words import size
 
     total = log_bytes(root, options.topic)
     with _muted_log(), progress.stoppable() as stop, progress.progress_bar("checking", total, "bytes") as bar:

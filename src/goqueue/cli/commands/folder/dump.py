@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from goqueue.cli.connection.target import JsonOption
+from goqueue.cli.terminal import progress
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, EXIT_PROBLEMS, reported
 from goqueue.cli.terminal.output import Line, print_lines
 from goqueue.model.errors import InvalidRequest, NotFound
@@ -60,8 +61,6 @@ def dump(
     as_json: JsonOption = False,
 ) -> int:
     """Show the contents of a file of a data folder. Works beside a running broker; changes nothing."""
-    from goqueue.cli.terminal import progress
-
     where = Path(path)
     if not where.exists():
         raise NoSuchFile(f"there is no file or folder {where}")

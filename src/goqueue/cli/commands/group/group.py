@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from goqueue.cli.commands.group import group_reset, group_view
 from goqueue.cli.connection.bulk_delete import delete_each, look_up_all
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import (
@@ -18,6 +19,7 @@ from goqueue.cli.connection.target import (
     on_broker,
     require_topic_name,
 )
+from goqueue.cli.terminal import times
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_PROBLEMS
 from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
@@ -98,8 +100,6 @@ class NotRead(NotFound):
 @on_broker
 def list_groups(options: BrokerOptions) -> int:
     """List groups: mode, members, messages in flight and lag."""
-    from goqueue.cli.commands.group import group_view
-
     broker = options.broker()
     found = []
     for name in broker.get("/groups")["groups"]:
@@ -121,8 +121,6 @@ def list_groups(options: BrokerOptions) -> int:
 def describe(options: BrokerOptions, group: GroupArgument) -> int:
     """Show a group: its settings, its members and the partitions they own, and its committed offset in each
     partition."""
-    from goqueue.cli.commands.group import group_view
-
     answer = _fetch_group(options.broker(), group)
     return options.show(answer, group_view.group_lines(answer))
 
@@ -143,14 +141,11 @@ def lag(
     ] = None,
 ) -> int:
     """Show how many messages a group still has to process: in total, and in each partition."""
-    from goqueue.cli.commands.group import group_view
-
     broker = options.broker()
     if watch:
         if at_most is not None:
             raise typer.BadParameter("--watch goes on until it is interrupted, --at-most looks once; use one of them")
         from goqueue.cli.commands.group import lag_watch
-        from goqueue.cli.terminal import times
 
         pause_ms = times.duration_ms("--every", every, least_ms=100, most_ms=3_600_000)
         return lag_watch.watch(lambda: _fetch_lag(broker, group, topic), pause_ms / 1_000, as_json=options.as_json)
@@ -184,8 +179,6 @@ def reset(
 ) -> int:
     """Move a group back or forward in a topic. Delivery goes on at the new offset, and receipts of messages in flight
     there become void."""
-    from goqueue.cli.commands.group import group_reset, group_view
-
     broker = options.broker()
     wanted = group_reset.parse_target(to)
     now = _fetch_group(broker, group)

@@ -15,7 +15,7 @@ from goqueue.cli.connection.target import JsonOption, grpc_address
 from goqueue.cli.terminal.failures import EXIT_PROBLEMS, reported
 from goqueue.cli.terminal.output import print_answer
 from goqueue.cli.terminal.plain_help import command_group
-from goqueue.model.errors import BrokerUnavailable
+from goqueue.model.errors import BrokerUnavailable, GoQueueError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -138,7 +138,6 @@ def run(
     import logging
 
     from goqueue.cli.commands.pipeline import pipeline_view
-    from goqueue.model.errors import GoQueueError
     from goqueue.spark.pipelines.definitions.settings import assignments
     from goqueue.spark.pipelines.running import runner
     from goqueue.spark.startup.spark_master import chosen_master

@@ -7,9 +7,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from goqueue.cli.commands.queue import queue_view
+from goqueue.cli.commands.queue.queue_settle import read_receipts, settle_all
 from goqueue.cli.connection.target import BrokerOptions, GroupArgument, complete_topics, on_broker
+from goqueue.cli.terminal import progress
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED
-from goqueue.cli.terminal.output import print_json, print_lines
+from goqueue.cli.terminal.message_text import row_fields
+from goqueue.cli.terminal.output import JsonList, print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
 from goqueue.cli.terminal.times import duration_ms
 from goqueue.model.errors import GoQueueError, UnknownMember
@@ -109,11 +113,6 @@ def peek(
     limit: CountOption = 10,
 ) -> int:
     """Show the messages that a group still has to process, and the state of each. Nothing is taken or changed."""
-    from goqueue.cli.commands.queue import queue_view
-    from goqueue.cli.terminal import progress
-    from goqueue.cli.terminal.message_text import row_fields
-    from goqueue.cli.terminal.output import JsonList
-
     if partition is not None and topic is None:
         raise typer.BadParameter("say of which topic: --topic NAME", param_hint="--partition")
     broker = options.broker()
@@ -266,7 +265,5 @@ def extend(options: BrokerOptions, receipts: ReceiptsArgument, span: ForOption) 
 
 
 def _settle(options: BrokerOptions, verb: str, done: str, given: list[str], more: dict[str, object]) -> int:
-    from goqueue.cli.commands.queue.queue_settle import read_receipts, settle_all
-
     receipts = read_receipts(given)
     return settle_all(options.broker(), verb, done, receipts, more, as_json=options.as_json)

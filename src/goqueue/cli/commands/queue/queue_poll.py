@@ -13,11 +13,14 @@ import typer
 
 from goqueue.cli.commands.queue.queue_member import MOST_VISIBLE_MS, StayingMember, Target, join, leave
 from goqueue.cli.commands.queue.queue_member import poll as poll_once
+from goqueue.cli.commands.queue.queue_settle import settle
+from goqueue.cli.commands.queue.queue_view import failures_table, message_lines
 from goqueue.cli.terminal.failures import EXIT_FAILED
 from goqueue.cli.terminal.output import plain_text, print_lines
+from goqueue.cli.terminal.times import Times
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import GoQueueError
-from goqueue.model.units import format_duration_ms
+from goqueue.model.units import format_duration_ms, format_instant_ns
 
 if TYPE_CHECKING:
     from goqueue.cli.connection.broker_http import BrokerHttp
@@ -39,9 +42,6 @@ class PollOptions:
 
 def poll_and_ack(broker: BrokerHttp, target: Target, options: PollOptions) -> int:
     """Poll, print and ack. Messages that were not printed are given back by leaving the group."""
-    from goqueue.cli.commands.queue.queue_settle import settle
-    from goqueue.cli.commands.queue.queue_view import failures_table
-
     session_ms = max(_SESSION_MS, options.visibility_ms or 0)
     member_id = join(broker, target, session_ms)
     found = failed = 0
@@ -102,9 +102,6 @@ def poll_and_stay(broker: BrokerHttp, target: Target, options: PollOptions) -> i
 
 
 def _in_flight_notice(found: int, visibility_ms: int, until: str) -> str:
-    from goqueue.cli.terminal.time_words import Times
-    from goqueue.model.units import format_instant_ns
-
     now_ns = time.time_ns()
     # Only the broker knows the exact time; this is slightly before it.
     end = Times().later(until or format_instant_ns(now_ns + visibility_ms * NANOS_PER_MS), now_ns)
@@ -137,8 +134,6 @@ def _poll_pages(
 
 def _extend(broker: BrokerHttp, messages: Sequence[dict[str, Any]], span_ms: int | None) -> str:
     """Change the messages' visibility timeout, and return the new deadline; empty if the group's own applies."""
-    from goqueue.cli.commands.queue.queue_settle import settle
-
     if span_ms is None:
         return ""
     receipts = [each["receipt_handle"] for each in messages]
@@ -148,8 +143,6 @@ def _extend(broker: BrokerHttp, messages: Sequence[dict[str, Any]], span_ms: int
 
 def _print_messages(messages: Sequence[dict[str, Any]], *, as_json: bool, with_receipts: bool) -> None:
     """Print messages, and flush: they may be acked next."""
-    from goqueue.cli.commands.queue.queue_view import message_lines
-
     for message in messages:
         if as_json:
             typer.echo(msgspec.json.encode(message))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
+from goqueue.cli.commands.queue.queue_view import failures_table
+from goqueue.cli.terminal import progress
 from goqueue.cli.terminal.failures import EXIT_FAILED, EXIT_INTERRUPTED
 from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.model.errors import GoQueueError
@@ -92,9 +94,6 @@ def settle_all(
     remark: Callable[[Sequence[dict[str, Any]]], str] = lambda _: "",
 ) -> int:
     """Settle in batches, and report how many succeeded and why the others failed, also before an error is raised."""
-    from goqueue.cli.commands.queue.queue_view import failures_table
-    from goqueue.cli.terminal import progress
-
     results: list[dict[str, Any]] = []
     failure: GoQueueError | None = None
     with (

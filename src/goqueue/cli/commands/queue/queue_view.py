@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from goqueue.cli.terminal import tables
 from goqueue.cli.terminal.message_text import (
     INDENT,
     cell_text,
@@ -15,6 +16,7 @@ from goqueue.cli.terminal.message_text import (
     value_lines,
 )
 from goqueue.cli.terminal.output import Line
+from goqueue.cli.terminal.times import duration
 from goqueue.model.units import parse_instant_ns
 from goqueue.observe.logs import escape
 
@@ -40,8 +42,6 @@ def message_lines(message: dict[str, Any], *, with_receipt: bool) -> Iterator[Li
 
 def peeked_table(messages: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Line]:
     """A row for each message."""
-    from goqueue.cli.terminal import tables
-
     rows = [
         [
             position_of(each),
@@ -61,8 +61,6 @@ def peeked_table(messages: Sequence[dict[str, Any]], now_ns: int) -> Iterator[Li
 
 def state_text(message: dict[str, Any], now_ns: int) -> str:
     """Describe a group's state for a message."""
-    from goqueue.cli.terminal.time_words import duration
-
     left_ns = parse_instant_ns(message["until"]) - now_ns if "until" in message else 0
     match message["state"]:
         case "in-flight":
@@ -80,8 +78,6 @@ def state_text(message: dict[str, Any], now_ns: int) -> str:
 
 def failures_table(receipts: Sequence[str], results: Sequence[dict[str, Any]]) -> Iterator[Line]:
     """The receipts that could not be settled, and why."""
-    from goqueue.cli.terminal import tables
-
     rows = [
         [receipt, str(result.get("code", "")), str(result.get("error", ""))]
         for receipt, result in zip(receipts, results, strict=True)

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from goqueue.cli.connection.target import JsonOption, ServerOption, TimeoutOption, broker_at
+from goqueue.cli.terminal import progress
 from goqueue.cli.terminal.failures import EXIT_INTERRUPTED, EXIT_NO_BROKER, reported
-from goqueue.cli.terminal.output import print_lines
+from goqueue.cli.terminal.output import discard_output, print_lines
+from goqueue.cli.terminal.times import duration_ms
+from goqueue.model.errors import GoQueueError
+from goqueue.model.units import format_instant_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,8 +57,6 @@ class Sampler:
         from goqueue.cli.commands.stats.top_view import Unreachable
         from goqueue.cli.figures.broker_figures import fetch_lanes, take_sample
         from goqueue.cli.figures.figure_rates import compute_reading
-        from goqueue.model.errors import GoQueueError
-        from goqueue.model.units import format_instant_ns
 
         try:
             now = take_sample(self._broker)
@@ -85,8 +87,6 @@ def top(
     first interval. If the broker becomes unreachable, it is tried again.
     """
     from goqueue.cli.commands.stats.top_view import ScreenState
-    from goqueue.cli.terminal.output import discard_output
-    from goqueue.cli.terminal.times import duration_ms
 
     every_s = duration_ms("--every", every, least_ms=_SHORTEST_MS, most_ms=_LONGEST_MS) / 1_000
     broker = broker_at(server, timeout)
@@ -119,8 +119,6 @@ def _print_readings(
     *,
     as_json: bool,
 ) -> int:
-    from goqueue.cli.terminal import progress
-
     printed = 0
     with progress.stoppable() as stop:
         while count is None or printed < count:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from goqueue.cli.commands.topic import topic_view
+from goqueue.cli.commands.topic.topic_view import at_most_messages
 from goqueue.cli.connection.bulk_delete import delete_each, look_up_all
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import (
@@ -17,11 +19,13 @@ from goqueue.cli.connection.target import (
     topic_argument,
 )
 from goqueue.cli.settings.settings_view import SetOption, parse_assignments
+from goqueue.cli.terminal import tables, times
 from goqueue.cli.terminal.failures import EXIT_FAILED
+from goqueue.cli.terminal.figure_words import size
 from goqueue.cli.terminal.output import print_json, print_lines
 from goqueue.cli.terminal.plain_help import command_group
 from goqueue.model.errors import TopicExists, TopicNotFound
-from goqueue.model.units import counted
+from goqueue.model.units import counted, format_instant_ns
 from goqueue.observe.logs import escape
 
 if TYPE_CHECKING:
@@ -91,9 +95,6 @@ def list_topics(options: BrokerOptions) -> int:
     "Offsets" is the span of a topic's offsets. It counts messages and records stored beside them (transaction markers,
     delayed messages). The "messages" of --json is the same number.
     """
-    from goqueue.cli.terminal import tables
-    from goqueue.cli.terminal.figure_words import size
-
     found = options.broker().get("/stats")["topic_stats"]
     if options.as_json:
         print_json([{"name": name, **each} for name, each in sorted(found.items())])
@@ -150,8 +151,6 @@ def create(
 @on_broker
 def describe(options: BrokerOptions, topic: TopicArgument) -> int:
     """Show a topic: its settings, and what each of its partitions holds."""
-    from goqueue.cli.commands.topic import topic_view
-
     answer = _fetch_topic(options.broker(), topic)
     return options.show(answer, topic_view.topic_lines(answer))
 
@@ -168,8 +167,6 @@ def alter(
     ] = None,
 ) -> int:
     """Change the settings of a topic while it is in use."""
-    from goqueue.cli.commands.topic import topic_view
-
     wanted, removed = parse_assignments(settings), list(unset or [])
     if not wanted and not removed:
         raise typer.BadParameter("say what to change: --set FIELD=VALUE or --unset FIELD")
@@ -188,8 +185,6 @@ def delete(
     yes: YesOption = False,
 ) -> int:
     """Delete topics, with all messages. If one of them does not exist, none is deleted."""
-    from goqueue.cli.commands.topic.topic_view import at_most_messages
-
     broker = options.broker()
     found = look_up_all(topics, lambda name: _fetch_topic(broker, name), TopicNotFound, if_exists=if_exists)
     if found:
@@ -229,10 +224,6 @@ def purge(
     Delayed messages are still delivered when due, and messages of open transactions stay. A dedup id or a producer's
     resend of a removed message still counts as a duplicate. Compacted topics cannot be purged.
     """
-    from goqueue.cli.commands.topic import topic_view
-    from goqueue.cli.terminal import times
-    from goqueue.model.units import format_instant_ns
-
     body: dict[str, object] = {} if partition is None else {"partition": partition}
     if before is not None:
         body["before"] = format_instant_ns(times.past_ns("--before", before))

@@ -9,7 +9,7 @@ from typing import Any
 from goqueue.cli.settings.settings_view import format_value, settings_table
 from goqueue.cli.terminal import figure_words, tables
 from goqueue.cli.terminal.output import Line
-from goqueue.cli.terminal.time_words import Times
+from goqueue.cli.terminal.times import Times
 from goqueue.model.fields import specs
 from goqueue.model.topic_settings import TopicSettings
 from goqueue.model.units import counted

@@ -4,7 +4,7 @@ the terminal."""
 from __future__ import annotations
 
 from goqueue.cli.commands.trace.trace_answers import Event, GroupNow, Place, Story, WaitsFor
-from goqueue.cli.terminal.time_words import Times, duration
+from goqueue.cli.terminal.times import Times, duration
 from goqueue.model.units import parse_instant_ns
 from goqueue.observe import trace_event as kinds
 from goqueue.observe.logs import escape

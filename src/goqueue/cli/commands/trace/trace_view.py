@@ -12,7 +12,7 @@ from goqueue.cli.commands.trace.event_words import event_words, group_words, sta
 from goqueue.cli.commands.trace.trace_answers import Story
 from goqueue.cli.terminal.output import Line
 from goqueue.cli.terminal.tables import shortened
-from goqueue.cli.terminal.time_words import Times, duration
+from goqueue.cli.terminal.times import Times, duration
 from goqueue.observe import trace_event as kinds
 from goqueue.observe.logs import escape
 
