@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event, Timer
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import msgspec
@@ -20,7 +20,9 @@ from goqueue.model.errors import BrokerUnavailable, InvalidRequest, error_from
 from goqueue.model.fields import did_you_mean, shown
 from goqueue.observe.logs import escape
 
+NOT_UNDERSTOOD = "the answer is not one of a broker that this command knows"
 _MOST_SHOWN = 200
+Answer = TypeVar("Answer")
 Parameters = Mapping[str, str | int]
 
 
@@ -162,6 +164,14 @@ class BrokerHttp:
         finally:
             watchdog.cancel()
             connection.close()
+
+
+def convert(answer: Any, kind: type[Answer]) -> Answer:
+    """Convert an answer to its type, or raise ``NoBroker``."""
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise NoBroker(f"{NOT_UNDERSTOOD}: {error}") from None
 
 
 def parse_address(server: str) -> SplitResult:

@@ -108,10 +108,9 @@ def test_versions_are_shown_as_ranges(numbers: list[int], shown: str) -> None:
 
 
 def test_subjects_are_a_table_whatever_their_names_have_in_them() -> None:
-    odd = Schema(text="", kind="PROTOBUF", subject="a\x1b[2J", version=1, schema_id=7)
     rows = [
-        schema_view.SubjectRow(an_order(3), [1, 3], "BACKWARD", [2]),
-        schema_view.SubjectRow(odd, [1], "FULL_TRANSITIVE"),
+        schema_view.SubjectRow("orders-value", "AVRO", [1, 3], [2], 3, 13, "BACKWARD"),
+        schema_view.SubjectRow("a\x1b[2J", "PROTOBUF", [1], [], 1, 7, "FULL_TRANSITIVE"),
     ]
     assert drawn(schema_view.subjects_table(rows, deleted=False)) == [
         "subject       kind      versions  latest id  compatibility",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from goqueue.cli.commands.schema import schema_options as declared
-from goqueue.cli.commands.schema.schema_options import read_draft, registry_at, require_subject
+from goqueue.cli.commands.schema.schema_options import require_subject
 from goqueue.cli.connection.confirmation import confirmed
 from goqueue.cli.connection.target import BrokerOptions, YesOption, on_broker
 from goqueue.cli.terminal.failures import EXIT_FAILED, tell_error
@@ -37,7 +37,7 @@ def list_schemas(
     """List subjects, or the versions of one."""
     from goqueue.cli.commands.schema import schema_calls, schema_view
 
-    registry = registry_at(options)
+    registry = schema_calls.Registry(options.broker())
     if subject is not None:
         numbers = registry.versions(require_subject(subject), deleted=deleted)
         answers = [registry.version(subject, number, deleted=deleted) for number in numbers]
@@ -55,22 +55,10 @@ def list_schemas(
         except SubjectNotFound:
             continue  # Deleted since it was listed.
         live = [number for number in numbers if number not in gone]
-        rows.append(schema_view.SubjectRow(latest, live, registry.level(latest.subject), gone))
+        row = latest.subject, latest.kind, live, gone, latest.version, latest.schema_id, registry.level(latest.subject)
+        rows.append(schema_view.SubjectRow(*row))
     if options.as_json:
-        print_json(
-            [
-                {
-                    "subject": row.latest.subject,
-                    "schemaType": row.latest.kind,
-                    "versions": row.versions,
-                    "deletedVersions": row.deleted,
-                    "latestVersion": row.latest.version,
-                    "latestId": row.latest.schema_id,
-                    "compatibilityLevel": row.compatibility,
-                }
-                for row in rows
-            ]
-        )
+        print_json(rows)
     elif rows:
         print_lines(schema_view.subjects_table(rows, deleted=deleted))
     else:
@@ -98,7 +86,7 @@ def show(
     if (subject is None) == (schema_id is None):
         raise typer.BadParameter("say which schema: a subject, or --id and no subject")
     version = schema_draft.check_version(version, "VERSION")
-    registry = registry_at(options)
+    registry = schema_calls.Registry(options.broker())
     if schema_id is None:
         answer = registry.version(require_subject(subject or ""), version, deleted=deleted)
     else:
@@ -132,10 +120,10 @@ def register(
     A schema that is already registered keeps its id and version. If it is not compatible, each reason is a line, and
     the exit status is 1.
     """
-    from goqueue.cli.commands.schema import schema_calls
+    from goqueue.cli.commands.schema import schema_calls, schema_draft
 
-    registry = registry_at(options)
-    draft = read_draft(file, kind, reference).body()
+    registry = schema_calls.Registry(options.broker())
+    draft = schema_draft.read_draft(file, kind, reference or ())
     existing = registry.find(require_subject(subject), draft, normalize=normalize)
     try:
         answer = registry.register(subject, draft, normalize=normalize)
@@ -176,9 +164,9 @@ def check(
 
     if version is not None and version != "all":
         version = schema_draft.check_version(version, "--version")
-    registry = registry_at(options)
+    registry = schema_calls.Registry(options.broker())
     level = registry.level(require_subject(subject))
-    draft = read_draft(file, kind, reference).body()
+    draft = schema_draft.read_draft(file, kind, reference or ())
     if version is None:
         try:
             existing = registry.versions(subject)
@@ -214,7 +202,7 @@ def diff(
     from goqueue.cli.commands.schema import schema_calls, schema_draft, schema_view
 
     numbers = schema_draft.check_version(old, "V1"), schema_draft.check_version(new, "V2")
-    registry = registry_at(options)
+    registry = schema_calls.Registry(options.broker())
     before, after = (
         schema_calls.convert(registry.version(require_subject(subject), number, deleted=deleted), schema_calls.Schema)
         for number in numbers
@@ -233,10 +221,7 @@ def diff(
                         "reader": each.reader,
                         "writer": each.writer,
                         "is_compatible": each.is_possible,
-                        "reasons": [
-                            {"rule": reason.rule, "path": reason.path, "message": reason.message}
-                            for reason in each.reasons
-                        ],
+                        "reasons": each.reasons,
                     }
                     for each in readings
                 ],
@@ -264,11 +249,11 @@ def delete(
     The first delete is soft: the schema is not used any more, but its id stays readable. --permanent then deletes it
     for good.
     """
-    from goqueue.cli.commands.schema import schema_draft, schema_view
+    from goqueue.cli.commands.schema import schema_calls, schema_draft, schema_view
 
     if version is not None:
         version = schema_draft.check_version(version, "VERSION")
-    registry = registry_at(options)
+    registry = schema_calls.Registry(options.broker())
     require_subject(subject)
     which = {None: "all versions", "latest": "the latest version"}.get(version, f"version {version}")
     how = " for good; that cannot be undone" if permanent else ""
@@ -299,7 +284,7 @@ def config(
 
     if compatibility is not None and reset:
         raise typer.BadParameter("--compatibility sets what --reset removes; use one of them")
-    registry = registry_at(options)
+    registry = schema_calls.Registry(options.broker())
     if subject is not None:
         require_subject(subject)
     if compatibility is not None:

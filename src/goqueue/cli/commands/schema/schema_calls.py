@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from goqueue.cli.connection.broker_http import BrokerHttp, NoBroker
+from goqueue.cli.connection.broker_http import BrokerHttp
+from goqueue.cli.connection.broker_http import convert as convert
 from goqueue.model.errors import InvalidSchema, SchemaNotFound, SubjectNotFound
 from goqueue.schemas.base import MAX_DEPTH, ParsedSchema
 from goqueue.schemas.parsing import parse_schema, schema_kind
 
 LATEST = "latest"
 _PAGE = 1_000
-Answer = TypeVar("Answer")
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -55,14 +55,6 @@ class Verdict(msgspec.Struct, frozen=True):
 
 class Settings(msgspec.Struct, frozen=True, rename={"level": "compatibilityLevel"}):
     level: str
-
-
-def convert(answer: Any, kind: type[Answer]) -> Answer:
-    """Convert an answer to its type, or raise ``NoBroker``."""
-    try:
-        return msgspec.convert(answer, kind)
-    except msgspec.ValidationError as error:
-        raise NoBroker(f"the answer is not one of a broker that this command knows: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import typer
@@ -13,10 +12,11 @@ import typer
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.schemas.base import MAX_SCHEMA_BYTES, SchemaKind
+from goqueue.schemas.parsing import schema_kind
 
 STDIN = "-"
 _BY_EXTENSION: dict[str, SchemaKind] = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
-KIND_NAMES: dict[SchemaKind, str] = {"AVRO": "Avro", "JSON": "JSON Schema", "PROTOBUF": "Protobuf"}
+_KIND_NAMES: dict[SchemaKind, str] = {"AVRO": "Avro", "JSON": "JSON Schema", "PROTOBUF": "Protobuf"}
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -26,35 +26,22 @@ class UnreadableFile(InvalidRequest):
     remedy = "Name a file that holds one schema as UTF-8 text, or - for standard input."
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A schema to register. ``guessed_from``: the extension that determined the kind, if no option did."""
-
-    text: str
-    kind: SchemaKind
-    guessed_from: str
-    references: Sequence[dict[str, str | int]]
-
-    def body(self) -> dict[str, object]:
-        return {"schema": self.text, "schemaType": self.kind, "references": self.references}
-
-
-def load_draft(file: str, kind: SchemaKind | None, references: Sequence[str]) -> Draft:
-    """Read a draft. Usage errors are raised before anything is read."""
+def read_draft(file: str, kind: str | None, references: Sequence[str]) -> dict[str, object]:
+    """The schema to register or check, as a request. Usage errors are raised before anything is read; a kind guessed by
+    the file's extension is announced."""
     listed = [_reference(each) for each in references]
     extension = "" if file == STDIN else Path(file).suffix.lower()
-    guessed = _BY_EXTENSION.get(extension)
-    if kind is None and guessed is None:
+    found = _BY_EXTENSION.get(extension) if kind is None else schema_kind(kind)
+    if found is None:
         name = "standard input has no name" if file == STDIN else f"the name {shown(Path(file).name)} does not tell"
         raise typer.BadParameter(
             f"say what kind of schema it is: avro, json or protobuf ({name}; .avsc, .json and .proto would)",
             param_hint="--type",
         )
     text = _read(file)
-    if kind is not None:
-        return Draft(text, kind, "", listed)
-    assert guessed is not None
-    return Draft(text, guessed, extension, listed)
+    if kind is None:
+        typer.echo(f"taken as {_KIND_NAMES[found]}, by {extension}; --type would say otherwise", err=True)
+    return {"schema": text, "schemaType": found, "references": listed}
 
 
 def check_version(text: str, option: str) -> str:

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
-
-if TYPE_CHECKING:
-    from goqueue.cli.commands.schema.schema_calls import Registry
-    from goqueue.cli.commands.schema.schema_draft import Draft
-    from goqueue.cli.connection.target import BrokerOptions
-
-_LONGEST_MS = 86_400_000
 
 EXAMPLES = """\b
 Examples:
@@ -86,27 +79,8 @@ ReferenceOption = Annotated[
 DeletedOption = Annotated[bool, typer.Option("--deleted", help="Include softly deleted ones.")]
 
 
-def registry_at(options: BrokerOptions) -> Registry:
-    """The schema registry of the chosen broker."""
-    from goqueue.cli.commands.schema.schema_calls import Registry
-
-    return Registry(options.broker())
-
-
 def require_subject(subject: str) -> str:
     """Refuse an empty subject, which would address another path."""
     if not subject:
         raise typer.BadParameter("a subject has a name; this one is empty", param_hint="SUBJECT")
     return subject
-
-
-def read_draft(file: str, kind: SchemaType | None, references: list[str] | None) -> Draft:
-    """The schema to register or check. A guessed type is announced."""
-    from goqueue.cli.commands.schema.schema_draft import KIND_NAMES, load_draft
-    from goqueue.schemas.parsing import schema_kind
-
-    draft = load_draft(file, None if kind is None else schema_kind(kind), references or ())
-    if draft.guessed_from:
-        notice = f"taken as {KIND_NAMES[draft.kind]}, by {draft.guessed_from}; --type would say otherwise"
-        typer.echo(notice, err=True)
-    return draft

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -19,14 +19,16 @@ _REASON = re.compile(r"(\S+) at (.+?)( \(version \d+\))?: (.+)", re.DOTALL)
 _DIFF_STYLES = {"-": "red", "+": "green", "@": "cyan"}
 
 
-@dataclass(frozen=True, slots=True)
-class SubjectRow:
-    """A row of the list of subjects. ``latest`` is the latest version."""
+class SubjectRow(msgspec.Struct, frozen=True, rename="camel"):
+    """A row of the list of subjects."""
 
-    latest: Schema
+    subject: str
+    schema_type: str
     versions: list[int]
-    compatibility: str
-    deleted: list[int] = field(default_factory=list)
+    deleted_versions: list[int]
+    latest_version: int
+    latest_id: int
+    compatibility_level: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,9 @@ def subjects_table(rows: Sequence[SubjectRow], *, deleted: bool) -> Iterator[Lin
     titles = ["subject", "kind", "versions", *(["deleted"] if deleted else []), "latest id", "compatibility"]
     cells = []
     for row in rows:
-        gone = [format_ranges(row.deleted)] if deleted else []
-        latest = str(row.latest.schema_id)
-        cells.append(
-            [row.latest.subject, row.latest.kind, format_ranges(row.versions), *gone, latest, row.compatibility]
-        )
+        gone = [format_ranges(row.deleted_versions)] if deleted else []
+        live = format_ranges(row.versions)
+        cells.append([row.subject, row.schema_type, live, *gone, str(row.latest_id), row.compatibility_level])
     return table(titles, cells)
 
 

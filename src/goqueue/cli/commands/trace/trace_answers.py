@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from goqueue.cli.connection.broker_http import NoBroker
+from goqueue.cli.connection.broker_http import NOT_UNDERSTOOD, NoBroker, convert
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.units import parse_instant_ns
-
-T = TypeVar("T")
-_NOT_UNDERSTOOD = "the answer is not one of a broker that this command knows"
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -55,12 +52,8 @@ class Event(msgspec.Struct, frozen=True):
     def is_same(self, other: Event) -> bool:
         """Whether it is the same event. ``attempt`` is ignored: it is counted over the events returned, which vary per
         answer."""
-        return msgspec.structs.replace(self.attributes, attempt=0) == msgspec.structs.replace(
-            other.attributes, attempt=0
-        ) and (
-            self.timestamp,
-            self.event_type,
-        ) == (other.timestamp, other.event_type)
+        attributes = msgspec.structs.replace(other.attributes, attempt=self.attributes.attempt)
+        return self == msgspec.structs.replace(other, attributes=attributes)
 
 
 class GroupNow(msgspec.Struct, frozen=True):
@@ -138,21 +131,14 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def parse_story(answer: Any) -> Story:
-    return _check_instants(_convert(answer, Story))
+    return _check_instants(convert(answer, Story))
 
 
 def parse_page(answer: Any) -> Page:
-    page = _convert(answer, Page)
+    page = convert(answer, Page)
     for each in page.traces:
         _check_instants(each)
     return page
-
-
-def _convert(answer: Any, kind: type[T]) -> T:
-    try:
-        return msgspec.convert(answer, type=kind)
-    except msgspec.ValidationError as error:
-        raise NoBroker(f"{_NOT_UNDERSTOOD}: {error}") from None
 
 
 def _check_instants(story: Story) -> Story:
@@ -161,5 +147,5 @@ def _check_instants(story: Story) -> Story:
         for instant in filter(None, story.instants()):
             parse_instant_ns(instant)
     except InvalidRequest as error:
-        raise NoBroker(f"{_NOT_UNDERSTOOD}: {error}") from None
+        raise NoBroker(f"{NOT_UNDERSTOOD}: {error}") from None
     return story
