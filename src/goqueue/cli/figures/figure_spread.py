@@ -13,12 +13,8 @@ from goqueue.cli.figures.figure_text import Labels, Series
 class Distribution:
     """A histogram: counts by upper bound in seconds; the last bound is infinite."""
 
-    bounds: tuple[float, ...]
-    counts: tuple[float, ...]
-
-    @property
-    def count(self) -> float:
-        return sum(self.counts)
+    bounds: Sequence[float]
+    counts: Sequence[float]
 
     @property
     def last_bound(self) -> float:
@@ -30,52 +26,39 @@ class Distribution:
 
         Infinite if it lies above the last finite bound; ``None`` if nothing was measured.
         """
-        return quantile(self.bounds, self.counts, share)
+        wanted = sum(self.counts) * share
+        if not wanted:
+            return None
+        below, low = 0.0, 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=True):
+            if count and below + count >= wanted:
+                return bound if math.isinf(bound) else low + (bound - low) * (wanted - below) / count
+            below += count
+            low = bound
+        return self.bounds[-1]
 
 
-EMPTY = Distribution((), ())
-
-
-def quantile(bounds: Sequence[float], counts: Sequence[float], share: float) -> float | None:
-    """Compute a quantile as ``Distribution.quantile`` describes."""
-    wanted = sum(counts) * share
-    if not wanted:
-        return None
-    below, low = 0.0, 0.0
-    for bound, count in zip(bounds, counts, strict=True):
-        if count and below + count >= wanted:
-            return bound if math.isinf(bound) else low + (bound - low) * (wanted - below) / count
-        below += count
-        low = bound
-    return bounds[-1]
-
-
-def distribution_between(before: Series | None, now: Series) -> Distribution:
-    """The histogram of all bucket series together, of what was added since ``before``; since the start if that is
-    None."""
+def distribution_between(before: Series, now: Series) -> Distribution:
+    """The histogram of all bucket series together, of what was added since ``before``."""
     more: dict[float, float] = {}
     for labels, value in now.items():
         bound = _bound(labels)
         if bound is not None:
-            then = 0.0 if before is None else before.get(labels, 0.0)
-            more[bound] = more.get(bound, 0.0) + max(0.0, value - then)
+            more[bound] = more.get(bound, 0.0) + max(0.0, value - before.get(labels, 0.0))
     if math.inf not in more:
-        return EMPTY
-    bounds = tuple(sorted(more))
+        return Distribution((), ())
+    bounds = sorted(more)
     counts = []
     below = 0.0
     for bound in bounds:
         # Buckets are cumulative in the text; they only fall if a series disappeared between the two samples.
         counts.append(max(0.0, more[bound] - below))
         below = max(below, more[bound])
-    return Distribution(bounds, tuple(counts))
+    return Distribution(bounds, counts)
 
 
 def _bound(labels: Labels) -> float | None:
-    for name, value in labels:
-        if name == "le":
-            try:
-                return float(value)
-            except ValueError:
-                return None
-    return None
+    try:
+        return float(dict(labels)["le"])
+    except (KeyError, ValueError):
+        return None

@@ -8,32 +8,24 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
-from types import FrameType
-from typing import Protocol
 
 from goqueue.cli.terminal import figure_words
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _CHECK_EVERY_S = 0.05
 
 
-class Bar(Protocol):
-    """A progress bar."""
+class Bar:
+    """A progress bar; this one shows nothing."""
 
-    def advance(self, amount: int = 1) -> None: ...
-
-    def expect(self, total: int) -> None:
-        """Set the total, as far as it is known now."""
-
-
-class _NoBar:
     def advance(self, amount: int = 1) -> None:
         pass
 
     def expect(self, total: int) -> None:
-        pass
+        """Set the total, as far as it is known now."""
 
 
 @contextmanager
@@ -42,7 +34,7 @@ def progress_bar(
 ) -> Iterator[Bar]:
     """Show a progress bar for the duration of the block. Without ``total`` it shows the count and the rate."""
     if not is_enabled or not sys.stderr.isatty():
-        yield _NoBar()
+        yield Bar()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
@@ -64,7 +56,7 @@ def progress_bar(
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=total)
 
-        class Drawn:
+        class Drawn(Bar):
             def advance(self, amount: int = 1) -> None:
                 progress.advance(task, amount)
 
@@ -103,14 +95,21 @@ def stoppable() -> Iterator[Stop]:
     """
     stop = Stop()
 
-    def on_signal(number: int, _: FrameType | None) -> None:
+    def on_signal(*_: object) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handling_stop_signals(on_signal):
         yield stop
+
+
+@contextmanager
+def handling_stop_signals(handler: Callable[..., None]) -> Iterator[None]:
+    """Call ``handler`` on Ctrl-C and SIGTERM in this block. Use it in the main thread only."""
+    before = {number: signal.signal(number, handler) for number in STOP_SIGNALS}
+    try:
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

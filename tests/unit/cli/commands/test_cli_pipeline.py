@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from goqueue.cli.app import app
 from goqueue.cli.commands.pipeline import pipeline_view
-from goqueue.cli.commands.pipeline.pipeline import _Signals
+from goqueue.cli.commands.pipeline.pipeline import _stopped_by_signals
 from goqueue.cli.terminal import output
 from goqueue.spark.pipelines import builtin
 from goqueue.spark.pipelines.definitions.definition import Pipeline
@@ -273,7 +273,7 @@ def test_a_summary_without_rows_says_none() -> None:
 def test_the_first_signal_asks_and_the_second_interrupts() -> None:
     context = Context("p", Settings([], {}), "", "")
     before = signal.getsignal(signal.SIGTERM)
-    with _Signals(context):
+    with _stopped_by_signals(context):
         os.kill(os.getpid(), signal.SIGTERM)
         assert context.stopping.wait(60)
         with pytest.raises(KeyboardInterrupt):

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, BinaryIO
 
 from goqueue.cli.terminal.output import discard_output
+from goqueue.cli.terminal.progress import STOP_SIGNALS, handling_stop_signals
 from goqueue.model.errors import ClientError, InvalidRequest
 
 _MODE = 0o600
@@ -35,17 +35,13 @@ def stopped_by_signals() -> Iterator[None]:
     Only for the first signal, so that clean-up is not interrupted. Use it in the main thread only.
     """
 
-    def on_signal(number: int, _: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
+    def on_signal(*_: object) -> None:
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         raise Stopped
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handling_stop_signals(on_signal):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class FileExists(InvalidRequest):

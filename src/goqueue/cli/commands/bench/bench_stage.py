@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from goqueue.cli.figures.figure_spread import quantile
+from goqueue.cli.figures.figure_spread import Distribution
 from goqueue.observe.histogram import Histogram
 
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
@@ -58,7 +58,7 @@ class Timings:
     def quantile(self, share: float) -> float:
         """In seconds; never above the maximum."""
         bounds = (*self.histogram.bounds, math.inf)
-        return min(self.longest_s, quantile(bounds, self.histogram.counts, share) or 0.0)
+        return min(self.longest_s, Distribution(bounds, self.histogram.counts).quantile(share) or 0.0)
 
     def ranges(self) -> list[tuple[float, int]]:
         """Counts in coarse buckets with bounds of 1, 2 and 5 times powers of ten; from the first to the last that is

@@ -54,9 +54,7 @@ def print_summary(broker: BrokerHttp, wanted: dict[str, str], limit: int, *, as_
     found = sorted(counts.values(), key=lambda count: (-count.letters, count.topic, count.group, count.error))
     shown = found[:limit]
     if as_json:
-        fields = ("topic", "dlq_topic", "group", "error", "letters", "redriven", "latest")
-        rows_json = [{name: getattr(count, name) for name in fields} for count in shown]
-        print_json({"dead_letters": rows_json, "complete": is_whole and not was_stopped and len(found) <= limit})
+        print_json({"dead_letters": shown, "complete": is_whole and not was_stopped and len(found) <= limit})
     elif shown:
         rows = [
             [

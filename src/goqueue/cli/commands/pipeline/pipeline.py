@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +17,7 @@ from goqueue.cli.connection.target import JsonOption, grpc_address
 from goqueue.cli.terminal.failures import EXIT_PROBLEMS, reported
 from goqueue.cli.terminal.output import print_answer
 from goqueue.cli.terminal.plain_help import command_group
+from goqueue.cli.terminal.progress import STOP_SIGNALS, handling_stop_signals
 from goqueue.model.errors import BrokerUnavailable, GoQueueError
 
 if TYPE_CHECKING:
@@ -163,7 +166,7 @@ def run(
             quiet=not debug,
         )
         try:
-            with _Signals(context):
+            with _stopped_by_signals(context):
                 summary = runner.run(pipeline, context)
         except GoQueueError as error:
             if debug:
@@ -233,28 +236,20 @@ def _absolute_path(folder: str) -> str:
     return folder if "://" in folder else str(Path(folder).absolute())
 
 
-class _Signals:
-    """Stops a run on the first SIGTERM or Ctrl-C after its micro-batch, and on the second at once."""
+@contextmanager
+def _stopped_by_signals(context: Context) -> Iterator[None]:
+    """Stop a run on the first SIGTERM or Ctrl-C after its micro-batch, and on the second at once."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        self._before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-        self._install()
-        # Spark replaces the handler of SIGINT when it starts.
-        self._context.when_started = self._install
-
-    def __exit__(self, *_: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
-
-    def _install(self) -> None:
-        for number in self._before:
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        if self._context.stopping.is_set():
+    def on_signal(*_: object) -> None:
+        if context.stopping.is_set():
             raise KeyboardInterrupt
-        self._context.stopping.set()
+        context.stopping.set()
+
+    def install() -> None:
+        for number in STOP_SIGNALS:
+            signal.signal(number, on_signal)
+
+    # Spark replaces the handler of SIGINT when it starts.
+    context.when_started = install
+    with handling_stop_signals(on_signal):
+        yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -175,7 +175,7 @@ def _header(watched: ScreenState, width: int) -> Iterator[Line]:
     now = watched.reading
     parts: Line = [("goqueue top", _BOLD), (escape(watched.server), "")]
     if now is None:
-        return _flow_parts([*parts, ("looking", _DIM)], width)
+        return _flow(([part] for part in [*parts, ("looking", _DIM)]), width, GAP)
     state = ("ready", _GOOD) if now.ready else ("NOT READY", _BAD)
     if watched.away:
         state = ("AWAY", _BAD)
@@ -187,22 +187,22 @@ def _header(watched: ScreenState, width: int) -> Iterator[Line]:
     parts.append((clock(now.at), _DIM))
     if now.look_s >= 0.1:
         parts.append((f"a look takes {figure_words.seconds(now.look_s)}", "yellow"))
-    return _flow_parts(parts, width)
+    return _flow(([part] for part in parts), width, GAP)
 
 
-def _flow_parts(parts: Line, width: int) -> Iterator[Line]:
+def _flow(parts: Iterable[Line], width: int, gap: str) -> Iterator[Line]:
     """Lines with as many parts in each as fit; no part is broken."""
     line: Line = []
     used = 0
-    for text, style in parts:
-        wide = cell_len(text)
-        if line and used + len(GAP) + wide > width:
+    for part in parts:
+        wide = sum(cell_len(text) for text, _ in part)
+        if line and used + len(gap) + wide > width:
             yield line
             line, used = [], 0
         if line:
-            line.append((GAP, ""))
-            used += len(GAP)
-        line.append((text, style))
+            line.append((gap, ""))
+            used += len(gap)
+        line += part
         used += wide
     yield line
 
@@ -232,19 +232,7 @@ def _rate(reading: BrokerReading, name: str) -> str:
 
 def _fact_lines(width: int, *facts: tuple[str, str, str]) -> Iterator[Line]:
     """Lines with as many names and figures in each as fit."""
-    line: Line = []
-    used = 0
-    for name, value, style in facts:
-        wide = cell_len(name) + 1 + cell_len(value)
-        if line and used + len(_BETWEEN) + wide > width:
-            yield line
-            line, used = [], 0
-        if line:
-            line.append((_BETWEEN, ""))
-            used += len(_BETWEEN)
-        line += [(f"{name} ", _DIM), (value, style or _BOLD)]
-        used += wide
-    yield line
+    return _flow(([(f"{name} ", _DIM), (value, style or _BOLD)] for name, value, style in facts), width, _BETWEEN)
 
 
 def _lane_lines(now: BrokerReading, width: int) -> Iterator[Line]:
