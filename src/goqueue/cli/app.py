@@ -28,18 +28,8 @@ from goqueue.cli.commands.topic.topic import app as topic_app
 from goqueue.cli.commands.trace import trace
 from goqueue.cli.commands.transactions import app as transactions_app
 from goqueue.cli.connection.target import JsonOption
-from goqueue.cli.settings.config_options import (
-    ConfigOption,
-    DataOption,
-    FsyncOption,
-    GrpcPortOption,
-    HostOption,
-    LogFormatOption,
-    LogLevelOption,
-    PortOption,
-    SetOption,
-    load,
-)
+from goqueue.cli.settings.config_loader import LoadedConfig
+from goqueue.cli.settings.config_options import configured
 from goqueue.cli.terminal import plain_help
 from goqueue.cli.terminal.failures import reported
 from goqueue.cli.terminal.output import print_answer
@@ -107,24 +97,12 @@ def root(
 
 
 @app.command(epilog=_SERVE_EXAMPLES)
-@reported
-def serve(
-    config: ConfigOption = None,
-    data: DataOption = None,
-    host: HostOption = None,
-    port: PortOption = None,
-    grpc_port: GrpcPortOption = None,
-    fsync: FsyncOption = None,
-    log_format: LogFormatOption = None,
-    log_level: LogLevelOption = None,
-    assign: SetOption = None,
-) -> int:
+@configured
+def serve(loaded: LoadedConfig) -> int:
     """Run a broker until it is stopped (Ctrl-C or SIGTERM)."""
-    flags = _named_settings(data, host, port, grpc_port, fsync, log_format, log_level)
-    settings = load(config, flags, assign).config
-
     from goqueue.api.server import serve as run_server
 
+    settings = loaded.config
     configure(settings.log.format, settings.log.level)
     for host in sorted({settings.http.host, settings.grpc.host if settings.grpc.enabled else settings.http.host}):
         warn_if_exposed(host)
@@ -133,24 +111,15 @@ def serve(
 
 
 @app.command("config", epilog=_CONFIG_EXAMPLES, short_help="Check the configuration and print it.")
-@reported
+@configured
 def config_command(
-    config: ConfigOption = None,
-    data: DataOption = None,
-    host: HostOption = None,
-    port: PortOption = None,
-    grpc_port: GrpcPortOption = None,
-    fsync: FsyncOption = None,
-    log_format: LogFormatOption = None,
-    log_level: LogLevelOption = None,
-    assign: SetOption = None,
+    loaded: LoadedConfig,
     as_json: JsonOption = False,
     _as_table: Annotated[bool, typer.Option("--print", help="Print it as text, the default.")] = False,
 ) -> int:
     """Check the configuration and print it: each setting, its value and where it came from."""
     from goqueue.cli.settings import config_view
 
-    loaded = load(config, _named_settings(data, host, port, grpc_port, fsync, log_format, log_level), assign)
     if as_json:
         typer.echo(config_view.as_json(loaded))
     elif sys.stdout.isatty():
@@ -216,27 +185,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def _named_settings(
-    data: str | None,
-    host: str | None,
-    port: str | None,
-    grpc_port: str | None,
-    fsync: str | None,
-    log_format: str | None,
-    log_level: str | None,
-) -> dict[str, str | None]:
-    return {
-        "storage.path": data,
-        "http.host": host,
-        "grpc.host": host,
-        "http.port": port,
-        "grpc.port": grpc_port,
-        "topic.fsync": fsync,
-        "log.format": log_format,
-        "log.level": log_level,
-    }
 
 
 plain_help.use_plain_help(app)

@@ -6,7 +6,6 @@ context; else it is at the default address on this machine.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, TypeVar
 import typer
 
 from goqueue.cli.connection import contexts
-from goqueue.cli.terminal.failures import reported
+from goqueue.cli.terminal.failures import reported_as
 from goqueue.cli.terminal.output import Line, print_answer
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import shown
@@ -77,16 +76,13 @@ def on_broker(command: Callable[Concatenate[BrokerOptions, ...], int]) -> Callab
     def run(server: str | None, as_json: bool, timeout: str, **own: Any) -> int:
         return command(BrokerOptions(server, as_json, timeout), **own)
 
-    functools.update_wrapper(run, command)
     _, *parameters = inspect.signature(command, eval_str=True).parameters.values()
     parameters += [
         inspect.Parameter("server", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ServerOption),
         inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption),
         inspect.Parameter("timeout", inspect.Parameter.KEYWORD_ONLY, default=DEFAULT_TIMEOUT, annotation=TimeoutOption),
     ]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return reported(run)
+    return reported_as(command, run, parameters)
 
 
 class NoGrpc(InvalidRequest):

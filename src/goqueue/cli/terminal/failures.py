@@ -4,7 +4,8 @@ traceback."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import ParamSpec
 
 import typer
@@ -41,6 +42,16 @@ def reported(command: Callable[P, int]) -> Callable[P, None]:
         raise typer.Exit(status)
 
     return run
+
+
+def reported_as(
+    command: Callable[..., int], run: Callable[..., int], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """``reported`` for ``run``, with the name and help of ``command`` and these options."""
+    functools.update_wrapper(run, command)
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return reported(run)
 
 
 def tell_error(message: str, code: str, remedy: str) -> None:
