@@ -147,23 +147,19 @@ class BrokerHttp:
         watchdog.daemon = True
         watchdog.start()
         try:
-            headers = {"Accept": "application/json"}
-            if body is not None:
-                headers["Content-Type"] = "application/json"
-            connection.request(method, target, body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            return call_on(connection, method, target, body)
         except (OSError, http.client.HTTPException) as error:
-            if is_late.is_set() or isinstance(error, TimeoutError):
-                raise NoBroker(f"{self.server} did not answer {description} within {self.timeout_s:g} s") from None
-            if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
+            if isinstance(error, http.client.BadStatusLine) and not (is_late.is_set() or isinstance(error, OSError)):
                 raise NoBroker(f"what listens at {self.server} is no broker: it does not speak HTTP") from None
-            raise NoBroker(
-                f"the connection to {self.server} broke before {description} was answered: {reason_of(error)}"
-            ) from None
+            raise self._no_answer(description, error, is_late=is_late.is_set()) from None
         finally:
             watchdog.cancel()
             connection.close()
+
+    def _no_answer(self, description: str, error: Exception, *, is_late: bool = False) -> NoBroker:
+        if is_late or isinstance(error, TimeoutError):
+            return NoBroker(f"{self.server} did not answer {description} within {self.timeout_s:g} s")
+        return NoBroker(f"the connection to {self.server} broke before {description} was answered: {reason_of(error)}")
 
 
 def convert(answer: Any, kind: type[Answer]) -> Answer:
@@ -206,6 +202,13 @@ def connection_to(url: SplitResult, timeout_s: float) -> http.client.HTTPConnect
         context = ssl.create_default_context()
         return http.client.HTTPSConnection(host, url.port or 443, timeout=timeout_s, context=context)
     return http.client.HTTPConnection(host, url.port or 80, timeout=timeout_s)
+
+
+def call_on(connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None) -> tuple[int, bytes]:
+    headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
+    connection.request(method, target, body, headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
 
 
 def shut_down(sock: socket.socket) -> None:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import SplitResult
 
-from goqueue.cli.connection.broker_http import BrokerHttp, NoBroker, connection_to, reason_of, shut_down
+from goqueue.cli.connection.broker_http import BrokerHttp, call_on, connection_to, shut_down
 from goqueue.model.errors import GoQueueError
 
 AT_ONCE = 8
@@ -47,19 +47,12 @@ class _KeepAliveHttp(BrokerHttp):
                 kept.connection.close()
             kept.connection = connection_to(url, self.timeout_s)
             self._open.append(kept.connection)
-        headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
         try:
-            kept.connection.request(method, target, body, headers)
-            answer = kept.connection.getresponse()
-            found = answer.status, answer.read()
+            found = call_on(kept.connection, method, target, body)
         except (OSError, UnicodeError, http.client.HTTPException) as error:
             kept.connection.close()
             kept.connection = None
-            if isinstance(error, TimeoutError):
-                raise NoBroker(f"{self.server} did not answer {description} within {self.timeout_s:g} s") from None
-            raise NoBroker(
-                f"the connection to {self.server} broke before {description} was answered: {reason_of(error)}"
-            ) from None
+            raise self._no_answer(description, error) from None
         kept.used_s = time.monotonic()
         return found
 

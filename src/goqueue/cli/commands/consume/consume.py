@@ -186,10 +186,12 @@ def consume(
         ):
             decoder = _decoder(client) if decode else None
             if group is not None:
-                from goqueue.cli.commands.consume.consume_group import Membership
+                from goqueue.cli.commands.consume.consume_group import consume_as_member
 
-                member = Membership(client, group, topic, ack, limit, None if follow else wait_s, decoder)
-                printed.messages = member.run(put, stop)
+                idle_s = None if follow else wait_s
+                printed.messages = consume_as_member(
+                    client, group, topic, put, stop, acks=ack, limit=limit, wait_s=idle_s, decode=decoder
+                )
             else:
                 from goqueue.cli.commands.consume.consume_source import RangeReader
 
