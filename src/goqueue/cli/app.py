@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from goqueue.cli.commands.backup import backup, restore
+from goqueue.cli.commands.backup import backup
 from goqueue.cli.commands.bench import bench
 from goqueue.cli.commands.consume import consume
 from goqueue.cli.commands.context import app as context_app
@@ -148,8 +148,8 @@ app.command(epilog=stats.EXAMPLES, short_help="Show a broker's health and conten
 app.command(epilog=top.EXAMPLES, short_help="Watch a broker live.")(top.top)
 app.command(epilog=bench.EXAMPLES, short_help="Measure throughput and latency of a running broker.")(bench.bench)
 app.add_typer(pipeline_app, name="pipeline")
-app.command(epilog=backup.EXAMPLES)(backup.backup)
-app.command(epilog=restore.EXAMPLES)(restore.restore)
+app.command(epilog=backup.BACKUP_EXAMPLES)(backup.backup)
+app.command(epilog=backup.RESTORE_EXAMPLES)(backup.restore)
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 app.add_typer(damage_app, name="damage")
 app.command(epilog=dump.EXAMPLES)(dump.dump)
